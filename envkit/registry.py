@@ -47,6 +47,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from envkit._internal.removed import refuse_removed_options
 from envkit._internal.text import listed
 from envkit.errors import ConstructorError, MissingDependencyError
 from envkit.provenance import (
@@ -348,6 +349,7 @@ def make(
     whole = constructor(target, **kwargs, num_envs=count)
     if makes_batches(whole._build, whole._kwargs):
         return _called(whole, kwargs, ", and this library makes its rows itself")
+    refuse_removed_options(kwargs)
     own, options = without_pool_options(kwargs)
     if _is_alone(whole._build) and options.get("backend", "process") == "process":
         options.setdefault("num_workers", count)

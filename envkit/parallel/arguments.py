@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from envkit import registry
 from envkit._internal.arguments import checked_flag, limited_size
+from envkit._internal.removed import removed_option
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
 
@@ -23,7 +24,6 @@ __all__ = [
     "as_backend",
     "as_bytes",
     "as_constructors",
-    "as_episodes",
     "as_policy",
     "as_standby",
     "as_standby_workers",
@@ -33,7 +33,6 @@ __all__ = [
     "check_name",
     "connect",
     "placed",
-    "removed",
     "takes_names",
 ]
 
@@ -49,18 +48,6 @@ _SERVERS = "envkit.remote.backend:RemoteBackend"
 _SCHEMES = ("tcp://", "tls://")
 START_METHODS = ("spawn", "forkserver", "fork")
 VALIDATE = ("always", "first", "never")
-
-
-# What pools were once given, and what does the same now.
-_REMOVED = {
-    'num_workers="auto"': "`envkit bench my_game.envs:make --num-envs 8` prints the "
-    "fastest call, with the num_workers to write",
-}
-
-
-def removed(option: str) -> TypeError:
-    """Returns the error for an option that pools no longer have."""
-    return TypeError(f"Pools no longer take {option}: {_REMOVED[option]}.")
 
 
 def takes_names(backend: Any) -> bool:
@@ -138,7 +125,7 @@ def as_worker_count(given: Any, envs: int) -> int | None:
     if given is None:
         return None
     if isinstance(given, str) and given == "auto":
-        raise removed('num_workers="auto"')
+        raise removed_option('num_workers="auto"')
     must = (
         "num_workers must be an integer of at least 1, or None for one worker per "
         "available CPU, got"
@@ -265,23 +252,12 @@ def as_timeout(name: str, given: Any) -> float | None:
     return None if math.isinf(seconds) else seconds
 
 
-def as_episodes(given: Any) -> int | None:
-    """Returns after how many episodes an environment is built anew, if it is."""
-    return _as_limit(
-        "max_episodes_per_env must be an integer of at least 1, or None, got", given
-    )
-
-
 def as_bytes(given: Any) -> int | None:
     """Returns how much memory a worker may hold, if that is limited."""
-    return _as_limit(
+    must = (
         "max_worker_memory must be a whole number of bytes, such as 2 * 2**30, or "
-        "None, got",
-        given,
+        "None, got"
     )
-
-
-def _as_limit(must: str, given: Any) -> int | None:
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, numbers.Integral):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.removed import refuses_removed_options
 from envkit._internal.text import counted, listed
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
 from envkit.batches import options_per_row
@@ -44,6 +45,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         >>> env.close()
     """
 
+    @refuses_removed_options
     def __init__(
         self,
         env_constructors: Sequence[EnvConstructor | str],
@@ -62,7 +64,6 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         validate: str = "first",
         specs: str = "equal",
         eager_resets: bool = False,
-        max_episodes_per_env: int | None = None,
         standby: int = 0,
         standby_workers: bool = False,
         max_worker_memory: int | None = None,
@@ -86,7 +87,6 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             "validate": validate,
             "specs": specs,
             "eager_resets": eager_resets,
-            "max_episodes_per_env": max_episodes_per_env,
             "standby": standby,
             "standby_workers": standby_workers,
             "max_worker_memory": max_worker_memory,

@@ -52,7 +52,6 @@ class WorkerJob(NamedTuple):
         following: How many workers are going to start once this one has built its
             environments.
         resets_eagerly: Whether environments are reset right after a `LAST`.
-        max_episodes: After how many episodes an environment is built anew.
         standby: How many more environments there are for each.
         standby_workers: Whether all of these are in worker processes of their own.
     """
@@ -67,7 +66,6 @@ class WorkerJob(NamedTuple):
     pads: bool = False
     following: int = 0
     resets_eagerly: bool = False
-    max_episodes: int | None = None
     standby: int = 0
     standby_workers: bool = False
 

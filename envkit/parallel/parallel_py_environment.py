@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.removed import refuses_removed_options
 from envkit._internal.text import counted, listed
 from envkit.batches import STEPS, options_per_row, refuse_ended
 from envkit.errors import CallOrderError, ClosedError
@@ -136,6 +137,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         (array([0, 0, 0], dtype=int32), array([1, 1, 1], dtype=int32))
     """
 
+    @refuses_removed_options
     def __init__(
         self,
         env_constructors: Sequence[EnvConstructor | str],
@@ -157,7 +159,6 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         validate: str = "first",
         specs: str = "equal",
         eager_resets: bool = False,
-        max_episodes_per_env: int | None = None,
         standby: int = 0,
         standby_workers: bool = False,
         max_worker_memory: int | None = None,
@@ -194,8 +195,6 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             eager_resets: Whether an environment is reset right after its `LAST`, while
                 the caller does something else. Then what it is asked between the two
                 comes after the reset.
-            max_episodes_per_env: After how many episodes an environment is built anew,
-                where it leaks; `None` for never.
             standby: 1 for a second environment for each row. While one plays, the other
                 is reset in a thread of the worker, and episodes alternate.
             standby_workers: Whether with `standby=1` each of a row's environments lives
@@ -220,7 +219,6 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             "validate": validate,
             "specs": specs,
             "eager_resets": eager_resets,
-            "max_episodes_per_env": max_episodes_per_env,
             "standby": standby,
             "standby_workers": standby_workers,
             "max_worker_memory": max_worker_memory,

@@ -33,7 +33,6 @@ from envkit.parallel.slab import (
     HIDDEN_NS,
     HIDDEN_RESETS,
     ONLY_DECLARED_INFO,
-    REBUILDS,
     RESETS,
     STEPS,
     WAITING_NS,
@@ -122,7 +121,6 @@ class PoolEnvironment:
         standby: int,
         standby_workers: bool,
         rings_each_row: bool,
-        max_episodes_per_env: int | None = None,
         max_worker_memory: int | None = None,
     ) -> None:
         """Checks what was given, and starts the pool."""
@@ -152,7 +150,6 @@ class PoolEnvironment:
             specs=as_specs(specs),
             rings_each_row=rings_each_row,
             eager_resets=checked_flag("eager_resets", eager_resets),
-            max_episodes=arguments.as_episodes(max_episodes_per_env),
             standby=arguments.as_standby(
                 standby, eager_resets, arguments.takes_names(backend)
             ),
@@ -992,7 +989,6 @@ class PoolEnvironment:
                 hidden_resets=meters[index][HIDDEN_RESETS],
                 hidden_seconds=meters[index][HIDDEN_NS] / 1e9,
                 awaited_seconds=meters[index][AWAITED_NS] / 1e9,
-                rebuilds=meters[index][REBUILDS],
                 replaced=self._pool.replaced[index],
             )
             for index, (pid, host, alive, resident, rows) in enumerate(

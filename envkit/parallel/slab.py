@@ -71,7 +71,6 @@ __all__ = [
     "PROCESS",
     "RAISED",
     "REBUILD",
-    "REBUILDS",
     "RESET",
     "RESETS",
     "RESIDENT",
@@ -131,11 +130,9 @@ _MANY = 4096
 # the others.
 STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, RESIDENT = range(7)
 HIDDEN_RESETS, HIDDEN_NS, AWAITED_NS = range(7, 10)
-# How many environments were built anew after so many episodes.
-REBUILDS = 10
 # Whether it is going to look at `announcements` before it sleeps, so that it needs no
 # ring.
-AWAKE = 11
+AWAKE = 10
 # How many places a line has.
 METERS = 16
 

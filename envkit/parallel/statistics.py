@@ -28,8 +28,6 @@ class WorkerStatistics:
             The caller has waited for the others.
         hidden_seconds: How long the caller would have waited for these.
         awaited_seconds: How long the other resets took, where some are hidden.
-        rebuilds: How many environments were built anew because they had had
-            `max_episodes_per_env` episodes.
         replaced: How often it was replaced because it held more than
             `max_worker_memory`.
     """
@@ -49,7 +47,6 @@ class WorkerStatistics:
     hidden_resets: int = 0
     hidden_seconds: float = 0.0
     awaited_seconds: float = 0.0
-    rebuilds: int = 0
     replaced: int = 0
 
     @property
@@ -106,11 +103,6 @@ class PoolStatistics:
     def awaited_seconds(self) -> float:
         """How long the other resets took, where some are hidden."""
         return sum(worker.awaited_seconds for worker in self.workers)
-
-    @property
-    def rebuilds(self) -> int:
-        """How many environments were built anew after `max_episodes_per_env`."""
-        return sum(worker.rebuilds for worker in self.workers)
 
     @property
     def replaced(self) -> int:

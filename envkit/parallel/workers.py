@@ -80,7 +80,6 @@ class PoolOptions:
     specs: str = "equal"
     rings_each_row: bool = False
     eager_resets: bool = False
-    max_episodes: int | None = None
     standby: int = 0
     standby_workers: bool = False
     max_memory: int | None = None
@@ -639,7 +638,6 @@ class Workers:
             pads=self._options.specs == "pad",
             rings_each_row=self._options.rings_each_row,
             resets_eagerly=self._options.eager_resets,
-            max_episodes=self._options.max_episodes,
             standby=self._options.standby,
             standby_workers=self._options.standby_workers,
         )

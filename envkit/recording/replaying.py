@@ -42,6 +42,8 @@ _LEFT_OUT = {
     "envkit.wrappers.profiling:PerformanceProfiler",
     "envkit.wrappers.video:RecordVideo",
 }
+# These wrappers are given a constructor in the place of an environment.
+_MAKING = {"envkit.wrappers.rebuild_after:RebuildAfter"}
 _REAL_TIME = "envkit.realtime.environment:RealTimeEnvironment"
 # The modules of envkit's own environments that are made of plain values alone, and of
 # its wrappers, which are given the environment.
@@ -168,6 +170,11 @@ def rebuilt(provenance: dict[str, Any]) -> tuple[Any, list[str]]:
         return builder.make(provenance), builder.assumed
 
 
+def _makes(layer: dict[str, Any]) -> bool:
+    """True for a wrapper that makes the environment in it itself."""
+    return layer["class"] in _MAKING
+
+
 class _Builder:
     """Makes an environment from a recipe.
 
@@ -180,8 +187,14 @@ class _Builder:
 
     def make(self, recipe: dict[str, Any]) -> Any:
         """Makes the environment of a recipe, with its wrappers and its seed."""
-        env = self._base(recipe)
-        for layer in reversed(recipe["wrappers"]):
+        wrappers = recipe["wrappers"]
+        outer = next((i for i, layer in enumerate(wrappers) if _makes(layer)), None)
+        if outer is None:
+            env = self._base(recipe)
+        else:
+            inside = {**recipe, "wrappers": wrappers[outer + 1 :], "seed": None}
+            env = self._wrapped(functools.partial(self.make, inside), wrappers[outer])
+        for layer in reversed(wrappers[:outer]):
             env = self._wrapped(env, layer)
         if recipe["seed"] is not None:
             env.seed(_read(recipe["seed"], f"The seed of {recipe['id']}"))

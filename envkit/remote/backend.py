@@ -543,11 +543,6 @@ def _wanted(job: WorkerJob) -> dict[str, Any]:
             'specs="pad" is not for environments of servers: their specs must be '
             "equal, or differ in bounds alone."
         )
-    if job.max_episodes is not None:
-        raise ValueError(
-            "max_episodes_per_env is not for environments of servers, which build them "
-            "themselves: leave it out."
-        )
     environments: list[list[Any]] = []
     for index, each in enumerate(job.constructors):
         if not isinstance(each, Constructor) or not each.is_named:

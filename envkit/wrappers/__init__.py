@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from envkit.wrappers.pictures import ResizeObservation as ResizeObservation
     from envkit.wrappers.pictures import TransposeObservation as TransposeObservation
     from envkit.wrappers.profiling import PerformanceProfiler as PerformanceProfiler
+    from envkit.wrappers.rebuild_after import RebuildAfter as RebuildAfter
     from envkit.wrappers.repeats import ActionRepeat as ActionRepeat
     from envkit.wrappers.repeats import DelayAction as DelayAction
     from envkit.wrappers.repeats import MaxAndSkipObservation as MaxAndSkipObservation
@@ -130,6 +131,7 @@ _HOMES = {
     "PassiveChecker": "envkit.wrappers.checking",
     "PerformanceProfiler": "envkit.wrappers.profiling",
     "PyEnvironmentBaseWrapper": "envkit.base_wrapper",
+    "RebuildAfter": "envkit.wrappers.rebuild_after",
     "RecordEpisodeStatistics": "envkit.wrappers.statistics",
     "RecordVideo": "envkit.wrappers.video",
     "RenameObservation": "envkit.wrappers.observation_parts",

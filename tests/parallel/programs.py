@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from envkit import BatchedPyEnvironment
 from envkit.parallel import AutoReset
-from envkit.wrappers import ActionRepeat, TimeLimit
+from envkit.wrappers import ActionRepeat, RebuildAfter, TimeLimit
 from tests.parallel.environments import Walk
 
 ROWS = 4
@@ -57,7 +57,20 @@ def batch_of(seed=0):
     return BatchedPyEnvironment(envs, multithreading=False)
 
 
-MAKERS = {"saves": Bent, "forgets": Forgetful, "limited": Limited, "batch": batch_of}
+class Rebuilt:
+    """Makes an environment that is built anew after each second episode."""
+
+    def __new__(cls, seed=0):
+        return RebuildAfter(functools.partial(Bent, seed), episodes=2)
+
+
+MAKERS = {
+    "saves": Bent,
+    "forgets": Forgetful,
+    "limited": Limited,
+    "batch": batch_of,
+    "rebuilt": Rebuilt,
+}
 
 
 def constructors(kind):

@@ -15,7 +15,10 @@ MAKERS = {
     "vectorize": lambda **options: vectorize([CountingEnv] * 2, **options),
 }
 SENTENCES = {
-    ("num_workers", "auto"): 'Pools no longer take num_workers="auto": `envkit bench '
+    ("max_episodes_per_env", 100): "max_episodes_per_env has been removed: make the "
+    "wrapper in each constructor, ParallelPyEnvironment([lambda: "
+    "RebuildAfter(make_env, episodes=100)] * 8).",
+    ("num_workers", "auto"): 'num_workers="auto" has been removed: `envkit bench '
     "my_game.envs:make --num-envs 8` prints the fastest call, with the num_workers to "
     "write.",
 }

@@ -254,7 +254,7 @@ def check(backend, kind, order, moves, size, workers=2, deaths=None, **options):
     with env:
         env.seed(7)
         env.reset()
-        layers = {"max_episodes_per_env", "standby"} & set(options)
+        layers = {"standby"} & set(options)
         alone = Alone(make, order, size, 7, **{name: options[name] for name in layers})
         try:
             program = Program(env, alone, make)
@@ -321,7 +321,7 @@ PLAN = [
 
 
 @pytest.mark.parametrize("order", list(AutoReset))
-@pytest.mark.parametrize("option", ["max_episodes_per_env", "standby"])
+@pytest.mark.parametrize("option", ["standby"])
 def test_environments_in_layers_of_the_pool_go_on_as_well(option, order):
     check("inline", "walk", order, PLAN + PLAN, 3, **{option: 1})
 

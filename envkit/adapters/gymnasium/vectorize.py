@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import registry
+from envkit._internal.removed import refuses_removed_options
 from envkit.actions import PythonNumbers
 from envkit.adapters.foreign import require, told_of_losses
 from envkit.adapters.gymnasium.infos import DictInfos, RowInfos
@@ -49,6 +50,7 @@ __all__ = ["GymnasiumRows", "Places", "VectorizedEnvs", "plain_spec", "vectorize
 _Info = Mapping[str, Any]
 
 
+@refuses_removed_options
 def vectorize(
     env_fns: Sequence[Callable[[], Any] | str],
     shared_memory: bool = True,

@@ -21,7 +21,6 @@ from envkit.parallel.slab import (
     HIDDEN_NS,
     HIDDEN_RESETS,
     REBUILD,
-    REBUILDS,
     RESET,
     RESETS,
     SAME_STEP_ORDER,
@@ -399,10 +398,7 @@ class Seats:
             self.direct.leave(seat.place)
             # Until it has begun there is no episode, and a step may begin one.
             self.ended[seat.place] = True
-        renewals = self.host.renewals
         time_step = self.with_options(seat, seat.env.reset)
-        if self.host.renewals != renewals:
-            self.meters[REBUILDS] += 1
         end_fork(self.host.forked)
         if not seat.is_reset_checked or self._job.validate == "always":
             self.check(seat, time_step, "reset")

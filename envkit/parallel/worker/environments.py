@@ -68,16 +68,10 @@ class EnvironmentHost:
         # How often each was rebuilt: a rebuilt environment must not repeat the
         # episodes of the one before it.
         self._rebuilds = [0] * len(job.constructors)
-        # How many environments were built anew because they had had their episodes.
-        self.renewals = 0
 
     def built(self) -> list[Any]:
         """Returns the environments as their constructors made them."""
-        layers = (self._spec is not None) + (self.job.max_episodes is not None)
-        envs = self.envs
-        for _ in range(layers):
-            envs = [env.wrapped_env() for env in envs]
-        return envs
+        return self.envs if self._spec is None else [e.wrapped_env() for e in self.envs]
 
     def let_through(self, error: BaseException) -> None:
         """Raises what is not the environments' but the carrier's own."""
@@ -168,29 +162,10 @@ class EnvironmentHost:
         return env
 
     def _seated(self, index: int, env: Any) -> Any:
-        """Prepares an environment that has been built: in its layer, and seeded."""
-        if self.job.max_episodes is not None:
-            from envkit.parallel.worker.rebuild_after import Rebuilt
-
-            if env.batched:
-                self._refuse_batch(index, env)
-            renew = functools.partial(self._renewed, index)
-            env = Rebuilt(env, renew, self.job.max_episodes)
+        """Seeds an environment that has been built, if it has a seed."""
         if index < len(self._seeds) and self._seeds[index] is not None:
             env.seed(derived_seed(self._seeds[index], self._rebuilds[index]))
         return env
-
-    def _renewed(self, index: int, old: Any) -> Any:
-        self.renewals += 1
-        return self._replaced(index, old)
-
-    def _refuse_batch(self, index: int, env: Any) -> None:
-        raise ConstructorError(
-            f"env_constructors[{self.job.first_env + index}] returned a "
-            f"{type(env).__name__} that is a batch of {env.batch_size} rows, and "
-            "max_episodes_per_env must be None for batches: their rows end their "
-            "episodes one by one. Pass constructors of single environments."
-        )
 
     def seed(self, index: int, seed: Any) -> Any:
         """Seeds one environment, and remembers the seed for when it is rebuilt."""

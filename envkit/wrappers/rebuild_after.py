@@ -1,0 +1,181 @@
+"""`RebuildAfter`: builds an environment that leaks anew after so many episodes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from envkit._internal.arguments import checked_size
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, set_attribute
+from envkit.batches import hand_options
+from envkit.registry import constructor
+from envkit.seeding import derived_seed
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, Seed
+
+__all__ = ["RebuildAfter"]
+
+_LOGGER = logging.getLogger(__name__)
+
+_FIRST, _LAST = StepType.FIRST, StepType.LAST
+
+
+class RebuildAfter(PyEnvironmentBaseWrapper):
+    """Closes a single environment after so many episodes, and builds the next one.
+
+    That is part of the reset with which the next episode begins. The old environment is
+    closed first, because a process may be able to hold only one.
+
+    After `seed(s)`, the k-th environment that is built anew is seeded with
+    `derived_seed(s, k)`, unless its first reset has a seed of its own. It gets the
+    options of that reset, and the attributes that were set with `set_attr`. Without a
+    seed, it draws what its constructor lets it draw.
+
+    Example:
+        >>> from envkit.testing import CountingEnv  # its episodes begin at 0, 10, 20
+        >>> env = RebuildAfter(lambda: CountingEnv(steps_per_episode=1), episodes=2)
+        >>> [int(env.step(0).observation) for _ in range(8)]
+        [0, 1, 10, 11, 0, 1, 10, 11]
+        >>> env.rebuilds
+        1
+    """
+
+    _kept = ("_begun", "_has_moved", "_seed", "_since_seed", "_is_seeded")
+    _shown = ("episodes",)
+
+    def __init__(self, make_env: str | Callable[[], Any], episodes: int) -> None:
+        """Builds the first environment.
+
+        Args:
+            make_env: A constructor of the environment, or a name for `envkit.make`.
+            episodes: How many episodes each environment has.
+
+        Raises:
+            ValueError: The environment is a batch.
+        """
+        self._make = constructor(make_env)
+        #: How many episodes each environment has.
+        self.episodes = checked_size("episodes", episodes)
+        #: How many environments were built anew so far.
+        self.rebuilds = 0
+        super().__init__(self._single())
+        # The episodes that the environment has begun, and whether there was a step in
+        # the last of them: a reset without a step before it begins the same one again.
+        self._begun, self._has_moved = 0, False
+        self._seed: Any = None
+        # How many were built anew since it was seeded.
+        self._since_seed = 0
+        # Whether the next episode is the first after a seed.
+        self._is_seeded = False
+        self._attributes: dict[str, Any] = {}
+        self._options: tuple[Any, Array | None] | None = None
+
+    def _single(self) -> Any:
+        env = self._make()
+        if getattr(env, "batched", False) is True:
+            size = env.batch_size
+            env.close()
+            raise ValueError(
+                f"{self._make} returned a {type(env).__name__} that is a batch of "
+                f"{size} rows, which end their episodes one by one. RebuildAfter takes "
+                "what makes a single environment."
+            )
+        return env
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment, and those that are built after it."""
+        result = super().seed(seed)
+        self._begin_stream(seed)
+        return result
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        super()._seed_rows(seeds)
+        self._begin_stream(seeds[0])
+
+    def _begin_stream(self, seed: Any) -> None:
+        self._seed, self._since_seed, self._is_seeded = seed, 0, True
+
+    def set_attr(self, name: str, value: Any) -> None:
+        """Sets an attribute of the environment, and of those that are built after it.
+
+        Example:
+            >>> from envkit.testing import CountingEnv
+            >>> env = RebuildAfter(lambda: CountingEnv(1), episodes=1)
+            >>> env.set_attr("level", 3)
+            >>> _ = [env.step(0) for _ in range(4)]
+            >>> env.level, env.rebuilds
+            (3, 1)
+        """
+        set_attribute(self._env, name, value)
+        self._attributes[name] = value
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        super()._take_options(options, rows)
+        self._options = None if options is None else (options, rows)
+
+    def _reset(self) -> TimeStep:
+        if self._has_moved and self._begun >= self.episodes:
+            self._rebuild()
+        if self._has_moved or not self._begun:
+            self._begun += 1
+        self._has_moved = False
+        self._is_seeded, self._options = False, None
+        return super()._reset()
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        was_over = self._is_over()
+        is_due = was_over and self._begun >= self.episodes
+        if is_due and not (self.repeats_last or self.continues_after_last):
+            return self._reset()
+        self._has_moved = True
+        time_step = super()._step(action)
+        if was_over and time_step.step_type == _FIRST:
+            # The environment takes the step after a LAST itself.
+            if is_due:
+                return self._reset()
+            self._has_moved = self._is_seeded = False
+            self._begun += 1
+        elif was_over and self.continues_after_last:
+            self._begun += 1
+        return time_step
+
+    def _is_over(self) -> bool:
+        shown = self._current_time_step
+        return shown is not None and shown.step_type == _LAST
+
+    def _rebuild(self) -> None:
+        """Closes the environment and builds the next one.
+
+        If that raises, the next reset tries it again.
+        """
+        old = self._env
+        spec = EnvironmentSpec.of(old)
+        try:
+            old.close()
+        except Exception:  # Anything may be wrong with it, and it is given up.
+            _LOGGER.warning(
+                "close() of a %s that is built anew raised",
+                type(old).__name__,
+                exc_info=True,
+            )
+        env = self._single()
+        if env is old:
+            raise ValueError(
+                f"{self._make} returned the same {type(env).__name__} twice. It must "
+                "make a new environment each time."
+            )
+        EnvironmentSpec.check_all_equal(
+            [spec, EnvironmentSpec.of(env)], purpose="follow each other"
+        )
+        seeds = self._since_seed + (not self._is_seeded)
+        seed = derived_seed(self._seed, seeds)
+        if seed is not None:
+            env.seed(seed)
+        for name, value in self._attributes.items():
+            set_attribute(env, name, value)
+        if self._options is not None:
+            hand_options(env, *self._options)
+        self._env, self._begun, self._since_seed = env, 0, seeds
+        self.rebuilds += 1

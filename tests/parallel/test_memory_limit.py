@@ -1,0 +1,156 @@
+"""Workers that hold too much memory are replaced where episodes end."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envkit import ParallelPyEnvironment, RestartPolicy
+from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.links import LinkedBackend
+from envkit.parallel import AsyncParallelPyEnvironment
+from envkit.testing.envs import CountingEnv
+from tests.parallel.streams import is_grammatical
+
+MEGABYTE = 2**20
+SHORT = functools.partial(CountingEnv, steps_per_episode=1)
+
+KEPT: list[bytearray] = []
+
+
+class Hoarding(CountingEnv):
+    """Keeps 24 megabytes more in its process with each episode."""
+
+    def _reset(self) -> Any:
+        KEPT.append(bytearray(b"1" * (24 * MEGABYTE)))
+        return super()._reset()
+
+
+class Speechless(Hoarding):
+    """Cannot save its state."""
+
+    def _get_state(self) -> Any:
+        raise NotImplementedError
+
+
+def hoarding(kind: type, *lengths: int, **how: Any) -> ParallelPyEnvironment:
+    """Makes a pool whose workers are above the limit after some episodes."""
+    how = {"start_method": "forkserver", **how}
+    return ParallelPyEnvironment(
+        [functools.partial(kind, length) for length in lengths],
+        max_worker_memory=200 * MEGABYTE,
+        **how,
+    )
+
+
+def until_replaced(env: Any, times: int) -> list[Any]:
+    """Steps until workers have been replaced so often; returns all time steps."""
+    action = [0] * env.batch_size
+    shown = [env.reset()]
+    while env.statistics().replaced < times:
+        assert len(shown) < 1_000_000
+        assert env.statistics().resident_bytes < 4000 * MEGABYTE
+        shown.append(env.step(action))
+        assert not env.repaired.any()
+    shown += [env.step(action) for _ in range(30)]
+    assert not env.repaired.any()
+    assert env.statistics().restarts == 0
+    return shown
+
+
+def check_streams(shown: list[Any]) -> None:
+    """Checks that every episode of every row is whole."""
+    for row in range(len(shown[0].step_type)):
+        types = [int(one.step_type[row]) for one in shown]
+        assert is_grammatical(types)
+        steps = [int(one.observation[row]) for one in shown]
+        for before, after, kind in zip(steps, steps[1:], types[1:], strict=False):
+            assert kind == 0 or after == before + 1
+
+
+def test_a_worker_that_holds_too_much_is_replaced_where_an_episode_ends():
+    with hoarding(Speechless, 9, 11, num_workers=2) as env:
+        check_streams(until_replaced(env, 2))
+
+
+def test_rows_amid_an_episode_take_their_state_along():
+    with hoarding(Hoarding, 4, 7, num_workers=1) as env:
+        check_streams(until_replaced(env, 2))
+
+
+def test_without_states_a_worker_waits_until_all_of_its_episodes_have_ended(caplog):
+    with hoarding(Speechless, 2, 3, num_workers=1) as env:
+        shown = until_replaced(env, 1)
+
+    check_streams(shown)
+    assert "its environments cannot save their states" in caplog.text.lower()
+
+
+@pytest.mark.parametrize("order", ["same_step", "disabled"])
+def test_it_is_so_in_the_other_orders_of_resets(order):
+    with hoarding(Hoarding, 3, 5, num_workers=1, autoreset=order) as env:
+        env.reset()
+        while not env.statistics().replaced:
+            assert env.statistics().resident_bytes < 4000 * MEGABYTE
+            ended = env.step([0, 0], None).is_last() if order == "same_step" else None
+            if ended is None:
+                mask = ~env.current_time_step().is_last()
+                ended = env.step([0, 0], mask).is_last()
+                env.reset(ended)
+        assert not env.repaired.any()
+
+
+def test_the_new_environments_can_be_lost_and_recovered():
+    policy = RestartPolicy(recover="replay", anchor_every=5)
+    with hoarding(Hoarding, 4, 7, num_workers=1, on_worker_failure=policy) as env:
+        shown = [*until_replaced(env, 1)]
+        os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+        shown += [env.step([0, 0]) for _ in range(20)]
+
+        assert env.statistics().recovered == 2
+    check_streams(shown)
+
+
+def test_linked_workers_are_replaced():
+    launcher = CommandLauncher(["envkit worker {address}"])
+    with hoarding(
+        Hoarding, 4, 7, backend=LinkedBackend(launcher), start_method="spawn"
+    ) as env:
+        check_streams(until_replaced(env, 1))
+
+
+def test_an_asynchronous_pool_replaces_them():
+    with AsyncParallelPyEnvironment(
+        [functools.partial(Hoarding, 4)] * 2,
+        num_workers=1,
+        start_method="forkserver",
+        max_worker_memory=200 * MEGABYTE,
+    ) as env:
+        env.reset_async()
+        types: list[list[int]] = [[], []]
+        while not env.statistics().replaced:
+            batch = env.recv(count=1)
+            for row, kind in zip(
+                batch.env_ids.tolist(), batch.time_step.step_type, strict=True
+            ):
+                types[row].append(int(kind))
+            env.send(np.zeros(len(batch.env_ids), np.int64), batch.env_ids)
+
+        assert not env.repaired.any()
+    assert all(map(is_grammatical, types))
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+def test_workers_that_are_no_processes_are_refused(backend):
+    with pytest.raises(ValueError, match="max_worker_memory must be None here"):
+        ParallelPyEnvironment([SHORT], backend=backend, max_worker_memory=2**30)
+
+
+def test_a_limit_below_what_workers_hold_from_the_beginning_is_refused():
+    with pytest.raises(ValueError, match="more than a worker holds whose environments"):
+        ParallelPyEnvironment([SHORT], max_worker_memory=MEGABYTE)
