@@ -53,11 +53,12 @@ from envkit.parallel.slab import (
 )
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.workers import (
-    MOMENT,
+    EXTENSION,
     PoolOptions,
     Question,
     Waiting,
     Workers,
+    WorkerState,
 )
 from envkit.types import Array
 
@@ -149,8 +150,8 @@ class Events:
             if self._has_limits:
                 # Between calls everything may have stood still.
                 moment = self._now()
-                self._rows.spare(moment, moment + MOMENT)
-                self._workers.spare(moment, moment + MOMENT)
+                self._rows.extend_deadlines(moment, moment + EXTENSION)
+                self._workers.extend_deadlines(moment, moment + EXTENSION)
             self._wait(is_over, rows, spare, deadline, waiting)
         except Exception:
             self.check_open()
@@ -210,7 +211,7 @@ class Events:
             self.check_open()
             if lost:
                 moment = self._now()
-                self._rows.postpone(lost, moment + MOMENT)
+                self._rows.postpone(lost, moment + EXTENSION)
                 self._workers.postpone(lost)
                 deadline = None if deadline is None else deadline + lost
             if self._has_limits:
@@ -338,7 +339,7 @@ class Events:
 
     def note_plain(self) -> None:
         """Notes whether there is anything special about workers or rows."""
-        self.is_plain = self._workers.all_ready() and self._rows.are_plain()
+        self.is_plain = not self._workers.unready and self._rows.are_plain()
 
     # What events mean.
 
@@ -370,7 +371,7 @@ class Events:
         # Others are the answers to questions of interrupted calls.
         if entry.question is not None and entry.question.number == reply.number:
             entry.question.answer = reply
-            if entry.is_starting:
+            if entry.state is WorkerState.RESTORING:
                 self._note_replayed(worker, reply.results)
             elif self._recovery is not None:
                 self._recovery.note_answered(worker)
@@ -418,12 +419,11 @@ class Events:
         """Repairs or breaks the rows of a worker that is gone, and has it replaced."""
         rows, now = self._rows, self._now()
         entry = self._workers.workers[worker]
-        if entry.is_leaving:  # That was intended, and its rows have been noted.
-            self._note_gone(worker)
-            entry.is_leaving, entry.restart_at = False, now
+        rows.slab.staff[worker, PROCESS] = NO_PROCESS
+        if entry.state is WorkerState.LEAVING:  # Its rows have been noted.
+            self._workers.become(worker, WorkerState.WAITING, due=now)
             return
-        if not entry.is_ready and not entry.is_starting:
-            self._note_gone(worker)
+        if not entry.is_present:
             return  # It failed to start, which has been dealt with.
         block = np.arange(*rows.layout.blocks[worker])
         # What it had answered is good, and what it had raised is not a crash.
@@ -440,14 +440,12 @@ class Events:
         if lost_rows.size:
             commands = rows.withdraw(lost_rows)
             lost = dict(zip(lost_rows.tolist(), commands, strict=True))
-        self._note_gone(worker)
-        entry.kill_reason = None
+        entry.overdue_after = None
         question, entry.question = entry.question, None
         if question is not None:
             question.answer = error
         if isinstance(decision, Replace):
-            self._count_restart(worker)
-            entry.restart_at = now + decision.after
+            self._replace(worker, now + decision.after)
             gone = block.tolist()
             if self._recovery is not None:
                 gone = self._recovery.take(worker, lost)
@@ -455,17 +453,20 @@ class Events:
             rows.note_replaced(gone, lost)
             _LOGGER.warning("%s It is replaced.", str(error).partition("\n")[0])
         else:
-            entry.crash = error
-            if self._recovery is not None:
-                self._recovery.drop(worker)
-            rows.break_rows(block.tolist(), error)
+            self._lose(worker, error)
 
-    def _note_gone(self, worker: int) -> None:
-        """Notes that a worker is neither there nor on its way."""
-        entry = self._workers.workers[worker]
-        entry.is_starting = entry.is_ready = False
-        entry.start_by = None
-        self._rows.slab.staff[worker, PROCESS] = NO_PROCESS
+    def _replace(self, worker: int, at: float) -> None:
+        """Has a worker started again, after a pause."""
+        self._count_restart(worker)
+        self._workers.become(worker, WorkerState.WAITING, due=at)
+
+    def _lose(self, worker: int, error: WorkerError) -> None:
+        """Breaks the rows of a worker that stays gone."""
+        self._workers.workers[worker].crash = error
+        self._workers.become(worker, WorkerState.LOST)
+        if self._recovery is not None:
+            self._recovery.drop(worker)
+        self._rows.break_rows(range(*self._rows.layout.blocks[worker]), error)
 
     def _ending(
         self, worker: int, report: ExitReport, lost_rows: Array, decision: Decision
@@ -474,7 +475,7 @@ class Events:
         rows, entry = self._rows, self._workers.workers[worker]
         doing = None if entry.question is None else entry.question.text
         env = None
-        if entry.is_starting:
+        if entry.state in (WorkerState.STARTING, WorkerState.RESTORING):
             doing = doing or "construct"
         elif lost_rows.size:
             first = int(lost_rows[0])
@@ -492,8 +493,10 @@ class Events:
     def _note_restart(self, worker: int, hello: Hello | RemoteFailure) -> None:
         """Lets a worker that was started again work, or decides what to do instead."""
         rows, now = self._rows, self._now()
-        error = self._workers.welcome(worker, hello, rows)
         entry = self._workers.workers[worker]
+        if entry.state is not WorkerState.STARTING:
+            return  # It was late, and is being ended.
+        error = self._workers.welcome(worker, hello, rows)
         if error is None:
             rows.slab.staff[worker, PROCESS] = entry.process
             if self._recovery is not None:
@@ -502,16 +505,12 @@ class Events:
             return
         decision = self._restarts.decide(("worker", worker), now)
         if isinstance(decision, Replace):
-            self._count_restart(worker)
-            entry.restart_at = now + decision.after
+            self._replace(worker, now + decision.after)
             _LOGGER.warning("%s It is tried again.", str(error).partition("\n")[0])
             return
-        entry.crash = error
-        if self._recovery is not None:
-            self._recovery.drop(worker)
         # One that is there all the same, but is unlike the one before.
         self._workers.dismiss(worker)
-        rows.break_rows(range(*rows.layout.blocks[worker]), error)
+        self._lose(worker, error)
 
     # Environments that continue.
 
@@ -520,32 +519,32 @@ class Events:
         if not plans:
             return
         entry = self._workers.workers[worker]
-        # Until then it is not there.
-        entry.is_ready, entry.is_starting = False, True
         number = next(self._workers.numbers)
         entry.question = Question(number, "replay()", ())
         step, reset = self._timeout_of(STEP), self._timeout_of(RESET)
+        due = allowed = None
         if step is not None:
             length = sum(plan.length for plan in plans.values())
-            entry.allowed = max(step, reset or 0.0) * (length + 1)
-            entry.start_by, entry.is_spared = self._now() + entry.allowed, False
+            allowed = max(step, reset or 0.0) * (length + 1)
+            due = self._now() + allowed
+        self._workers.become(worker, WorkerState.RESTORING, due=due, allowed=allowed)
         request = Request(number, "replay", tuple(plans), tuple(plans.values()))
         self._backend.request(worker, request)
 
     def _note_replayed(self, worker: int, results: Sequence[Any]) -> None:
         """Lets the environments continue that are where those before them stood."""
-        rows, entry = self._rows, self._workers.workers[worker]
+        rows = self._rows
         assert self._recovery is not None  # it has made the plans
-        entry.is_ready, entry.is_starting, entry.start_by = True, False, None
+        self._workers.become(worker, WorkerState.READY)
         gone = self._recovery.judge(worker, results)
         lost = {row: rows.drop_held(row) for row in gone if row in rows.resumed}
         # An environment that was played on is not a new one.
         rows.note_replaced(gone, lost, REBUILD)
 
     def _count_restart(self, worker: int) -> None:
-        count = self._workers.restarts[worker] + 1
-        self._workers.restarts[worker] = count
-        self._rows.slab.staff[worker, RESTARTS] = count
+        entry = self._workers.workers[worker]
+        entry.restarts += 1
+        self._rows.slab.staff[worker, RESTARTS] = entry.restarts
 
     def _end_late(self) -> None:
         """Ends workers that did not answer, or are not there, in time."""
@@ -558,7 +557,7 @@ class Events:
             late = rows.late(self._now())
             for worker in distinct(rows.worker_of_row[late]):
                 entry = self._workers.workers[worker]
-                if entry.is_ready and entry.kill_reason is None:
+                if entry.is_ready and entry.overdue_after is None:
                     first = late[rows.worker_of_row[late] == worker][0]
                     command = int(rows.slab.command[first])
                     self._workers.kill(worker, self._timeout_of(command))

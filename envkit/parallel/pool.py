@@ -44,7 +44,7 @@ from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.worker.environments import with_seeds
 from envkit.parallel.workers import (
     FIRST_NOTICE,
-    LOOK,
+    POLL_INTERVAL,
     PoolOptions,
     Question,
     Workers,
@@ -84,7 +84,6 @@ class Pool:
         rows_of_env: For each environment, its rows.
         worker_of_row: For each row, the index of its worker.
         continues: Whether no `FIRST` follows a `LAST`.
-        restarts: How often each worker, or an environment in it, was replaced.
     """
 
     def __init__(
@@ -105,7 +104,6 @@ class Pool:
         self._now = backend.now
         self._closed = False
         self._workers = Workers(constructors, backend, options)
-        self.restarts = self._workers.restarts
         try:
             hellos = self._workers.start(self._now)
             sizes = [hello.batch_sizes for hello in hellos]
@@ -122,7 +120,9 @@ class Pool:
             self._turnover = self._turnover_of(rows)
             self._has_sent_ahead = False
             timeout = options.step_timeout
-            self._patience = FIRST_NOTICE if timeout is None else min(timeout, LOOK)
+            self._patience = (
+                FIRST_NOTICE if timeout is None else min(timeout, POLL_INTERVAL)
+            )
         except BaseException as error:
             # A person waits, and what is being built could not use the time.
             in_haste = isinstance(error, KeyboardInterrupt | SystemExit)
@@ -186,6 +186,11 @@ class Pool:
         return Turnover(rows, self._workers, backend, limit, self._now)
 
     @property
+    def restarts(self) -> list[int]:
+        """How often each worker, or an environment in it, was replaced."""
+        return [worker.restarts for worker in self._workers.workers]
+
+    @property
     def replaced(self) -> list[int]:
         """How often each worker was replaced because it held too much memory."""
         return [worker.replaced for worker in self._workers.workers]
@@ -207,7 +212,7 @@ class Pool:
     def recovered(self) -> Sequence[int]:
         """For each worker, how many environments have continued after a crash."""
         if self._recovery is None:
-            return [0] * len(self.restarts)
+            return [0] * len(self._workers.workers)
         return self._recovery.recovered
 
     def _renew_anchors(self) -> None:
@@ -476,10 +481,7 @@ class Pool:
 
     def _await_workers(self) -> None:
         """Waits until no worker is on its way in the place of another."""
-        workers = self._workers.workers
-        self._events.wait(
-            lambda: all(each.is_ready or each.crash is not None for each in workers)
-        )
+        self._events.wait(self._workers.are_settled)
 
     def _move(self, rows: Rows, lag: int = 0) -> None:
         """Goes on with another number of rows, of which none owes an answer."""
@@ -635,10 +637,7 @@ class Pool:
 
     def is_replacing(self) -> bool:
         """True if a new worker is on its way in the place of one that is gone."""
-        return any(
-            worker.restart_at is not None or worker.is_starting
-            for worker in self._workers.workers
-        )
+        return not self._workers.are_settled()
 
     def present_envs(self) -> list[int]:
         """Returns the environments whose worker is there, or is being replaced."""

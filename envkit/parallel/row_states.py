@@ -147,10 +147,10 @@ class Rows:
         self._cut = np.zeros(rows, bool)
         # Rows that return a LAST together with the FIRST of the new environment.
         self._cut_at_once = np.zeros(rows, bool)
-        # Until when each row that was sent must answer, and which have had a moment
-        # more for that already.
+        # Until when each row that was sent must answer, and which of these deadlines
+        # have been extended.
         self._due = np.full(rows, np.inf)
-        self._spared = np.zeros(rows, bool)
+        self._is_extended = np.zeros(rows, bool)
         # Which rows finished before which.
         self._order = np.zeros(rows, np.int64)
         self._next_order = 0
@@ -312,7 +312,7 @@ class Rows:
     def note_sent(self, rows: Array, due: float | Array) -> None:
         """Notes that requests have gone out, and by when they must be answered."""
         self._due[rows] = due
-        self._spared[rows] = False
+        self._is_extended[rows] = False
         self.sent[rows] = self.slab.sequence[rows]
 
     def postpone(self, seconds: float, until: float) -> None:
@@ -324,16 +324,16 @@ class Rows:
         """
         owing = self.slab.owing_rows()
         self._due[owing] += seconds
-        self._spare(owing & (self._due < until), until)
+        self._extend(owing & (self._due < until), until)
 
-    def spare(self, now: float, until: float) -> None:
-        """Gives rows that became late between two calls a moment more, once."""
-        self._spare(self.slab.owing_rows() & (self._due <= now), until)
+    def extend_deadlines(self, now: float, until: float) -> None:
+        """Extends the deadlines that have passed between two calls, once each."""
+        self._extend(self.slab.owing_rows() & (self._due <= now), until)
 
-    def _spare(self, rows: Array, until: float) -> None:
-        rows &= ~self._spared
+    def _extend(self, rows: Array, until: float) -> None:
+        rows &= ~self._is_extended
         self._due[rows] = until
-        self._spared[rows] = True
+        self._is_extended[rows] = True
 
     def late(self, now: float) -> Array:
         """Returns the rows that should have answered by now."""

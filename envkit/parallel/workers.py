@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import itertools
 import logging
@@ -40,13 +41,14 @@ from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import EnvConstructor
 
 __all__ = [
+    "EXTENSION",
     "FIRST_NOTICE",
-    "LOOK",
-    "MOMENT",
+    "POLL_INTERVAL",
     "PoolOptions",
     "Question",
     "Waiting",
     "Worker",
+    "WorkerState",
     "Workers",
     "standstill",
 ]
@@ -58,11 +60,11 @@ FIRST_NOTICE = 10.0
 _NEXT_NOTICE = 60.0
 # Where there is a deadline, no wait is longer: one that is over much later than it was
 # to be shows that this process has not been running.
-LOOK = 0.125
+POLL_INTERVAL = 0.125
 # How much later than asked for a wait ends only if it was not running.
 _STANDSTILL = 0.1
 # A row or worker that became late between two calls has so many seconds more, once.
-MOMENT = 1.0
+EXTENSION = 1.0
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,41 @@ class Question:
     is_awaited: bool = True
 
 
+class WorkerState(enum.Enum):
+    """How a worker is; `_TRANSITIONS` has the states that can follow each.
+
+    ```
+    NEW ──▶ STARTING ──▶ READY ◀──▶ RESTORING
+               ▲           │
+               │           ▼             when the process of a worker has ended:
+            WAITING ◀── LEAVING          WAITING or LOST
+    ```
+    """
+
+    NEW = "new"  # It has not been started.
+    STARTING = "starting"  # Its process starts, or builds its environments.
+    READY = "ready"  # It is there, with its environments.
+    RESTORING = "restoring"  # It is there; its environments are not where they were.
+    LEAVING = "leaving"  # It was ended on purpose, which is no failure.
+    WAITING = "waiting"  # It has ended, and is started again when its pause is over.
+    LOST = "lost"  # It has ended and stays gone; `crash` says how.
+
+
+_AFTER_AN_END = frozenset({WorkerState.WAITING, WorkerState.LOST})
+_TRANSITIONS: dict[WorkerState, frozenset[WorkerState]] = {
+    WorkerState.NEW: frozenset({WorkerState.STARTING}),
+    WorkerState.STARTING: _AFTER_AN_END | {WorkerState.READY},
+    WorkerState.READY: _AFTER_AN_END | {WorkerState.RESTORING, WorkerState.LEAVING},
+    WorkerState.RESTORING: _AFTER_AN_END | {WorkerState.READY},
+    WorkerState.LEAVING: frozenset({WorkerState.WAITING}),
+    WorkerState.WAITING: frozenset({WorkerState.STARTING}),
+    WorkerState.LOST: frozenset(),
+}
+# A worker that has a process, or is about to; and one that is not on its way.
+_PRESENT = frozenset(WorkerState) - _AFTER_AN_END - {WorkerState.NEW}
+_SETTLED = frozenset({WorkerState.READY, WorkerState.LOST})
+
+
 class Worker:
     """What the pool knows about one worker.
 
@@ -116,36 +153,32 @@ class Worker:
         constructors: What makes its environments.
         pid: Its process.
         host: The machine it is on, if that may be another than the pool's.
-        is_ready: Whether it is there, with its environments.
-        is_starting: Whether it is on its way.
-        start_by: Until when it has to be there, if it is started again.
-        allowed: How many seconds it has for that.
-        is_spared: Whether it has been given a moment more for that.
-        restart_at: When to start it again, if it is gone and that was decided.
-        crash: The error that says how it ended, if it stays gone.
-        kill_reason: What was wrong when the pool itself ended it: the timeout that
-            had passed.
+        state: How it is; only `Workers.become` changes it.
+        due: When it is started again, where it is WAITING; until when it has to be
+            ready, where it is on its way and there is a limit.
+        allowed: How many seconds it has for being ready.
+        is_extended: Whether its deadline has been extended already.
+        crash: The error that says how it ended, if it is LOST.
+        overdue_after: The timeout that had passed when the pool killed it.
         question: The question it is answering.
-        is_leaving: Whether it was ended because it holds too much memory.
-        replaced: How often it was replaced because of that.
+        restarts: How often it, or an environment in it, was replaced after a failure.
+        replaced: How often it was replaced because it held too much memory.
     """
 
     __slots__ = (
         "allowed",
         "constructors",
         "crash",
+        "due",
         "first_env",
         "host",
-        "is_leaving",
-        "is_ready",
-        "is_spared",
-        "is_starting",
-        "kill_reason",
+        "is_extended",
+        "overdue_after",
         "pid",
         "question",
         "replaced",
-        "restart_at",
-        "start_by",
+        "restarts",
+        "state",
     )
 
     def __init__(self, first_env: int, constructors: tuple[EnvConstructor, ...]):
@@ -154,17 +187,30 @@ class Worker:
         self.constructors = constructors
         self.pid = 0
         self.host = ""
-        self.is_ready = False
-        self.is_starting = False
-        self.start_by: float | None = None
+        self.state = WorkerState.NEW
+        self.due: float | None = None
         self.allowed: float | None = None
-        self.is_spared = False
-        self.restart_at: float | None = None
+        self.is_extended = False
         self.crash: WorkerError | None = None
-        self.kill_reason: float | None = None
+        self.overdue_after: float | None = None
         self.question: Question | None = None
-        self.is_leaving = False
+        self.restarts = 0
         self.replaced = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """True if it is there, and its environments are where they belong."""
+        return self.state is WorkerState.READY
+
+    @property
+    def is_present(self) -> bool:
+        """True if it has a process, or is about to."""
+        return self.state in _PRESENT
+
+    @property
+    def is_settled(self) -> bool:
+        """True if it is ready, or stays gone."""
+        return self.state in _SETTLED
 
     @property
     def process(self) -> int:
@@ -215,7 +261,7 @@ class Waiting:
         """Returns how long to wait now."""
         until = self._next
         if deadline is not None:
-            until = min(until, deadline, now + LOOK)
+            until = min(until, deadline, now + POLL_INTERVAL)
         self._until = max(until, now)
         return self._until - now
 
@@ -239,7 +285,7 @@ class Workers:
 
     Attributes:
         workers: The workers.
-        restarts: How often each worker, or an environment in it, was replaced.
+        unready: The indices of workers that are not READY.
         numbers: The numbers of questions.
         continuing: The environments that go on where those before them stood.
         specs: The specs of each environment, once they are there.
@@ -262,10 +308,39 @@ class Workers:
         # checkpoint continues, because seeds of later ones are counted on from there.
         self.earlier_restarts = [0] * len(constructors)
         self.workers = _dealt(constructors, options.num_workers)
-        self.restarts = [0] * len(self.workers)
+        self.unready = set(range(len(self.workers)))
         self.numbers = itertools.count(1)
         self.continuing: frozenset[int] = frozenset()
         self.specs: list[EnvironmentSpec] = []
+
+    def become(
+        self,
+        index: int,
+        state: WorkerState,
+        *,
+        due: float | None = None,
+        allowed: float | None = None,
+    ) -> None:
+        """Changes the state of a worker.
+
+        Args:
+            index: The worker.
+            state: Its new state, which must be one that can follow its present one.
+            due: When something is to be done about it, if it stays in this state.
+            allowed: How many seconds it has until then.
+        """
+        worker = self.workers[index]
+        if state not in _TRANSITIONS[worker.state]:
+            raise RuntimeError(
+                f"Worker {index} is {worker.state.value} and cannot become "
+                f"{state.value}."
+            )
+        worker.state, worker.due, worker.allowed = state, due, allowed
+        worker.is_extended = False
+        if state is WorkerState.READY:
+            self.unready.discard(index)
+        else:
+            self.unready.add(index)
 
     # The first start.
 
@@ -296,7 +371,7 @@ class Workers:
         """
         first = len(self.workers)
         self.workers += _dealt(constructors, count, len(self.earlier_restarts))
-        self.restarts += [0] * count
+        self.unready.update(range(first, first + count))
         self.earlier_restarts += [0] * len(constructors)
         if self.seeds is not None:
             self.seeds += [None] * len(constructors)
@@ -315,7 +390,8 @@ class Workers:
         self.workers[:] = [each for each in self.workers if each.first_env < envs]
         last = self.workers[-1]
         last.constructors = last.constructors[: envs - last.first_env]
-        del self.restarts[len(self.workers) :], self.earlier_restarts[envs:]
+        self.unready.intersection_update(range(len(self.workers)))
+        del self.earlier_restarts[envs:]
         del self.specs[envs:]
         if self.seeds is not None:
             del self.seeds[envs:]
@@ -344,7 +420,7 @@ class Workers:
             if deadline is not None:
                 deadline += now() - began
             for worker in wave:
-                self.workers[worker].is_starting = True
+                self.become(worker, WorkerState.STARTING)
             problems, deadline = self._await_hellos(
                 wave, hellos, deadline, now, workers.start, others
             )
@@ -369,8 +445,8 @@ class Workers:
         problems: list[WorkerError] = []
         waiting = Waiting(now())
         if deadline is not None and deadline <= waiting.since:
-            deadline = waiting.since + MOMENT
-        while any(self.workers[worker].is_starting for worker in wave):
+            deadline = waiting.since + EXTENSION
+        while any(self._is_starting(worker) for worker in wave):
             timeout = waiting.timeout(now(), deadline)
             queue = self._backend.wait_events(timeout)
             lost = waiting.standstill(now())
@@ -387,10 +463,10 @@ class Workers:
                 if problem is not None:
                     problems.append(problem)
             moment = now()
-            late = [worker for worker in wave if self.workers[worker].is_starting]
+            late = [worker for worker in wave if self._is_starting(worker)]
             if late and deadline is not None and moment >= deadline:
                 for worker in late:
-                    self.workers[worker].is_starting = False
+                    self.become(worker, WorkerState.LOST)
                     self._backend.kill(worker)
                     problems.append(self._late_start(worker))
             elif late and waiting.is_due(moment):
@@ -411,12 +487,11 @@ class Workers:
         if isinstance(event, Started) and isinstance(event.hello, Hello):
             hellos[event.worker] = event.hello
             worker.meet(event.hello)
-            worker.is_starting = False
-            worker.is_ready = True
+            self.become(event.worker, WorkerState.READY)
             return None
-        if not worker.is_starting:
+        if worker.state is not WorkerState.STARTING:
             return None
-        worker.is_starting = False
+        self.become(event.worker, WorkerState.LOST)
         if isinstance(event, Started):
             assert isinstance(event.hello, RemoteFailure)  # Hello went out above
             return failures.construction(event.worker, event.hello, self.maker)
@@ -429,6 +504,9 @@ class Workers:
             makers=self._makers(event.worker),
             reason="",
         )
+
+    def _is_starting(self, worker: int) -> bool:
+        return self.workers[worker].state is WorkerState.STARTING
 
     def _late_start(self, worker: int) -> WorkerError:
         return failures.timeout(
@@ -454,7 +532,7 @@ class Workers:
 
     def kill(self, worker: int, timeout: float | None) -> None:
         """Ends a worker that did not answer within `timeout` seconds."""
-        self.workers[worker].kill_reason = timeout or 0.0
+        self.workers[worker].overdue_after = timeout or 0.0
         self._backend.kill(worker)
 
     def dismiss(self, worker: int) -> None:
@@ -464,22 +542,21 @@ class Workers:
     def postpone(self, seconds: float) -> None:
         """Gives workers that are started again the seconds in which nothing ran."""
         for worker in self.workers:
-            if worker.start_by is not None:
-                worker.start_by += seconds
+            if worker.due is not None and worker.is_present:
+                worker.due += seconds
 
-    def spare(self, now: float, until: float) -> None:
-        """Gives workers that became late between two calls a moment more, once."""
+    def extend_deadlines(self, now: float, until: float) -> None:
+        """Extends the deadlines that have passed between two calls, once each."""
         for worker in self.workers:
-            start_by = worker.start_by
-            if start_by is not None and start_by <= now and not worker.is_spared:
-                worker.start_by = until
-                worker.is_spared = True
+            if worker.is_present and not worker.is_extended and _is_over(worker, now):
+                worker.due = until
+                worker.is_extended = True
 
     def kill_late_starts(self, now: float) -> None:
-        """Ends workers that were started again and are not there in time."""
+        """Ends workers that were started again and are not ready in time."""
         for index, worker in enumerate(self.workers):
-            if worker.start_by is not None and now >= worker.start_by:
-                worker.start_by = None
+            if worker.is_present and _is_over(worker, now):
+                worker.due = None
                 self.kill(index, worker.allowed)
 
     def ending(
@@ -503,14 +580,14 @@ class Workers:
             reason: Why it is not replaced.
         """
         entry = self.workers[worker]
-        if entry.kill_reason is not None:
+        if entry.overdue_after is not None:
             return failures.timeout(
                 worker=worker,
                 pid=report.pid,
                 env=env,
                 envs=self._envs_of(worker),
                 command=command,
-                timeout=entry.kill_reason,
+                timeout=entry.overdue_after,
                 makers=self._makers(worker),
                 reason=reason,
                 killed=self._backend.can_kill,
@@ -531,30 +608,22 @@ class Workers:
         """Starts workers whose pause has passed."""
         moment = now()
         for index, worker in enumerate(self.workers):
-            if worker.restart_at is not None and moment >= worker.restart_at:
+            if worker.state is WorkerState.WAITING and _is_over(worker, moment):
                 timeout = self._options.start_timeout
                 self._backend.replace(index, self._job(index))
-                worker.restart_at = None
-                worker.is_starting = True
-                worker.allowed = timeout
-                worker.start_by = None if timeout is None else now() + timeout
-                worker.is_spared = False
+                due = None if timeout is None else now() + timeout
+                self.become(index, WorkerState.STARTING, due=due, allowed=timeout)
 
     def welcome(
         self, worker: int, hello: Hello | RemoteFailure, rows: Rows
     ) -> WorkerError | None:
         """Lets a worker that was started again work, or says why it cannot."""
-        entry = self.workers[worker]
-        if not entry.is_starting:
-            return None
-        entry.is_starting = False
-        entry.start_by = None
         if isinstance(hello, RemoteFailure):
             return failures.construction(worker, hello, self.maker)
         error = self._difference(worker, hello, rows)
         if error is None:
-            entry.meet(hello)
-            entry.is_ready = True
+            self.workers[worker].meet(hello)
+            self.become(worker, WorkerState.READY)
         return error
 
     def _difference(self, worker: int, hello: Hello, rows: Rows) -> WorkerError | None:
@@ -574,32 +643,28 @@ class Workers:
 
     # Facts.
 
-    def all_ready(self) -> bool:
-        """True if every worker is there."""
-        return all(worker.is_ready for worker in self.workers)
-
     def are_idle(self, workers: Iterable[int]) -> bool:
-        """True if these workers answer no question, as far as they are there."""
+        """True if these workers answer no question, as far as they are not lost."""
+        entries = [self.workers[worker] for worker in workers]
         return all(
-            self.workers[worker].crash is not None
-            or (self.workers[worker].is_ready and self.workers[worker].question is None)
-            for worker in workers
+            entry.state is WorkerState.LOST
+            or (entry.is_ready and entry.question is None)
+            for entry in entries
         )
 
+    def are_settled(self) -> bool:
+        """True if no worker is on its way in the place of another."""
+        return all(self.workers[index].is_settled for index in self.unready)
+
     def watched(self) -> list[bool]:
-        """Returns for each worker whether it is there and was not killed."""
+        """Returns for each worker whether its rows must answer in time."""
         return [
-            worker.is_ready and worker.kill_reason is None for worker in self.workers
+            worker.is_ready and worker.overdue_after is None for worker in self.workers
         ]
 
     def deadlines(self) -> list[float]:
         """Returns the moments at which something is to be done about workers."""
-        return [
-            at
-            for worker in self.workers
-            for at in (worker.restart_at, worker.start_by)
-            if at
-        ]
+        return [worker.due for worker in self.workers if worker.due is not None]
 
     def note_seeds(self, seeds: Sequence[Any]) -> None:
         """Remembers what environments were seeded with, for those that replace them."""
@@ -616,8 +681,8 @@ class Workers:
 
     def restarts_of(self, env: int, worker: int) -> int:
         """Returns how often the worker of an environment was started again, ever."""
-        again = self.restarts[worker] + self.workers[worker].replaced
-        return again + self.earlier_restarts[env]
+        entry = self.workers[worker]
+        return entry.restarts + entry.replaced + self.earlier_restarts[env]
 
     def _job(self, index: int) -> WorkerJob:
         worker = self.workers[index]
@@ -656,6 +721,11 @@ class Workers:
 
     def _makers(self, worker: int) -> list[str]:
         return [self.maker(env) for env in self._envs_of(worker)]
+
+
+def _is_over(worker: Worker, now: float) -> bool:
+    """Returns whether the moment has come at which something is to be done."""
+    return worker.due is not None and now >= worker.due
 
 
 def _dealt(

@@ -26,7 +26,7 @@ from envkit.parallel.messages import RemoteFailure
 from envkit.parallel.row_states import Rows
 from envkit.parallel.slab import REBUILD, RESET
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.workers import Workers
+from envkit.parallel.workers import Workers, WorkerState
 
 __all__ = ["Turnover"]
 
@@ -185,11 +185,11 @@ class Turnover:
         ask("call", envs, [("close", (), {})] * len(envs))
         with uninterrupted():
             rows.note_replaced(range(*rows.layout.blocks[worker]), {}, RESET)
-            entry.is_ready, entry.is_leaving = False, True
+            self._workers.become(worker, WorkerState.LEAVING)
             entry.replaced += 1
             self._backend.kill(worker)
-        wait(lambda: entry.is_ready or entry.crash is not None)
-        if entry.crash is not None:
+        wait(lambda: entry.is_settled)
+        if not entry.is_ready:
             return
         _LOGGER.info(
             "worker %d held %d MB and was replaced; %s brought along",
