@@ -15,28 +15,20 @@ from __future__ import annotations
 import abc
 import enum
 import sys
-import types
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, ClassVar, Final, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from envkit.time_step import StepType, TimeStep
 
 __all__ = [
-    "AMID",
-    "ASIDE",
     "BEGUN",
     "ENDED",
-    "Aside",
     "CountedSteps",
     "CurrentTimeStep",
     "DirectRow",
-    "Marks",
-    "Moves",
-    "Outcome",
-    "Trail",
-    "Turn",
+    "EpisodeEdge",
     "are_own",
 ]
 
@@ -47,96 +39,21 @@ _IN_VAIN = 4
 _INTEGERS = frozenset({int, *(np.dtype(code).type for code in "bhilqBHILQ")})
 
 
-class Turn(enum.Enum):
-    """What of an episode has been written, instead of a `MID`."""
+class EpisodeEdge(enum.Enum):
+    """Says that a row has written the beginning or the end of an episode."""
 
     BEGUN = "a FIRST"
     ENDED = "a LAST"
-    AMID = "a MID, and the row is the last"
-    ASIDE = "nothing, because the row is stepped in another way"
 
 
-BEGUN: Final = Turn.BEGUN
-ENDED: Final = Turn.ENDED
-AMID: Final = Turn.AMID
-ASIDE: Final = Turn.ASIDE
-
-# The result of a step: `None` if it has been written as a `MID`, the exception that
-# was raised, else what is to be written.
-Outcome = TimeStep | Turn | BaseException | None
-# Rows to step: the number of each, its direct row or `Aside`, its action, and the place
-# of its observation.
-Moves = Iterator[tuple[int, Any, Any, Any]]
-
-
-class Marks(NamedTuple):
-    """How rows are marked as answered.
-
-    Attributes:
-        answered: By row: the number that it has answered.
-        last: The row that the caller marks.
-        has_info: By row: 0 if it has no info; `None` if infos are not wanted.
-        fence: Called before a row is marked; `None` where stores keep their order.
-    """
-
-    answered: Any
-    last: int
-    has_info: Any
-    fence: Callable[[], None] | None
-
-
-class Trail:
-    """The turns that rows have taken together, of which they keep no notes themselves.
-
-    In a turn each row has written a `MID`, but for those that note that they have not.
-
-    Attributes:
-        turns: How many there were.
-        places: Where each row has written its observation in the last of them.
-        rewards: The column of rewards there.
-    """
-
-    __slots__ = ("places", "rewards", "turns")
-    places: Any
-    rewards: Any
-
-    def __init__(self) -> None:
-        self.turns = 0
-
-
-class Aside:
-    """Takes the place of a direct row in moves where a row is stepped in another way.
-
-    Attributes:
-        foreign: Has a `step` with a result that makes `step_rows` conclude.
-
-    Example:
-        >>> aside = Aside((None, 0.0, True))
-        >>> aside.foreign.step(1)
-        (None, 0.0, True)
-        >>> aside.conclude()
-        <Turn.ASIDE: ...>
-    """
-
-    __slots__ = ("foreign",)
-
-    def __init__(self, result: Any = None) -> None:
-        """Takes the result."""
-        self.foreign = types.SimpleNamespace(step=lambda _: result)
-
-    def step(self, *_: Any) -> Turn:
-        """Returns `ASIDE`."""
-        return ASIDE
-
-    conclude = step
+BEGUN: Final = EpisodeEdge.BEGUN
+ENDED: Final = EpisodeEdge.ENDED
 
 
 class DirectRow(abc.ABC):
     """Steps the layers of a single environment as one; they share its time step.
 
-    A subclass implements `step`, and `begin` if `may_turn` may be true. One that
-    overrides `step_rows`, to step many rows faster than one after the other, sets
-    `takes_turns`: what it leaves out is caught up from the `trail` when it is needed.
+    A subclass implements `step`, and `begin` if `writes_edges` may be true.
 
     Attributes:
         owner: The innermost layer, which has the library's environment.
@@ -148,7 +65,7 @@ class DirectRow(abc.ABC):
         last_discount: That of the `LAST` that was written last.
         step_type: What was written last.
         is_cut: Whether it is a `LAST` to the counter only.
-        may_turn: Whether ends and begins of episodes are written, too.
+        writes_edges: Whether ends and begins of episodes are written, too.
         row: The row's place in the columns.
         forked: Not empty in a process that the environment has forked, which must
             write nothing.
@@ -159,18 +76,10 @@ class DirectRow(abc.ABC):
         dtype: The dtype of observations.
         most: The number at which the limit ends an episode.
         counter: The layer that counts steps to limit them; itself if none does.
-        trail: The turns that it has taken together with others.
-        since: How many of these it knows of.
-        index: Its index among the rows of the trail.
         place: The observation that was written last; `None` since `enter`.
         reward: The reward that was written last.
         finish: Makes the time step of what the library has returned.
     """
-
-    # What stands for a row that is stepped in another way.
-    aside: ClassVar[Aside] = Aside()
-    # Whether `step_rows` leaves it to the trail to note what rows have written.
-    takes_turns: ClassVar[bool] = False
 
     __slots__ = (
         "_reward_dtype",
@@ -186,21 +95,18 @@ class DirectRow(abc.ABC):
         "first_discount",
         "foreign",
         "forked",
-        "index",
         "is_cut",
         "key",
         "last_discount",
         "layers",
-        "may_turn",
         "most",
         "owner",
         "place",
         "reward",
         "row",
         "shape",
-        "since",
         "step_type",
-        "trail",
+        "writes_edges",
     )
     forked: Collection[int]
     place: Any
@@ -216,7 +122,7 @@ class DirectRow(abc.ABC):
         *,
         discount: Any,
         choices: Mapping[int, Any] | None,
-        may_turn: bool = False,
+        writes_edges: bool = False,
     ) -> None:
         """Takes an environment, whose `_finish_row` becomes `finish`."""
         self.owner, self.foreign = owner, foreign
@@ -227,9 +133,8 @@ class DirectRow(abc.ABC):
         self.most = sys.maxsize
         self._steps, self.place, self.reward = 0, None, 0.0
         self.step_type, self.is_cut = _MID, False
-        self.may_turn = may_turn
+        self.writes_edges = writes_edges
         self._vain = 0
-        self.trail, self.since, self.index = Trail(), 0, 0
         spec = owner.observation_spec()
         self.dtype, self.shape = spec.dtype, None
         self._reward_dtype = owner.reward_spec().dtype
@@ -247,7 +152,7 @@ class DirectRow(abc.ABC):
     @abc.abstractmethod
     def step(
         self, action: Any, place: Any, rewards: Any, wants_info: bool
-    ) -> TimeStep | Turn | None:
+    ) -> TimeStep | EpisodeEdge | None:
         """Steps the environment.
 
         Args:
@@ -261,69 +166,13 @@ class DirectRow(abc.ABC):
             is to be written.
         """
 
-    def step_rows(
-        self, moves: Moves, rewards: Any, number: int, marks: Marks
-    ) -> tuple[int, Outcome] | None:
-        """Steps rows of this kind, and marks those that have written a `MID`.
-
-        Args:
-            moves: The rows; those that are left go on with the next call.
-            rewards: The column of rewards.
-            number: What to mark them with.
-            marks: How to do so.
-
-        Returns:
-            The first row that has not been marked, with the result of its step; `None`
-            if there is no such row.
-        """
-        # Hot: each line in the loop runs once per row and step.
-        answered, last, has_info, fence = marks
-        row, wants_info = last, has_info is not None
-        try:
-            for row, env, action, place in moves:
-                outcome = env.step(action, place, rewards, wants_info)
-                if outcome is not None or row == last:
-                    return row, outcome
-                # Rarely written, because workers share a line of the cache there.
-                if wants_info and has_info[row]:
-                    has_info[row] = 0
-                if fence is not None:
-                    fence()
-                answered[row] = number
-        except BaseException as error:
-            return row, error
-        return None
-
-    def catch_up(self) -> None:
-        """Notes what was written in the turns that were taken together since."""
-        # Hot in asynchronous use: called once per row and step.
-        trail = self.trail
-        missed = trail.turns - self.since
-        if missed > 0:
-            self.since = trail.turns
-            self._steps += missed
-            self.place, self.reward = trail.places[self.index], trail.rewards[self.row]
-            self.step_type, self.is_cut = _MID, False
-
-    def note_apart(self) -> None:
-        """Notes that it takes no part in the turn that is being taken."""
-        self.catch_up()
-        self.since = self.trail.turns + 1
-
-    def due(self) -> int:
-        """Returns the turn in which the limit ends the episode."""
-        return self.since + self.most - self._steps
-
-    def kind(self) -> tuple[Any, ...]:
-        """Returns what rows must have in common to be stepped by one `step_rows`."""
-        choices = self.choices and [(type(one), one) for one in self.choices.values()]
-        return type(self), choices, self.classes, self.key, self.shape, self.dtype
-
     def can_begin(self) -> bool:
         """Returns True if the next reset is the usual one, so that `begin` does it."""
         return False
 
-    def begin(self, place: Any, rewards: Any, wants_info: bool) -> TimeStep | Turn:
+    def begin(
+        self, place: Any, rewards: Any, wants_info: bool
+    ) -> TimeStep | EpisodeEdge:
         """Resets the environment after a `LAST` that was written.
 
         Where it is left by that, it has the time step that was before.
@@ -344,7 +193,7 @@ class DirectRow(abc.ABC):
             )
         )
 
-    def note_last(self, reward: Any, place: Any, is_over: bool, discount: Any) -> None:
+    def set_last(self, reward: Any, place: Any, is_over: bool, discount: Any) -> None:
         """Notes that the `LAST` of an episode has been written.
 
         Args:
@@ -362,7 +211,7 @@ class DirectRow(abc.ABC):
             counter._limited = self._steps >= self.most
             counter._cut = self.is_cut
 
-    def note_first(self, place: Any) -> None:
+    def set_first(self, place: Any) -> None:
         """Notes that the `FIRST` of an episode has been written."""
         self.place, self.reward = place, 0.0
         self.step_type, self.is_cut = _FIRST, False
@@ -371,7 +220,7 @@ class DirectRow(abc.ABC):
         if counter is not self:
             counter._limited = counter._cut = False
 
-    def limit(self, layer: Any, most: int, may_turn: bool) -> None:
+    def limit(self, layer: Any, most: int, writes_edges: bool) -> None:
         """Adds a layer that counts steps, and ends an episode at `most`.
 
         Args:
@@ -379,12 +228,12 @@ class DirectRow(abc.ABC):
                 in `_limited` that it was the limit, and in `_cut` that it was nothing
                 else.
             most: The number of steps.
-            may_turn: Whether ends and begins of episodes can be written.
+            writes_edges: Whether ends and begins of episodes can be written.
         """
         self.layers.append(layer)
         self.counter, self.most = layer, most
         self.finish = layer._finish_row
-        self.may_turn = self.may_turn and may_turn
+        self.writes_edges = self.writes_edges and writes_edges
 
     def enter(self) -> bool:
         """Takes over the current time step; returns False if that cannot be done."""
@@ -395,7 +244,6 @@ class DirectRow(abc.ABC):
             return False
         self._shown, self.place = shown, None
         self.step_type, self.is_cut = _MID, False
-        self.since = self.trail.turns
         if self.counter is not self:
             self._steps = self.counter.__dict__.pop("_steps")
         for layer in self.layers:
@@ -432,7 +280,6 @@ class DirectRow(abc.ABC):
 
     def time_step(self) -> TimeStep:
         """Returns the current time step."""
-        self.catch_up()
         if self.place is None:
             return self._shown
         step_type, discount = self.step_type, self.discount
@@ -455,7 +302,6 @@ class DirectRow(abc.ABC):
 
     def count(self) -> int:
         """Returns how many steps the episode has had."""
-        self.catch_up()
         return self._steps
 
     def __reduce__(self) -> tuple[Any, ...]:

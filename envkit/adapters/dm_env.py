@@ -29,7 +29,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from envkit._internal.direct_row import BEGUN, ENDED, DirectRow, Turn, are_own
+from envkit._internal.direct_row import BEGUN, ENDED, DirectRow, EpisodeEdge, are_own
 from envkit.adapters.foreign import ForeignEnvironment
 from envkit.adapters.mujoco import (
     PhysicsState,
@@ -378,14 +378,18 @@ class _DirectRow(DirectRow):
     __slots__ = ("_discount_dtype", "_has_info")
 
     def __init__(
-        self, owner: Any, foreign: Any, choices: dict[int, Any] | None, may_turn: bool
+        self,
+        owner: Any,
+        foreign: Any,
+        choices: dict[int, Any] | None,
+        writes_edges: bool,
     ) -> None:
         self._discount_dtype = owner.discount_spec().dtype
         has_own = are_own(owner, {"get_info": DmEnvWrapper.get_info})
         self._has_info = owner._has("get_info") or not has_own
         one = np.ones((), self._discount_dtype)
         super().__init__(
-            owner, foreign, discount=one, choices=choices, may_turn=may_turn
+            owner, foreign, discount=one, choices=choices, writes_edges=writes_edges
         )
 
     def enter(self) -> bool:
@@ -393,7 +397,7 @@ class _DirectRow(DirectRow):
 
     def step(
         self, action: Any, place: Any, rewards: Any, wants_info: bool
-    ) -> TimeStep | Turn | None:
+    ) -> TimeStep | EpisodeEdge | None:
         # Hot: called once per row and step, and all that is called for most of them.
         result = self.foreign.step(action)
         try:
@@ -417,12 +421,12 @@ class _DirectRow(DirectRow):
                 is_over = step_type == 2
                 # Of an end of both kinds there is an info.
                 is_told = is_limited and wants_info
-                if self.may_turn and not is_told and (is_over or step_type == 1):
+                if self.writes_edges and not is_told and (is_over or step_type == 1):
                     last_discount = np.array(discount, self._discount_dtype)
                     if is_over or is_limited:
                         place[self.key] = observation
                         rewards[self.row] = reward
-                        self.note_last(reward, place, is_over, last_discount)
+                        self.set_last(reward, place, is_over, last_discount)
                         return ENDED
         except Exception:
             # The time step is made where such results are converted or refused.
@@ -432,7 +436,9 @@ class _DirectRow(DirectRow):
     def can_begin(self) -> bool:
         return self.owner._next_seed is None and not self.owner._closed
 
-    def begin(self, place: Any, rewards: Any, wants_info: bool) -> TimeStep | Turn:
+    def begin(
+        self, place: Any, rewards: Any, wants_info: bool
+    ) -> TimeStep | EpisodeEdge:
         try:
             result = self.foreign.reset()
         except BaseException:
@@ -447,7 +453,7 @@ class _DirectRow(DirectRow):
             ):
                 place[self.key] = observation
                 rewards[self.row] = 0.0
-                self.note_first(place)
+                self.set_first(place)
                 return BEGUN
         except Exception:
             # The time step is made where such results are converted or refused.

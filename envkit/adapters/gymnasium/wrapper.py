@@ -10,15 +10,10 @@ import numpy as np
 
 from envkit._internal.arguments import as_discount
 from envkit._internal.direct_row import (
-    AMID,
     BEGUN,
     ENDED,
-    Aside,
     DirectRow,
-    Marks,
-    Moves,
-    Outcome,
-    Turn,
+    EpisodeEdge,
     are_own,
 )
 from envkit.adapters.foreign import (
@@ -314,7 +309,7 @@ class GymnasiumWrapper(ForeignEnvironment):
             self._foreign,
             discount=self._discount_array,
             choices=choices,
-            may_turn=are_own(self, _TURNING),
+            writes_edges=are_own(self, _TURNING),
         )
 
     def _finish_row(self, result: Any) -> TimeStep:
@@ -371,10 +366,6 @@ _TURNING: dict[str, Callable[..., Any]] = {
 class GymnasiumRow(DirectRow):
     """Writes what an environment of Gymnasium returns."""
 
-    # Its result is not a plain `MID`.
-    aside = Aside((None, None, True, True, None))
-    takes_turns = True
-
     __slots__ = ()
 
     def enter(self) -> bool:
@@ -383,78 +374,14 @@ class GymnasiumRow(DirectRow):
 
     def step(
         self, action: Any, place: Any, rewards: Any, wants_info: bool
-    ) -> TimeStep | Turn | None:
-        """Steps the environment, and writes what comes of it if that is plain."""
-        # Hot: called once per row and step where each row has its own pace.
-        return self.conclude(self.foreign.step(action), place, rewards, wants_info)
-
-    def step_rows(
-        self, moves: Moves, rewards: Any, number: int, marks: Marks
-    ) -> tuple[int, Outcome] | None:
-        """Steps rows, with what `conclude` does of a plain `MID` in one loop."""
-        # Hot: each line in the loop runs once per row and step, and for most rows
-        # nothing else does.
-        answered, last, has_info, fence = marks
-        classes, key, shape, dtype = self.classes, self.key, self.shape, self.dtype
-        wants_info, forked = has_info is not None, self.forked
-        is_special = wants_info or shape is not None or fence is not None
-        (usual,) = classes if len(classes) == 1 else (None,)
-        row, env, place, result = last, self.aside, None, None
-        try:
-            for row, env, action, place in moves:
-                try:
-                    result = env.foreign.step(action)
-                except BaseException as error:
-                    return row, error
-                observation, reward, terminated, truncated, info = result
-                if terminated or truncated or forked:
-                    break
-                kind = observation.__class__
-                if kind is not usual and kind not in classes:
-                    break
-                kind = reward.__class__
-                if kind is not float and kind not in _NUMBERS:
-                    break
-                if is_special:
-                    if shape is not None and (
-                        observation.shape != shape or observation.dtype is not dtype
-                    ):
-                        break
-                    if wants_info:
-                        if info.__class__ is not dict or info:
-                            break
-                        # Workers share a line of the cache there.
-                        if has_info[row]:
-                            has_info[row] = 0
-                place[key] = observation
-                rewards[row] = reward
-                env.owner._info = info
-                if row == last:
-                    return row, AMID
-                if fence is not None:
-                    fence()
-                answered[row] = number
-            else:
-                return None
-        except Exception:
-            # It cannot be written as it is, which `conclude` finds, too.
-            pass
-        except BaseException as error:
-            return row, error
-        try:
-            return row, env.conclude(result, place, rewards, wants_info)
-        except BaseException as error:
-            return row, error
-
-    def conclude(
-        self, result: Any, place: Any, rewards: Any, wants_info: bool
-    ) -> TimeStep | Turn | None:
-        """Writes what the environment's `step` has returned, if that is plain."""
+    ) -> TimeStep | EpisodeEdge | None:
+        """Steps the environment, and writes what it returns if that is plain."""
+        # Hot: called once per row and step, and all that is called for most of them.
+        result = self.foreign.step(action)
         observation: Any
         reward: Any
         try:
             observation, reward, terminated, truncated, info = result
-            self.catch_up()
             steps = self._steps + 1
             if not (
                 terminated
@@ -480,7 +407,7 @@ class GymnasiumRow(DirectRow):
                 self._steps = steps
                 return None
             if (
-                self.may_turn
+                self.writes_edges
                 and (terminated or truncated or steps >= self.most)
                 and reward.__class__ in _NUMBERS
                 and self._is_plain(observation, info)
@@ -497,7 +424,7 @@ class GymnasiumRow(DirectRow):
                         info, self.owner._ended = {**flags, **info}, True
                     self.owner._info = info
                     discount = _ZERO if terminated else self.discount
-                    self.note_last(reward, place, is_over, discount)
+                    self.set_last(reward, place, is_over, discount)
                     return ENDED
         except Exception:
             # The time step is made where such results are converted or refused.
@@ -518,7 +445,9 @@ class GymnasiumRow(DirectRow):
             and not owner._closed
         )
 
-    def begin(self, place: Any, rewards: Any, wants_info: bool) -> TimeStep | Turn:
+    def begin(
+        self, place: Any, rewards: Any, wants_info: bool
+    ) -> TimeStep | EpisodeEdge:
         """Resets the environment, and writes what comes of it if that is plain."""
         owner = self.owner
         try:
@@ -536,7 +465,7 @@ class GymnasiumRow(DirectRow):
                 place[self.key] = observation
                 rewards[self.row] = 0.0
                 owner._info, owner._ended = info, False
-                self.note_first(place)
+                self.set_first(place)
                 return BEGUN
         except Exception:
             # The time step is made where such results are converted or refused.

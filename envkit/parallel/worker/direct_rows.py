@@ -8,24 +8,15 @@ when it stands within an episode.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from envkit._internal.direct_row import (
-    Aside,
-    DirectRow,
-    Marks,
-    Moves,
-    Outcome,
-    Trail,
-    Turn,
-)
+from envkit._internal.direct_row import DirectRow, EpisodeEdge
 from envkit.actions import FLOATS
 from envkit.nest import is_nested
-from envkit.parallel.slab import SAME_STEP_SLOT, Slab, is_private, view_of
+from envkit.parallel.slab import Slab, is_private, view_of
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
@@ -33,13 +24,10 @@ from envkit.types import Array
 __all__ = ["DirectRows"]
 
 _FIRST, _MID, _LAST = map(int, (StepType.FIRST, StepType.MID, StepType.LAST))
-_SLOTS = 0, 1, SAME_STEP_SLOT
+_SLOTS = 0, 1
 Step = Callable[[Any], TimeStep]
 # Steps a row, as `DirectRow.step` does.
-DirectStep = Callable[[Any, Any, Any, bool], TimeStep | Turn | None]
-
-# Steps rows, as `DirectRow.step_rows` does.
-StepRows = Callable[[Moves, Any, int, Marks], tuple[int, Outcome] | None]
+DirectStep = Callable[[Any, Any, Any, bool], TimeStep | EpisodeEdge | None]
 
 
 class DirectRows:
@@ -49,8 +37,6 @@ class DirectRows:
         are_offered: True if any environment can do without time steps.
         steps: For each row what its next step does; `None` for those that make time
             steps.
-        rows: For each row what `step_rows` moves: one that is direct, unless its next
-            step begins an episode.
     """
 
     def __init__(
@@ -68,21 +54,12 @@ class DirectRows:
         self._slab, self._rows, self._forked = slab, rows, forked
         self.are_offered = False
         self.steps: list[DirectStep | None] = [None] * len(rows)
-        self._aside = Aside()
-        self.rows: list[DirectRow | Aside] = [self._aside] * len(rows)
         self._inside: list[DirectRow | None] = [None] * len(rows)
         self._offered: list[DirectRow | None] = [None] * len(rows)
         # Those to ask before they enter, as something has happened to them.
         self._doubted: set[int] = set()
-        self._trail = Trail()
-        # Before this turn no episode ends by its limit.
-        self._due = 0
-        # Whether the rows take the turn that is being taken together.
-        self._together = False
-        # One of those that are offered, which are all of one kind.
-        self._any: DirectRow | None = None
-        self._kind: Any = None
-        self._choices: Any = None
+        # The library's action for each number, of all rows that are offered.
+        self._choices: Mapping[int, Any] | None = None
         if not self._is_possible:
             return
         self._action: ArraySpec = slab.layout.action.leaves[0]
@@ -106,7 +83,7 @@ class DirectRows:
             (view_of(types[slot, self._block]), view_of(discounts[slot, self._block]))
             for slot in _SLOTS
         ]
-        self._amid = view_of(np.full(len(rows), _MID, types.dtype))
+        self._all_mid = view_of(np.full(len(rows), _MID, types.dtype))
         self._usual = view_of(self._discounts)
         self._rewards = [view_of(rewards[slot]) for slot in _SLOTS]
         self._places = [
@@ -119,20 +96,16 @@ class DirectRows:
         self._doubted.discard(place)
         ask = getattr(env, "_direct_row", None) if self._is_possible else None
         offered: DirectRow | None = None if ask is None else ask()
-        if offered is not None:
-            # One look at the actions, and one loop, have to do for all rows.
-            kind = offered.kind()
-            if self._any is None:
-                self._any, self._kind = offered, kind
-                self._choices, self._aside = offered.choices, offered.aside
-                self.rows = [self._aside] * len(self.rows)
-            if kind == self._kind:
-                offered.row, offered.forked = self._rows.start + place, self._forked
-                offered.trail, offered.index = self._trail, place
-                self._discounts[place] = offered.discount
-                offered.may_turn &= not (env.repeats_last or env.continues_after_last)
-                self._offered[place] = offered
-                self.are_offered = True
+        if offered is None:
+            return
+        if not self.are_offered:
+            self._choices, self.are_offered = offered.choices, True
+        # The actions of all rows are looked at together.
+        if _are_same(offered.choices, self._choices):
+            offered.row, offered.forked = self._rows.start + place, self._forked
+            self._discounts[place] = offered.discount
+            offered.writes_edges &= not (env.repeats_last or env.continues_after_last)
+            self._offered[place] = offered
 
     def doubt(self, place: int) -> None:
         """Lets an environment go on with time steps until it is asked anew."""
@@ -146,9 +119,7 @@ class DirectRows:
             self.ask(place, env)
         offered = self._offered[place]
         if offered is not None and offered.enter():
-            self._inside[place] = self.rows[place] = offered
-            self.steps[place] = offered.step
-            self._due = min(self._due, offered.due())
+            self._inside[place], self.steps[place] = offered, offered.step
 
     def leave(self, place: int) -> None:
         """Lets an environment go on with time steps."""
@@ -162,7 +133,6 @@ class DirectRows:
     def forget(self, place: int) -> None:
         """Notes that an environment has left."""
         self._inside[place] = self.steps[place] = None
-        self.rows[place] = self._aside
 
     def actions(self) -> Iterable[Any] | None:
         """Returns the actions of all rows as libraries take them.
@@ -192,7 +162,7 @@ class DirectRows:
 
     def step(
         self, place: int, slot: int, action: Any, wants_info: bool, step: Step
-    ) -> TimeStep | Turn | None:
+    ) -> TimeStep | EpisodeEdge | None:
         """Steps one environment that is inside.
 
         Args:
@@ -206,7 +176,6 @@ class DirectRows:
             `None` if it has been written, else what is to be written.
         """
         # Hot in asynchronous use: called once per row and step.
-        self._due = 0
         inside = self.steps[place]
         own = self._action_of(action)
         if inside is None or own is None:
@@ -230,7 +199,7 @@ class DirectRows:
 
     def begin_next(self, place: int, begin: DirectStep) -> None:
         """Lets the next step of a row, which is a `LAST`, begin an episode."""
-        self.steps[place], self.rows[place] = begin, self._aside
+        self.steps[place] = begin
 
     def begin(self, place: int, slot: int) -> None:
         """Writes that a row is a `FIRST`."""
@@ -238,8 +207,7 @@ class DirectRows:
         assert inside is not None  # because it has begun the episode
         types, discounts = self._columns[slot]
         types[place], discounts[place] = _FIRST, 1.0
-        self.steps[place], self.rows[place] = inside.step, inside
-        self._due = min(self._due, inside.due())
+        self.steps[place] = inside.step
 
     def to_begin(self, place: int) -> DirectRow | None:
         """Returns the row that is to be begun, if it can do so without a time step."""
@@ -250,54 +218,16 @@ class DirectRows:
         """Returns where a row is to be written: its observation, and the rewards."""
         return self._places[slot][place], self._rewards[slot]
 
-    # Turns, in which all rows are stepped.
-
-    def begin_turn(self, slot: int) -> tuple[StepRows, Any, Any]:
+    def fill_with_mid(self, slot: int) -> tuple[Any, Any]:
         """Writes into a slot that every row is a `MID`.
 
         Returns:
-            What steps the `rows`, the places of their observations, and the column of
-            their rewards.
+            The places of the rows' observations, and the column of their rewards.
         """
         # Hot: called once per batch.
         types, discounts = self._columns[slot]
-        types[:], discounts[:] = self._amid, self._usual
-        any_row = self._any
-        assert any_row is not None  # because some are offered
-        turn = self._trail.turns + 1
-        if any_row.takes_turns and turn >= self._due:
-            dues = [row.due() for row in self.rows if isinstance(row, DirectRow)]
-            self._due = min(dues, default=turn)
-        self._together = any_row.takes_turns and turn < self._due
-        if self._together:
-            step_rows = any_row.step_rows
-        else:
-            # Each of them looks for its limit.
-            step_rows = functools.partial(DirectRow.step_rows, any_row)
-            self._due = 0
-        return step_rows, self._places[slot], self._rewards[slot]
-
-    def note_apart(self, place: int) -> None:
-        """Notes that a row has not taken the turn together with the others."""
-        inside = self._inside[place]
-        if self._together and inside is not None:
-            inside.note_apart()
-
-    def end_turn(self, slot: int) -> None:
-        """Notes that the rows have taken the turn."""
-        # Hot: called once per batch.
-        if self._together:
-            trail = self._trail
-            trail.places, trail.rewards = self._places[slot], self._rewards[slot]
-            trail.turns += 1
-
-    def break_turn(self, slot: int, answered: Any, number: int) -> None:
-        """Notes which rows have taken the turn, of which some will not."""
-        for place, inside in enumerate(self._inside):
-            is_amid = inside is not None and inside.since <= self._trail.turns
-            if is_amid and answered[self._rows[place]] != number:
-                self.note_apart(place)
-        self.end_turn(slot)
+        types[:], discounts[:] = self._all_mid, self._usual
+        return self._places[slot], self._rewards[slot]
 
 
 def _is_plain(slab: Slab) -> bool:
@@ -321,6 +251,15 @@ def _is_number(spec: ArraySpec) -> bool:
 def _place_of(row: Array) -> Any:
     """Returns where to assign an observation: a view checks it at no cost."""
     return view_of(row) if row.ndim < 2 else row
+
+
+def _are_same(choices: Any, others: Any) -> bool:
+    """Returns True if rows have the same actions: equal, and of the same types."""
+    if choices is None or others is None:
+        return choices is others
+    return choices == others and all(
+        type(one) is type(others[number]) for number, one in choices.items()
+    )
 
 
 def _repeated(bound: Array | None, shape: tuple[int, ...]) -> Array | None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.direct_row import ENDED, DirectRow, Turn
+from envkit._internal.direct_row import ENDED, DirectRow, EpisodeEdge
 from envkit.batches import hand_options
 from envkit.errors import SpecError
 from envkit.parallel.messages import WorkerJob
@@ -323,7 +323,7 @@ class Seats:
 
     def begin_directly(
         self, seat: Seat, action: Any, place: Any, rewards: Any, wants_info: bool
-    ) -> TimeStep | Turn | None:
+    ) -> TimeStep | EpisodeEdge | None:
         """Does the same for one of the direct rows after a `LAST`."""
         row = self._usual_begin(seat)
         if row is None or self.ahead.is_used:
@@ -341,20 +341,18 @@ class Seats:
         is_usual = seat.options is None and seat.is_reset_checked
         return self.direct.to_begin(seat.place) if is_usual else None
 
-    def note_turn(self, place: int, slot: int, turn: Turn) -> None:
+    def note_edge(self, place: int, slot: int, edge: EpisodeEdge) -> None:
         """Notes that a direct row has begun or ended an episode."""
-        direct = self.direct
-        if turn is not ENDED:
+        direct, seat = self.direct, self.of_row[place]
+        if edge is not ENDED:
             self._ended[place] = False
             direct.begin(place, slot)
             return
         direct.end(place, slot)
-        seat = self.of_row[place]
         if self.slab.autoreset == SAME_STEP_ORDER:
-            self._begin_directly_at_once(seat)
-            is_amid = not self._ended[place] and self.steps[place] is seat.own_step
-            if is_amid and seat.is_step_checked and direct.steps[place] is None:
-                direct.enter(place, seat.env)
+            direct.leave(place)
+            self._begin_at_once(seat, seat.rows.start, seat.env.current_time_step())
+            self.enter_directly(place)
             return
         self._ended[place] = True
         # None that is direct repeats its `LAST`.
@@ -363,33 +361,13 @@ class Seats:
         if self.ahead.is_used:
             self.ahead.note_end(seat)
 
-    def _begin_directly_at_once(self, seat: Seat) -> None:
-        """Does for one of the direct rows what `_begin_at_once` does."""
-        place, row, direct = seat.place, seat.rows.start, self.direct
-        inside = self._usual_begin(seat)
-        if inside is None:
-            direct.leave(place)
-            self._begin_at_once(seat, row, seat.env.current_time_step())
-            return
-        self.infos.keep_final(seat.index, row)
-        wants_info = bool(self.infos.wanted[0])
-        self._ended[place] = self.is_in_reset = True
-        try:
-            self.meters[RESETS] += 1
-            where = direct.place_of(place, SAME_STEP_SLOT)
-            first = inside.begin(*where, wants_info)
-            self.is_in_reset = self._ended[place] = False
-            if isinstance(first, Turn):
-                direct.begin(place, SAME_STEP_SLOT)
-                return
-            direct.forget(place)
-            end_fork(self.host.forked)
-            self.writer.write(row, SAME_STEP_SLOT, first)
-        except BaseException as error:
-            first = inside.time_step()
-            self._not_begun(seat, row, first, error)
-        if wants_info:
-            self.infos.note_begun(seat.index, row, first)
+    def enter_directly(self, place: int) -> None:
+        """Lets an environment do without time steps, if it is within an episode."""
+        # Hot in asynchronous use: called once per row and step.
+        seat = self.of_row[place]
+        is_amid = not self._ended[place] and self.steps[place] is seat.own_step
+        if is_amid and seat.is_step_checked:
+            self.direct.enter(place, seat.env)
 
     def reset(self, seat: Seat) -> TimeStep:
         """Resets an environment as a whole; returns a `FIRST` that fits."""

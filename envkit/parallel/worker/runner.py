@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.direct_row import AMID, ASIDE, BEGUN, ENDED, Marks, Outcome, Turn
+from envkit._internal.direct_row import EpisodeEdge
 from envkit.parallel.messages import (
     Hello,
     RemoteFailure,
@@ -173,12 +173,6 @@ class EnvRunner:
         self._sequence = view_of(slab.sequence)
         self._command = view_of(slab.command)
         self._answered = view_of(slab.answered)
-        order = None if KEEPS_ORDER else fence
-        # By whether infos are wanted.
-        self._marks = [
-            Marks(self._answered, stop - 1, has_info, order)
-            for has_info in (None, self._has_info)
-        ]
         self._messages = slab.messages
         self._block_sequence = bytes_of(slab.sequence[first:stop])
         self._block_answered = bytes_of(slab.answered[first:stop])
@@ -373,78 +367,53 @@ class EnvRunner:
                 direct.leave(place)
             self._run_lockstep(number)
             return
-        step_rows, places, rewards = direct.begin_turn(slot)
-        answered, last = self._answered, self._last_row
-        marks = self._marks[bool(self._notes_infos[0])]
-        moves = zip(self._rows, direct.rows, actions, places, strict=True)
-        row = last
-        try:
-            while True:
-                try:
-                    met = step_rows(moves, rewards, number, marks)
-                    if met is None:
-                        break
-                    row, outcome = met
-                    if outcome is not AMID:
-                        self._finish_move(row, slot, marks, outcome)
-                except BaseException as error:
-                    direct.note_apart(row - first)
-                    seat = self._seat_of_row[row - first]
-                    self._seats.let_through(seat, error)
-                    self._fail(seat, [row], error)
-                    continue
-                if row == last:
-                    self.before_last_mark()
-                if marks.fence is not None:
-                    marks.fence()
-                answered[row] = number
-        except BaseException:
-            direct.break_turn(slot, answered, number)
-            raise
-        direct.end_turn(slot)
+        places, rewards = direct.fill_with_mid(slot)
+        seats, answered, last = self._seats, self._answered, self._last_row
+        has_info, wants_info = self._has_info, bool(self._notes_infos[0])
+        for row, step, action, place in zip(
+            self._rows, direct.steps, actions, places, strict=True
+        ):
+            try:
+                if step is None:
+                    self._show(row, slot, self._steps[row - first](self._action(row)))
+                else:
+                    outcome = step(action, place, rewards, wants_info)
+                    if outcome is not None:
+                        self._show(row, slot, outcome)
+                    # Rarely written: workers share a line of the cache there.
+                    elif wants_info and has_info[row]:
+                        has_info[row] = 0
+            except BaseException as error:
+                seats.let_through(seats.all[row - first], error)
+                self._fail(seats.all[row - first], [row], error)
+                continue
+            if row == last:
+                self.before_last_mark()
+            if not KEEPS_ORDER:
+                fence()
+            answered[row] = number
 
-    def _finish_move(self, row: int, slot: int, marks: Marks, outcome: Outcome) -> None:
-        """Finishes a step of a row that is not done like most of them."""
-        place, direct = row - self._first, self._direct
-        if outcome is ASIDE:
-            step, wants_info = direct.steps[place], marks.has_info is not None
-            if step is None:
-                (action,) = self._actions([row])
-                outcome = self._steps[place](action)
-            else:
-                outcome = step(None, *direct.place_of(place, slot), wants_info)
-        if outcome is ENDED or outcome is BEGUN:
-            self._has_info[row] = 0
-            self._seats.note_turn(place, slot, outcome)
-        elif isinstance(outcome, BaseException):
-            raise outcome
-        elif outcome is not None:
-            self._show(row, slot, outcome)
-        elif marks.has_info is not None and marks.has_info[row]:
-            marks.has_info[row] = 0
-        direct.note_apart(place)
+    def _show(self, row: int, slot: int, answer: TimeStep | EpisodeEdge) -> None:
+        """Writes an answer that is no plain `MID`.
 
-    def _show(self, row: int, slot: int, time_step: TimeStep | Turn) -> None:
-        """Writes a time step, and lets its environment do without the next one."""
+        Its environment makes no time step in its next step, if that can be.
+        """
         # Hot in asynchronous use: called once per row and step.
-        place = row - self._first
-        seat, direct = self._seat_of_row[place], self._direct
-        if isinstance(time_step, Turn):
+        place, seats = row - self._first, self._seats
+        if isinstance(answer, EpisodeEdge):
             self._has_info[row] = 0
-            self._seats.note_turn(place, slot, time_step)
+            seats.note_edge(place, slot, answer)
             return
-        direct.forget(place)
+        self._direct.forget(place)
         if self._host.forked:
             end_fork(self._host.forked)
-        self.writer.write(row, slot, time_step)
+        self.writer.write(row, slot, answer)
         if self._notes_infos[0]:
-            self._infos.note(seat.index, row, time_step)
-        if time_step.step_type is not _MID:
-            self._seats.turn(row, time_step)
-        if direct.are_offered:
-            is_amid = not self._ended[place] and self._steps[place] is seat.own_step
-            if is_amid and seat.is_step_checked:
-                direct.enter(place, seat.env)
+            self._infos.note(place, row, answer)
+        if answer.step_type is not _MID:
+            seats.turn(row, answer)
+        if self._direct.are_offered:
+            seats.enter_directly(place)
 
     def _run_some(self, rows: Sequence[int]) -> None:
         """Runs some single environments, each with its own command."""
@@ -458,7 +427,7 @@ class EnvRunner:
         for row, action in zip(rows, self._actions(rows), strict=True):
             place = row - first
             number = sequence[row]
-            time_step: TimeStep | Turn | None
+            time_step: TimeStep | EpisodeEdge | None
             try:
                 if command[row] != STEP:
                     time_step = begin(seats[place], command[row])
@@ -498,6 +467,10 @@ class EnvRunner:
         if not columns:
             return (self._structure.unflatten([]) for _ in rows)
         return map(self._structure.unflatten, zip(*columns, strict=True))
+
+    def _action(self, row: int) -> NestedArray:
+        (action,) = self._actions([row])
+        return action
 
     def _fail(self, seat: Seat, rows: Sequence[int], error: BaseException) -> None:
         kind = "raised"
