@@ -16,12 +16,9 @@ from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [
     "ACCEPTED_KINDS",
-    "FLOATS",
     "ActionRows",
     "OwnActionRows",
-    "PythonNumbers",
     "action_rows",
-    "given_floats",
 ]
 
 _UNMOVED = "None of the environments has moved."
@@ -32,23 +29,6 @@ ACCEPTED_KINDS: dict[str, str] = {
     "f": "biuf",
     "c": "biufc",
 }
-
-
-# The dtypes of floats that an action may keep, see `ArraySpec.keeps_floats`.
-FLOATS = tuple(map(np.dtype, (np.float64, np.float32, np.float16)))
-
-
-class PythonNumbers(np.ndarray[Any, Any]):
-    """An array of float64 whose numbers came as Python's own, in lists.
-
-    NumPy computes with Python's numbers in another way than with its own: float32 plus
-    one of them stays float32. An environment that took lists may take one of this for
-    the list that it was, and to everything else it is an array.
-
-    Example:
-        >>> np.zeros(2).view(PythonNumbers).tolist()
-        [0.0, 0.0]
-    """
 
 
 class ActionRows:
@@ -123,10 +103,6 @@ class ActionRows:
         return columns
 
     def _converted(self, leaf: Any, index: int, spec: ArraySpec, count: int) -> Array:
-        if spec.keeps_floats:
-            floats = given_floats(leaf)
-            if floats is not None and floats.shape == (count, *spec.shape):
-                return floats
         kinds = ACCEPTED_KINDS.get(spec.dtype.kind, spec.dtype.kind)
         is_object = spec.dtype.hasobject
         column = _objects(leaf, spec, count) if is_object else as_array(leaf)
@@ -347,28 +323,3 @@ def _is_cut_off(column: Array, dtype: np.dtype[Any]) -> bool:
         return False
     width = dtype.itemsize // (4 if dtype.kind == "U" else 1)
     return bool((np.char.str_len(column) > width).any())
-
-
-def given_floats(value: Any) -> Array | None:
-    """Returns numbers as floats of the width in which they came.
-
-    Integers become floats of the width that NumPy chooses when it adds them to float32.
-
-    Returns:
-        An array of one of the dtypes `FLOATS`, or `None` if `value` has other things
-        than real numbers.
-
-    Example:
-        >>> given_floats(np.zeros(2, np.float32)).dtype, given_floats([0.5]).dtype
-        (dtype('float32'), dtype('float64'))
-    """
-    array = value if isinstance(value, np.ndarray) else as_array(value)
-    if array.dtype in FLOATS:
-        return array
-    if array.dtype.kind in "biu":
-        return array.astype(np.result_type(array.dtype, np.float32))
-    if array.dtype.kind == "f":  # Bytes in another order, or more of them.
-        native = array.dtype.newbyteorder("=")
-        return array.astype(native if native in FLOATS else np.float64)
-    # Numbers of Python's, or rows of several widths.
-    return given_floats(array.tolist()) if array is value and array.ndim else None

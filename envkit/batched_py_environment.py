@@ -362,10 +362,16 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         # Hot: called once per batch step. Copies, so that neither side sees what the
         # other does to its arrays.
         ignored = np.array(ended) if True in ended else None
+        structure = self._actions.structure
         columns = [
-            column.copy() for column in self._actions.columns(action, ignored=ignored)
+            column.astype(spec.dtype)
+            for column, spec in zip(
+                self._actions.columns(action, ignored=ignored),
+                structure.leaves,
+                strict=True,
+            )
         ]
-        unflatten = self._actions.structure.unflatten
+        unflatten = structure.unflatten
         if not columns:
             return [unflatten([]) for _ in self._envs]
         return [unflatten(row) for row in zip(*columns, strict=True)]

@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit.actions import PythonNumbers, given_floats
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
@@ -31,7 +30,6 @@ __all__ = [
     "compiled",
     "few_numbers",
     "integer_leaf",
-    "kept_leaf",
     "map_specs",
     "map_with_paths",
     "rebuilt",
@@ -153,30 +151,6 @@ def array_leaf(spec: ArraySpec) -> Leaf:
         return _as_array(value, spec)
 
     return convert
-
-
-def kept_leaf(spec: ArraySpec, check: Leaf) -> Leaf:
-    """Returns a function that makes arrays of floats of the width that they have.
-
-    Python's own numbers become `PythonNumbers`. `check` raises for other values.
-    """
-
-    def convert(value: Any) -> Array:
-        check(value)
-        array = given_floats(value)
-        if array is None or array.shape != spec.shape:
-            raise SpecError
-        if _is_of_python(value):
-            return array.astype(np.float64).view(PythonNumbers)
-        return array.copy() if array is value else array
-
-    return convert
-
-
-def _is_of_python(value: Any) -> bool:
-    while isinstance(value, list | tuple) and value:
-        value = value[0]
-    return isinstance(value, float | int) and not isinstance(value, np.generic)
 
 
 def bounded_leaf(spec: ArraySpec) -> Leaf:

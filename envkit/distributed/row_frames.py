@@ -3,7 +3,7 @@
 ```
 ASKED     sequence, has_info       of all rows of the worker
           [which rows]             unless all are asked
-          command, widths, actions of the rows that are asked
+          command, actions of the rows that are asked
 BEGUN     [which rows], leaves of the FIRST that follows a LAST in the same step
 ANSWERED  meters, [which rows], answered, has_info, [padding], leaves of one slot
 ```
@@ -71,9 +71,7 @@ class Freight:
         self._command = slab.command[block]
         self._meters = slab.meters[worker]
         self._asked = [
-            array[block]
-            for array in (slab.command, slab.widths, *slab.actions)
-            if _travels(array)
+            array[block] for array in (slab.command, *slab.actions) if _travels(array)
         ]
         self._leaves = [
             [

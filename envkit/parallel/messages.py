@@ -214,7 +214,6 @@ class ReplayPlan(NamedTuple):
         commands: What was asked.
         orders: The order of resets under which it was.
         actions: For each leaf, the action of each move.
-        widths: For each move, in which width floats were given.
         notes: What the environment was asked besides: time, method and argument, before
             the move of that time.
     """
@@ -232,7 +231,6 @@ class ReplayPlan(NamedTuple):
     commands: Array
     orders: Array
     actions: tuple[Array, ...]
-    widths: Array
     notes: tuple[tuple[int, str, Any], ...]
 
     @property

@@ -386,7 +386,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             place is not None
             and not self._looks_at_bounds
             and type(action) is np.ndarray
-            and action.dtype == pool.slab.action_dtype
+            and action.dtype == place.dtype
             and action.shape == place.shape
         ):
             place[...] = action

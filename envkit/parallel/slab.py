@@ -8,7 +8,6 @@ answered   uint32[N]             worker writes   the number it has answered
 has_info   uint8 [N]             worker writes   whether there is an info to ask for
 meters     int64 [W, 16]         worker writes   steps, resets, nanoseconds …
 staff      int64 [W, 2]          parent writes   process, restarts
-widths     uint8 [N, L]          parent writes   in which width floats were given
 actions    one array [N, *shape] for each leaf of an action
 steps      one array [3, N, *shape] for each leaf of a time step
 infos      one array [2, N, *shape] for each leaf of what infos are declared to have
@@ -17,9 +16,6 @@ infos      one array [2, N, *shape] for each leaf of what infos are declared to 
 A request goes up by two, so the lowest bit of an answer is free to say that the
 environment raised: one store says that a row is complete and how it ended. Everything
 else of the answer is written before that store and read after it.
-
-Floats of actions that keep their width (`ArraySpec.keeps_floats`) lie in float64, which
-holds those of all widths; `widths` has a number for each such leaf of a row's action.
 
 Each row alternates between slots 0 and 1, so that its previous time step stays whole
 while the next is written: a row whose environment dies in the middle still has an
@@ -41,7 +37,6 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.actions import FLOATS, PythonNumbers
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence, full_fence
 from envkit.specs.arrays import ArraySpec
@@ -110,9 +105,6 @@ ANY_INFO = SHOWN_INFO | BEGUN_INFO
 # Beside these: that what the environment declares of its info is in the slab, and that
 # its info has no more than that.
 DECLARED_INFO, ONLY_DECLARED_INFO = 4, 8
-
-# What the widths are: the place of a dtype in FLOATS, or that they were Python's.
-_PYTHON = len(FLOATS)
 
 # As arrays, with which NumPy calculates in half the time that its numbers take.
 _ONE, _TWO = np.array(1, np.uint32), np.array(2, np.uint32)
@@ -202,12 +194,6 @@ class SlabLayout:
         return nest.Structure(self.spec.action)
 
     @cached_property
-    def kept_floats(self) -> tuple[int, ...]:
-        """Which leaves of an action keep the width in which floats are given."""
-        leaves = self.action.leaves
-        return tuple(leaf for leaf, spec in enumerate(leaves) if spec.keeps_floats)
-
-    @cached_property
     def time_step(self) -> nest.Structure:
         """The structure of a time step."""
         return nest.Structure(
@@ -236,12 +222,8 @@ class SlabLayout:
             ((rows,), np.dtype(np.uint8)),
             ((len(self.blocks), METERS), np.dtype(np.int64)),
             ((len(self.blocks), 2), np.dtype(np.int64)),
-            ((rows, len(self.kept_floats)), np.dtype(np.uint8)),
         ]
-        actions = [
-            ((rows, *spec.shape), FLOATS[0] if spec.keeps_floats else spec.dtype)
-            for spec in self.action.leaves
-        ]
+        actions = [((rows, *spec.shape), spec.dtype) for spec in self.action.leaves]
         steps = [
             ((_SLOTS, rows, *spec.shape), spec.dtype) for spec in self.time_step.leaves
         ]
@@ -312,13 +294,6 @@ def is_private(dtype: np.dtype[Any]) -> bool:
     return dtype.hasobject or (dtype.itemsize == 0 and dtype.kind in "SU")
 
 
-def _narrowed(column: Array, width: int) -> Array:
-    """Returns a copy of floats, of the width in which they came."""
-    if width == _PYTHON:
-        return column.copy().view(PythonNumbers)
-    return column.astype(FLOATS[width])
-
-
 def shareable(info_spec: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what of an `info_spec` can lie in shared memory."""
     parts: dict[str, Any] = {}
@@ -387,9 +362,6 @@ class Slab:
         meters: What each worker has counted.
         staff: What is known of each worker.
         actions: For each leaf of an action, one row per environment.
-        widths: For each row and leaf that keeps the width of floats, which that was.
-        action_dtype: In which dtype an array may be assigned to the first of these as
-            it is, in all rows; `None` if it may not.
         steps: For each leaf of a time step, one row per slot and environment.
         infos: Likewise for each declared leaf of an info, of the first two slots.
     """
@@ -401,7 +373,7 @@ class Slab:
         if buffer is None:
             buffer = _aligned(max(layout.size, 1))
         modes, sequence, command, answered, *rest = layout.arrays(buffer)
-        has_info, meters, staff, self.widths, *arrays = rest
+        has_info, meters, staff, *arrays = rest
         self._modes = modes
         self.order = view_of(modes[0:1])
         self.notes_infos = view_of(modes[1:2])
@@ -426,8 +398,6 @@ class Slab:
             for array in self.steps
         ]
         self._stride = np.array(layout.rows)
-        # In memory of zeros all floats are of the first width.
-        self.action_dtype = self.actions[0].dtype if self.actions else None
         # The command that every row has, or IDLE if they differ.
         self._command_of_all = IDLE
         # Copying and comparing bytes is quicker than comparing two small arrays.
@@ -444,7 +414,7 @@ class Slab:
         self._modes[:] = other._modes
         for name in ("meters", "staff"):
             getattr(self, name)[:workers] = getattr(other, name)[:workers]
-        for name in ("command", "has_info", "widths", "sequence", "answered"):
+        for name in ("command", "has_info", "sequence", "answered"):
             getattr(self, name)[:rows] = getattr(other, name)[:rows]
         for mine, theirs in zip(self.actions, other.actions, strict=True):
             mine[:rows] = theirs[:rows]
@@ -452,7 +422,6 @@ class Slab:
             (*self.steps, *self.infos), (*other.steps, *other.infos), strict=True
         ):
             mine[:, :rows] = theirs[:, :rows]
-        self.action_dtype = other.action_dtype
 
     # What the parent does.
 
@@ -477,14 +446,6 @@ class Slab:
         # Hot: called once per batch of any size.
         for array, column in zip(self.actions, columns, strict=True):
             array[rows] = column
-        for place, leaf in enumerate(self.layout.kept_floats):
-            column = columns[leaf]
-            is_array = type(column) is not PythonNumbers
-            width = FLOATS.index(column.dtype) if is_array else _PYTHON
-            self.widths[rows, place] = width
-            if leaf == 0:
-                alike = is_array and rows is ...
-                self.action_dtype = column.dtype if alike else None
 
     def request_all(self, command: int) -> None:
         """Asks every row; its action, if there is one, has been written before."""
@@ -767,28 +728,12 @@ class Slab:
         return self.count_owing() < awaited
 
     def read_actions(self, rows: slice | Sequence[int]) -> list[Any]:
-        """Returns copies of the actions of some rows, one column for each leaf.
-
-        Where a leaf keeps the width of floats and that differs from row to row, its
-        column has an array for each row.
-        """
+        """Returns copies of the actions of some rows, one column for each leaf."""
         # Hot: called once per request.
-        columns: list[Any] = [array[rows] for array in self.actions]
-        if isinstance(rows, slice):  # A list of rows makes copies of them.
-            kept = self.layout.kept_floats
-            columns = [
-                column if leaf in kept else column.copy()
-                for leaf, column in enumerate(columns)
-            ]
-        for place, leaf in enumerate(self.layout.kept_floats):
-            wide, widths = columns[leaf], self.widths[rows, place].tobytes()
-            if widths == widths[:1] * len(widths):
-                columns[leaf] = _narrowed(wide, widths[0])
-            else:
-                columns[leaf] = np.empty(len(widths), object)
-                for row, width in enumerate(widths):
-                    columns[leaf][row] = _narrowed(wide[row, ...], width)
-        return columns
+        if isinstance(rows, slice):
+            return [array[rows].copy() for array in self.actions]
+        # A list of rows makes copies of them.
+        return [array[rows] for array in self.actions]
 
     def pending(self, first: int, stop: int) -> list[int]:
         """Returns the rows of a block that were asked and have not answered."""

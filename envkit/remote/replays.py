@@ -58,8 +58,6 @@ def plan_from_plain(data: Any, layout: SlabLayout, rows: int) -> ReplayPlan:
         raise ValueError("The moves of a plan must be of the session's own rows.")
     if (np.diff(plan.times) < 0).any():
         raise ValueError("The moves of a plan must be in order.")
-    if not _is_column(plan.widths, np.uint8, (count, len(layout.kept_floats))):
-        raise ValueError("The widths of a plan must be those of its actions.")
     if not (
         type(plan.resets) is int
         and 0 <= plan.resets <= _MOST_MOVES
@@ -97,15 +95,13 @@ def _within(actions: Any, layout: SlabLayout, count: int) -> tuple[Array, ...]:
     Where a step begins an episode, its action is ignored and may have been anything.
     """
     specs: Sequence[ArraySpec] = layout.action.leaves
-    kept = layout.kept_floats
     if not isinstance(actions, tuple) or len(actions) != len(specs):
         raise ValueError("A plan must have all leaves of the actions.")
     checked = []
-    for leaf, (spec, column) in enumerate(zip(specs, actions, strict=True)):
-        dtype = np.dtype(np.float64) if leaf in kept else spec.dtype
-        if not _is_column(column, dtype, (count, *spec.shape)):
+    for spec, column in zip(specs, actions, strict=True):
+        if not _is_column(column, spec.dtype, (count, *spec.shape)):
             raise ValueError("The actions of a plan must fit their specs.")
         if isinstance(spec, BoundedArraySpec) and spec.dtype.kind in "iufb":
-            column = np.clip(column, spec.minimum, spec.maximum).astype(dtype)
+            column = np.clip(column, spec.minimum, spec.maximum).astype(spec.dtype)
         checked.append(column)
     return tuple(checked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -64,11 +64,6 @@ class ArraySpec(_Described):
     """
 
     __slots__ = ()
-
-    # Whether an action of floats reaches its environment in the width in which it is
-    # given, whatever the dtype here. Adapters of libraries that hand actions on as they
-    # are have specs that say so.
-    keeps_floats: ClassVar[bool] = False
 
     _dtype: np.dtype[Any]
     _name: str | None

@@ -465,7 +465,7 @@ def _as_array(leaf: Any, spec: ArraySpec) -> Array:
     if array.dtype is spec.dtype or array.dtype == spec.dtype:
         return array
     kind = spec.dtype.kind
-    if array.dtype.kind != kind or kind not in "iuf" or spec.keeps_floats:
+    if array.dtype.kind != kind or kind not in "iuf":
         return array
     cast = array.astype(spec.dtype)
     return cast if kind == "f" or np.array_equal(cast, array) else array

@@ -294,7 +294,7 @@ def actions_of(space, seed):
     rng = np.random.default_rng(seed)
     space.seed(int(rng.integers(2**31)))
     rows = np.stack([np.asarray(space.sample()) for _ in range(ROWS)])
-    # Floats of another width reach the environment as they are.
+    # The pool casts floats of another width.
     wide = seed % 3 == 0 and rows.dtype == np.float32
     return rows.astype(np.float64) if wide else rows
 
@@ -497,7 +497,7 @@ def test_rows_that_begin_in_the_step_of_their_end_are_direct(kind):
 
 @pytest.mark.parametrize("how", [2, 14])
 def test_an_environment_whose_steps_must_all_be_finished_makes_time_steps(how):
-    """Lists, and floats of another width than the space's, are converted."""
+    """Observations that are lists, or floats of another width, are converted."""
     env = GymnasiumWrapper(Odd(BOX, ACTIONS[1], [{**PLAIN, "how": how}], 0))
     with ParallelPyEnvironment([lambda: env], backend="inline") as pool:
         pool.reset()

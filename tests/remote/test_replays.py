@@ -90,7 +90,6 @@ def a_plan(**changes):
         commands=np.ones(2, np.uint8),
         orders=np.zeros(2, np.uint8),
         actions=(np.array([0, 1]),),
-        widths=np.zeros((2, 0), np.uint8),
         notes=((1, "seed", 4),),
     )
     return plan_to_plain(plan._replace(**changes))
@@ -105,7 +104,6 @@ BAD = {
     "no columns": a_plan(numbers=[4, 6]),
     "other lengths": a_plan(orders=np.zeros(3, np.uint8)),
     "another order": a_plan(times=np.array([1, 0])),
-    "widths of no leaf": a_plan(widths=np.zeros((2, 1), np.uint8)),
     "endless resets": a_plan(resets=1 << 40),
     "a negative number": a_plan(number=-2),
     "attributes": a_plan(attributes=(("closed", True),)),

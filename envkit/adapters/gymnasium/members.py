@@ -26,7 +26,6 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.text import counted
-from envkit.actions import PythonNumbers, given_floats
 from envkit.adapters.gymnasium.spaces import (
     PADDED,
     OneOf,
@@ -43,7 +42,6 @@ from envkit.adapters.values import (
     bounded_leaf,
     few_numbers,
     integer_leaf,
-    kept_leaf,
     map_specs,
     rebuilt,
 )
@@ -139,7 +137,6 @@ def from_member(
     subject: str = "The member",
     root: str = "",
     bounded: bool = False,
-    kept: bool = False,
 ) -> Converter:
     """Returns a function that makes values of members of a space.
 
@@ -151,8 +148,6 @@ def from_member(
         subject: The beginning of the sentence of an error.
         root: The beginning of a place in a value, such as `observation`.
         bounded: Whether bounds are checked, too.
-        kept: Whether floats keep their width, where the spec has `keeps_floats`: those
-            of actions do.
 
     Raises:
         SpecError: The function was given a value that is not a member.
@@ -165,7 +160,7 @@ def from_member(
         >>> convert((2, "left"))
         (array(2), array('left', dtype='<U4'))
     """
-    return _Reader(subject, root, bounded, kept).converter(space, spec, root)
+    return _Reader(subject, root, bounded).converter(space, spec, root)
 
 
 def from_members(
@@ -176,7 +171,6 @@ def from_members(
     subject: str = "The batch",
     root: str = "",
     bounded: bool = False,
-    kept: bool = False,
 ) -> Converter:
     """Does what `from_member` does for batches: members of the batched space.
 
@@ -187,8 +181,6 @@ def from_members(
         subject: The beginning of the sentence of an error.
         root: The beginning of a place in a value, such as `observation`.
         bounded: Whether bounds are checked, too.
-        kept: Whether floats keep their width, where the spec has `keeps_floats`: those
-            of actions do.
 
     Example:
         >>> from gymnasium import spaces
@@ -198,7 +190,7 @@ def from_members(
         >>> convert(([2, 1], ("left", "up")))
         (array([2, 1]), array(['left', 'up'], dtype='<U4'))
     """
-    reader = _BatchReader(subject, root, bounded, kept, rows)
+    reader = _BatchReader(subject, root, bounded, rows)
     leaves = reader.leaves(space, spec, root)
     batched = add_outer_dims_nest(spec, (rows,))
     return Converter(batched, leaves, subject=subject, root=root)
@@ -207,22 +199,19 @@ def from_members(
 class _Reader(_SpaceWalk):
     """How one member is read."""
 
-    def __init__(self, subject: str, root: str, bounded: bool, kept: bool) -> None:
+    def __init__(self, subject: str, root: str, bounded: bool) -> None:
         super().__init__(subject, root)
         self._bounded = bounded
-        self._kept = kept
 
     def leaf(self, space: Any, spec: ArraySpec, path: str) -> Leaf:
         if isinstance(spec, ObjectSpec):
             return self._object_leaf(spec, path)
         if isinstance(spec, TextSpec) and self._bounded:
             return self._text_leaf(spec, path)
-        convert = bounded_leaf(spec) if self._bounded else array_leaf(spec)
-        keeps = self._kept and spec.keeps_floats
-        return kept_leaf(spec, convert) if keeps else convert
+        return bounded_leaf(spec) if self._bounded else array_leaf(spec)
 
     def one_of(self, space: Any, spec: OneOf, path: str) -> Leaf:
-        single = _Reader(self.subject, self.root, self._bounded, self._kept)
+        single = _Reader(self.subject, self.root, self._bounded)
         branches = [
             single.converter(child, branch, f"{path}[1]")
             for child, branch in zip(space.spaces, spec.branches, strict=True)
@@ -299,7 +288,7 @@ class _Reader(_SpaceWalk):
         self, space: Any, spec: Any, path: str
     ) -> Callable[[Sequence[Any]], PaddedSequence]:
         """Returns a function that makes padded arrays of the members of a sequence."""
-        single = _Reader(self.subject, self.root, self._bounded, self._kept)
+        single = _Reader(self.subject, self.root, self._bounded)
         read = single.converter(space, _feature(spec), f"{path}.values")
         most = int(spec.length.maximum)
         neutral = nest.flatten(neutral_value(spec.values))
@@ -351,10 +340,8 @@ class _Reader(_SpaceWalk):
 class _BatchReader(_Reader):
     """How a batch of members is read."""
 
-    def __init__(
-        self, subject: str, root: str, bounded: bool, kept: bool, rows: int
-    ) -> None:
-        super().__init__(subject, root, bounded, kept)
+    def __init__(self, subject: str, root: str, bounded: bool, rows: int) -> None:
+        super().__init__(subject, root, bounded)
         self._rows = rows
 
     def leaf(self, space: Any, spec: ArraySpec, path: str) -> Leaf:
@@ -624,7 +611,7 @@ class _Checks(_Writer):
             return self._object_leaf(spec, path)
         if kind == "Text":
             return self._text_leaf(space, spec, path)
-        return _kept_leaf(spec) if spec.keeps_floats else bounded_leaf(spec)
+        return bounded_leaf(spec)
 
     def one_of(self, space: Any, spec: OneOf, path: str) -> Leaf:
         to_tag = integer_leaf(spec.tag)
@@ -670,22 +657,6 @@ class _Checks(_Writer):
             return text
 
         return convert
-
-
-def _kept_leaf(spec: ArraySpec) -> Leaf:
-    check = bounded_leaf(spec)
-
-    def convert(value: Any) -> Any:
-        # Hot: called once per step.
-        own = check(value)
-        if type(value) is np.ndarray and value.dtype == own.dtype:
-            return own
-        if type(value) is PythonNumbers:
-            return value.tolist()
-        given = given_floats(value)
-        return own if given is None else np.array(given)
-
-    return convert
 
 
 def choices_of(space: Any, spec: NestedSpec) -> dict[int, Any] | None:

@@ -45,7 +45,6 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.text import bound_text, foreign, listed
-from envkit.actions import FLOATS
 from envkit.adapters.foreign import require
 from envkit.adapters.values import map_specs
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -59,7 +58,6 @@ from envkit.wrappers.observations import usual_kind
 __all__ = [
     "PADDED",
     "BoundedBooleans",
-    "FloatsAsGiven",
     "MaxLengths",
     "MembersOf",
     "OneOf",
@@ -69,7 +67,6 @@ __all__ = [
     "SpecOfKind",
     "batch_space_from_spec",
     "finer_kind",
-    "keeping_floats",
     "kind_of_space",
     "kind_of_spec",
     "neutral_value",
@@ -203,41 +200,6 @@ class BoundedBooleans(ArraySpec):
         if plain.dtype != self._dtype:
             return plain
         return type(self)(plain.shape, plain.dtype, plain.name, self._low, self._high)
-
-
-class FloatsAsGiven(SpecOfKind):
-    """A bounded spec of actions that keep the width of floats.
-
-    Example:
-        >>> spec = FloatsAsGiven((2,), np.float32, -1.0, 1.0)
-        >>> spec.keeps_floats, spec == BoundedArraySpec((2,), np.float32, -1.0, 1.0)
-        (True, True)
-    """
-
-    __slots__ = ()
-
-    keeps_floats = True
-
-
-def keeping_floats(spec: NestedSpec) -> Any:
-    """Returns specs of actions that hand on floats in the width that they have.
-
-    Gymnasium's vector environments do that: an environment gets each digit of a
-    float64, even if its space is of float32.
-    """
-    return map_specs(_keeping_floats, spec)
-
-
-def _keeping_floats(spec: ArraySpec) -> ArraySpec:
-    if spec.dtype not in FLOATS:
-        return spec
-    own = BoundedArraySpec.from_spec(spec)
-    kind, finite = "Box", None
-    if isinstance(spec, SpecOfKind):
-        kind, finite = spec.kind, spec.finite
-    return FloatsAsGiven(
-        own.shape, own.dtype, own.minimum, own.maximum, own.name, kind, finite
-    )
 
 
 def kind_of_space(space: Any) -> str:

@@ -101,7 +101,6 @@ class PyToGymnasium(LateBase):
             subject="PyToGymnasium.step() was given an action that",
             root="action",
             bounded=True,
-            kept=True,
         )
         self._to_action = _integers_first(spec, to_action)
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from envkit._internal.text import counted, listed
 from envkit._internal.threads import wait_for_end
-from envkit.actions import FLOATS
 from envkit.adapters.foreign import LateBase, forwarded_to_library, rendered, require
 from envkit.adapters.gymnasium.infos import (
     ColumnInfos,
@@ -151,13 +150,10 @@ class PyToGymnasiumVector(LateBase):
             self.num_envs,
             subject=f"{type(self).__name__}.step() was given an action that",
             root="action",
-            kept=True,
         )
         # To take the usual path of an action that is one array.
         is_one = isinstance(action_spec, ArraySpec) and action_spec.dtype != object
-        self._action_dtypes: tuple[Any, ...] = (action_spec.dtype,) if is_one else ()
-        if is_one and action_spec.keeps_floats:
-            self._action_dtypes = FLOATS
+        self._action_dtype = action_spec.dtype if is_one else None
         self._action_shape = (self.num_envs, *action_spec.shape) if is_one else None
 
     def __getattr__(self, name: str) -> Any:
@@ -206,7 +202,7 @@ class PyToGymnasiumVector(LateBase):
         # Hot: called once per batch step. The first case is the usual one.
         if (
             type(actions) is np.ndarray
-            and actions.dtype in self._action_dtypes
+            and actions.dtype == self._action_dtype
             and actions.shape == self._action_shape
         ):
             return actions

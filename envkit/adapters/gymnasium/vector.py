@@ -11,7 +11,7 @@ import numpy as np
 from envkit import nest
 from envkit._internal.arguments import as_discount
 from envkit._internal.text import listed
-from envkit.actions import ActionRows, PythonNumbers
+from envkit.actions import ActionRows
 from envkit.adapters.foreign import (
     ForeignEnvironment,
     constant,
@@ -31,7 +31,6 @@ from envkit.adapters.gymnasium.kinds import (
 from envkit.adapters.gymnasium.members import from_member, from_members, to_members
 from envkit.adapters.gymnasium.spaces import (
     OneOf,
-    keeping_floats,
     kind_of_space,
     spec_from_gym_space,
 )
@@ -158,9 +157,7 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
             spec_from_gym_space(space, simplify_box_bounds, "observation"),
             vector_env.observation_space,
         )
-        self._action_spec = keeping_floats(
-            spec_from_gym_space(actions, simplify_box_bounds, "action")
-        )
+        self._action_spec = spec_from_gym_space(actions, simplify_box_bounds, "action")
         self._steps = _Steps(
             vector_env,
             own,
@@ -877,17 +874,14 @@ class VectorActions:
         for index, column in enumerate(columns):
             self._check_further(index, column, ignored)
         own = [
-            _own(*pair) for pair in zip(columns, self._structure.leaves, strict=True)
+            np.array(column, spec.dtype)
+            for column, spec in zip(columns, self._structure.leaves, strict=True)
         ]
         return self._to_members(self._structure.unflatten(own))
 
     def _without_ignored(self, column: Array, spec: ArraySpec, ignored: Array) -> Array:
         """Replaces the actions of rows that begin an episode by ones that fit."""
         if not isinstance(spec, BoundedArraySpec):
-            return column
-        if spec.keeps_floats:
-            column = column.copy()
-            column[ignored] = np.clip(0, spec.minimum, spec.maximum)
             return column
         where = ignored.reshape(-1, *[1] * len(spec.shape))
         return np.where(where, spec.minimum, column)
@@ -909,13 +903,6 @@ class VectorActions:
             path=self._structure.paths[index],
             outer_dims=column.shape[:1],
         )
-
-
-def _own(column: Array, spec: ArraySpec) -> Any:
-    """Returns a copy of a column, as a vector environment takes it."""
-    if type(column) is PythonNumbers:
-        return column.tolist()
-    return np.array(column, None if spec.keeps_floats else spec.dtype)
 
 
 def _choices(spec: NestedSpec) -> Array | None:

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,12 +18,11 @@ import numpy as np
 
 from envkit import registry
 from envkit._internal.removed import refuses_removed_options
-from envkit.actions import PythonNumbers
 from envkit.adapters.foreign import require, told_of_losses
 from envkit.adapters.gymnasium.infos import DictInfos, RowInfos
 from envkit.adapters.gymnasium.kinds import as_order
 from envkit.adapters.gymnasium.rows import Ends, check_call, check_infos, values_by_row
-from envkit.adapters.gymnasium.spaces import keeping_floats, kind_of_space
+from envkit.adapters.gymnasium.spaces import kind_of_space
 from envkit.adapters.gymnasium.taking_turns import TakingTurns
 from envkit.adapters.gymnasium.to_env import PyToGymnasium
 from envkit.adapters.gymnasium.to_vector import PyToGymnasiumVector
@@ -504,7 +504,7 @@ class GymnasiumRows(PyEnvironment):
         count = len(self._envs)
         first = self._envs[0]
         self._plain_observation = plain_spec(first.observation_space)
-        self._action_spec = keeping_floats(plain_spec(first.action_space))
+        self._action_spec = plain_spec(first.action_space)
         self._takes_arrays = isinstance(self._action_spec, ArraySpec)
         self._places = Places(self._plain_observation, count)
         self._infos: list[Mapping[str, Any]] = [{}] * count
@@ -714,9 +714,9 @@ class GymnasiumRows(PyEnvironment):
         if self._takes_arrays:
             if type(action) is np.ndarray and not action.dtype.hasobject:
                 return action
-            return (_own(action, row) for row in range(len(self._envs)))
+            return (action[row] for row in range(len(self._envs)))
         return (
-            map_specs(functools.partial(_own, row=row), action)
+            map_specs(operator.itemgetter(row), action)
             for row in range(len(self._envs))
         )
 
@@ -846,12 +846,6 @@ def _bad_result(call: str, result: Any, expected: str) -> TypeError:
         f"{call}() returned {describe(result)}; in Gymnasium it returns the tuple "
         f"{expected}. Environments written for the old Gym return other ones."
     )
-
-
-def _own(column: Any, row: int) -> Any:
-    """Returns a row's part of an action as Gymnasium's vector environments pass it."""
-    own = column[row]
-    return own.tolist() if PythonNumbers in (type(column), type(own)) else own
 
 
 def _with_equal_ones_once(spaces: list[Any]) -> list[Any]:

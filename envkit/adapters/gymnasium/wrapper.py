@@ -30,7 +30,6 @@ from envkit.adapters.gymnasium.members import (
 )
 from envkit.adapters.gymnasium.spaces import (
     MaxLengths,
-    keeping_floats,
     spec_from_gym_space,
 )
 from envkit.adapters.reset_arguments import (
@@ -130,13 +129,11 @@ class GymnasiumWrapper(ForeignEnvironment):
             "observation",
             max_lengths=lengths,
         )
-        self._action_spec = keeping_floats(
-            spec_from_gym_space(
-                gym_env.action_space,
-                simplify_box_bounds,
-                "action",
-                max_lengths=lengths,
-            )
+        self._action_spec = spec_from_gym_space(
+            gym_env.action_space,
+            simplify_box_bounds,
+            "action",
+            max_lengths=lengths,
         )
         lengths.check_all_used()
         self._to_observation = from_member(

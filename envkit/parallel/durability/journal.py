@@ -36,7 +36,6 @@ class Moves(NamedTuple):
         commands: What was asked.
         orders: The order of resets under which it was.
         actions: For each leaf, the action.
-        widths: In which width floats were given.
     """
 
     times: Array
@@ -45,7 +44,6 @@ class Moves(NamedTuple):
     commands: Array
     orders: Array
     actions: tuple[Array, ...]
-    widths: Array
 
 
 class Journal:
@@ -78,8 +76,6 @@ class Journal:
         self._actions = [
             np.empty((length, *array.shape), array.dtype) for array in slab.actions
         ]
-        self._widths = np.zeros((length, *slab.widths.shape), np.uint8)
-        self._has_widths = slab.widths.size > 0
         self._pairs = list(zip(self._actions, slab.actions, strict=True))
         # The same as bytes: with the size of a line, where it goes and where it is.
         self._lines = [
@@ -100,11 +96,7 @@ class Journal:
         for row in range(min(self._rows, other._rows)):
             requests, times = other._noted(places, row)
             self._requests[:, row], self._times[:, row] = requests, times
-            for mine, theirs in zip(
-                (self._widths, *self._actions),
-                (other._widths, *other._actions),
-                strict=True,
-            ):
+            for mine, theirs in zip(self._actions, other._actions, strict=True):
                 mine[:, row] = theirs[:, row]
 
     def note_all(self, command: int) -> bool:
@@ -126,8 +118,6 @@ class Journal:
         self._time_views[place] = self.time
         for size, ring, actions in self._lines:
             ring[place * size : (place + 1) * size] = actions
-        if self._has_widths:
-            self._widths[place] = self._slab.widths
         self.time += 1
         return True
 
@@ -148,7 +138,6 @@ class Journal:
             ring[places, rows] = (
                 copy.deepcopy(column) if leaf in self._private else column
             )
-        self._widths[places, rows] = slab.widths[rows]
         self.time += 1
 
     def _places(self, numbers: Array) -> Array:
@@ -183,7 +172,6 @@ class Journal:
             (requests >> _COMMAND & _BITS).astype(np.uint8),
             (requests >> _ORDER).astype(np.uint8),
             tuple(ring[places, owners] for ring in self._actions),
-            self._widths[places, owners],
         )
 
     def _noted(self, places: Array, row: int) -> tuple[Array, Array]:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from envkit._internal.direct_row import DirectRow, EpisodeEdge
-from envkit.actions import FLOATS
 from envkit.nest import is_nested
 from envkit.parallel.slab import Slab, is_private, view_of
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -65,11 +64,6 @@ class DirectRows:
         self._action: ArraySpec = slab.layout.action.leaves[0]
         self._block = slice(rows.start, rows.stop)
         self._given = slab.actions[0][self._block]
-        # Of floats that keep their width: which one each has, and must have.
-        self._widths = slab.widths[self._block]
-        self._width = b""
-        if slab.layout.kept_floats and self._action.dtype in FLOATS:
-            self._width = bytes([FLOATS.index(self._action.dtype)]) * len(rows)
         one: tuple[Array | None, Array | None] = (None, None)
         if isinstance(self._action, BoundedArraySpec):
             one = self._action.minimum, self._action.maximum
@@ -145,9 +139,7 @@ class DirectRows:
                 return list(map(self._choices.__getitem__, self._given.tolist()))
             except KeyError:
                 return None
-        if self._widths.tobytes() != self._width:
-            return None
-        column = self._given.astype(self._action.dtype)
+        column = self._given.copy()
         return column if self._are_as_theirs(column, *self._bounds) else None
 
     def _are_as_theirs(self, actions: Any, least: Any, most: Any) -> bool:

@@ -118,7 +118,6 @@ class Stage:
             self._rows.autoreset = int(plan.orders[start])
             for array, column in zip(self._rows.actions, plan.actions, strict=True):
                 array[rows] = column[moves]
-            self._rows.widths[rows] = plan.widths[moves]
             failure = self._move(rows, numbers, plan.commands[moves])
             if failure is not None:
                 return failure
@@ -131,7 +130,7 @@ class Stage:
         # Hot: there may be thousands of moves.
         slab, row = self._rows, seat.rows[0]
         sequence, answered = view_of(slab.sequence), view_of(slab.answered)
-        command, has_widths = view_of(slab.command), slab.widths.size > 0
+        command = view_of(slab.command)
         places = [array[row : row + 1] for array in slab.actions]
         pairs = list(zip(places, plan.actions, strict=True))
         notes, one, run = list(plan.notes), [row], self._run
@@ -146,8 +145,6 @@ class Stage:
             slab.order[0] = order
             for place, column in pairs:
                 place[0] = column[move]
-            if has_widths:
-                slab.widths[row] = plan.widths[move]
             command[row] = asked
             sequence[row] = number
             run(one)

@@ -1,4 +1,4 @@
-"""Floats reach environments of Gymnasium in the width in which they were given."""
+"""Floats reach environments of Gymnasium in the dtype of their action space."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Given(gymnasium.Env):
     def step(self, action):
         if isinstance(action, dict):
             action = action["push"]
-        # A number of Python's own leaves the width of float32 as it is.
+        # Its digits, and its dtype: NumPy computes another product with each.
         seen = np.array([action[0], np.float32(0.1) * action[0]], np.float64)
         return seen, float(seen.sum()), False, False, {}
 
@@ -112,44 +112,56 @@ def as_given(how, count=12):
     return list(actions.astype(how))
 
 
-def assert_same_streams(makers, actions, *others):
-    """Compares each vector environment with Gymnasium's, to the last bit."""
-    expected = stream(SyncVectorEnv(makers), actions)
-    for envs in others:
-        for ours, theirs in zip(stream(envs, actions), expected, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+def cast(actions):
+    return [np.asarray(action, np.float32) for action in actions]
+
+
+def assert_same_streams(expected, actions, envs):
+    for theirs, ours in zip(expected, stream(envs, actions), strict=True):
+        np.testing.assert_array_equal(theirs, ours)
 
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("way", WAYS)
-def test_streams_are_those_of_gymnasiums_own(way, how):
-    assert_same_streams([Given] * ROWS, as_given(how), WAYS[way]([Given] * ROWS))
+def test_floats_of_every_width_are_cast_to_the_spaces_dtype(way, how):
+    actions = as_given(how)
+    expected = stream(SyncVectorEnv([Given] * ROWS), cast(actions))
+    assert_same_streams(expected, actions, WAYS[way]([Given] * ROWS))
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0"])
-def test_streams_of_real_games_are_those_of_gymnasiums_own(name, way):
+def test_streams_of_real_games_are_those_of_cast_actions(name, way):
     makers = [functools.partial(gymnasium.make, name)] * ROWS
-    assert_same_streams(makers, as_given("changing", 30), WAYS[way](makers))
+    actions = as_given("changing", 30)
+    expected = stream(SyncVectorEnv(makers), cast(actions))
+    assert_same_streams(expected, actions, WAYS[way](makers))
 
 
 @pytest.mark.slow
-def test_streams_of_processes_are_those_of_gymnasiums_own():
+def test_streams_of_processes_are_those_of_cast_actions():
     makers = [functools.partial(gymnasium.make, "Pendulum-v1")] * ROWS
-    others = AsyncVectorEnv(makers), vectorize(makers), in_a_pool(makers, "process")
-    assert_same_streams(makers, as_given("changing", 150), *others)
+    actions = as_given("changing", 150)
+    expected = stream(AsyncVectorEnv(makers), cast(actions))
+    assert_same_streams(expected, actions, vectorize(makers))
+    assert_same_streams(expected, actions, in_a_pool(makers, "process"))
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_floats_within_nests_keep_their_width_too(way):
+def test_floats_within_nests_are_cast_too(way):
     makers = [functools.partial(Given, nested_space())] * ROWS
+    keys = np.arange(ROWS)
     for how in ("float64", "float32", "lists"):
         pushes = as_given(how, 5)
-        actions = [{"keys": np.arange(ROWS), "push": push} for push in pushes]
-        assert_same_streams(makers, actions, WAYS[way](makers))
+        expected = stream(
+            SyncVectorEnv(makers),
+            [{"keys": keys, "push": push} for push in cast(pushes)],
+        )
+        actions = [{"keys": keys, "push": push} for push in pushes]
+        assert_same_streams(expected, actions, WAYS[way](makers))
 
 
-def test_each_row_of_an_asynchronous_pool_has_a_width_of_its_own():
+def test_rows_of_an_asynchronous_pool_get_cast_actions():
     makers = [functools.partial(wrapped, Given)] * 2
     env = AsyncParallelPyEnvironment(makers, backend="inline", num_workers=1)
     env.reset_async()
@@ -157,26 +169,22 @@ def test_each_row_of_an_asynchronous_pool_has_a_width_of_its_own():
 
     env.send(np.array([[0.1]]), env_ids=[0])
     env.send(np.array([[0.1]], np.float32), env_ids=[1])
-    batch = env.recv(count=2)
-    seen = dict(zip(batch.env_ids.tolist(), batch.time_step.observation, strict=True))
+    observation = env.recv(count=2).time_step.observation
     env.close()
 
-    assert [seen[0][0], seen[1][0]] == [0.1, np.float32(0.1)]
+    assert [np.float32(0.1)] * 2 == observation[:, 0].tolist()
 
 
-def test_rows_that_step_alone_have_the_width_they_are_given():
+def test_rows_that_step_alone_get_cast_actions():
     makers = [functools.partial(wrapped, Given)] * 2
     env = ParallelPyEnvironment(makers, backend="inline", num_workers=1)
     env.reset()
-    env.step(np.full((2, 1), 0.1, np.float32))
-    env.step(np.full((2, 1), 0.1, np.float64), np.array([True, False]))
+    env.step(np.full((2, 1), 0.1), np.array([True, False]))
     env.envs[1].step(np.full(1, 0.3))
     seen = env.current_time_step().observation[:, 0].tolist()
-    again = env.step(np.full((2, 1), 0.1, np.float32)).observation[:, 0].tolist()
     env.close()
 
-    assert seen == [0.1, 0.3]
-    assert again == [np.float32(0.1)] * 2
+    assert np.float32([0.1, 0.3]).tolist() == seen
 
 
 def test_the_spec_is_of_the_spaces_dtype():
@@ -188,12 +196,12 @@ def test_the_spec_is_of_the_spaces_dtype():
     )
 
 
-def test_single_environments_get_floats_as_they_are():
+def test_single_environments_get_cast_actions():
     game = PyToGymnasium(GymnasiumWrapper(Given()))
     game.reset()
+    expected = Given().step(np.array([0.1], np.float32))[0]
     for action in ([0.1], np.array([0.1]), np.array([0.1], np.float32)):
-        expected = Given().step(action)[0]
-        np.testing.assert_array_equal(game.step(action)[0], expected)
+        np.testing.assert_array_equal(expected, game.step(action)[0])
 
 
 def test_a_recording_has_what_the_environment_was_given(tmp_path):
@@ -203,4 +211,5 @@ def test_a_recording_has_what_the_environment_was_given(tmp_path):
     env.step(np.full((2, 1), 0.1))
     env.close()
     one, other = Recording(tmp_path / "game").episodes()
-    assert one.action(1).tolist() == other.action(1).tolist() == [0.1]
+    cast_action = [np.float32(0.1)]
+    assert cast_action == one.action(1).tolist() == other.action(1).tolist()
