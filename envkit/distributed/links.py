@@ -199,7 +199,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         connect_timeout: float = 60.0,
     ) -> None:
         """Prepares; nothing is started yet. The arguments are those of `linked`."""
-        serialize.refuse_while_loading("A pool of linked workers")
+        serialize.refuse_while_importing("A pool of linked workers")
         self._launcher = launcher
         self._connect_timeout = connect_timeout
         self._door = Door(host, port, reach_as, tls)

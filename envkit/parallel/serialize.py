@@ -2,12 +2,10 @@
 
 What lives in an importable module travels by reference. What does not, such as a
 lambda or anything made in the program's main script or in a notebook, travels by value
-through cloudpickle, so a worker need not run that script again. The same holds for a
-module that makes a pool while it is imported: a worker that imported it would make that
-pool again. Only a constructor of the main script that cannot travel by value, because
-it uses a lock or the like, makes the worker load the script, under the name
-`__envkit_main__`. A pool that is made while a worker loads or imports something is
-refused, because each of its workers would make one, too.
+through cloudpickle, so no worker runs that script again. The same holds for a module
+that makes a pool while it is imported: a worker that imported it would make that pool
+again. A pool that is made while a worker imports something is refused, because each of
+its workers would make one, too.
 """
 
 from __future__ import annotations
@@ -17,14 +15,13 @@ import contextlib
 import functools
 import importlib
 import io
-import logging
 import os
 import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,15 +38,11 @@ __all__ = [
     "dump_value",
     "load_constructor",
     "load_value",
-    "loading_script",
-    "refuse_while_loading",
+    "refuse_while_importing",
     "work_here",
 ]
 
-_logger = logging.getLogger(__name__)
-
 _MAIN = "__main__"
-_SCRIPT_NAME = "__envkit_main__"
 _LONGEST_DESCRIPTION = 160
 _LONGEST_VALUE = 40
 _MOST_ARGUMENTS = 8
@@ -60,31 +53,6 @@ _SEQUENCES = (list, tuple, set, frozenset)
 # The setup that a worker needs before it can import a package.
 _SETUPS = {"pysc2": "envkit.adapters.pysc2:prepare"}
 
-
-class _Script(NamedTuple):
-    """Where a constructor is found that only its own script can make."""
-
-    path: str
-    # What `python -m` was given, else empty.
-    module: str
-    qualname: str
-    # The pickled arguments of a functools.partial, if it is one.
-    arguments: bytes | None
-    # Why it could not travel by value.
-    why: str
-
-
-class _Loaded(NamedTuple):
-    """What loading a script gave: its names, or why there are none."""
-
-    names: dict[str, Any]
-    error: BaseException | None
-
-
-# A script is run once in a process, whatever comes of it.
-_scripts: dict[str, _Loaded] = {}
-# The scripts that are being loaded: path, and the name that is wanted from it.
-_loading: list[_Script] = []
 
 # Modules that no worker may import, because they are the program that runs here: the
 # main script by its other names, and modules whose own code makes a pool.
@@ -122,21 +90,14 @@ def dump_constructor(constructor: Callable[..., Any], index: int) -> bytes:
         >>> load_constructor(payload)().reset().observation
         array(0, dtype=int32)
     """
-    script, pickled = None, b""
     _programs.update(_running_modules(), main_script_names())
     try:
         pickled = _dump(constructor)
     except ConstructorError:
         raise  # A name in it stands for nothing.
     except Exception as error:
-        script = _script_of(constructor, error)
-        if script is None:
-            raise _cannot_travel(constructor, index, error) from error
-        # By this name workers that load the script know what is in it.
-        sys.modules[_SCRIPT_NAME] = sys.modules[_MAIN]
-    return pickle.dumps(
-        (describe_constructor(constructor), pickled, script and tuple(script))
-    )
+        raise _cannot_travel(constructor, index, error) from error
+    return pickle.dumps((describe_constructor(constructor), pickled))
 
 
 def load_constructor(payload: bytes) -> Callable[..., Any]:
@@ -145,14 +106,14 @@ def load_constructor(payload: bytes) -> Callable[..., Any]:
     Raises:
         ConstructorError: It cannot be loaded in this process.
     """
-    description, pickled, script = pickle.loads(payload)
+    description, pickled = pickle.loads(payload)
     try:
-        constructor = _from_script(_Script(*script)) if script else load_value(pickled)
+        constructor = load_value(pickled)
     except ConstructorError:
-        raise  # A pool that a script made while it was loaded was refused.
+        raise  # A pool that a module made while it was imported was refused.
     except (Exception, SystemExit) as error:
         raise _cannot_load(description, error) from error
-    return constructor  # It was one when it left.
+    return constructor  # type: ignore[no-any-return]  # it was one when it left
 
 
 def dump_setup(setup: str | Callable[[], Any] | None) -> bytes | None:
@@ -184,8 +145,7 @@ def dump_value(value: Any, what: str = "The value", *, to_fork: bool = False) ->
         3
     """
     try:
-        has_loaded = sys.modules.get(_SCRIPT_NAME) is sys.modules[_MAIN]
-        return _dump(value, has_main=to_fork or _is_fork or has_loaded)
+        return _dump(value, has_main=to_fork or _is_fork)
     except ConstructorError:
         raise
     except Exception as error:
@@ -202,13 +162,8 @@ def load_value(payload: bytes) -> Any:
     return _Unpickler(io.BytesIO(payload)).load()
 
 
-def loading_script() -> bool:
-    """Whether this process is loading the parent's script to find a constructor."""
-    return bool(_loading)
-
-
-def refuse_while_loading(what: str) -> None:
-    """Raises if a worker makes workers itself by loading or importing a program.
+def refuse_while_importing(what: str) -> None:
+    """Raises if a worker makes workers itself by importing a program.
 
     Args:
         what: What is about to be made, such as "ParallelPyEnvironment".
@@ -216,29 +171,18 @@ def refuse_while_loading(what: str) -> None:
     Raises:
         ConstructorError: It does; the message says how to guard the program.
     """
-    if _loading:
-        script = _loading[-1]
-        name = os.path.basename(script.path)
-        doing, needed = "loading that script", script.qualname
-        why = (
-            f"  why    the worker needs {script.qualname}, which cannot be sent by "
-            f"value: {script.why}\n\n"
-        )
-    else:
-        modules = _running_modules() if _is_worker else {}
-        if not modules:
-            return
-        module = next(iter(modules.values()))
-        name = os.path.basename(getattr(module, "__file__", None) or module.__name__)
-        doing, needed = "importing that module", "what makes the environments"
-        why = ""
+    modules = _running_modules() if _is_worker else {}
+    if not modules:
+        return
+    module = next(iter(modules.values()))
+    name = os.path.basename(getattr(module, "__file__", None) or module.__name__)
     raise ConstructorError(
-        f"{what} was made by {name} while a worker process was {doing}, so every "
-        "worker would start workers of its own.\n\n"
-        f"{why}"
+        f"{what} was made by {name} while a worker process was importing that module, "
+        "so every worker would start workers of its own.\n\n"
         "Any one of these helps:\n"
         f'  - put what {name} does when it is run below  if __name__ == "__main__":\n'
-        f"  - move {needed} into a module of its own, which {name} imports"
+        "  - move what makes the environments into a module of its own, which "
+        f"{name} imports"
     )
 
 
@@ -379,10 +323,7 @@ def _is_of_program(target: Any) -> bool:
 
 def _is_found(value: Any) -> bool:
     """Returns whether the name of a class or function leads to it."""
-    found: Any = sys.modules.get(value.__module__)
-    for part in value.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is value
+    return _lookup(value.__module__, value.__qualname__) is value
 
 
 class _Unpickler(ClassKeepingUnpickler):
@@ -402,96 +343,19 @@ class _Unpickler(ClassKeepingUnpickler):
         if name and module is None and _is_worker:
             _not_imported.add(name)
         if qualname and not self._knows(tracker_id):
-            # A fork, or a worker that loaded the script, has the same class already.
-            with contextlib.suppress(LookupError):
-                found = _find(vars(module) if module else {}, qualname)
-                if isinstance(found, type):
-                    return found
+            # A fork has the same class already.
+            found = _lookup(name, qualname)
+            if isinstance(found, type):
+                return found
         return super()._make_class(make, *args)
 
 
-def _script_of(constructor: Callable[..., Any], error: Exception) -> _Script | None:
-    """Finds a constructor in the main script, if it has a name there."""
-    target, arguments = constructor, None
-    if isinstance(constructor, functools.partial):
-        target = constructor.func
-        try:
-            arguments = _dump((constructor.args, constructor.keywords))
-        except Exception:
-            return None
-    main = sys.modules[_MAIN]
-    # It is "<stdin>" when the program comes through a pipe.
-    path = os.path.abspath(getattr(main, "__file__", None) or "")
-    qualname = getattr(target, "__qualname__", None)
-    if getattr(target, "__module__", None) != _MAIN or not os.path.isfile(path):
-        return None
-    try:
-        if _find(vars(main), str(qualname)) != target:
-            return None
-    except LookupError:
-        return None
-    spec = getattr(main, "__spec__", None)
-    module = spec.name if spec is not None and spec.name != _MAIN else ""
-    return _Script(path, module, str(qualname), arguments, _reason(error))
-
-
-def _from_script(script: _Script) -> Callable[..., Any]:
-    loaded = _scripts.get(script.path)
-    if loaded is None:
-        _logger.warning(
-            "Loading %s in this worker: %s is defined in it and cannot be sent by "
-            "value (%s).",
-            script.path,
-            script.qualname,
-            script.why,
-        )
-        loaded = _scripts[script.path] = _run(script)
-    if loaded.error is not None:
-        raise loaded.error
-    target = _find(loaded.names, script.qualname)
-    if script.arguments is None:
-        return target  # type: ignore[no-any-return]
-    args, keywords = load_value(script.arguments)
-    return functools.partial(target, *args, **keywords)
-
-
-def _run(script: _Script) -> _Loaded:
-    import runpy
-
-    _loading.append(script)
-    try:
-        if script.module:
-            names = runpy.run_module(
-                script.module, run_name=_SCRIPT_NAME, alter_sys=True
-            )
-        else:
-            names = runpy.run_path(script.path, run_name=_SCRIPT_NAME)
-    except (Exception, SystemExit) as error:
-        return _Loaded({}, error)
-    finally:
-        _loading.pop()
-    if _is_worker:
-        # As the main script, so that classes are the same on both sides.
-        module = types.ModuleType(_SCRIPT_NAME)
-        vars(module).update(names)
-        sys.modules[_MAIN] = sys.modules[_SCRIPT_NAME] = module
-    return _Loaded(names, None)
-
-
-def _find(names: dict[str, Any], qualname: str) -> Any:
-    """Looks up a qualified name.
-
-    Raises:
-        LookupError: It is not there.
-    """
-    first, *others = qualname.split(".")
-    try:
-        return functools.reduce(getattr, others, names[first])
-    except (KeyError, AttributeError) as error:
-        raise LookupError(
-            f'{qualname} is made below  if __name__ == "__main__":  or when the script '
-            "runs, not when it is loaded"
-        ) from error
+def _lookup(module_name: str, qualname: str) -> Any:
+    """Returns what a qualified name stands for in a module; `None` if nothing."""
+    found: Any = sys.modules.get(module_name)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def _cannot_travel(
@@ -502,7 +366,14 @@ def _cannot_travel(
     remedies = [
         'name a function in an importable module:  "my_game.envs:make_cartpole"'
     ]
-    if not isinstance(constructor, functools.partial):
+    is_partial = isinstance(constructor, functools.partial)
+    target = getattr(constructor, "func", None) if is_partial else constructor
+    if _is_of_main(target) and not _travels(target):
+        name = target.__qualname__.partition(".")[0]  # type: ignore[union-attr]  # it has one there
+        remedies = [
+            f"move {name} into a module of its own, which {_main_script()} imports"
+        ]
+    elif not is_partial:
         remedies.append("use functools.partial over a module-level class")
     if place:
         remedies.append("make what cannot be sent inside the constructor")
@@ -552,6 +423,18 @@ def _setup_for(error: BaseException) -> str:
             return f'worker_setup="{_SETUPS[package]}", before which it does not import'
         place = place.tb_next
     return "do in worker_setup=... what has to be done before it is loaded"
+
+
+def _is_of_main(target: Any) -> bool:
+    """Returns whether a function or class has a name in the main script."""
+    is_named = isinstance(target, type | types.FunctionType)
+    return is_named and target.__module__ == _MAIN and _is_found(target)
+
+
+def _main_script() -> str:
+    # It is "<stdin>" when the program comes through a pipe.
+    file = getattr(sys.modules[_MAIN], "__file__", None) or ""
+    return os.path.basename(file) if os.path.isfile(file) else "this program"
 
 
 def _helps(remedies: list[str]) -> str:

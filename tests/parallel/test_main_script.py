@@ -173,27 +173,56 @@ def test_classes_of_the_main_script_are_the_same_on_both_sides(tmp_path, door, m
     assert "running as __main__\n[1.0, 1.0]\n" == printed
 
 
-def test_classes_of_a_script_that_workers_have_to_load_are_the_same(tmp_path):
-    """A lock cannot travel by value, and so the class cannot that uses it."""
-    path = written(
-        tmp_path,
-        "train.py",
-        """
+LOCKED = """
 lock = threading.Lock()
 class Locked(E):
     def _step(self, action):
         with lock:
             return super()._step(action)
-class Place(NamedTuple):
-    x: object
-    y: object
-    def locked(self):
-        return lock
-if __name__ == "__main__":
-    play(Locked)
-""",
-        method="forkserver",
+{}
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("made", ["Locked", "functools.partial(Locked, level=3)"])
+def test_a_class_that_uses_a_lock_of_the_script_is_an_error_with_a_remedy(
+    tmp_path, made, method
+):
+    program = LOCKED.format(f"play({made})")
+    path = written(tmp_path, "train.py", program, method=method)
+    error = said([str(path)], fails=True)
+
+    assert "envkit.errors.ConstructorError: env_constructors[0] cannot be sent" in error
+    assert "  why    TypeError: cannot pickle '_thread.lock' object\n" in error
+    assert (
+        "  - move Locked into a module of its own, which train.py imports\n"
+    ) in error
+
+
+def test_a_program_without_a_file_is_told_the_same(tmp_path):
+    path = written(tmp_path, "train.py", LOCKED.format("play(Locked)"))
+    error = said(["-"], path.read_text("utf-8"), fails=True)
+
+    assert (
+        "  - move Locked into a module of its own, which this program imports\n"
+    ) in error
+
+
+def test_a_module_of_its_own_may_use_a_lock(tmp_path):
+    script = written(tmp_path, "train.py", LOCKED.format("play(Locked)"))
+    classes = script.read_text("utf-8").partition("play(Locked)")[0]
+    (tmp_path / "levels.py").write_text(classes, "utf-8")
+    path = tmp_path / "train.py"
+    path.write_text(
+        "from levels import *\nimport levels\nlevels.play(Locked)\n", "utf-8"
     )
+
+    assert said([str(path)]).endswith("\n[1.0, 1.0]\n")
+
+
+def test_a_forked_worker_has_what_cannot_travel(tmp_path):
+    program = LOCKED.format("play(Locked)")
+    path = written(tmp_path, "train.py", program, method="fork")
 
     assert said([str(path)]).endswith("\n[1.0, 1.0]\n")
 

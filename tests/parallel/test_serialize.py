@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import envkit
 from envkit import constructor
 from envkit.errors import ConstructorError
-from envkit.parallel import serialize
 from envkit.parallel.serialize import (
     dump_constructor,
     dump_value,
@@ -46,9 +45,8 @@ except ConstructorError as error:
 # What a script does with its constructors, in place of starting a pool.
 POOL = f"""
 import pickle, subprocess, sys
-from envkit.parallel.serialize import dump_constructor, refuse_while_loading
+from envkit.parallel.serialize import dump_constructor
 def pool(constructors):
-    refuse_while_loading("ParallelPyEnvironment")
     payloads = [dump_constructor(make, at) for at, make in enumerate(constructors)]
     print(subprocess.run(
         [sys.executable, "-c", {WORKER!r}], input=pickle.dumps(payloads),
@@ -221,154 +219,97 @@ print(Config.level, Config.method is method)
         assert "True True (77, 77)\n1 True\n" == said_by(script, tmp_path)
 
 
-LOCKED = """
-import functools, threading
-from envkit.parallel.serialize import loading_script, refuse_while_loading
+LOCKED = """import functools
+import threading
+
 lock = threading.Lock()
 def make(text="made"):
     with lock:
         return text
+class Maker:
+    def __init__(self):
+        lock.acquire()
+def give(lock):
+    return lock
 """
 SEES_NOTHING = (
     "A worker has the program's sys.path, but sees nothing of what the program has "
     "done: no registrations, no modules or attributes made at run time.\n"
 )
-# What goes wrong when a worker loads the script that defines a constructor.
-BROKEN_SCRIPTS = {
-    "it makes a pool": (
-        f"{LOCKED}refuse_while_loading('ParallelPyEnvironment')",
-        "ParallelPyEnvironment was made by train.py while a worker process was "
-        "loading that script, so every worker would start workers of its own.\n\n"
-        "  why    the worker needs make, which cannot be sent by value: TypeError: "
-        "cannot pickle '_thread.lock' object\n\n"
-        "Any one of these helps:\n"
-        "  - put what train.py does when it is run below  "
-        'if __name__ == "__main__":\n'
-        "  - move make into a module of its own, which train.py imports",
+# What a script cannot send, what is said of it, and what helps.
+MOVED = "move {} into a module of its own, which train.py imports"
+NAMED = 'name a function in an importable module:  "my_game.envs:make_cartpole"'
+WITH_PARTIAL = "use functools.partial over a module-level class"
+INSIDE = "make what cannot be sent inside the constructor"
+IN_THREADS = 'backend="thread", if the environments release the GIL'
+FROM_SCRIPTS = {
+    "a function that uses a lock": (
+        "make",
+        "the function make defined in train.py, line 5",
+        "its variable lock is a lock object",
+        [MOVED.format("make"), INSIDE, IN_THREADS],
     ),
-    "it defines it below the guard": (
-        f"""{LOCKED}
-del make
-if __name__ == "__main__":
-    def make():
-        return lock
-""",
-        "__main__.make could not be loaded in the worker process: make is made below  "
-        'if __name__ == "__main__":  or when the script runs, not when it is loaded.'
-        f"\n\n{SEES_NOTHING}"
-        "Any one of these helps:\n"
-        "  - define it at the top level of its module\n"
-        "  - define it in worker_setup=... as the program did",
+    "a class that uses a lock": (
+        "Maker",
+        "the class Maker defined in train.py, line 8",
+        "",
+        [MOVED.format("Maker"), IN_THREADS],
     ),
-    "it ends": (
-        f"{LOCKED}if __name__ != '__main__': raise SystemExit('no command given')",
-        "__main__.make could not be loaded in the worker process: SystemExit was "
-        "raised.\n\n  why    SystemExit: no command given\n\n"
-        f"{SEES_NOTHING}"
-        "This helps:\n"
-        "  - do in worker_setup=... what has to be done before it is loaded",
+    "a partial of such a function": (
+        "functools.partial(make, text='partial')",
+        "a functools.partial of the function make defined in train.py, line 5",
+        "its function, variable lock is a lock object",
+        [MOVED.format("make"), INSIDE, IN_THREADS],
+    ),
+    "a partial with a lock as an argument": (
+        "functools.partial(give, lock)",
+        "a functools.partial of the function give defined in train.py, line 11",
+        "its argument 0 is a lock object",
+        [NAMED, INSIDE, IN_THREADS],
+    ),
+    "a lambda that uses a lock": (
+        "lambda: lock",
+        "a lambda",
+        "its variable lock is a lock object",
+        [NAMED, WITH_PARTIAL, INSIDE, IN_THREADS],
     ),
 }
 
 
 class TestScripts:
-    def test_a_module_that_is_run_is_loaded_as_that_module(self, tmp_path):
-        package = tmp_path / "game"
-        package.mkdir()
-        (package / "__init__.py").write_text("")
-        (package / "names.py").write_text("text = 'from its neighbour'")
-        (package / "train.py").write_text(
-            f"{POOL}{LOCKED}from game import names\nfrom . import names\n"
-            "def make():\n    with lock:\n        return names.text\n"
-            'if __name__ == "__main__": pool([make])\n'
-        )
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
-        finished = subprocess.run(
-            [sys.executable, "-m", "game.train"],
-            capture_output=True,
-            check=True,
-            env=environment,
-            text=True,
-        )
-
-        assert "from its neighbour\n" == finished.stdout
-
-    def test_a_process_runs_a_script_once_and_knows_while_it_does(
-        self, tmp_path, monkeypatch, caplog
+    @pytest.mark.parametrize(
+        ("recipe", "kind", "where", "remedies"), FROM_SCRIPTS.values(), ids=FROM_SCRIPTS
+    )
+    def test_what_a_script_cannot_send_is_an_error_that_says_where_to_move_it(
+        self, message_of, tmp_path, monkeypatch, recipe, kind, where, remedies
     ):
-        """It does so because a lock cannot travel by value."""
-        main = run_as_main(
-            f"""{LOCKED}
-loading = loading_script()
-def tell(text="plain"):
-    return lock, loading, text
+        main = run_as_main(LOCKED, tmp_path, monkeypatch)
+        make = eval(recipe, vars(main))
+        told = message_of(ConstructorError, lambda: dump_constructor(make, 0))
+        first, why, *rest = told.split("\n\n")
+
+        head = f"env_constructors[0] cannot be sent to a worker process: it is {kind}"
+        assert first.startswith(head)
+        assert ["  why    TypeError: cannot pickle '_thread.lock' object"] + (
+            [f"  where  {where}"] if where else []
+        ) == why.splitlines()
+        assert ["Any one of these helps:", *(f"  - {one}" for one in remedies)] == rest[
+            0
+        ].splitlines()
+
+    def test_what_a_script_sends_needs_no_guard(self, tmp_path):
+        assert "made made Maker\n" == said_by(
+            """
+import functools
+def make(text="made"):
+    return text
+class Maker:
+    def __str__(self):
+        return "Maker"
+pool([make, lambda: make("made"), Maker])
 """,
             tmp_path,
-            monkeypatch,
         )
-        whole = functools.partial(main.tell, text="partial")
-        payloads = [dump_constructor(main.tell, 0), dump_constructor(whole, 1)]
-        (lock, *first), (same, *second) = (load_constructor(one)() for one in payloads)
-
-        assert ([True, "plain"], [True, "partial"]) == (first, second)
-        assert lock is same
-        assert lock is not main.lock
-        assert not serialize.loading_script()
-        assert [
-            (
-                "WARNING",
-                f"Loading {tmp_path / 'train.py'} in this worker: tell is defined in "
-                "it and cannot be sent by value (TypeError: cannot pickle "
-                "'_thread.lock' object).",
-            )
-        ] == [(record.levelname, record.getMessage()) for record in caplog.records]
-
-    @pytest.mark.parametrize(
-        ("script", "message"), BROKEN_SCRIPTS.values(), ids=BROKEN_SCRIPTS
-    )
-    def test_a_script_that_cannot_be_loaded_is_an_error_each_time(
-        self, message_of, tmp_path, monkeypatch, script, message
-    ):
-        main = run_as_main(script, tmp_path, monkeypatch)
-        payload = dump_constructor(main.make, 0)
-        for _ in range(2):
-            assert message == message_of(
-                ConstructorError, lambda: load_constructor(payload)
-            )
-
-    def test_a_partial_whose_arguments_do_not_travel_is_refused(
-        self, tmp_path, monkeypatch
-    ):
-        main = run_as_main("def make(lock): return lock", tmp_path, monkeypatch)
-        with pytest.raises(ConstructorError):
-            dump_constructor(functools.partial(main.make, LOCK), 0)
-
-    def test_nothing_is_refused_where_no_script_is_loaded(self):
-        serialize.refuse_while_loading("ParallelPyEnvironment")
-        assert not serialize.loading_script()
-
-    @pytest.mark.parametrize(
-        "recipe",
-        [
-            "lambda: lock",
-            "functools.partial(make, lock)",
-            "Maker().make",
-            "functools.partial(Maker, 1).func().make",
-        ],
-    )
-    def test_what_has_no_name_in_the_script_is_refused(
-        self, tmp_path, monkeypatch, recipe
-    ):
-        script = f"""{LOCKED}
-class Maker:
-    def __init__(self):
-        self.lock = lock
-    def make(self):
-        return lock
-"""
-        main = run_as_main(script, tmp_path, monkeypatch)
-        with pytest.raises(ConstructorError, match=r"^env_constructors\[0\] cannot be"):
-            dump_constructor(eval(recipe, vars(main)), 0)
 
 
 class TestRefusals:

@@ -84,7 +84,7 @@ class ProcessBackend:
             start_method: "spawn", "forkserver" or "fork".
             worker_env: Environment variables of the workers.
         """
-        serialize.refuse_while_loading("A pool of worker processes")
+        serialize.refuse_while_importing("A pool of worker processes")
         self._inherits = start_method == "fork"
         self._guardian = Guardian()
         marked = {**(worker_env or {}), MARK: self._guardian.mark}
