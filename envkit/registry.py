@@ -2,14 +2,12 @@
 
 A target is one of
 
-- `"CartPole-v1"`: a name with its version, of `envkit.envs` or given to `register`;
-  what an environment does is fixed in each version. Without one, as in `"CartPole"`, it
-  is the newest;
+- `"CartPole-v1"`: a name with its version, built in or given to `register`; what an
+  environment does is fixed in each version. Without one, as in `"CartPole"`, it is the
+  newest;
 - `"my_package.envs:make_env"`: an attribute of a module;
-- `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment.
-  The schemes are `ale`, `browsergym`, `bsuite`, `dm_control`, `dm_env_rpc`, `envpool`,
-  `gym`, `gymnasium`, `gymnax`, `minari`, `minigrid`, `openenv`, `pettingzoo`, `ple`,
-  `pysc2`, `universe`, `vizdoom` and `vnc`, and those that installed packages add;
+- `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment;
+  `schemes()` lists envkit's schemes and those that installed packages add;
 - anything that can be called and returns an environment.
 
 A constructor made from a string pickles as that string, so it travels to a worker that
@@ -23,17 +21,10 @@ A package adds a scheme with an entry point of the group `envkit.schemes`. In it
 maze = "maze_envs.loading:load"
 ```
 
-`load("small/7", **kwargs)` must return the environment. Each process looks entry points
-up for itself, and only where a target cannot be read in another way.
-
-A second entry point, of the group `envkit.names` and with the name of the scheme, is
-for `envkit list`. It is called without arguments, and returns what may stand after the
-colon:
-
-```
-[project.entry-points."envkit.names"]
-maze = "maze_envs.loading:names"
-```
+`load("small/7", **kwargs)` must return the environment. The entry point may also name a
+`Scheme`, which says more: what has to be installed, what may stand after the colon, and
+so on. Each process looks entry points up for itself, and only where a target cannot be
+read in another way.
 """
 
 from __future__ import annotations
@@ -45,10 +36,12 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
+from envkit._internal.entry_points import own
+from envkit._internal.plugins import SCHEMES
 from envkit._internal.removed import refuse_removed_options
-from envkit._internal.text import listed
+from envkit._internal.schemes import Scheme, is_there, names_of, scheme_named
 from envkit.errors import ConstructorError, MissingDependencyError
 from envkit.provenance import (
     Origin,
@@ -60,11 +53,9 @@ from envkit.provenance import (
 from envkit.py_environment import Specified
 from envkit.specs.validation import describe
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
 __all__ = [
     "Constructor",
+    "Scheme",
     "address_in",
     "built_by",
     "constructor",
@@ -88,13 +79,7 @@ __all__ = [
 # A string, because the engine stands on a higher floor than this module.
 _POOL = "envkit.parallel:ParallelPyEnvironment"
 
-_registry: dict[str, str | Callable[..., Any]] = {
-    "Bandit-v1": "envkit.envs.bandit:Bandit",
-    "CartPole-v1": "envkit.envs.cartpole:CartPole",
-    "Catch-v1": "envkit.envs.catch:Catch",
-    "GridWorld-v1": "envkit.envs.gridworld:GridWorld",
-    "TicTacToe-v1": "envkit.envs.tictactoe:TicTacToe",
-}
+_registry: dict[str, str | Callable[..., Any]] = {**own("envkit.environments")}
 
 
 class Constructor:
@@ -251,8 +236,9 @@ def built_by(name: str) -> str | Callable[..., Any] | None:
     """Returns the target that a name stands for here; `None` if it is not registered.
 
     Example:
-        >>> built_by("Catch")
-        'envkit.envs.catch:Catch'
+        >>> register("Counted-v1", "envkit.testing:CountingEnv")
+        >>> built_by("Counted") == "envkit.testing:CountingEnv"
+        True
     """
     identifier = _newest(name)
     return None if identifier is None else _registry[identifier]
@@ -351,7 +337,9 @@ def make(
         return _called(whole, kwargs, ", and this library makes its rows itself")
     refuse_removed_options(kwargs)
     own, options = without_pool_options(kwargs)
-    if _is_alone(whole._build) and options.get("backend", "process") == "process":
+    scheme = _scheme_of(whole._build)
+    is_alone = scheme is not None and scheme.is_alone
+    if is_alone and options.get("backend", "process") == "process":
         options.setdefault("num_workers", count)
     pool = load("num_envs", _POOL)
     return pool([constructor(target, **own)] * count, **options)
@@ -489,88 +477,6 @@ def _name_of(target: Any) -> str:
     return f"{module}:{getattr(target, '__qualname__', type(target).__qualname__)}"
 
 
-_GROUP, _NAMES = "envkit.schemes", "envkit.names"
-
-
-class _Scheme(NamedTuple):
-    """A library's environments: who loads them, and what has to be installed.
-
-    With the argument `batched_by` the library itself steps `num_envs` rows. The
-    function `lister` of the loader's module returns what may stand after the colon.
-    Without `beside` there are no environments either, as the loader explains. Where an
-    `address` stands after the colon, such as this one, there is no list of names. Of an
-    environment that `is_alone` a process can host one.
-    """
-
-    loader: str
-    package: str
-    extra: str
-    batched_by: str = ""
-    lister: str = "names"
-    beside: str = ""
-    address: str = ""
-    is_alone: bool = False
-
-
-# Strings, because adapters stand on a higher floor than this module.
-_SCHEMES = {
-    "ale": _Scheme("envkit.adapters.ale:load", "ale_py", "atari", "vectorization"),
-    "browsergym": _Scheme(
-        "envkit.adapters.browsergym:load", "browsergym", "browsergym", is_alone=True
-    ),
-    "bsuite": _Scheme("envkit.adapters.bsuite:load_by_id", "bsuite", "bsuite"),
-    "dm_control": _Scheme(
-        "envkit.adapters.dm_control:load_by_path", "dm_control", "dm-control"
-    ),
-    "dm_env_rpc": _Scheme(
-        "envkit.adapters.dm_env_rpc:load",
-        "dm_env_rpc",
-        "dm-env-rpc",
-        address="localhost:9000",
-    ),
-    "envpool": _Scheme(
-        "envkit.adapters.envpool.suite:load", "envpool", "envpool", "num_envs"
-    ),
-    "gym": _Scheme("envkit.adapters.gym:load", "gym", "gym"),
-    "gymnasium": _Scheme(
-        "envkit.adapters.gymnasium.suite:load", "gymnasium", "gymnasium"
-    ),
-    "gymnax": _Scheme("envkit.adapters.jax.gymnax:load", "gymnax", "gymnax"),
-    # A dataset may be on this machine or not, so its id is an address.
-    "minari": _Scheme(
-        "envkit.adapters.minari:MinariReplay",
-        "minari",
-        "minari",
-        address="D4RL/door/human-v2",
-    ),
-    "minigrid": _Scheme("envkit.adapters.minigrid:load", "minigrid", "minigrid"),
-    "openenv": _Scheme(
-        "envkit.adapters.openenv:load",
-        "websockets",
-        "openenv",
-        address="http://localhost:8000",
-    ),
-    "pettingzoo": _Scheme(
-        "envkit.adapters.pettingzoo.suite:load", "pettingzoo", "pettingzoo"
-    ),
-    "ple": _Scheme("envkit.adapters.ple:load", "pygame", "ple", beside="ple"),
-    "pysc2": _Scheme("envkit.adapters.pysc2:load", "pysc2", "pysc2"),
-    "universe": _Scheme(
-        "envkit.remote.universe_client:load",
-        "websockets",
-        "universe",
-        address="//localhost:5900+15900",
-    ),
-    "vizdoom": _Scheme(
-        "envkit.adapters.vizdoom:load", "vizdoom", "vizdoom", lister="scenarios"
-    ),
-    # It needs nothing that is not there.
-    "vnc": _Scheme(
-        "envkit.desktop.desktop:load", "envkit", "vnc", address="//localhost:5900"
-    ),
-}
-
-
 def load(name: str, target: str) -> Callable[..., Any]:
     """Returns what to call for the environment that a target stands for.
 
@@ -587,16 +493,16 @@ def load(name: str, target: str) -> Callable[..., Any]:
         MissingDependencyError: The library of the scheme is not installed.
     """
     prefix, _, rest = target.partition(":")
-    if prefix in _SCHEMES:
-        return _from_library(name, target, _SCHEMES[prefix], rest)
+    if prefix in SCHEMES.own():
+        return _from_scheme(name, target) or _imported(name, prefix, rest)
     # Modules come before the schemes of other packages, so that installing one of them
     # cannot change what a target means that worked before.
     if not _can_be_attribute(rest):
-        return _from_package(prefix, rest) or _imported(name, prefix, rest)
+        return _from_scheme(name, target) or _imported(name, prefix, rest)
     try:
         return _imported(name, prefix, rest)
     except ConstructorError:
-        found = _from_package(prefix, rest)
+        found = _from_scheme(name, target)
         if found is None:
             raise
         return found
@@ -609,15 +515,15 @@ def schemes() -> list[str]:
         >>> {"ale", "gymnasium"} <= set(schemes())
         True
     """
-    return sorted({*_SCHEMES, *(entry.name for entry in _entry_points(_GROUP))})
+    return SCHEMES.names()
 
 
 def names_in(scheme: str) -> list[str] | None:
     """Returns what may stand after the colon, as far as the scheme's library says.
 
     Returns:
-        The names; `None` of a package that has no entry point to list them, and where
-        there is an address after the colon.
+        The names; `None` of a package that has no way to list them, and where there is
+        an address after the colon.
 
     Example:
         >>> "CartPole-v1" in names_in("gymnasium")  # doctest: +SKIP
@@ -627,20 +533,13 @@ def names_in(scheme: str) -> list[str] | None:
         ConstructorError: There is no such scheme, or its package is broken.
         MissingDependencyError: The library is not installed.
     """
-    if scheme in _SCHEMES:
-        found = _SCHEMES[scheme]
-        if found.address:
-            return None
-        module, _, _ = found.loader.partition(":")
-        return list(_imported(scheme, module, found.lister)())
-    # For what is said of a scheme that several offer, or that cannot be loaded.
-    if _from_package(scheme, "") is None:
+    found = scheme_named(scheme)
+    if found is None:
         raise ConstructorError(
             f"There is no scheme {scheme!r}.{suggestion(scheme, schemes())} Schemes "
             f"are {', '.join(schemes())}."
         )
-    lister = _offered(scheme, _NAMES)
-    return None if lister is None else list(_loaded(lister)())
+    return None if found.address else names_of(scheme, found)
 
 
 def address_in(scheme: str) -> str:
@@ -650,7 +549,8 @@ def address_in(scheme: str) -> str:
         >>> address_in("openenv"), address_in("gymnasium")
         ('http://localhost:8000', '')
     """
-    return _SCHEMES[scheme].address if scheme in _SCHEMES else ""
+    found = scheme_named(scheme)
+    return "" if found is None else found.address
 
 
 def missing_for(scheme: str) -> MissingDependencyError | None:
@@ -660,19 +560,16 @@ def missing_for(scheme: str) -> MissingDependencyError | None:
         >>> missing_for("gymnasium") is None  # it is installed
         True
     """
-    found = _SCHEMES.get(scheme)
+    found = scheme_named(scheme)
     if found is None:
         return None
-    if not _is_installed(found.package):
-        return MissingDependencyError.needed_by(
-            f"The scheme {scheme!r}", package=found.package, extra=found.extra
-        )
-    if found.beside and not _is_installed(found.beside):
+    error = found.missing(f"The scheme {scheme!r}")
+    if error is None and found.beside and not is_there(found.beside):
         try:
-            names_in(scheme)
-        except MissingDependencyError as error:
-            return error
-    return None
+            names_of(scheme, found)
+        except MissingDependencyError as missing:
+            return missing
+    return error
 
 
 def makes_batches(target: Any, arguments: Collection[str]) -> bool:
@@ -688,13 +585,24 @@ def makes_batches(target: Any, arguments: Collection[str]) -> bool:
         >>> makes_batches("gymnasium:CartPole-v1", ["num_envs"])
         False
     """
-    prefix = target.partition(":")[0] if isinstance(target, str) else ""
-    return prefix in _SCHEMES and _SCHEMES[prefix].batched_by in arguments
+    found = _scheme_of(target)
+    return found is not None and found.batched_by in arguments
 
 
-def _is_alone(target: Any) -> bool:
-    prefix = target.partition(":")[0] if isinstance(target, str) else ""
-    return prefix in _SCHEMES and _SCHEMES[prefix].is_alone
+def _scheme_of(target: Any) -> Scheme | None:
+    """Returns the scheme of a target, read as `load` does; `None` if it has none."""
+    prefix, _, rest = target.partition(":") if isinstance(target, str) else ("", "", "")
+    is_own = prefix in SCHEMES.own()
+    if not rest or (not is_own and _can_be_attribute(rest) and "." in prefix):
+        return None
+    found = scheme_named(prefix)
+    if found is None or is_own or not _can_be_attribute(rest):
+        return found
+    try:
+        _imported(target, prefix, rest)
+    except ConstructorError:
+        return found
+    return None
 
 
 def module_named(name: str) -> Any:
@@ -703,8 +611,8 @@ def module_named(name: str) -> Any:
     Importing the main script by its name would run it a second time.
 
     Example:
-        >>> module_named("envkit.testing").__name__
-        'envkit.testing'
+        >>> module_named("envkit.nest").__name__
+        'envkit.nest'
     """
     if name in main_script_names():
         return sys.modules["__main__"]
@@ -775,72 +683,19 @@ def _can_be_attribute(text: str) -> bool:
     return all(part.isidentifier() for part in text.split("."))
 
 
-def _is_installed(package: str) -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec(package) is not None
-
-
-def _from_library(
-    name: str, target: str, scheme: _Scheme, rest: str
-) -> Callable[..., Any]:
-    if not _is_installed(scheme.package):
-        raise MissingDependencyError.needed_by(
-            f"The environment {target!r}", package=scheme.package, extra=scheme.extra
-        )
-    return functools.partial(_imported(name, *scheme.loader.split(":")), rest)
-
-
-def _from_package(prefix: str, rest: str) -> Callable[..., Any] | None:
-    """Returns what the package calls whose scheme it is; `None` if there is none."""
-    entry = _offered(prefix, _GROUP)
-    return None if entry is None else functools.partial(_loaded(entry), rest)
-
-
-def _offered(scheme: str, group: str) -> EntryPoint | None:
-    """Returns the entry point of a scheme, of which there must not be two."""
-    offers = {
-        entry.value: entry for entry in _entry_points(group) if entry.name == scheme
-    }
-    if len(offers) > 1:
-        who = [f"{_package_of(entry)} ({entry.value})" for entry in offers.values()]
-        raise ConstructorError(
-            f"The scheme {scheme!r} is offered by {len(who)} packages: "
-            f"{listed(sorted(who))}. Uninstall all but one of them."
-        )
-    return next(iter(offers.values()), None)
-
-
-def _loaded(entry: EntryPoint) -> Callable[..., Any]:
-    package = _package_of(entry)
-    what = (
-        f"The scheme {entry.name!r} is offered by {package}, whose entry point "
-        f"{entry.value!r}"
-    )
-    remedy = f"Reinstall or update {package.partition(' ')[0]}, or tell its authors."
-    try:
-        loader = entry.load()
-    except Exception as error:  # Importing it runs code that may do anything.
-        raise ConstructorError(
-            f"{what} cannot be loaded: {type(error).__name__}: {error}. {remedy}"
-        ) from error
-    if not callable(loader):
-        raise ConstructorError(
-            f"{what} is {describe(loader)}, which cannot be called to make an "
-            f"environment. {remedy}"
-        )
-    return loader  # type: ignore[no-any-return]  # callable() says so
-
-
-def _entry_points(group: str) -> list[EntryPoint]:
-    import importlib.metadata
-
-    return list(importlib.metadata.entry_points(group=group))
-
-
-def _package_of(entry: EntryPoint) -> str:
-    package = entry.dist
-    return "a package" if package is None else f"{package.name} {package.version}"
+def _from_scheme(name: str, target: str) -> Callable[..., Any] | None:
+    """Returns what to call for a target of a scheme; `None` if there is no scheme."""
+    prefix, _, rest = target.partition(":")
+    scheme = scheme_named(prefix)
+    if scheme is None:
+        return None
+    error = scheme.missing(f"The environment {target!r}")
+    if error is not None:
+        raise error
+    loader = scheme.loader
+    if isinstance(loader, str):
+        loader = _imported(name, *loader.split(":"))
+    return functools.partial(loader, rest)
 
 
 def _names_a_file(name: str, file: str, attribute: str) -> ConstructorError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import numbers
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.entry_points import loaded, own
 from envkit._internal.first_look import leave_unseen
 from envkit.errors import SpecError
 from envkit.policies import RandomActions
@@ -18,9 +18,6 @@ from envkit.specs.validation import describe, explain
 from envkit.types import NestedArray
 
 __all__ = ["get_tf_env", "validate_py_environment"]
-
-# A string, because TensorFlow's side stands on a higher floor than this module.
-_TF = "envkit.tf"
 
 
 def get_tf_env(environment: Any) -> Any:
@@ -34,10 +31,7 @@ def get_tf_env(environment: Any) -> Any:
             f"get_tf_env() was given {describe(environment)}; it takes an environment "
             "of Python or of TensorFlow."
         )
-    tf = importlib.import_module(_TF)
-    if isinstance(environment, tf.TFEnvironment):
-        return environment
-    return tf.TFPyEnvironment(environment)
+    return loaded(own("envkit.tensorflow")["environment"])(environment)
 
 
 def validate_py_environment(
@@ -49,8 +43,7 @@ def validate_py_environment(
 ) -> None:
     """Plays random episodes and checks every time step against `time_step_spec()`.
 
-    `envkit.testing.check_environment` checks far more; this is the test that TF-Agents
-    users know.
+    `envkit check` checks far more; this is the test that TF-Agents users know.
 
     Args:
         environment: The environment, single or batched.

@@ -32,6 +32,7 @@ FLOORS: dict[int, set[str]] = {
         "_internal.arguments",
         "_internal.direct_row",
         "_internal.first_look",
+        "_internal.schemes",
         "async_environment",
         "base_wrapper",
         "batches",
@@ -216,6 +217,69 @@ def test_imports_never_point_up():
     assert ["envkit.wrappers.standby"] == [found.imported for found in upward]
 
 
+# The one module above the wall that names what is below: the public names of `envkit`.
+FRONT_DOOR = "envkit"
+BELOW = sorted(set().union(*(rooms for at, rooms in FLOORS.items() if at >= WALL)))
+NAMES_A_ROOM = re.compile(rf"\benvkit[./]({'|'.join(BELOW)})\b")
+# An example in a docstring needs an environment, or a wrapper around one.
+EXAMPLE = re.compile(
+    rf"^\s*(>>>|\.\.\.) .*\benvkit\.({'|'.join(sorted(FLOORS[WALL]))})\b"
+)
+
+
+def is_above_the_wall(module: str) -> bool:
+    at = floor(module)
+    return module != FRONT_DOOR and at is not None and at < WALL
+
+
+def test_nothing_above_the_wall_imports_anything_below_it():
+    downward = [
+        (found.importer, found.imported)
+        for module in SOURCES
+        if is_above_the_wall(module)
+        for found in imports_of(module, for_types=True)
+        if found.imported in SOURCES and not is_above_the_wall(found.imported)
+    ]
+    # It goes with the pool option `standby`.
+    assert [("envkit.parallel.worker.environments", "envkit.wrappers.standby")] == [
+        *downward
+    ]
+
+
+def test_nothing_above_the_wall_names_anything_below_it():
+    """Neither in a string nor in a comment: what is below attaches by entry points."""
+    naming = [
+        f"{module}, line {number}: {line.strip()}"
+        for module, path in SOURCES.items()
+        if is_above_the_wall(module)
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if NAMES_A_ROOM.search(line) and not EXAMPLE.match(line)
+    ]
+    # It goes with the pool option `standby`.
+    assert ["envkit.wrappers.standby"] == [
+        match[0]
+        for line in naming
+        if (match := re.search(r"envkit\.wrappers\.standby", line)) or pytest.fail(line)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_naming"),
+    [
+        ('_TF = "envkit.tf"', True),
+        ('make = load("envkit.envs.cartpole:CartPole")', True),
+        ("# As in envkit/remote/session.py.", True),
+        ('"""See `envkit.testing`."""', True),
+        ('    >>> register("Counted-v1", "envkit.testing:CountingEnv")', False),
+        ('"envkit.envseeds"', False),
+        ("import envkit", False),
+    ],
+)
+def test_a_line_that_names_a_room_is_found(line, is_naming):
+    found = NAMES_A_ROOM.search(line) is not None and EXAMPLE.match(line) is None
+    assert is_naming == found
+
+
 def test_the_front_door_imports_nothing_of_envkit_but_what_looks_after_it():
     eager = {found.imported for found in all_imports() if found.importer == "envkit"}
     expected = {
@@ -359,7 +423,7 @@ def test_other_packages_are_imported_only_behind_their_doors():
 # It hands on the environment variables of this process to those it starts.
 HANDS_ON_VARIABLES = {"envkit.parallel.backends.launch"}
 # It does the same on another machine.
-HANDS_ON_VARIABLES |= {"envkit.parallel.worker.host"}
+HANDS_ON_VARIABLES |= {"envkit.distributed.worker_host"}
 # It marks what a worker starts by the one thing that every program inherits.
 HANDS_ON_VARIABLES |= {
     "envkit.parallel.system.guardian",

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from envkit import registry, types
+from envkit import types
+from envkit._internal.plugins import SCHEMES
 from tests.importable import LIBRARIES, lacks_library
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -84,7 +85,7 @@ def test_the_page_of_the_types_describes_each_of_them():
 def test_the_table_of_schemes_is_whole():
     page = (DOCS / "tutorial.md").read_text("utf-8")
     of_envkit = set(re.findall(r'^\| `\w+` \| `"(\w+):', page, re.MULTILINE))
-    assert set(registry._SCHEMES) == of_envkit
+    assert set(SCHEMES.own()) == of_envkit
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))

@@ -76,7 +76,7 @@ def test_what_watches_a_linked_worker_loads_no_numpy():
     loaded = modules_after(
         "from envkit.cli.main import main; assert main(['worker', 'nowhere']) == 2"
     )
-    assert "envkit.parallel.worker.host" in loaded
+    assert "envkit.distributed.worker_host" in loaded
     assert "numpy" not in loaded
 
 

@@ -23,6 +23,7 @@ from envkit.errors import ConstructorError, MissingDependencyError
 from envkit.registry import registered
 from envkit.testing import CountingEnv
 from tests.comparing import told
+from tests.foreign_packages import Packages
 
 BUILT_IN = "Bandit, CartPole, Catch, GridWorld, TicTacToe"
 SCHEMES = (
@@ -45,7 +46,7 @@ def alone(monkeypatch):
     monkeypatch.setattr(registry, "_registry", dict(registry._registry))
 
 
-class Shelf:
+class Cupboard:
     """Holds a constructor as an attribute of an attribute."""
 
     class Inner:
@@ -91,7 +92,7 @@ def test_an_environment_is_made_by_its_place():
 
 
 def test_a_place_may_be_an_attribute_of_an_attribute():
-    assert [0, 1, 1, 2] == types_of(make(f"{HERE}:Shelf.Inner.make"), 4)
+    assert [0, 1, 1, 2] == types_of(make(f"{HERE}:Cupboard.Inner.make"), 4)
 
 
 @pytest.mark.parametrize(
@@ -595,7 +596,7 @@ def test_a_scheme_whose_package_is_missing_says_how_to_get_it(
     assert (package, extra) == (raised.value.package, raised.value.extra)
 
 
-def test_a_scheme_hands_its_loader_what_follows_the_colon(tmp_path, monkeypatch):
+def test_a_scheme_hands_its_loader_what_follows_the_colon(tmp_path, monkeypatch, shelf):
     written(
         tmp_path,
         monkeypatch,
@@ -606,9 +607,14 @@ def test_a_scheme_hands_its_loader_what_follows_the_colon(tmp_path, monkeypatch)
         "    env.loaded = name, kwargs\n"
         "    return env\n",
     )
-    scheme = registry._Scheme("envkit_test_suite:load", "numpy", "numpy")
-    monkeypatch.setitem(registry._SCHEMES, "suite", scheme)
-
+    shelf.install(
+        scheme="suite",
+        value="maze_envs:SUITE",
+        modules={
+            "maze_envs": "from envkit.registry import Scheme\n"
+            "SUITE = Scheme('envkit_test_suite:load', package='numpy')\n"
+        },
+    )
     env = make("suite:arena:v2/hard", level=3)
     assert ("arena:v2/hard", {"level": 3}) == env.loaded
 
@@ -641,13 +647,8 @@ LOADING = (
 )
 
 
-class Packages:
-    """A folder on the path, where packages are put with their entry points."""
-
-    def __init__(self, folder, monkeypatch):
-        monkeypatch.syspath_prepend(folder)
-        self.folder = folder
-        self._monkeypatch = monkeypatch
+class Shelf(Packages):
+    """Packages that bring one scheme each."""
 
     def install(
         self,
@@ -658,24 +659,14 @@ class Packages:
         version="1.2",
     ):
         """Does what pip does. Without `modules`, the package has one of its name."""
-        module = package.replace("-", "_")
-        info = self.folder / f"{module}-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n", "utf-8"
-        )
-        (info / "entry_points.txt").write_text(
-            f"[envkit.schemes]\n{scheme} = {value}\n", "utf-8"
-        )
-        for name, source in (modules or {module: LOADING}).items():
-            (self.folder / f"{name}.py").write_text(source, "utf-8")
-            self._monkeypatch.delitem(sys.modules, name, raising=False)
-        importlib.invalidate_caches()
+        modules = modules or {package.replace("-", "_"): LOADING}
+        points = {"envkit.schemes": {scheme: value}}
+        super().install(modules, points, package, version)
 
 
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
-    return Packages(tmp_path, monkeypatch)
+    return Shelf(tmp_path, monkeypatch)
 
 
 def refused(call, *args, **kwargs):
@@ -751,7 +742,7 @@ def test_a_scheme_that_two_packages_offer_is_neithers(shelf, tmp_path, monkeypat
     shelf.install()
     other = tmp_path / "other"
     other.mkdir()
-    elsewhere = Packages(other, monkeypatch)
+    elsewhere = Shelf(other, monkeypatch)
     elsewhere.install()
 
     # A package that is found twice is one.

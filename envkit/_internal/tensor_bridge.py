@@ -2,7 +2,7 @@
 
 A tensor can exist only where TensorFlow has been imported. So the bridge
 looks for it among the loaded modules and never imports it; only for a tensor does it
-load the module of `envkit.tf` that answers in tensors.
+load the module that answers in tensors.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.entry_points import loaded, own
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 __all__ = ["tensor_time_steps"]
 
-_PACKAGE, _MODULE = "envkit.tf", "tf_time_step"
 _NEVER_TENSORS = (np.ndarray, np.generic, int, float, str, bytes)
 
 
@@ -34,21 +34,26 @@ def tensor_time_steps(*values: Any) -> ModuleType | None:
         return None
     if not any(_is_tensor_like(tensorflow, nest.first_leaf(value)) for value in values):
         return None
-    # A package gets its submodule as an attribute when the submodule's import is over:
-    # what `sys.modules` lists may still be half made, by another thread.
-    time_steps = getattr(sys.modules.get(_PACKAGE), _MODULE, None)
-    return time_steps or _load(tensorflow)
+    return _time_steps or _load(tensorflow)
+
+
+# Set when the import is over: what `sys.modules` lists may still be half made, by
+# another thread.
+_time_steps: ModuleType | None = None
 
 
 def _load(tensorflow: Any) -> ModuleType:
-    # By string: this floor may not import upward, and this is the one door.
-    import importlib
-
+    global _time_steps
     # Inside a `tf.function` AutoGraph rewrites whatever is called, which fails, with a
     # warning, for the machinery of imports.
-    load = tensorflow.autograph.experimental.do_not_convert(importlib.import_module)
-    time_steps: ModuleType = load(f"{_PACKAGE}.{_MODULE}")
+    load = tensorflow.autograph.experimental.do_not_convert(_load_time_steps)
+    time_steps: ModuleType = load()
+    _time_steps = time_steps
     return time_steps
+
+
+def _load_time_steps() -> Any:
+    return loaded(own("envkit.tensorflow")["time_steps"])
 
 
 def _is_tensor_like(tensorflow: Any, leaf: Any) -> bool:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from envkit._internal.entry_points import converter
+
 if TYPE_CHECKING:
     from envkit.types import Array
 
@@ -105,7 +107,7 @@ def foreign(value: object) -> str:
     name = kinds[0].__name__
     remedy = f"import {name} from {_HOMES[name]}"
     if name == "PyEnvironment" and libraries[0] == "tf_agents":
-        remedy += ", or use envkit.adapters.from_tf_agents"
+        remedy += f", or use {converter('tf-agents-environment')}"
     known_as = f"{kinds[0].__module__}.{name} ({remedy})"
     if kinds[0] is type(value):
         return a_or_an(known_as)

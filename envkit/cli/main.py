@@ -1,11 +1,6 @@
 """`envkit COMMAND`: finds the command, and returns its exit status.
 
-A command is a module with
-
-- `EXAMPLE`: a call of it, for its `--help`;
-- `add_arguments(parser)`, which adds its arguments;
-- `run(arguments)`, which returns the exit status: 0 if all is well, 1 if the subject of
-  the command is not. An exception becomes one line and the status 2.
+Commands are entry points of the group `envkit.commands`; `Command` says what they are.
 """
 
 from __future__ import annotations
@@ -19,10 +14,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from envkit._internal.plugins import Plugins
 from envkit._internal.text import first_line
 from envkit.cli.output import say
+from envkit.cli.plugins import Command
 from envkit.errors import EnvkitError
 
 # The second one comes when a terminal is closed.
@@ -66,35 +63,7 @@ _TELLING = (EnvkitError, ValueError, OSError, NotImplementedError)
 _TRACEBACK = "Traceback (most recent call last):"
 
 
-class _Command(NamedTuple):
-    module: str
-    text: str
-
-
-# By name, so that only the one that is asked for is imported.
-_COMMANDS = {
-    "bench": _Command(
-        "envkit.cli.bench", "finds the fastest way to step an environment"
-    ),
-    "check": _Command("envkit.cli.check", "says which promises an environment breaks"),
-    "convert": _Command(
-        "envkit.cli.convert", "makes a Minari dataset of a recording, and back"
-    ),
-    "describe": _Command(
-        "envkit.cli.describe", "says what an environment takes, gives and can do"
-    ),
-    "list": _Command("envkit.cli.list_command", "lists the environments there are"),
-    "play": _Command("envkit.cli.play", "plays an environment by hand"),
-    "record": _Command("envkit.cli.record", "films or records what a policy does"),
-    "replay": _Command("envkit.cli.replay", "plays a recording, or checks it"),
-    "serve": _Command(
-        "envkit.cli.serve", "serves environments by name to other machines"
-    ),
-    "top": _Command("envkit.cli.top", "shows what the workers of a running pool do"),
-    "worker": _Command(
-        "envkit.cli.worker", "runs one worker of a pool on another machine"
-    ),
-}
+_COMMANDS = Plugins("envkit.commands", "command")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,9 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.command is None:
             parser.print_help()
             return 0
-        command = importlib.import_module(_COMMANDS[parsed.command].module)
+        command = parsed.command_module
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except EnvkitError as error:  # The command's package is broken.
+        say(f"envkit: {_in_one_line(error)}", file=sys.stderr)
+        return _COULD_NOT
     # As with `python -m`, so that one's own modules are found however this was called.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -172,24 +144,53 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_ShowVersion)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for name, (module, text) in _COMMANDS.items():
+    asked = next((word for word in given if not word.startswith("-")), None)
+    own = _COMMANDS.own()
+    # Other packages are not searched for a command of envkit.
+    for name in own if asked in own else sorted({*own, *_COMMANDS.names()}):
         # Only the command that is asked for is imported, for its arguments.
-        if name not in given:
-            commands.add_parser(name, help=text)
+        if name != asked:
+            commands.add_parser(name, help=_text_of(name).replace("%", "%%"))
             continue
-        asked: Any = importlib.import_module(module)
+        found = _command(name)
+        module: Any = found.module
+        if isinstance(module, str):
+            module = importlib.import_module(module)
         command = commands.add_parser(
             name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            epilog=f"example:\n  {asked.EXAMPLE}",
+            help=found.text,
+            description=f"{found.text[0].upper()}{found.text[1:]}.",
+            epilog=f"example:\n  {module.EXAMPLE}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        asked.add_arguments(command)
+        module.add_arguments(command)
         command.add_argument(
             "--debug", action="store_true", help="show the traceback of an error"
         )
+        command.set_defaults(command_module=module)
     return parser
+
+
+def _text_of(name: str) -> str:
+    """Returns what a command does; of a broken one, why it cannot be loaded."""
+    try:
+        return _command(name).text
+    except EnvkitError as error:
+        return str(error)
+
+
+def _command(name: str) -> Command:
+    plugin = _COMMANDS.find(name)
+    assert plugin is not None  # its name is one of those that were found
+    found = plugin.load()
+    if isinstance(found, Command):
+        return found
+    if not all(hasattr(found, part) for part in ("EXAMPLE", "add_arguments", "run")):
+        raise plugin.broken(
+            "is neither a Command nor a module with EXAMPLE, add_arguments and run"
+        )
+    text = (found.__doc__ or name).strip().partition("\n")[0].rstrip(".")
+    return Command(found, text)
 
 
 def _in_one_line(error: Exception) -> str:

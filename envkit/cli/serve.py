@@ -1,23 +1,27 @@
 """`envkit serve TARGET...`: lets clients on other machines use environments by name.
 
-A protocol is a flag, and a function of a module that is imported only then.
+A protocol is a flag, and an entry point of the group `envkit.protocols`;
+`envkit.remote.ServeProtocol` says what it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import ssl
 import sys
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from envkit._internal.entry_points import loaded
+from envkit._internal.plugins import Plugins
 from envkit._internal.secret_files import DRAW, SecretFileError, check_token, secret_in
 from envkit._internal.text import listed
 from envkit.cli.output import say
 from envkit.cli.server_log import logged
 from envkit.cli.target import at_least_one, key_value, number_within, port_number
+from envkit.errors import EnvkitError
+from envkit.remote.plugins import OWN_PROTOCOL, ServeProtocol
 from envkit.remote.serving import (
     Menu,
     Offer,
@@ -25,6 +29,7 @@ from envkit.remote.serving import (
     Service,
     check_exposure,
 )
+from envkit.specs.validation import describe
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
 
@@ -35,28 +40,22 @@ _LONGEST = 86400.0
 _OF_PASSWORD, _LEAST_PASSWORD = 8, 6
 
 
-class _Protocol(NamedTuple):
-    """A protocol: its flag, what serves it, and what its flag does.
+_PROTOCOLS = Plugins("envkit.protocols", "protocol")
 
-    Attributes:
-        flag: Its flag, without dashes.
-        serve: `"module:function"`, of `function(menu, options) -> Service`.
-        text: What the flag does, for the help.
-        has: Which of the options in `_OF_SOME` have an effect on it.
-        secret: What clients must know: a "token" or a "password".
-    """
+
+class _Chosen(NamedTuple):
+    """A protocol that is served, and its flag without dashes."""
 
     flag: str
-    serve: str
-    text: str
-    has: tuple[str, ...]
-    secret: str = "token"
+    protocol: ServeProtocol
 
     @property
     def name(self) -> str:
         """What messages call it."""
         return f"--{self.flag}" if self.flag else "envkit's own protocol"
 
+
+_OWN = _Chosen("", OWN_PROTOCOL)
 
 # The options of some protocols alone, by name, and how they are written.
 _OF_SOME = {
@@ -74,8 +73,6 @@ _OF_SOME = {
     "observer_password_file": "--observer-password-file",
     "hz": "--hz",
 }
-_TOKENS = ("token_file", "no_token")
-_PASSWORDS = ("password_file", "no_password")
 # What those have in place of an option who look for it with another protocol.
 _INSTEAD = {
     "token_file": "--password-file",
@@ -83,59 +80,6 @@ _INSTEAD = {
     "password_file": "--token-file",
     "no_password": "--no-token",
 }
-# The one without a flag is envkit's own, which is served unless another is asked for.
-_OWN = _Protocol(
-    "",
-    "envkit.remote.server:serve",
-    "",
-    (
-        *_TOKENS,
-        "num_workers",
-        "recover",
-        "max_rows",
-        "idle_timeout",
-        "observers",
-        "allow_call",
-        "allow_arg",
-    ),
-)
-_PROTOCOLS: list[_Protocol] = [
-    _Protocol(
-        "openenv",
-        "envkit.remote.openenv:serve",
-        "serve environments to clients of OpenEnv, at port 8000",
-        (*_TOKENS, "num_workers", "recover", "idle_timeout"),
-    ),
-    _Protocol(
-        "dm-env-rpc",
-        "envkit.remote.dm_env_rpc:serve",
-        "serve environments to clients of dm_env_rpc, at port 9000",
-        (*_TOKENS, "num_workers", "recover", "idle_timeout", "allow_arg"),
-    ),
-    _Protocol(
-        "universe",
-        "envkit.remote.universe:serve",
-        "be a remote of OpenAI Universe: VNC at --port, 5900 unless given, and the "
-        "rewarder 10,000 above",
-        (*_PASSWORDS, "num_workers", "recover"),
-        secret="password",
-    ),
-    _Protocol(
-        "vnc",
-        "envkit.remote.vnc:serve",
-        "show each environment to VNC viewers, in which people watch and play it with "
-        "the keys of envkit play: at --port, 5900 unless given, and the ports above",
-        (
-            *_PASSWORDS,
-            "num_workers",
-            "recover",
-            "observers",
-            "observer_password_file",
-            "hz",
-        ),
-        secret="password",
-    ),
-]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -279,20 +223,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Without it the environment's own pace counts, as in envkit play",
     )
     protocols = parser.add_argument_group("protocols, beside envkit's own")
-    for protocol in _PROTOCOLS:
-        protocols.add_argument(
-            f"--{protocol.flag}",
-            action="append_const",
-            const=protocol,
-            dest="protocols",
-            help=protocol.text,
-        )
+    own = _PROTOCOLS.own()
+    for name in [*own, *(other for other in _PROTOCOLS.names() if other not in own)]:
+        # A package may have chosen the name of one of the options above.
+        with contextlib.suppress(argparse.ArgumentError):
+            protocols.add_argument(
+                f"--{name}",
+                action="append_const",
+                const=name,
+                dest="protocols",
+                help=_text_of(name).replace("%", "%%"),
+            )
     parser.set_defaults(protocols=[])
+
+
+def _text_of(name: str) -> str:
+    """Returns what a protocol's flag does; of a broken one, why it is."""
+    try:
+        return _chosen(name).protocol.text
+    except EnvkitError as error:
+        return str(error)
+
+
+def _chosen(name: str) -> _Chosen:
+    plugin = _PROTOCOLS.find(name)
+    assert plugin is not None  # its flag was added
+    found = plugin.load()
+    if isinstance(found, ServeProtocol):
+        return _Chosen(name, found)
+    if not callable(found):
+        raise plugin.broken(
+            f"is {describe(found)}, which is neither a ServeProtocol nor a function "
+            "that serves"
+        )
+    return _Chosen(name, ServeProtocol(found, f"serve by the protocol {name}"))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves until a signal ends it, which gives the exit status."""
-    protocols = arguments.protocols or [_OWN]
+    protocols = [_chosen(name) for name in arguments.protocols] or [_OWN]
     _check_effects(arguments, protocols)
     if arguments.threads and arguments.num_workers is not None:
         raise ValueError(
@@ -306,7 +275,7 @@ def run(arguments: argparse.Namespace) -> int:
             "--num-workers, and without --threads."
         )
     menu, options = _menu_of(arguments), _options_of(arguments)
-    kinds = dict.fromkeys(protocol.secret for protocol in protocols)
+    kinds = dict.fromkeys(chosen.protocol.secret for chosen in protocols)
     warning = check_exposure(options, [*kinds])
     with logged(debug=arguments.debug), contextlib.ExitStack() as stack:
         if warning is not None:
@@ -318,11 +287,13 @@ def run(arguments: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
         services = []
-        for protocol in protocols:
+        for chosen in protocols:
             # Where a client has one environment, a pool of one is its process.
-            alone = protocol is not _OWN and not arguments.threads
+            alone = chosen is not _OWN and not arguments.threads
             workers = options.num_workers or (1 if alone else None)
-            service = _start(protocol, menu, options._replace(num_workers=workers))
+            service = _start(
+                chosen.protocol, menu, options._replace(num_workers=workers)
+            )
             stack.callback(service.close, "the server is stopping")
             services.append(service)
         # One who waits for a line waits for the last: everything listens then.
@@ -335,7 +306,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _await_end(services)
 
 
-def _check_effects(arguments: argparse.Namespace, protocols: list[_Protocol]) -> None:
+def _check_effects(arguments: argparse.Namespace, protocols: list[_Chosen]) -> None:
     """Refuses options that none of the protocols has.
 
     Raises:
@@ -343,9 +314,10 @@ def _check_effects(arguments: argparse.Namespace, protocols: list[_Protocol]) ->
     """
     for name, written in _OF_SOME.items():
         is_given = getattr(arguments, name) not in (None, [], False)
-        if is_given and not any(name in each.has for each in protocols):
+        if is_given and not any(name in each.protocol.has for each in protocols):
             chosen = [each.name for each in protocols]
-            having = [each.name for each in (_OWN, *_PROTOCOLS) if name in each.has]
+            known = [_OWN, *map(_chosen, _PROTOCOLS.own())]
+            having = [each.name for each in known if name in each.protocol.has]
             remedy = f"use {_INSTEAD[name]}" if name in _INSTEAD else "leave it out"
             raise ValueError(
                 f"{written} has no effect with {listed(chosen)}: {remedy}. It is for "
@@ -408,9 +380,10 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
     )
 
 
-def _start(protocol: _Protocol, menu: Menu, options: ServeOptions) -> Service:
-    module, _, name = protocol.serve.partition(":")
-    serve: Any = getattr(importlib.import_module(module), name)
+def _start(protocol: ServeProtocol, menu: Menu, options: ServeOptions) -> Service:
+    serve = protocol.serve
+    if isinstance(serve, str):
+        serve = loaded(serve)
     service: Service = serve(menu, options)
     return service
 

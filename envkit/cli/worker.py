@@ -23,6 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the worker until its pool lets it end."""
-    from envkit.parallel.worker.host import host_worker
+    from envkit.distributed.worker_host import host_worker
 
     return host_worker(arguments.address)

@@ -1,47 +1,62 @@
 """Desktops: any program on a screen as an environment, by keys and pointer."""
 
-from envkit.desktop.actions import (
-    Actions,
-    ClickGrid,
-    Controls,
-    Events,
-    Joystick,
-    Macros,
-    Together,
-)
-from envkit.desktop.client import DesktopClient
-from envkit.desktop.demonstration import Demonstration
-from envkit.desktop.desktop import Command, Desktop
-from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
-from envkit.desktop.person import Person
-from envkit.desktop.pixels import PixelFormat
-from envkit.desktop.protocol import DesktopError
-from envkit.desktop.rewards import Reported, Reporter, RewardChannel
-from envkit.desktop.server import DesktopServer
-from envkit.desktop.watching import Probe
+from __future__ import annotations
 
-__all__ = [
-    "Actions",
-    "ClickGrid",
-    "Command",
-    "Controls",
-    "Demonstration",
-    "Desktop",
-    "DesktopClient",
-    "DesktopError",
-    "DesktopServer",
-    "Events",
-    "Joystick",
-    "KeyEvent",
-    "Macros",
-    "Person",
-    "PixelFormat",
-    "PointerEvent",
-    "Probe",
-    "Reported",
-    "Reporter",
-    "RewardChannel",
-    "Together",
-    "key_name",
-    "keysym",
-]
+from typing import TYPE_CHECKING
+
+from envkit._internal.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from envkit.desktop.actions import Actions as Actions
+    from envkit.desktop.actions import ClickGrid as ClickGrid
+    from envkit.desktop.actions import Controls as Controls
+    from envkit.desktop.actions import Events as Events
+    from envkit.desktop.actions import Joystick as Joystick
+    from envkit.desktop.actions import Macros as Macros
+    from envkit.desktop.actions import Together as Together
+    from envkit.desktop.client import DesktopClient as DesktopClient
+    from envkit.desktop.demonstration import Demonstration as Demonstration
+    from envkit.desktop.desktop import Command as Command
+    from envkit.desktop.desktop import Desktop as Desktop
+    from envkit.desktop.keys import KeyEvent as KeyEvent
+    from envkit.desktop.keys import PointerEvent as PointerEvent
+    from envkit.desktop.keys import key_name as key_name
+    from envkit.desktop.keys import keysym as keysym
+    from envkit.desktop.person import Person as Person
+    from envkit.desktop.pixels import PixelFormat as PixelFormat
+    from envkit.desktop.protocol import DesktopError as DesktopError
+    from envkit.desktop.rewards import Reported as Reported
+    from envkit.desktop.rewards import Reporter as Reporter
+    from envkit.desktop.rewards import RewardChannel as RewardChannel
+    from envkit.desktop.server import DesktopServer as DesktopServer
+    from envkit.desktop.watching import Probe as Probe
+
+_HOMES = {
+    "Actions": "envkit.desktop.actions",
+    "ClickGrid": "envkit.desktop.actions",
+    "Command": "envkit.desktop.desktop",
+    "Controls": "envkit.desktop.actions",
+    "Demonstration": "envkit.desktop.demonstration",
+    "Desktop": "envkit.desktop.desktop",
+    "DesktopClient": "envkit.desktop.client",
+    "DesktopError": "envkit.desktop.protocol",
+    "DesktopServer": "envkit.desktop.server",
+    "Events": "envkit.desktop.actions",
+    "Joystick": "envkit.desktop.actions",
+    "KeyEvent": "envkit.desktop.keys",
+    "Macros": "envkit.desktop.actions",
+    "Person": "envkit.desktop.person",
+    "PixelFormat": "envkit.desktop.pixels",
+    "PointerEvent": "envkit.desktop.keys",
+    "Probe": "envkit.desktop.watching",
+    "Reported": "envkit.desktop.rewards",
+    "Reporter": "envkit.desktop.rewards",
+    "RewardChannel": "envkit.desktop.rewards",
+    "Together": "envkit.desktop.actions",
+    "key_name": "envkit.desktop.keys",
+    "keysym": "envkit.desktop.keys",
+}
+
+__all__ = sorted(_HOMES)
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Container, Sequence
 from typing import Any
 
+from envkit.distributed.worker_host import CUT_OFF
 from envkit.parallel.backends.launch import (
     StderrFile,
     signal_name,
@@ -20,7 +21,6 @@ from envkit.parallel.messages import ExitReport
 from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.lifeline import MARK
 from envkit.parallel.system.signals import signal_group
-from envkit.parallel.worker.host import CUT_OFF
 
 __all__ = ["CommandLauncher"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import numbers
 import operator
@@ -11,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envkit import registry
+from envkit._internal import plugins
 from envkit._internal.arguments import checked_flag, limited_size
+from envkit._internal.entry_points import loaded
 from envkit._internal.removed import removed_option
+from envkit.errors import EnvkitError
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
 
@@ -36,16 +38,13 @@ __all__ = [
     "takes_names",
 ]
 
-# By name, so that nothing is imported that is not used.
+# The backends of this machine, by name, so that nothing is imported that is not used.
+# Others are entry points of the group `envkit.backends`.
 BACKENDS = {
     "inline": "envkit.parallel.backends.inline:InlineBackend",
     "thread": "envkit.parallel.backends.thread:ThreadBackend",
     "process": "envkit.parallel.backends.process:ProcessBackend",
-    "ray": "envkit.distributed.ray:RayBackend",
 }
-# Addresses of servers, such as "tcp://a:7600,b:7600".
-_SERVERS = "envkit.remote.backend:RemoteBackend"
-_SCHEMES = ("tcp://", "tls://")
 START_METHODS = ("spawn", "forkserver", "fork")
 VALIDATE = ("always", "first", "never")
 
@@ -53,7 +52,7 @@ VALIDATE = ("always", "first", "never")
 def takes_names(backend: Any) -> bool:
     """Returns True if a backend is given names of environments, which it knows."""
     if isinstance(backend, str):
-        return backend.startswith(_SCHEMES)
+        backend = None if backend in BACKENDS else _found(backend)
     return getattr(backend, "takes_names", False) is True
 
 
@@ -182,32 +181,57 @@ def as_backend(
     _check_worker_env(worker_env)
     if not isinstance(given, str):
         if not hasattr(given, "wait_events"):
+            names, _ = _names()
             raise TypeError(
-                f"backend must be a name ({', '.join(map(repr, BACKENDS))}) or a "
-                f"Backend, got {describe(given)}."
+                f"backend must be a name ({names}) or a Backend, got {describe(given)}."
             )
         return given  # type: ignore[no-any-return]  # it has the methods
-    if given.startswith(_SCHEMES):
-        return _loaded(_SERVERS)(given)  # type: ignore[no-any-return]
-    if given not in BACKENDS:
-        raise ValueError(
-            f"There is no backend named {given!r:.80}; the names are "
-            f"{', '.join(map(repr, BACKENDS))}, and 'tcp://host:port' is a server's."
-        )
     if given == "process" and os.name == "nt":
         raise ValueError(
             'backend="process" does not run on Windows yet: use backend="thread" or '
             'backend="inline".'
         )
-    make = _loaded(BACKENDS[given])
+    make = _found(given)
+    if make is None:
+        names, addresses = _names()
+        raise ValueError(
+            f"There is no backend named {given!r:.80}; the names are "
+            f"{names}{addresses}."
+        )
     if given == "process":
         return make(start_method, worker_env)  # type: ignore[no-any-return]
-    return make()  # type: ignore[no-any-return]
+    return make(given) if "://" in given else make()  # type: ignore[no-any-return]
 
 
-def _loaded(home: str) -> Any:
-    module, _, name = home.partition(":")
-    return getattr(importlib.import_module(module), name)
+def _found(given: str) -> Any:
+    """Returns what makes a backend of a name or an address; `None` if nothing does."""
+    if given in BACKENDS:
+        return loaded(BACKENDS[given])
+    name, is_address, _ = given.partition("://")
+    plugin = plugins.BACKENDS.find(name)
+    make = None if plugin is None else plugin.load()
+    return make if bool(is_address) == bool(_address_of(make)) else None
+
+
+def _address_of(make: Any) -> str:
+    """Returns an example of the addresses that a backend takes, or ""."""
+    return getattr(make, "address", "")
+
+
+def _names() -> tuple[str, str]:
+    """Returns the names of all backends, and the end of a sentence on addresses."""
+    names, addresses = list(BACKENDS), set()
+    for name in plugins.BACKENDS.names():
+        try:
+            address = _address_of(_found(name) or _found(f"{name}://"))
+        except EnvkitError:  # It is broken, which is not what the message is about.
+            address = ""
+        if address:
+            addresses.add(repr(address))
+        else:
+            names.append(name)
+    end = f", and {' or '.join(sorted(addresses))} is a server's" if addresses else ""
+    return ", ".join(map(repr, names)), end
 
 
 def _check_worker_env(worker_env: Any) -> None:

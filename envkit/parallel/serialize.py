@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from envkit._internal.entry_points import own
 from envkit._internal.exceptions import CLASS_MAKERS, ClassKeepingUnpickler
 from envkit._internal.text import a_or_an, counted
 from envkit.errors import ConstructorError
@@ -50,8 +51,6 @@ _MOST_ELEMENTS = 4
 _LONGEST_REASON = 300
 _DEEPEST_SEARCH = 6
 _SEQUENCES = (list, tuple, set, frozenset)
-# The setup that a worker needs before it can import a package.
-_SETUPS = {"pysc2": "envkit.adapters.pysc2:prepare"}
 
 
 # Modules that no worker may import, because they are the program that runs here: the
@@ -416,11 +415,12 @@ def _cannot_load(description: str, error: BaseException) -> ConstructorError:
 
 def _setup_for(error: BaseException) -> str:
     """Returns the remedy for an error that was raised while a package was loaded."""
+    setups = own("envkit.worker_setups")
     place = error.__traceback__
     while place is not None:
         package = place.tb_frame.f_globals.get("__name__", "").partition(".")[0]
-        if package in _SETUPS:
-            return f'worker_setup="{_SETUPS[package]}", before which it does not import'
+        if package in setups:
+            return f'worker_setup="{setups[package]}", before which it does not import'
         place = place.tb_next
     return "do in worker_setup=... what has to be done before it is loaded"
 
@@ -528,9 +528,9 @@ def describe_constructor(constructor: Callable[..., Any]) -> str:
 
     Example:
         >>> import functools
-        >>> from envkit.testing import CountingEnv
-        >>> describe_constructor(functools.partial(CountingEnv, steps_per_episode=3))
-        'functools.partial(envkit.testing.envs.CountingEnv, steps_per_episode=3)'
+        >>> from fractions import Fraction
+        >>> describe_constructor(functools.partial(Fraction, denominator=3))
+        'functools.partial(fractions.Fraction, denominator=3)'
     """
     try:
         return _shortened(_described(constructor), _LONGEST_DESCRIPTION)

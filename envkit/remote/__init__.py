@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from envkit.remote.connect import servers as servers
     from envkit.remote.environment import RemoteEnvironment as RemoteEnvironment
     from envkit.remote.observing import observe as observe
+    from envkit.remote.plugins import ServeProtocol as ServeProtocol
 
 _HOMES = {
     "RemoteEnvironment": "envkit.remote.environment",
+    "ServeProtocol": "envkit.remote.plugins",
     "connect": "envkit.remote.connect",
     "observe": "envkit.remote.observing",
     "servers": "envkit.remote.connect",

@@ -94,6 +94,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
     far_end: ClassVar[str] = "server"
     longest: ClassVar[int] = MOST_MESSAGE
     takes_names: ClassVar[bool] = True
+    address: ClassVar[str] = "tcp://host:port"
 
     def __init__(
         self,

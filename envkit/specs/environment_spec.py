@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._internal.entry_points import converter
 from envkit._internal.text import a_or_an, bound_text, foreign
 from envkit.errors import SpecError, SpecMismatchError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
@@ -156,9 +157,9 @@ def _hint(leaf: Any) -> str:
     if leaf is None:
         return " Did a return statement get lost?"
     if hasattr(leaf, "contains") and hasattr(leaf, "sample"):
-        return " envkit.adapters.spec_from_gym_space(space) makes one of a space."
+        return f" {converter('gymnasium-space')}(space) makes one of a space."
     if hasattr(leaf, "is_compatible_with"):
-        return " envkit.tf.tensor_spec.to_array_spec(spec) makes one of a TensorSpec."
+        return f" {converter('tensor-spec')}(spec) makes one of a TensorSpec."
     return ""
 
 

@@ -39,7 +39,7 @@ from envkit.tf.threads import CallersThread, thread_for
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
 
-__all__ = ["TFPyEnvironment"]
+__all__ = ["TFPyEnvironment", "as_tf_environment"]
 
 
 class TFPyEnvironment(
@@ -528,3 +528,10 @@ class _BatchOfOne(BatchedPyEnvironment):
             # Not necessarily wrong: the slow way converts or refuses.
             return super()._columns(time_steps)
         return columns
+
+
+def as_tf_environment(environment: PyEnvironment | TFEnvironment) -> TFEnvironment:
+    """Returns an environment as one of TensorFlow: itself, if it is one."""
+    if isinstance(environment, TFEnvironment):
+        return environment
+    return TFPyEnvironment(environment)

@@ -11,11 +11,13 @@ import sys
 import pytest
 
 from envkit import registry
+from envkit._internal.plugins import SCHEMES
 from envkit.cli import list_command
 from envkit.cli.list_command import matches, schemes_for
 from envkit.cli.main import main
 from envkit.errors import MissingDependencyError
-from envkit.registry import make, registered
+from envkit.registry import Scheme, make, registered
+from tests.foreign_packages import hide_schemes
 from tests.waiting import PATIENCE
 
 LOADING = """
@@ -73,7 +75,7 @@ def shelf(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "maze_envs.py").write_text(LOADING, "utf-8")
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(registry, "_SCHEMES", {})
+    hide_schemes(monkeypatch)
 
     def install(**listers):
         info = folder / "maze_envs-1.2.dist-info"
@@ -213,8 +215,9 @@ def test_few_are_few_in_all_libraries_together(shelf, capsys):
 
 
 def test_no_process_is_started_for_what_is_not_installed(shelf, capsys, monkeypatch):
-    scheme = registry._Scheme("maze_envs:load", "no_such_package", "maze")
-    monkeypatch.setitem(registry._SCHEMES, "maze", scheme)
+    shelf(maze="")
+    scheme = Scheme("maze_envs:load", package="no_such_package", extra="maze")
+    monkeypatch.setattr("maze_envs.load", scheme)
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     found = answer(capsys, "small")
 
@@ -342,7 +345,7 @@ KNOWN = {
 
 
 def test_every_scheme_of_envkit_is_looked_at_below():
-    assert sorted(registry._SCHEMES) == sorted(KNOWN)
+    assert SCHEMES.own() == sorted(KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -391,13 +394,14 @@ def test_a_signal_ends_the_processes_too(number, status, shelf, tmp_path):
 
 NOTHING_INSTALLED = """
 import importlib.util, json, subprocess, sys
-from envkit import registry
+from envkit._internal.plugins import SCHEMES, Plugins
+from envkit._internal.schemes import scheme_named
 from envkit.cli.main import main
 
-missing = {scheme.package for scheme in registry._SCHEMES.values()} - {"envkit"}
+missing = {scheme_named(name).package for name in SCHEMES.own()} - {""}
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name: None if name in missing else find(name)
-registry._entry_points = lambda group: []
+Plugins._foreign = lambda self: []
 
 def started(*_, **__):
     raise AssertionError("A process was started.")
@@ -417,8 +421,6 @@ def test_where_nothing_is_installed_no_process_is_started():
         check=True,
     ).stdout
     answer, end = json.JSONDecoder().raw_decode(told)
-    assert {*registry._SCHEMES} - {"vnc"} == {
-        one["scheme"] for one in answer["missing"]
-    }
+    assert {*SCHEMES.own()} - {"vnc"} == {one["scheme"] for one in answer["missing"]}
     assert ([], ["vnc"]) == (answer["broken"], answer["unlisted"])
     assert not {"rich.live", "rich.progress"} & set(json.loads(told[end:]))

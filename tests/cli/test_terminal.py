@@ -17,10 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 import envkit
-from envkit import BoundedArraySpec, registry
+from envkit import BoundedArraySpec
 from envkit.cli.main import main
 from envkit.cli.terminal import Fitting, SafeConsole
 from envkit.testing import CountingEnv
+from tests.foreign_packages import hide_schemes
 
 ROOT = Path(envkit.__file__).parents[1]
 
@@ -125,7 +126,7 @@ def test_escape_sequences_of_an_environment_are_written_out(
     arguments, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_SCHEMES", {})
+    hide_schemes(monkeypatch)
     command, *options = arguments
     target = [] if command == "list" else [f"{__name__}:Evil"]
     with contextlib.suppress(SystemExit):

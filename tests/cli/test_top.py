@@ -225,7 +225,7 @@ ELSEWHERE = [
     sys.executable,
     "-c",
     "import socket, sys; socket.gethostname = lambda: 'node-7';"
-    "import envkit.parallel.worker.host as host;"
+    "import envkit.distributed.worker_host as host;"
     "host._PROGRAM = 'import socket; socket.gethostname = lambda: \"node-7\"; '"
     " + host._PROGRAM; sys.exit(host.host_worker(sys.argv[1]))",
     "{address}",

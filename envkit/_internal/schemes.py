@@ -1,0 +1,101 @@
+"""Schemes: the libraries whose environments `make("scheme:id")` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from envkit._internal.entry_points import loaded
+from envkit._internal.plugins import NAMES, SCHEMES, Plugin
+from envkit.errors import MissingDependencyError
+from envkit.specs.validation import describe
+
+__all__ = ["Scheme", "is_there", "names_of", "scheme_named"]
+
+
+class Scheme(NamedTuple):
+    """A library's environments: who makes them, and what has to be installed.
+
+    An entry point of the group `envkit.schemes` names one. Functions may be given as
+    `"module:function"`, so that the facts can be read without importing more.
+
+    Attributes:
+        loader: Takes what follows the colon, and keyword arguments; returns the
+            environment.
+        package: The package that must be there, as Python imports it; "" for none.
+        extra: The extra of envkit that installs the package.
+        lister: Returns what may stand after the colon.
+        address: An example of the addresses that stand after the colon, if it is
+            those; there is no list of them.
+        batched_by: The argument with which the library steps `num_envs` rows itself.
+        is_alone: Whether a process can host only one environment.
+        beside: A second package, without which there are no environments, as the
+            lister explains.
+
+    Example:
+        >>> Scheme("maze_envs.loading:load", package="maze_envs").is_alone
+        False
+    """
+
+    loader: str | Callable[..., Any]
+    package: str = ""
+    extra: str = ""
+    lister: str | Callable[[], Iterable[str]] | None = None
+    address: str = ""
+    batched_by: str = ""
+    is_alone: bool = False
+    beside: str = ""
+
+    def missing(self, subject: str) -> MissingDependencyError | None:
+        """Returns the error for a package that is not installed; imports nothing.
+
+        Args:
+            subject: What needs the package, as the message begins.
+        """
+        if not self.package or is_there(self.package):
+            return None
+        return MissingDependencyError.needed_by(
+            subject, package=self.package, extra=self.extra
+        )
+
+
+def is_there(package: str) -> bool:
+    """Returns True if a package can be imported; does not import it."""
+    import importlib.util
+
+    return importlib.util.find_spec(package) is not None
+
+
+def scheme_named(name: str) -> Scheme | None:
+    """Returns the scheme of a name, of whichever package; `None` if there is none.
+
+    Raises:
+        ConstructorError: Several packages offer it, or its package is broken.
+    """
+    plugin = SCHEMES.find(name)
+    if plugin is None:
+        return None
+    found = plugin.load()
+    return found if isinstance(found, Scheme) else Scheme(_callable(plugin, found))
+
+
+def names_of(name: str, scheme: Scheme) -> list[str] | None:
+    """Returns what may stand after the colon; `None` where nobody lists it.
+
+    Raises:
+        MissingDependencyError: The library is not installed.
+    """
+    lister = scheme.lister
+    if lister is None and (plugin := NAMES.find(name)) is not None:
+        lister = _callable(plugin, plugin.load())
+    if lister is None:
+        return None
+    return list(loaded(lister)() if isinstance(lister, str) else lister())
+
+
+def _callable(plugin: Plugin, found: Any) -> Callable[..., Any]:
+    if not callable(found):
+        raise plugin.broken(
+            f"is {describe(found)}, which cannot be called to make an environment"
+        )
+    return found  # type: ignore[no-any-return]  # callable() says so

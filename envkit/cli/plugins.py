@@ -1,0 +1,46 @@
+"""The commands of `envkit`, which entry points name."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import NamedTuple
+
+__all__ = ["Command"]
+
+
+class Command(NamedTuple):
+    """A command of `envkit`: its module, and what it does.
+
+    An entry point of the group `envkit.commands` names one, or the module itself, whose
+    docstring then begins with what the command does. The module has
+
+    - `EXAMPLE`: a call of it, for its `--help`;
+    - `add_arguments(parser)`, which adds its arguments;
+    - `run(arguments)`, which returns the exit status: 0 if all is well, 1 if the
+      subject of the command is not. An exception becomes one line and the status 2.
+
+    Attributes:
+        module: The module, or its name, so that only the command that is asked for is
+            imported.
+        text: What it does, for `envkit --help`.
+    """
+
+    module: str | ModuleType
+    text: str
+
+
+BENCH = Command("envkit.cli.bench", "finds the fastest way to step an environment")
+CHECK = Command("envkit.cli.check", "says which promises an environment breaks")
+CONVERT = Command(
+    "envkit.cli.convert", "makes a Minari dataset of a recording, and back"
+)
+DESCRIBE = Command(
+    "envkit.cli.describe", "says what an environment takes, gives and can do"
+)
+LIST = Command("envkit.cli.list_command", "lists the environments there are")
+PLAY = Command("envkit.cli.play", "plays an environment by hand")
+RECORD = Command("envkit.cli.record", "films or records what a policy does")
+REPLAY = Command("envkit.cli.replay", "plays a recording, or checks it")
+SERVE = Command("envkit.cli.serve", "serves environments by name to other machines")
+TOP = Command("envkit.cli.top", "shows what the workers of a running pool do")
+WORKER = Command("envkit.cli.worker", "runs one worker of a pool on another machine")

@@ -1,0 +1,8 @@
+"""The scheme `vnc:`, which an entry point names."""
+
+from __future__ import annotations
+
+from envkit.registry import Scheme
+
+# It needs nothing that is not there.
+VNC = Scheme("envkit.desktop.desktop:load", extra="vnc", address="//localhost:5900")

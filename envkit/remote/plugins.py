@@ -1,0 +1,92 @@
+"""The protocols of `envkit serve` and the scheme `universe:`, which entry points name.
+
+They name functions by strings, because the command reads all protocols and serves one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from envkit.registry import Scheme
+
+__all__ = ["OWN_PROTOCOL", "ServeProtocol"]
+
+UNIVERSE = Scheme(
+    "envkit.remote.universe_client:load",
+    package="websockets",
+    extra="universe",
+    address="//localhost:5900+15900",
+)
+
+
+class ServeProtocol(NamedTuple):
+    """A protocol of `envkit serve`: what serves it, and what its flag does.
+
+    An entry point of the group `envkit.protocols` names one; the flag has the name of
+    the entry point.
+
+    Attributes:
+        serve: `function(menu, options)`, which listens and returns a `Service`, or
+            `"module:function"`.
+        text: What the flag does, for the help.
+        has: The options with an effect on it, such as `"token_file"` and `"no_token"`,
+            among those that not every protocol has.
+        secret: What clients must know: a "token" or a "password".
+    """
+
+    serve: str | Callable[[Any, Any], Any]
+    text: str
+    has: tuple[str, ...] = ("token_file", "no_token")
+    secret: str = "token"
+
+
+_TOKENS = ("token_file", "no_token")
+_PASSWORDS = ("password_file", "no_password")
+
+# envkit's own, which is served unless another is asked for.
+OWN_PROTOCOL = ServeProtocol(
+    "envkit.remote.server:serve",
+    "",
+    has=(
+        *_TOKENS,
+        "num_workers",
+        "recover",
+        "max_rows",
+        "idle_timeout",
+        "observers",
+        "allow_call",
+        "allow_arg",
+    ),
+)
+OPENENV_PROTOCOL = ServeProtocol(
+    "envkit.remote.openenv:serve",
+    "serve environments to clients of OpenEnv, at port 8000",
+    has=(*_TOKENS, "num_workers", "recover", "idle_timeout"),
+)
+DM_ENV_RPC_PROTOCOL = ServeProtocol(
+    "envkit.remote.dm_env_rpc:serve",
+    "serve environments to clients of dm_env_rpc, at port 9000",
+    has=(*_TOKENS, "num_workers", "recover", "idle_timeout", "allow_arg"),
+)
+UNIVERSE_PROTOCOL = ServeProtocol(
+    "envkit.remote.universe:serve",
+    "be a remote of OpenAI Universe: VNC at --port, 5900 unless given, and the "
+    "rewarder 10,000 above",
+    has=(*_PASSWORDS, "num_workers", "recover"),
+    secret="password",
+)
+VNC_PROTOCOL = ServeProtocol(
+    "envkit.remote.vnc:serve",
+    "show each environment to VNC viewers, in which people watch and play it with the "
+    "keys of envkit play: at --port, 5900 unless given, and the ports above",
+    has=(
+        *_PASSWORDS,
+        "num_workers",
+        "recover",
+        "observers",
+        "observer_password_file",
+        "hz",
+    ),
+    secret="password",
+)
