@@ -22,8 +22,8 @@ InsecureWarning(UserWarning)          others can read a connection, or change it
 ```
 
 Facts stay available as attributes. The sentences about workers are in
-`envkit.parallel.failures`. Every error pickles: an exception from a worker arrives as
-what it was.
+`envkit.parallel.failures`. Every error pickles: an exception from a worker arrives with
+its class, its arguments, its attributes and its text.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from typing import Any, TypeVar
 from envkit._internal.exceptions import (
     both,
     caused_by,
-    fields_of,
     halves,
+    made_from,
     packed,
     rebuilt,
     unpacked,
@@ -200,7 +200,7 @@ class WorkerError(EnvkitError, RuntimeError):
         return super().__str__() if message is None else message
 
     def __copy__(self: W) -> W:
-        error = rebuilt(type(self), self.args, fields_of(self), vars(self))
+        error = rebuilt(type(self), self.args, vars(self), made_from(self))
         return caused_by(error, self.__cause__)
 
     def __deepcopy__(self: W, memo: dict[int, Any]) -> W:
@@ -212,7 +212,7 @@ class WorkerError(EnvkitError, RuntimeError):
         ours, theirs = halves(type(self))
         own: Any = None
         if theirs is not None:
-            own = rebuilt(theirs, self.args, fields_of(self), vars(self))
+            own = rebuilt(theirs, self.args, vars(self), made_from(self))
         # Each part for itself: one that cannot travel keeps no other from arriving.
         state = {name: packed(value) for name, value in vars(self).items()}
         parts = (packed(self.args), state, packed(own), packed(self.__cause__))
@@ -235,8 +235,8 @@ def _arrived(
     error = rebuilt(
         ours if theirs is None else both(ours, type(theirs)),
         unpacked(args, ()) if theirs is None else theirs.args,
-        {} if theirs is None else fields_of(theirs),
         {name: value for name, value in attributes.items() if value is not _LOST},
+        () if theirs is None else made_from(theirs),
     )
     return caused_by(error, unpacked(cause))
 
@@ -273,7 +273,8 @@ class EnvironmentRaised(WorkerError):
     finds `errno`. It cannot be where that class does not derive from `Exception`, is
     one that Python itself catches or prints in its own way (`StopIteration`,
     `SyntaxError`), or cannot be had in this process. Where both have an attribute of
-    one name, it is this one; the user's exception is the `__cause__`.
+    one name, it is this one; the user's exception is the `__cause__`. What a class
+    keeps in `__slots__` stays in the worker.
 
     Attributes:
         command: What it was doing, such as "step".

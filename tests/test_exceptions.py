@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit._internal.exceptions import both, fields_of, packed, rebuilt, unpacked
+from envkit._internal.exceptions import both, packed, rebuilt, unpacked
 
 # From Python 3.11 on.
 ExceptionGroup = getattr(builtins, "ExceptionGroup", None)
@@ -29,6 +29,14 @@ class TwoArgumentsError(Exception):
     def __init__(self, one, two):
         super().__init__(f"{one} and {two}")
         self.one, self.two = one, two
+
+
+class SlottedError(ValueError):
+    __slots__ = ("place",)
+
+    def __init__(self, place):
+        super().__init__(place)
+        self.place = place
 
 
 class Unspeakable:
@@ -53,7 +61,37 @@ def test_every_exception_of_python_arrives_as_what_it_was(kind):
     arrived = sent(original)
     assert kind is type(arrived)
     assert (("one", 2), "three") == (arrived.args, arrived.note)
-    assert fields_of(original) == fields_of(arrived)
+
+
+@pytest.mark.parametrize(
+    "original",
+    [
+        FileNotFoundError(2, "No such file", "level.xml"),
+        OSError(5, "x", "a", None, "b"),
+        UnicodeDecodeError("utf-8", b"caf\xe9", 3, 4, "unexpected end of data"),
+        KeyError("level"),
+        SystemExit(3),
+        SyntaxError("bad", ("f.py", 1, 2, "x")),
+    ],
+    ids=lambda original: type(original).__name__,
+)
+def test_an_exception_of_python_arrives_with_its_text(original):
+    assert str(original) == str(sent(original))
+
+
+def test_an_error_of_the_system_arrives_with_its_number_and_its_file():
+    arrived = sent(FileNotFoundError(2, "No such file", "level.xml"))
+    assert (2, "No such file", "level.xml") == (
+        arrived.errno,
+        arrived.strerror,
+        arrived.filename,
+    )
+
+
+def test_slots_stay_behind():
+    arrived = sent(SlottedError("here"))
+    assert (SlottedError, ("here",)) == (type(arrived), arrived.args)
+    assert not hasattr(arrived, "place")
 
 
 @given(
@@ -61,7 +99,7 @@ def test_every_exception_of_python_arrives_as_what_it_was(kind):
     attributes=st.dictionaries(st.text(st.characters(categories=["Ll"])), st.text()),
 )
 def test_args_and_attributes_arrive_whatever_they_are(args, attributes):
-    original = rebuilt(TwoArgumentsError, tuple(args), {}, attributes)
+    original = rebuilt(TwoArgumentsError, tuple(args), attributes)
     arrived = sent(original)
     assert (tuple(args), attributes) == (arrived.args, vars(arrived))
 
@@ -101,7 +139,7 @@ def test_an_argument_that_cannot_even_be_shown_is_named_by_its_class():
 
 def test_an_exception_does_not_bring_along_the_object_that_lacked_the_attribute():
     original = AttributeError("no x", name="x", obj=Unspeakable())
-    assert ("x", None) == (sent(original).name, sent(original).obj)
+    assert ("no x", None) == (str(sent(original)), sent(original).obj)
 
 
 @pytest.mark.skipif(not ExceptionGroup, reason="groups came with Python 3.11")

@@ -1,14 +1,16 @@
 """Copies of exceptions, made from their parts and without calling a constructor.
 
 Python pickles an exception as its class and its `args`, and calls the one with the
-other on arrival. That fails wherever a constructor wants anything else, and loses what
-is kept elsewhere. Here an exception is its class, its `args`, its *fields* (what C code
-and `__slots__` keep outside of `__dict__`, such as `errno`) and its attributes.
+other on arrival. That fails wherever a constructor wants anything else. Here an
+exception is its class, its `args` and its attributes, and the built-in class from which
+it derives makes the copy, so that an `OSError` knows its `errno`. What `__slots__` and
+the C code of other packages keep stays behind.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import io
 import pickle
@@ -16,7 +18,6 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any, TypeAlias, TypeVar
 
 __all__ = [
@@ -25,8 +26,8 @@ __all__ = [
     "both",
     "caused_by",
     "cut",
-    "fields_of",
     "halves",
+    "made_from",
     "packed",
     "rebuilt",
     "unpacked",
@@ -37,9 +38,6 @@ Ours = TypeVar("Ours", bound=Exception)
 
 # From Python 3.11 on.
 EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
-# `AttributeError.obj` is the very object that lacks the attribute: an environment, say.
-TOO_MUCH = {"obj"}
-
 # What cloudpickle makes classes with. The last two arguments are the number by which it
 # knows a class again, and one without a meaning.
 CLASS_MAKERS = frozenset({"_make_skeleton_class", "_make_skeleton_enum"})
@@ -53,7 +51,7 @@ _MOST_BYTES = 1 << 20
 _MOST_OF_ONE = 1 << 16
 _MOST_CHARACTERS = 10_000
 
-_Parts: TypeAlias = tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]
+_Parts: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 # The keys are held by the values, which live for as long as there is an instance.
@@ -87,8 +85,8 @@ def both(ours: type[Ours], theirs: type[BaseException]) -> type[Ours]:
         # A metaclass may refuse with anything, and a layout in C be made by C alone.
         try:
             known = types.new_class(name, bases, None, lambda own: own.update(body))
-            example = {"message": "", "exceptions": [Exception()]}
-            _blank(known, *_made_from(known, example))
+            is_group = issubclass(known, EXCEPTION_GROUP)
+            _blank(known, *(("", [Exception()]) if is_group else ()))
             _classes_of_both[ours, theirs] = known
         except Exception:
             return ours
@@ -110,38 +108,38 @@ def halves(kind: type) -> tuple[type, type | None]:
     return ours, theirs
 
 
-def fields_of(error: BaseException) -> dict[str, Any]:
-    """Returns what an exception keeps outside of `args` and `__dict__`.
+def made_from(error: BaseException) -> tuple[Any, ...]:
+    """Returns what the built-in class of an exception makes another like it from.
 
     Example:
-        >>> fields_of(FileNotFoundError(2, "No such file", "level.xml"))["filename"]
-        'level.xml'
+        >>> made_from(FileNotFoundError(2, "No such file", "level.xml"))
+        (2, 'No such file', 'level.xml')
     """
-    fields = {}
-    for name, field in _fields(type(error)):
-        # A field that was never set raises one of these.
-        try:
-            value = field.__get__(error)
-        except (AttributeError, TypeError):
-            continue
-        if value is not None:
-            fields[name] = value
-    return fields
+    if isinstance(error, EXCEPTION_GROUP):
+        return error.message, error.exceptions
+    arguments: tuple[Any, ...] = _maker(type(error)).__reduce__(error)[1]
+    return arguments
 
 
 def rebuilt(
     kind: type[E],
     args: tuple[Any, ...],
-    fields: dict[str, Any],
     attributes: dict[str, Any],
+    made_from: tuple[Any, ...] = (),
 ) -> E:
-    """Makes an exception of a class from its parts.
+    """Makes an exception of a class without a call of its constructor.
+
+    Args:
+        kind: The class.
+        args: Its `args`.
+        attributes: Its attributes.
+        made_from: What the built-in class makes it from, see `made_from`.
 
     Raises:
         TypeError: C code of another package lays out instances of this class.
     """
-    error = _blank(kind, *_made_from(kind, fields))
-    _fill(error, (args, fields, attributes))
+    error = _blank(kind, *made_from)
+    _fill(error, (args, attributes))
     return error
 
 
@@ -208,33 +206,27 @@ class _Unannounced:
         pass
 
 
-def _blank(kind: type[E], *made_from: Any) -> E:
-    # Only the built-in class that lays out the memory makes the instance.
+def _maker(kind: type) -> Any:
+    """Returns the built-in class that lays out the memory of an exception."""
     maker: Any = kind
     while getattr(builtins, maker.__name__, None) is not maker:
         maker = maker.__base__
+    return maker
+
+
+def _blank(kind: type[E], *made_from: Any) -> E:
+    maker = _maker(kind)
     error: E = maker.__new__(kind, *made_from)
+    # A class may have been given arguments that the built-in one does not take.
+    with contextlib.suppress(Exception):
+        maker.__init__(error, *made_from)
     return error
 
 
-def _made_from(kind: type, fields: dict[str, Any]) -> tuple[Any, ...]:
-    """Returns what an instance cannot be made without."""
-    if issubclass(kind, EXCEPTION_GROUP):
-        return fields["message"], fields["exceptions"]
-    return ()
-
-
 def _fill(error: BaseException, parts: _Parts) -> None:
-    args, fields, attributes = parts
+    args, attributes = parts
     # A user's class may refuse to have anything set, as a frozen dataclass does.
     BaseException.__setattr__(error, "args", args)
-    for name, field in _fields(type(error)):
-        if name in fields:
-            # Those that an instance is made from cannot be set.
-            try:
-                field.__set__(error, fields[name])
-            except (AttributeError, TypeError):
-                continue
     vars(error).update(attributes)
 
 
@@ -247,12 +239,13 @@ class _ByParts:
         if not isinstance(value, BaseException) or _knows_how_to_travel(type(value)):
             further = getattr(super(), "reducer_override", None)
             return further(value) if further else NotImplemented
-        parts = (value.args, fields_of(value), vars(value))
+        args, attributes, given = value.args, vars(value), made_from(value)
         if not self.whole:
-            parts = _trimmed(*parts)
-        kind = type(value)
+            args, given = _trimmed(args), _trimmed(given)
+            attributes = _those_that_travel(attributes)
         # Filled after it was made, it may hold itself.
-        return _blank, (kind, *_made_from(kind, parts[1])), parts, None, None, _fill
+        made = type(value), *given
+        return _blank, made, (args, attributes), None, None, _fill
 
 
 class _Pickler(_ByParts, pickle.Pickler):
@@ -342,19 +335,6 @@ def _by_value(base: Any) -> Any:
     return ByValue
 
 
-def _fields(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yields the descriptors of the fields of a class."""
-    # The fields of BaseException are `args`, the chain and the traceback.
-    for parent in kind.__mro__[: kind.__mro__.index(BaseException)]:
-        for name, value in vars(parent).items():
-            if (
-                isinstance(value, MemberDescriptorType | GetSetDescriptorType)
-                and name not in TOO_MUCH
-                and not name.startswith("__")
-            ):
-                yield name, value
-
-
 def _knows_how_to_travel(kind: type) -> bool:
     """Returns True if a class, and not Python, says how its instances are pickled."""
     return any(
@@ -365,14 +345,8 @@ def _knows_how_to_travel(kind: type) -> bool:
     )
 
 
-def _trimmed(
-    args: tuple[Any, ...], fields: dict[str, Any], attributes: dict[str, Any]
-) -> _Parts:
-    return (
-        tuple(value if _travels(value) else _repr(value) for value in args),
-        _those_that_travel(fields),
-        _those_that_travel(attributes),
-    )
+def _trimmed(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value if _travels(value) else _repr(value) for value in values)
 
 
 def _those_that_travel(values: dict[str, Any]) -> dict[str, Any]:

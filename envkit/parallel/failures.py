@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envkit._internal.exceptions import both, caused_by, fields_of, rebuilt
+from envkit._internal.exceptions import both, caused_by, made_from, rebuilt
 from envkit._internal.text import counted, first_line, listed
 from envkit.errors import (
     ClosedError,
@@ -202,7 +202,7 @@ def raised(
             return _as_theirs(original, facts)
         except Exception:
             pass
-    error = rebuilt(EnvironmentRaised, (message,), {}, facts)
+    error = rebuilt(EnvironmentRaised, (message,), facts)
     return caused_by(error, original)
 
 
@@ -212,11 +212,8 @@ def _as_theirs(original: BaseException, facts: dict[str, Any]) -> EnvironmentRai
     attributes = dict(vars(original))
     # Notes are shown with the cause, which has them too.
     attributes.pop("__notes__", None)
-    fields = fields_of(original)
-    if kind is EnvironmentRaised:
-        # There is no other place for them.
-        attributes = fields | attributes
-    error = rebuilt(kind, original.args, fields, attributes | facts)
+    given = () if kind is EnvironmentRaised else made_from(original)
+    error = rebuilt(kind, original.args, attributes | facts, given)
     return caused_by(error, original)
 
 
