@@ -1,4 +1,4 @@
-"""`Ahead`: resets environments while nothing is asked of their worker.
+"""`EagerResets`: resets environments while nothing is asked of their worker.
 
 An environment whose episode has ended is *due* if resets are eager. It is reset as soon
 as its worker is idle, and the `FIRST` is kept until the row is asked to begin. What the
@@ -33,7 +33,7 @@ from envkit.parallel.slab import (
 )
 from envkit.time_step import TimeStep
 
-__all__ = ["Ahead", "BegunState"]
+__all__ = ["BegunState", "EagerResets"]
 
 
 class BegunState(NamedTuple):
@@ -52,8 +52,8 @@ class BegunState(NamedTuple):
     info: bytes | str | None
 
 
-class _Seat(Protocol):
-    """An environment and its rows, as `Seat` is."""
+class _EnvRow(Protocol):
+    """An environment and its rows, as `EnvRow` is."""
 
     index: int
     place: int
@@ -87,7 +87,7 @@ class _Known:
     is_vain: bool = False
 
 
-class Ahead:
+class EagerResets:
     """Knows which of a worker's environments are to be reset, or have been, ahead.
 
     Attributes:
@@ -96,36 +96,36 @@ class Ahead:
             those first that have ended first.
     """
 
-    def __init__(self, seats: Any, is_eager: bool) -> None:
+    def __init__(self, env_rows: Any, is_eager: bool) -> None:
         """Prepares for environments; nothing is due.
 
         Args:
-            seats: The `Seats` that it is a part of.
+            env_rows: The `EnvRows` that it is a part of.
             is_eager: Whether environments become due.
         """
-        self._seats, self._is_eager = seats, is_eager
+        self._env_rows, self._is_eager = env_rows, is_eager
         self.is_used = is_eager
-        self.due: dict[int, _Seat] = {}
-        self._known = [_Known() for _ in seats.of_row]
+        self.due: dict[int, _EnvRow] = {}
+        self._known = [_Known() for _ in env_rows.of_row]
 
-    def note_end(self, seat: _Seat) -> None:
+    def schedule(self, env_row: _EnvRow) -> None:
         """Notes that the episode of a single environment has ended."""
         if (
             self._is_eager
-            and self._seats.slab.autoreset == NEXT_STEP_ORDER
-            and not self._known[seat.place].is_vain
-            and not seat.repeats_last
+            and self._env_rows.slab.autoreset == NEXT_STEP_ORDER
+            and not self._known[env_row.place].is_vain
+            and not env_row.repeats_last
         ):
-            self.due[seat.place] = seat
+            self.due[env_row.place] = env_row
 
-    def note_ends(self, seat: _Seat) -> None:
+    def schedule_batch(self, env_row: _EnvRow) -> None:
         """Notes that rows of a batch have ended, if it can reset them ahead."""
         if (
             self._is_eager
-            and self._seats.slab.autoreset == NEXT_STEP_ORDER
-            and hasattr(seat.env, "_reset_ahead")
+            and self._env_rows.slab.autoreset == NEXT_STEP_ORDER
+            and hasattr(env_row.env, "_reset_ahead")
         ):
-            self.due[seat.place] = seat
+            self.due[env_row.place] = env_row
 
     # Resets.
 
@@ -137,128 +137,128 @@ class Ahead:
         """
         self._reset(next(iter(self.due.values())), is_hidden)
 
-    def settle(self, seat: _Seat) -> None:
+    def settle(self, env_row: _EnvRow) -> None:
         """Resets an environment that is due, before anything else happens to it."""
-        if seat.place in self.due:
-            self._reset(seat, is_hidden=False)
+        if env_row.place in self.due:
+            self._reset(env_row, is_hidden=False)
 
-    def _reset(self, seat: _Seat, is_hidden: bool) -> None:
+    def _reset(self, env_row: _EnvRow, is_hidden: bool) -> None:
         began = time.perf_counter_ns()
-        seats, row = self._seats, seat.rows[0]
-        number = seats.answered[row]
-        if seat.is_batch:
-            count = self._reset_batch(seat)
+        env_rows, row = self._env_rows, env_row.rows[0]
+        number = env_rows.answered[row]
+        if env_row.is_batch:
+            count = self._reset_batch(env_row)
         else:
-            known = self._known[seat.place]
+            known = self._known[env_row.place]
             if known.info is None:  # Unless Ctrl-C has ended this before.
-                known.info = (seats.infos.final(seat.index, number),)
-            known.begun, known.is_seeded = self._begun(seat), False
+                known.info = (env_rows.infos.final(env_row.index, number),)
+            known.begun, known.is_seeded = self._begun(env_row), False
             count = 1
-        del self.due[seat.place]
+        del self.due[env_row.place]
         taken = time.perf_counter_ns() - began
-        if is_hidden and seats.sequence[row] == number:
-            seats.meters[HIDDEN_RESETS] += count
-            seats.meters[HIDDEN_NS] += taken
+        if is_hidden and env_rows.sequence[row] == number:
+            env_rows.meters[HIDDEN_RESETS] += count
+            env_rows.meters[HIDDEN_NS] += taken
         else:  # The caller waits, or the row has been asked meanwhile.
-            seats.meters[AWAITED_NS] += taken
+            env_rows.meters[AWAITED_NS] += taken
 
-    def _begun(self, seat: _Seat) -> TimeStep | BaseException:
+    def _begun(self, env_row: _EnvRow) -> TimeStep | BaseException:
         """Resets a single environment; returns what that returns, or raises."""
-        seats = self._seats
+        env_rows = self._env_rows
         try:
-            return _copied(seats.reset(seat))
+            return _copied(env_rows.reset(env_row))
         except BaseException as error:
             # If it is the carrier's own, the reset is still due.
-            seats.let_through(seat, error)
+            env_rows.let_through(env_row, error)
             return error
         finally:
-            seats.is_in_reset = False
+            env_rows.is_in_reset = False
 
-    def _reset_batch(self, seat: _Seat) -> int:
+    def _reset_batch(self, env_row: _EnvRow) -> int:
         """Lets a batch reset its ended rows; returns how many these were."""
-        seats = self._seats
+        env_rows = self._env_rows
         try:
-            return int(seat.env._reset_ahead())
+            return int(env_row.env._reset_ahead())
         except BaseException as error:
-            seats.let_through(seat, error)
+            env_rows.let_through(env_row, error)
             # Not the fault of one row, which the batch would have kept for that.
-            seats.fail_next(seat, error)
+            env_rows.fail_next(env_row, error)
             return 0
 
     # What becomes of them.
 
-    def begin(self, seat: _Seat) -> TimeStep:
+    def begin(self, env_row: _EnvRow) -> TimeStep:
         """Returns the `FIRST` of a row that is asked to begin.
 
         Raises what the reset has raised, if that was made ahead.
         """
-        begun = self._take(seat)
+        begun = self._take(env_row)
         if begun is not None:
             return begun
         began = time.perf_counter_ns()
-        time_step: TimeStep = self._seats.reset(seat)
-        self._seats.meters[AWAITED_NS] += time.perf_counter_ns() - began
+        time_step: TimeStep = self._env_rows.reset(env_row)
+        self._env_rows.meters[AWAITED_NS] += time.perf_counter_ns() - began
         return time_step
 
-    def _take(self, seat: _Seat) -> TimeStep | None:
+    def _take(self, env_row: _EnvRow) -> TimeStep | None:
         """Returns what has begun ahead, unless it was reset in vain."""
-        known = self._known[seat.place]
+        known = self._known[env_row.place]
         begun = known.begun
-        is_told = known.is_seeded or self._seats.has_options(seat)
-        self.drop(seat)
+        is_told = known.is_seeded or self._env_rows.has_options(env_row)
+        self.drop(env_row)
         if not is_told:
             known.is_vain = False
         elif begun is not None:
             known.is_vain, begun = True, None
         if isinstance(begun, BaseException):
-            self._seats.is_in_reset = True
+            self._env_rows.is_in_reset = True
             raise begun
         return begun
 
-    def note_seed(self, seat: _Seat) -> None:
+    def note_seed(self, env_row: _EnvRow) -> None:
         """Notes that an environment is seeded, so that it has to be reset again."""
-        self._known[seat.place].is_seeded = True
+        self._known[env_row.place].is_seeded = True
 
-    def drop(self, seat: _Seat) -> None:
+    def drop(self, env_row: _EnvRow) -> None:
         """Forgets what has become of an environment, which begins or is another one."""
-        self.due.pop(seat.place, None)
-        known = self._known[seat.place]
+        self.due.pop(env_row.place, None)
+        known = self._known[env_row.place]
         known.begun, known.info, known.is_seeded = None, None, False
 
-    def adopt(self, seat: _Seat, other: Ahead, place: int) -> None:
+    def adopt(self, env_row: _EnvRow, other: EagerResets, place: int) -> None:
         """Takes over what is known of an environment on other rows.
 
         Args:
-            seat: The environment.
+            env_row: The environment.
             other: Where it was.
             place: Its place there.
         """
-        self.due.pop(seat.place, None)
+        self.due.pop(env_row.place, None)
         if place in other.due:
-            self.due[seat.place] = seat
-        self._known[seat.place] = other._known[place]
+            self.due[env_row.place] = env_row
+        self._known[env_row.place] = other._known[place]
         self.is_used |= other.is_used
 
     # What it is asked meanwhile.
 
-    def answer_info(self, seat: _Seat) -> Any:
+    def answer_info(self, env_row: _EnvRow) -> Any:
         """Returns the info of the time step that was returned last."""
-        infos, known = self._seats.infos, self._known[seat.place]
+        infos, known = self._env_rows.infos, self._known[env_row.place]
         if known.info is None:
-            return infos.answer(seat.index, seat.rows.start)
-        return infos.told(seat.index, *known.info)
+            return infos.answer(env_row.index, env_row.rows.start)
+        return infos.told(env_row.index, *known.info)
 
     def state_of(
-        self, seat: _Seat, state: Any, save: Callable[[Any], bytes | str]
+        self, env_row: _EnvRow, state: Any, save: Callable[[Any], bytes | str]
     ) -> Any:
         """Returns an environment's state with what is known of it here.
 
         Args:
-            seat: The environment.
+            env_row: The environment.
             state: Its own state.
             save: Turns an info into bytes or text.
         """
-        known = self._known[seat.place]
+        known = self._known[env_row.place]
         if known.info is None:
             return state
         begun = known.begun
@@ -271,23 +271,23 @@ class Ahead:
         return BegunState(state, begun, info)
 
     def restore(
-        self, seat: _Seat, token: Any, load: Callable[[bytes | str], Any]
+        self, env_row: _EnvRow, token: Any, load: Callable[[bytes | str], Any]
     ) -> None:
         """Sets an environment to what `state_of` returned.
 
         Args:
-            seat: The environment.
+            env_row: The environment.
             token: The state.
             load: Turns what was made of an info into it.
         """
         if not isinstance(token, BegunState):
-            seat.env.set_state(token)
-            self.drop(seat)
+            env_row.env.set_state(token)
+            self.drop(env_row)
             return
         info = None if token.info is None else (load(token.info),)
-        seat.env.set_state(token.environment)
-        self.drop(seat)
-        self.is_used, known = True, self._known[seat.place]
+        env_row.env.set_state(token.environment)
+        self.drop(env_row)
+        self.is_used, known = True, self._known[env_row.place]
         known.begun, known.info = token.first, info
 
 

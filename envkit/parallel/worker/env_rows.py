@@ -1,4 +1,4 @@
-"""`Seats`: a worker's environments on their rows, and where each is in its episode.
+"""`EnvRows`: a worker's environments on their rows, and where each is in its episode.
 
 What every way of running rows does to an environment stands here: it is reset, rebuilt
 and checked, and an answer that breaks the order of episodes is refused.
@@ -30,14 +30,14 @@ from envkit.parallel.slab import (
     view_of,
 )
 from envkit.parallel.worker.direct_rows import DirectRows, DirectStep
-from envkit.parallel.worker.eager_resets import Ahead
+from envkit.parallel.worker.eager_resets import EagerResets
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.infos import InfoNotes
 from envkit.parallel.worker.write_rows import MisfitError, ObjectSink, RowWriter
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 
-__all__ = ["Seat", "Seats", "SentOptions", "Step", "raising"]
+__all__ = ["EnvRow", "EnvRows", "SentOptions", "Step", "raising"]
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
@@ -62,7 +62,7 @@ class SentOptions(NamedTuple):
     mask: Array | None
 
 
-class Seat:
+class EnvRow:
     """An environment and the rows of the slab that it runs on.
 
     Attributes:
@@ -129,7 +129,7 @@ class Seat:
         return f"{kind.__module__}.{kind.__qualname__}"
 
 
-class Seats:
+class EnvRows:
     """The environments of one worker, on the rows of its block.
 
     Attributes:
@@ -147,7 +147,7 @@ class Seats:
         writer: Writes time steps into rows.
         infos: Keeps and marks infos.
         meters: What the worker counts.
-        ahead: The episodes that have begun before their rows were asked.
+        eager: The episodes that have begun before their rows were asked.
         sequence: The number of each row's last request.
         answered: The number that each row has answered.
     """
@@ -176,25 +176,25 @@ class Seats:
         self._first_row = first_row
         self._first, stop = slab.layout.blocks[worker]
         rows = range(self._first, stop)
-        self.all: list[Seat] = []
+        self.all: list[EnvRow] = []
         for index in range(len(host.envs)):
             place = self.all[-1].rows.stop - self._first if self.all else 0
-            self.all.append(Seat(host.envs, index, self._first, place))
-        self.of_row = [seat for seat in self.all for _ in seat.rows]
+            self.all.append(EnvRow(host.envs, index, self._first, place))
+        self.of_row = [env_row for env_row in self.all for _ in env_row.rows]
         self.steps: list[Step] = [_missing] * len(rows)
         self.ended = np.ones(len(rows), bool)
         self.doubted = np.zeros(len(rows), bool)
         self.is_in_reset = False
         self._ended = view_of(self.ended)
-        self._resets = [self._resetting(seat) for seat in self.of_row]
-        self.ahead = Ahead(self, self._job.resets_eagerly)
+        self._resets = [self._resetting(env_row) for env_row in self.of_row]
+        self.eager = EagerResets(self, self._job.resets_eagerly)
         self._begins: list[DirectStep] = [
-            functools.partial(self.begin_directly, seat) for seat in self.of_row
+            functools.partial(self.begin_directly, env_row) for env_row in self.of_row
         ]
         is_sure = self._job.validate != "always" and may_write is None
         self.direct = DirectRows(slab, rows, host.forked, is_sure)
-        for seat in self.all:
-            self._renew(seat)
+        for env_row in self.all:
+            self._renew(env_row)
         self.writer = RowWriter(slab, send_objects, may_write, self.name_of, first_row)
         self.infos = InfoNotes(slab, host, may_write, self.name_of)
         self.meters = view_of(slab.meters[worker])
@@ -205,49 +205,51 @@ class Seats:
         """Names the environment of a row."""
         return f"env {self._job.first_env + self.of_row[row - self._first].index}"
 
-    def ended_of(self, seat: Seat) -> Array:
+    def ended_of(self, env_row: EnvRow) -> Array:
         """Returns which rows of an environment begin an episode with the next step."""
-        return self.ended[seat.place : seat.place + len(seat.rows)]
+        return self.ended[env_row.place : env_row.place + len(env_row.rows)]
 
-    def _renew(self, seat: Seat) -> None:
+    def _renew(self, env_row: EnvRow) -> None:
         """Lets an environment step itself, with the checks of a new one."""
-        seat.own_step = self.steps[seat.place] = self._checking_step(seat)
-        seat.is_reset_checked = seat.is_step_checked = self._job.validate == "never"
-        if not seat.is_batch:
-            self.direct.ask(seat.place, seat.env)
+        env_row.own_step = self.steps[env_row.place] = self._checking_step(env_row)
+        env_row.is_reset_checked = env_row.is_step_checked = (
+            self._job.validate == "never"
+        )
+        if not env_row.is_batch:
+            self.direct.ask(env_row.place, env_row.env)
 
-    def rebuild(self, seat: Seat) -> None:
+    def rebuild(self, env_row: EnvRow) -> None:
         """Makes an environment anew."""
-        self.ahead.drop(seat)
-        self.host.rebuild(seat.index)
-        self._renew(seat)
+        self.eager.drop(env_row)
+        self.host.rebuild(env_row.index)
+        self._renew(env_row)
 
-    def adopt(self, seat: Seat, other: Seats) -> None:
+    def adopt(self, env_row: EnvRow, other: EnvRows) -> None:
         """Lets an environment go on as it has done on other rows."""
-        twin = other.all[seat.index]
-        self.ended_of(seat)[:] = other.ended_of(twin)
+        twin = other.all[env_row.index]
+        self.ended_of(env_row)[:] = other.ended_of(twin)
         step = other.steps[twin.place]
         if step is twin.own_step:
-            self.steps[seat.place] = seat.own_step
+            self.steps[env_row.place] = env_row.own_step
         elif isinstance(step, _Raising):
-            self.steps[seat.place] = step
-        elif self.ended[seat.place] and not seat.is_batch:
-            self.let_begin_after_last(seat)
-        self.infos.adopt(seat.index, other.infos)
-        self.ahead.adopt(seat, other.ahead, twin.place)
-        if not seat.is_batch:
-            self.direct.doubt(seat.place)
+            self.steps[env_row.place] = step
+        elif self.ended[env_row.place] and not env_row.is_batch:
+            self.let_begin_after_last(env_row)
+        self.infos.adopt(env_row.index, other.infos)
+        self.eager.adopt(env_row, other.eager, twin.place)
+        if not env_row.is_batch:
+            self.direct.doubt(env_row.place)
 
-    def go_on(self, other: Seats) -> None:
+    def go_on(self, other: EnvRows) -> None:
         """Lets every environment go on as on the rows that it had before."""
-        for seat in self.all:
-            twin = other.all[seat.index]
-            seat.options = twin.options
-            seat.is_reset_checked = twin.is_reset_checked
-            seat.is_step_checked = twin.is_step_checked
-            if seat.is_step_checked:
-                seat.own_step = self.steps[seat.place] = seat.env.step
-            self.adopt(seat, other)
+        for env_row in self.all:
+            twin = other.all[env_row.index]
+            env_row.options = twin.options
+            env_row.is_reset_checked = twin.is_reset_checked
+            env_row.is_step_checked = twin.is_step_checked
+            if env_row.is_step_checked:
+                env_row.own_step = self.steps[env_row.place] = env_row.env.step
+            self.adopt(env_row, other)
         self.doubted[:] = other.doubted[: len(self.doubted)]
 
     # Episodes.
@@ -256,7 +258,7 @@ class Seats:
         """Handles a time step that may begin or end an episode."""
         step_type = time_step.step_type
         place = row - self._first
-        seat = self.of_row[place]
+        env_row = self.of_row[place]
         if step_type is _FIRST and self.ended[place]:
             self.ended[place] = False
         elif step_type != _LAST:
@@ -265,85 +267,85 @@ class Seats:
             if is_wrong or step_type not in (_FIRST, _MID):
                 self.refuse_type(row, step_type, "step", "1 (MID) or 2 (LAST)")
             self.ended[place] = self.doubted[place] = False
-        elif seat.continues:
+        elif env_row.continues:
             # A FIRST may follow, but only what is inside knows when.
             self.ended[place] = True
         elif self.slab.autoreset == SAME_STEP_ORDER:
-            self._begin_at_once(seat, row, time_step)
+            self._begin_at_once(env_row, row, time_step)
         else:
             self.ended[place] = True
-            self.let_begin_after_last(seat)
-            self.ahead.note_end(seat)
+            self.let_begin_after_last(env_row)
+            self.eager.schedule(env_row)
 
-    def let_begin_after_last(self, seat: Seat) -> None:
+    def let_begin_after_last(self, env_row: EnvRow) -> None:
         """Lets the next step of an environment begin an episode."""
-        if not (seat.repeats_last or seat.continues):
-            self.steps[seat.place] = self._resets[seat.place]
+        if not (env_row.repeats_last or env_row.continues):
+            self.steps[env_row.place] = self._resets[env_row.place]
 
-    def _resetting(self, seat: Seat) -> Step:
+    def _resetting(self, env_row: EnvRow) -> Step:
         """Returns the step that resets an environment, whatever the action is."""
-        return lambda action: self.begin(seat, RESET)
+        return lambda action: self.begin(env_row, RESET)
 
-    def _begin_at_once(self, seat: Seat, row: int, last: TimeStep) -> None:
+    def _begin_at_once(self, env_row: EnvRow, row: int, last: TimeStep) -> None:
         """Begins the next episode in the step that ended the one before."""
-        self.infos.keep_final(seat.index, row)
+        self.infos.keep_final(env_row.index, row)
         first = last
         try:
             self.meters[RESETS] += 1
-            first = self.reset(seat)
-            self.ended[seat.place] = False
+            first = self.reset(env_row)
+            self.ended[env_row.place] = False
             self.writer.write(row, SAME_STEP_SLOT, first)
         except BaseException as error:
-            self._not_begun(seat, row, last, error)
+            self._not_begun(env_row, row, last, error)
         if self.infos.wanted[0]:
-            self.infos.note_begun(seat.index, row, first)
+            self.infos.note_begun(env_row.index, row, first)
 
     def _not_begun(
-        self, seat: Seat, row: int, last: TimeStep, error: BaseException
+        self, env_row: EnvRow, row: int, last: TimeStep, error: BaseException
     ) -> None:
-        """Answers with a `LAST` that no `FIRST` follows in the same step."""
+        """RequestHandler with a `LAST` that no `FIRST` follows in the same step."""
         self.host.let_through(error)
-        self.direct.leave(seat.place)
+        self.direct.leave(env_row.place)
         # The end of the episode is an answer all the same; the next step raises what
         # kept the next episode from beginning.
         self.writer.write(row, SAME_STEP_SLOT, last)
-        self.fail_next(seat, error)
+        self.fail_next(env_row, error)
 
-    def begin(self, seat: Seat, command: int) -> TimeStep:
+    def begin(self, env_row: EnvRow, command: int) -> TimeStep:
         """Begins an episode of a single environment."""
         self.meters[RESETS] += 1
-        self.infos.forget(seat.index)
+        self.infos.forget(env_row.index)
         if command == REBUILD:
-            self.rebuild(seat)
-        begin = self.ahead.begin if self.ahead.is_used else self.reset
-        time_step = begin(seat)
+            self.rebuild(env_row)
+        begin = self.eager.begin if self.eager.is_used else self.reset
+        time_step = begin(env_row)
         # Not before: if the reset raises, the episode before has ended all the same.
-        self.steps[seat.place] = seat.own_step
+        self.steps[env_row.place] = env_row.own_step
         return time_step
 
     def begin_directly(
-        self, seat: Seat, action: Any, place: Any, rewards: Any, wants_info: bool
+        self, env_row: EnvRow, action: Any, place: Any, rewards: Any, wants_info: bool
     ) -> TimeStep | EpisodeEdge | None:
         """Does the same for one of the direct rows after a `LAST`."""
-        row = self._usual_begin(seat)
-        if row is None or self.ahead.is_used:
-            return self.begin(seat, RESET)
+        row = self._usual_begin(env_row)
+        if row is None or self.eager.is_used:
+            return self.begin(env_row, RESET)
         self.meters[RESETS] += 1
-        self.infos.forget(seat.index)
+        self.infos.forget(env_row.index)
         self.is_in_reset = True
         begun = row.begin(place, rewards, wants_info)
         self.is_in_reset = False
-        self.steps[seat.place] = seat.own_step
+        self.steps[env_row.place] = env_row.own_step
         return begun
 
-    def _usual_begin(self, seat: Seat) -> DirectRow | None:
+    def _usual_begin(self, env_row: EnvRow) -> DirectRow | None:
         """Returns the direct row of an environment, if it can begin an episode."""
-        is_usual = seat.options is None and seat.is_reset_checked
-        return self.direct.to_begin(seat.place) if is_usual else None
+        is_usual = env_row.options is None and env_row.is_reset_checked
+        return self.direct.to_begin(env_row.place) if is_usual else None
 
     def note_edge(self, place: int, slot: int, edge: EpisodeEdge) -> None:
         """Notes that a direct row has begun or ended an episode."""
-        direct, seat = self.direct, self.of_row[place]
+        direct, env_row = self.direct, self.of_row[place]
         if edge is not ENDED:
             self._ended[place] = False
             direct.begin(place, slot)
@@ -351,45 +353,47 @@ class Seats:
         direct.end(place, slot)
         if self.slab.autoreset == SAME_STEP_ORDER:
             direct.leave(place)
-            self._begin_at_once(seat, seat.rows.start, seat.env.current_time_step())
+            self._begin_at_once(
+                env_row, env_row.rows.start, env_row.env.current_time_step()
+            )
             self.enter_directly(place)
             return
         self._ended[place] = True
         # None that is direct repeats its `LAST`.
         self.steps[place] = self._resets[place]
         direct.begin_next(place, self._begins[place])
-        if self.ahead.is_used:
-            self.ahead.note_end(seat)
+        if self.eager.is_used:
+            self.eager.schedule(env_row)
 
     def enter_directly(self, place: int) -> None:
         """Lets an environment do without time steps, if it is within an episode."""
         # Hot in asynchronous use: called once per row and step.
-        seat = self.of_row[place]
-        is_amid = not self._ended[place] and self.steps[place] is seat.own_step
-        if is_amid and seat.is_step_checked:
-            self.direct.enter(place, seat.env)
+        env_row = self.of_row[place]
+        is_amid = not self._ended[place] and self.steps[place] is env_row.own_step
+        if is_amid and env_row.is_step_checked:
+            self.direct.enter(place, env_row.env)
 
-    def reset(self, seat: Seat) -> TimeStep:
+    def reset(self, env_row: EnvRow) -> TimeStep:
         """Resets an environment as a whole; returns a `FIRST` that fits."""
         self.is_in_reset = True
-        if not seat.is_batch:
-            self.direct.leave(seat.place)
+        if not env_row.is_batch:
+            self.direct.leave(env_row.place)
             # Until it has begun there is no episode, and a step may begin one.
-            self.ended[seat.place] = True
-        time_step = self.with_options(seat, seat.env.reset)
+            self.ended[env_row.place] = True
+        time_step = self.with_options(env_row, env_row.env.reset)
         end_fork(self.host.forked)
-        if not seat.is_reset_checked or self._job.validate == "always":
-            self.check(seat, time_step, "reset")
-            seat.is_reset_checked = True
-        self.check_begun(seat, time_step)
+        if not env_row.is_reset_checked or self._job.validate == "always":
+            self.check(env_row, time_step, "reset")
+            env_row.is_reset_checked = True
+        self.check_begun(env_row, time_step)
         self.is_in_reset = False
         if self._job.standby:
-            self._add_times(*self.host.built()[seat.index].last_reset)
+            self._add_times(*self.host.built()[env_row.index].last_reset)
         return time_step
 
-    def note_times(self, seat: Seat) -> None:
+    def note_times(self, env_row: EnvRow) -> None:
         """Notes how long a batch was awaited that resets some rows ahead itself."""
-        take = getattr(seat.env, "_take_reset_times", None)
+        take = getattr(env_row.env, "_take_reset_times", None)
         if take is not None:
             self._add_times(*take())
 
@@ -398,78 +402,80 @@ class Seats:
         self.meters[HIDDEN_NS] += hidden
         self.meters[AWAITED_NS] += awaited
 
-    def with_options(self, seat: Seat, reset: Callable[[], TimeStep]) -> TimeStep:
+    def with_options(self, env_row: EnvRow, reset: Callable[[], TimeStep]) -> TimeStep:
         """Resets an environment with the options that were sent ahead, if any were."""
-        sent, seat.options = seat.options, None
+        sent, env_row.options = env_row.options, None
         if sent is None:
             return reset()
         if not self._are_meant(sent):
-            hand_options(seat.env, None)  # The reset that they were for never came.
-        elif seat.env is not sent.env:  # It has been rebuilt since.
-            hand_options(seat.env, sent.options, sent.mask)
+            hand_options(env_row.env, None)  # The reset that they were for never came.
+        elif env_row.env is not sent.env:  # It has been rebuilt since.
+            hand_options(env_row.env, sent.options, sent.mask)
         try:
             return reset()
         finally:
-            hand_options(seat.env, None)
+            hand_options(env_row.env, None)
 
-    def has_options(self, seat: Seat) -> bool:
+    def has_options(self, env_row: EnvRow) -> bool:
         """True if options were sent for the reset that a row is asked for now."""
-        return seat.options is not None and self._are_meant(seat.options)
+        return env_row.options is not None and self._are_meant(env_row.options)
 
     def _are_meant(self, sent: SentOptions) -> bool:
         is_reset = self._command[sent.row] != STEP
         return is_reset and self.sequence[sent.row] == sent.number
 
-    def fail_next(self, seat: Seat, error: BaseException) -> None:
+    def fail_next(self, env_row: EnvRow, error: BaseException) -> None:
         """Lets the next step of an environment raise an error."""
         self.is_in_reset = False
-        self.steps[seat.place] = raising(error)
+        self.steps[env_row.place] = raising(error)
 
     # Checks.
 
-    def let_through(self, seat: Seat, error: BaseException) -> None:
+    def let_through(self, env_row: EnvRow, error: BaseException) -> None:
         """Raises what is not the environment's but the carrier's own, as Ctrl-C is."""
-        block = slice(seat.place, seat.place + len(seat.rows))
+        block = slice(env_row.place, env_row.place + len(env_row.rows))
         self.doubted[block] = True
         try:
             self.host.let_through(error)
         except BaseException:
-            if not seat.is_batch:
-                self.direct.leave(seat.place)
+            if not env_row.is_batch:
+                self.direct.leave(env_row.place)
             raise
         self.doubted[block] = False
 
-    def _checking_step(self, seat: Seat) -> Step:
+    def _checking_step(self, env_row: EnvRow) -> Step:
         """Returns the step of an environment that checks itself, once or always."""
-        step: Step = seat.env.step
+        step: Step = env_row.env.step
         if self._job.validate == "never":
             return step
 
         def checked(action: Any) -> TimeStep:
             time_step = step(action)
-            self.check(seat, time_step, "step")
+            self.check(env_row, time_step, "step")
             if self._job.validate == "first":
-                seat.own_step = self.steps[seat.place] = step
-                seat.is_step_checked = True
+                env_row.own_step = self.steps[env_row.place] = step
+                env_row.is_step_checked = True
             return time_step
 
         return checked
 
-    def check(self, seat: Seat, time_step: Any, call: str) -> None:
+    def check(self, env_row: EnvRow, time_step: Any, call: str) -> None:
         """Refuses a time step that does not fit its spec in every respect."""
         if self._job.validate == "always":
-            occasion = f"It came from {call}() of {seat.kind}."
+            occasion = f"It came from {call}() of {env_row.kind}."
         else:
-            occasion = f"This was the first observation after {call}() of {seat.kind}."
-        self.writer.check(seat.rows, time_step, occasion, is_batch=seat.is_batch)
+            occasion = (
+                f"This was the first observation after {call}() of {env_row.kind}."
+            )
+        self.writer.check(env_row.rows, time_step, occasion, is_batch=env_row.is_batch)
 
-    def check_always(self, seat: Seat, time_step: Any, call: str) -> None:
+    def check_always(self, env_row: EnvRow, time_step: Any, call: str) -> None:
         """Checks a time step where every one is to be checked."""
         if self._job.validate == "always":
-            self.check(seat, time_step, call)
+            self.check(env_row, time_step, call)
 
     def check_begun(
-        self, seat: Seat, time_step: TimeStep, mask: Array | bool = True
+        self, env_row: EnvRow, time_step: TimeStep, mask: Array | bool = True
     ) -> None:
         """Refuses a reset that returns anything but a `FIRST`, in the masked rows."""
         if getattr(time_step, "step_type", _FIRST) is _FIRST:
@@ -477,7 +483,7 @@ class Seats:
         types = np.asarray(getattr(time_step, "step_type", _FIRST))
         wrong = np.flatnonzero(mask & (types != _FIRST))
         if wrong.size:
-            row = seat.rows[int(wrong[0])]
+            row = env_row.rows[int(wrong[0])]
             self.refuse_type(row, types.flat[wrong[0]], "reset", "0 (FIRST)")
 
     def refuse_type(self, row: int, step_type: Any, call: str, must_be: str) -> None:

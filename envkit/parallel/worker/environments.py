@@ -92,7 +92,7 @@ class EnvironmentHost:
             try:
                 env = self._construct(index)
                 self._known.update(map(id, self._parts_of(env)))
-                self.envs.append(self._seated(index, env))
+                self.envs.append(self._seeded(index, env))
             except BaseException as error:
                 self.let_through(error)
                 self.close()
@@ -142,7 +142,7 @@ class EnvironmentHost:
     def rebuild(self, index: int) -> Any:
         """Makes an environment anew, and seeds it if the one before was seeded."""
         self._rebuilds[index] += 1
-        env = self._seated(index, self._replaced(index, self.built()[index]))
+        env = self._seeded(index, self._replaced(index, self.built()[index]))
         self.envs[index] = env if self._spec is None else self._padded(env)
         return self.envs[index]
 
@@ -161,7 +161,7 @@ class EnvironmentHost:
         self._known.update(map(id, self._parts_of(env)))
         return env
 
-    def _seated(self, index: int, env: Any) -> Any:
+    def _seeded(self, index: int, env: Any) -> Any:
         """Seeds an environment that has been built, if it has a seed."""
         if index < len(self._seeds) and self._seeds[index] is not None:
             env.seed(derived_seed(self._seeds[index], self._rebuilds[index]))

@@ -23,7 +23,7 @@ from envkit.parallel.messages import (
     Request,
 )
 from envkit.parallel.slab import RESET, Slab, view_of
-from envkit.parallel.worker.env_rows import Seat, Seats
+from envkit.parallel.worker.env_rows import EnvRow, EnvRows
 from envkit.types import Array
 
 __all__ = ["Stage"]
@@ -37,7 +37,7 @@ class Stage:
 
     def __init__(
         self,
-        seats: Seats,
+        env_rows: EnvRows,
         rows: Slab,
         run: Callable[[Sequence[int]], None],
         handle: Callable[[Request], Reply],
@@ -46,33 +46,33 @@ class Stage:
         """Takes a runner that is bound to the rows.
 
         Args:
-            seats: The environments on these rows.
+            env_rows: The environments on these rows.
             rows: The rows.
             run: Runs some of them.
-            handle: Answers a request.
+            handle: RequestHandler a request.
             failures: Where it tells what environments have raised.
         """
-        self._seats, self._rows = seats, rows
+        self._env_rows, self._rows = env_rows, rows
         self._run, self._handle, self._failures = run, handle, failures
-        self._job = seats.host.job
+        self._job = env_rows.host.job
 
     def replay(
-        self, seats: Seats, index: int, plan: ReplayPlan
+        self, env_rows: EnvRows, index: int, plan: ReplayPlan
     ) -> Replayed | RemoteFailure:
         """Brings an environment to where another stood.
 
         Args:
-            seats: Where it is to go on.
+            env_rows: Where it is to go on.
             index: The environment.
             plan: How.
 
         Returns:
             Where it stands then, or what it has raised.
         """
-        host = seats.host
+        host = env_rows.host
         self._failures.clear()
         try:
-            failure = self._play(self._seats.all[index], plan)
+            failure = self._play(self._env_rows.all[index], plan)
         except BaseException as error:
             host.let_through(error)
             failure = RemoteFailure.of(
@@ -85,23 +85,23 @@ class Stage:
         host.note_seed(index, *plan.known_seed)
         if failure is not None:
             return failure
-        seats.adopt(seats.all[index], self._seats)
-        return self._result(self._seats.all[index], plan)
+        env_rows.adopt(env_rows.all[index], self._env_rows)
+        return self._result(self._env_rows.all[index], plan)
 
-    def _play(self, seat: Seat, plan: ReplayPlan) -> RemoteFailure | None:
+    def _play(self, env_row: EnvRow, plan: ReplayPlan) -> RemoteFailure | None:
         for name, value in plan.attributes:
-            self._ask(seat, "set_attr", (name, value))
+            self._ask(env_row, "set_attr", (name, value))
         if plan.state is not None:
-            self._ask(seat, "set_state", (plan.state, plan.ended))
+            self._ask(env_row, "set_state", (plan.state, plan.ended))
         elif plan.seed is not None:
-            seat.env.seed(plan.seed)
-        block = np.arange(seat.block.start, seat.block.stop)
+            env_row.env.seed(plan.seed)
+        block = np.arange(env_row.block.start, env_row.block.stop)
         for left in range(plan.resets - 1, -1, -1):
             number = np.uint32(plan.number - 2 * left & _LARGEST)
             if (failure := self._move(block, number, RESET)) is not None:
                 return failure
-        if not seat.is_batch:
-            return self._play_single(seat, plan)
+        if not env_row.is_batch:
+            return self._play_single(env_row, plan)
         notes = list(plan.notes)
         times, starts = np.unique(plan.times, return_index=True)
         stops = [*starts.tolist(), len(plan.times)][1:]
@@ -109,12 +109,12 @@ class Stage:
             times.tolist(), starts.tolist(), stops, strict=True
         ):
             moves = slice(start, stop)
-            rows = seat.block.start + plan.rows[moves].astype(np.intp)
+            rows = env_row.block.start + plan.rows[moves].astype(np.intp)
             numbers = plan.numbers[moves]
             # Options belong to the number of the request that comes next.
             self._stand(rows, numbers - _TWO)
             while notes and notes[0][0] <= time:
-                self._ask(seat, *notes.pop(0)[1:])
+                self._ask(env_row, *notes.pop(0)[1:])
             self._rows.autoreset = int(plan.orders[start])
             for array, column in zip(self._rows.actions, plan.actions, strict=True):
                 array[rows] = column[moves]
@@ -122,13 +122,13 @@ class Stage:
             if failure is not None:
                 return failure
         for _, method, argument in notes:
-            self._ask(seat, method, argument)
+            self._ask(env_row, method, argument)
         return None
 
-    def _play_single(self, seat: Seat, plan: ReplayPlan) -> RemoteFailure | None:
+    def _play_single(self, env_row: EnvRow, plan: ReplayPlan) -> RemoteFailure | None:
         """Plays the moves of a single environment."""
         # Hot: there may be thousands of moves.
-        slab, row = self._rows, seat.rows[0]
+        slab, row = self._rows, env_row.rows[0]
         sequence, answered = view_of(slab.sequence), view_of(slab.answered)
         command = view_of(slab.command)
         places = [array[row : row + 1] for array in slab.actions]
@@ -141,7 +141,7 @@ class Stage:
             # Options belong to the number of the request that comes next.
             sequence[row] = answered[row] = number - 2 & _LARGEST
             while notes and notes[0][0] <= time:
-                self._ask(seat, *notes.pop(0)[1:])
+                self._ask(env_row, *notes.pop(0)[1:])
             slab.order[0] = order
             for place, column in pairs:
                 place[0] = column[move]
@@ -151,12 +151,12 @@ class Stage:
             if self._failures:
                 return self._failures[-1]
         for _, method, argument in notes:
-            self._ask(seat, method, argument)
+            self._ask(env_row, method, argument)
         return None
 
-    def _ask(self, seat: Seat, method: str, argument: Any) -> None:
+    def _ask(self, env_row: EnvRow, method: str, argument: Any) -> None:
         """Asks the environment something again; raises what it raises."""
-        env = self._job.first_env + seat.index
+        env = self._job.first_env + env_row.index
         (result,) = self._handle(Request(0, method, (env,), (argument,))).results
         if isinstance(result, RemoteFailure):
             error = result.original()
@@ -172,15 +172,15 @@ class Stage:
         self._run(rows.tolist())
         return self._failures[-1] if self._failures else None
 
-    def _result(self, seat: Seat, plan: ReplayPlan) -> Replayed:
-        rows, slab = np.arange(seat.block.start, seat.block.stop), self._rows
+    def _result(self, env_row: EnvRow, plan: ReplayPlan) -> Replayed:
+        rows, slab = np.arange(env_row.block.start, env_row.block.stop), self._rows
         is_known = np.full(len(rows), plan.resets > 0)
         is_known[plan.rows] = True
         if not len(plan.rows) and plan.state is not None:
             # It has not moved: where it stands it has from its state.
-            time_step = getattr(seat.env, "_current_time_step", None)
+            time_step = getattr(env_row.env, "_current_time_step", None)
             if time_step is not None:
-                self._write(seat, time_step)
+                self._write(env_row, time_step)
                 is_known[:] = True
         return Replayed(
             tuple(is_known.tolist()),
@@ -188,10 +188,10 @@ class Stage:
             tuple(slab.read_standing(rows)),
         )
 
-    def _write(self, seat: Seat, time_step: Any) -> None:
-        writer = self._seats.writer
-        slot = int(self._rows.slots(seat.block)[0])
-        if seat.is_batch:
-            writer.write_batch(seat.block, time_step, slot)
+    def _write(self, env_row: EnvRow, time_step: Any) -> None:
+        writer = self._env_rows.writer
+        slot = int(self._rows.slots(env_row.block)[0])
+        if env_row.is_batch:
+            writer.write_batch(env_row.block, time_step, slot)
         else:
-            writer.write(seat.rows[0], slot, time_step)
+            writer.write(env_row.rows[0], slot, time_step)

@@ -1,4 +1,4 @@
-"""`Answers`: what environments answer to requests, which are everything but rows."""
+"""`RequestHandler`: answers requests, which are everything but the commands of rows."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from envkit.base_wrapper import rendered, rows_in_wrapper, set_attribute
 from envkit.batches import hand_options
 from envkit.parallel.messages import RemoteFailure, Reply, Request, question_text
 from envkit.parallel.slab import view_of
-from envkit.parallel.worker.env_rows import Seat, Seats, SentOptions
+from envkit.parallel.worker.env_rows import EnvRow, EnvRows, SentOptions
 from envkit.parallel.worker.environments import end_fork
 from envkit.types import Array
 
-__all__ = ["Answers"]
+__all__ = ["RequestHandler"]
 
 _LARGEST = 2**32 - 1
 
 
-class Answers:
-    """Answers the requests that a worker is sent for its environments."""
+class RequestHandler:
+    """RequestHandler the requests that a worker is sent for its environments."""
 
     def __init__(
         self,
-        seats: Seats,
+        env_rows: EnvRows,
         dump_state: Callable[[Any], bytes],
         load_state: Callable[[bytes], Any],
     ) -> None:
         """Takes the environments.
 
         Args:
-            seats: The environments with their rows.
+            env_rows: The environments with their rows.
             dump_state: Turns the state of an environment into bytes.
             load_state: Turns these bytes into the state.
         """
-        self._seats, self._host = seats, seats.host
+        self._env_rows, self._host = env_rows, env_rows.host
         self._dump_state, self._load_state = dump_state, load_state
-        self._sequence = view_of(seats.slab.sequence)
+        self._sequence = view_of(env_rows.slab.sequence)
 
-    def to(self, request: Request) -> Reply:
-        """Answers a request for each of its environments."""
+    def handle(self, request: Request) -> Reply:
+        """RequestHandler a request for each of its environments."""
         first = self._host.job.first_env
         results = tuple(
             self._to_one(request.method, env - first, argument)
@@ -52,7 +52,7 @@ class Answers:
 
     def _to_one(self, method: str, index: int, argument: Any) -> Any:
         try:
-            result = self._answer(method, self._seats.all[index], argument)
+            result = self._answer(method, self._env_rows.all[index], argument)
             end_fork(self._host.forked)
         except BaseException as error:
             self._host.let_through(error)
@@ -64,15 +64,15 @@ class Answers:
             )
         return result
 
-    def _answer(self, method: str, seat: Seat, argument: Any) -> Any:
-        index, infos, ahead = seat.index, self._seats.infos, self._seats.ahead
-        if ahead.due and _may_tell_apart(method, seat, argument):
-            ahead.settle(seat)
-        env = seat.env
+    def _answer(self, method: str, env_row: EnvRow, argument: Any) -> Any:
+        index, infos, eager = env_row.index, self._env_rows.infos, self._env_rows.eager
+        if eager.due and _may_tell_apart(method, env_row, argument):
+            eager.settle(env_row)
+        env = env_row.env
         if method != "get_info":
-            infos.note_question(index, seat.block)
-            if not seat.is_batch:
-                self._seats.direct.doubt(seat.place)
+            infos.note_question(index, env_row.block)
+            if not env_row.is_batch:
+                self._env_rows.direct.doubt(env_row.place)
         match method:
             case "call":
                 name, args, kwargs = argument
@@ -86,38 +86,38 @@ class Answers:
             case "render":
                 return rendered(env, argument)
             case "seed":
-                ahead.note_seed(seat)
+                eager.note_seed(env_row)
                 return self._host.seed(index, argument)
             case "seed_rows":
-                ahead.note_seed(seat)
+                eager.note_seed(env_row)
                 return self._host.seed_rows(index, argument)
             case "reset":
-                return self._take_options(seat, *argument)
+                return self._take_options(env_row, *argument)
             case "get_info":
-                return ahead.answer_info(seat)
+                return eager.answer_info(env_row)
             case "get_state":
                 # Bytes, so that nothing that happens later changes it, and that only
                 # an environment has to know what is in it.
-                state = ahead.state_of(seat, env.get_state(), self._dump_state)
+                state = eager.state_of(env_row, env.get_state(), self._dump_state)
                 return self._dump_state(state)
             case "set_state":
-                return self._set_state(seat, *argument)
+                return self._set_state(env_row, *argument)
             case "save":
-                state = ahead.state_of(seat, env.get_state(), _as_text)
+                state = eager.state_of(env_row, env.get_state(), _as_text)
                 return self._saved(state, argument), self._host.known(index)
             case "note_seed":
                 return self._host.note_seed(index, *argument)
         raise ValueError(f"The request {method!r} does not exist.")
 
-    def _take_options(self, seat: Seat, options: Any, mask: Array | None) -> None:
+    def _take_options(self, env_row: EnvRow, options: Any, mask: Array | None) -> None:
         """Hands over options for the reset that is asked for next, and for no other."""
-        seat.options = None
-        hand_options(seat.env, options, mask)
+        env_row.options = None
+        hand_options(env_row.env, options, mask)
         if options is None:
             return
-        row = seat.rows[0 if mask is None else int(np.argmax(mask))]
+        row = env_row.rows[0 if mask is None else int(np.argmax(mask))]
         number = (self._sequence[row] + 2) & _LARGEST
-        seat.options = SentOptions(seat.env, row, number, options, mask)
+        env_row.options = SentOptions(env_row.env, row, number, options, mask)
 
     def _saved(self, state: Any, pickles: bool) -> bytes | str:
         """Returns a state for a checkpoint, or why it cannot be in one."""
@@ -144,19 +144,19 @@ class Answers:
             return read_plain_state(info.encode())
         return self._load_state(info)
 
-    def _set_state(self, seat: Seat, state: bytes, ended: Sequence[bool]) -> None:
+    def _set_state(self, env_row: EnvRow, state: bytes, ended: Sequence[bool]) -> None:
         try:
             token = self._read_state(state)
         except Exception as error:  # Broken bytes may raise anything.
             raise ValueError(
                 f"The state cannot be read: {type(error).__name__}: {error}"
             ) from error
-        self._seats.ahead.restore(seat, token, self._read_info)
-        self._seats.ended_of(seat)[:] = ended
-        self._seats.infos.forget(seat.index)
-        self._seats.steps[seat.place] = seat.own_step
-        if any(ended) and not seat.is_batch:
-            self._seats.let_begin_after_last(seat)
+        self._env_rows.eager.restore(env_row, token, self._read_info)
+        self._env_rows.ended_of(env_row)[:] = ended
+        self._env_rows.infos.forget(env_row.index)
+        self._env_rows.steps[env_row.place] = env_row.own_step
+        if any(ended) and not env_row.is_batch:
+            self._env_rows.let_begin_after_last(env_row)
 
 
 def _as_text(info: Any) -> str:
@@ -165,9 +165,9 @@ def _as_text(info: Any) -> str:
     return plain_state(info).decode()
 
 
-def _may_tell_apart(method: str, seat: Seat, argument: Any) -> bool:
+def _may_tell_apart(method: str, env_row: EnvRow, argument: Any) -> bool:
     """Returns True if an answer may depend on a reset that was made ahead."""
     if method == "call":
-        return argument[0] not in getattr(seat.env, "_same_ahead", ())
+        return argument[0] not in getattr(env_row.env, "_same_ahead", ())
     # An info is kept, and a state takes the place of everything.
     return method not in ("get_info", "set_state")

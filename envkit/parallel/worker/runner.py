@@ -37,10 +37,10 @@ from envkit.parallel.slab import (
 )
 from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence
 from envkit.parallel.worker.batch_rows import BatchRows
-from envkit.parallel.worker.env_rows import Seat, Seats
+from envkit.parallel.worker.env_rows import EnvRow, EnvRows
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.replay import Stage
-from envkit.parallel.worker.requests import Answers
+from envkit.parallel.worker.requests import RequestHandler
 from envkit.parallel.worker.write_rows import MisfitError, RowWriter
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
@@ -116,7 +116,7 @@ class EnvRunner:
     def has_ended(self, row: int) -> bool:
         """True if the next step of a row begins an episode, whatever its action is."""
         place = row - self._first
-        return bool(self._ended[place]) and not self._seat_of_row[place].continues
+        return bool(self._ended[place]) and not self._env_row_of[place].continues
 
     def bind(
         self,
@@ -140,23 +140,23 @@ class EnvRunner:
         self._host.pad(slab.layout.spec)
         self._first, self._stop = first, stop = slab.layout.blocks[worker]
         self._rows = range(first, stop)
-        self._seats = seats = Seats(
+        self._env_rows = env_rows = EnvRows(
             self._host, slab, worker, send_objects, may_write, first_row
         )
-        self._seat_of_row, self._steps = seats.of_row, seats.steps
-        self._ended, self._meters = seats.ended, seats.meters
-        self._direct, self.due = seats.direct, seats.ahead.due
-        self._batches = BatchRows(seats, first_row)
-        self._answers = Answers(seats, self.dump_state, self.load_state)
-        self.is_single = not any(seat.is_batch for seat in seats.all)
-        self._moves_together = self.is_single or len(seats.all) == 1
-        self.writer = seats.writer
+        self._env_row_of, self._steps = env_rows.of_row, env_rows.steps
+        self._ended, self._meters = env_rows.ended, env_rows.meters
+        self._direct, self.due = env_rows.direct, env_rows.eager.due
+        self._batches = BatchRows(env_rows, first_row)
+        self._requests = RequestHandler(env_rows, self.dump_state, self.load_state)
+        self.is_single = not any(env_row.is_batch for env_row in env_rows.all)
+        self._moves_together = self.is_single or len(env_rows.all) == 1
+        self.writer = env_rows.writer
         self._has_info = view_of(slab.has_info)
         self._plain_views = [
             self.writer.plain_views(slot, self._rows) for slot in (0, 1)
         ]
         self._no_places = [None] * len(self._rows)
-        self._infos = seats.infos
+        self._infos = env_rows.infos
         # Whether infos are to be noted; the other side may change it.
         self._notes_infos = self._infos.wanted
         self._structure = slab.layout.action
@@ -195,16 +195,16 @@ class EnvRunner:
         Returns:
             What their `close` raised.
         """
-        before, (first, stop) = self._seats, slab.layout.blocks[worker]
+        before, (first, stop) = self._env_rows, slab.layout.blocks[worker]
         # It alone writes them, and may have done so since the rows were copied.
         slab.meters[worker] = self._meters
-        for seat in before.all:
-            if not seat.is_batch:
-                before.direct.leave(seat.place)
-        left = [seat for seat in before.all if seat.place < stop - first]
+        for env_row in before.all:
+            if not env_row.is_batch:
+                before.direct.leave(env_row.place)
+        left = [env_row for env_row in before.all if env_row.place < stop - first]
         errors = self._host.keep(len(left))
         self.bind(slab, worker, send_objects, may_write, first_row)
-        self._seats.go_on(before)
+        self._env_rows.go_on(before)
         return errors
 
     # Which rows run.
@@ -246,7 +246,7 @@ class EnvRunner:
             elif self.is_single:
                 self._run_lockstep(number)
             else:
-                self._run_batch(self._seats.all[0], self._rows, number)
+                self._run_batch(self._env_rows.all[0], self._rows, number)
             return len(self._rows)
         rows = self.pending()
         if rows:
@@ -279,12 +279,14 @@ class EnvRunner:
         if self.is_single:
             self._run_some(rows)
             return
-        for seat in dict.fromkeys(self._seat_of_row[row - self._first] for row in rows):
-            own = [row for row in rows if row in seat.rows]
-            if not seat.is_batch:
+        for env_row in dict.fromkeys(
+            self._env_row_of[row - self._first] for row in rows
+        ):
+            own = [row for row in rows if row in env_row.rows]
+            if not env_row.is_batch:
                 self._run_some(own)
                 continue
-            self._run_batch(seat, own)
+            self._run_batch(env_row, own)
             if self.after_row is not None:
                 self.after_row()
 
@@ -294,7 +296,7 @@ class EnvRunner:
         Args:
             is_hidden: Whether the caller of the pool does something else meanwhile.
         """
-        self._seats.ahead.reset_next(is_hidden)
+        self._env_rows.eager.reset_next(is_hidden)
 
     # Rows of single environments.
 
@@ -311,7 +313,7 @@ class EnvRunner:
         else:
             places = self._no_places
         note = self._infos.note if self._notes_infos[0] else None
-        seats, answered = self._seats, self._answered
+        env_rows, answered = self._env_rows, self._answered
         first, last = self._first, self._last_row
         forked = self._host.forked
         for row, step, action, place in zip(
@@ -346,10 +348,10 @@ class EnvRunner:
                 if note is not None:
                     note(row - first, row, time_step)
                 if step_type is not _MID:
-                    self._seats.turn(row, time_step)
+                    self._env_rows.turn(row, time_step)
             except BaseException as error:
-                seats.let_through(seats.all[row - first], error)
-                self._fail(seats.all[row - first], [row], error)
+                env_rows.let_through(env_rows.all[row - first], error)
+                self._fail(env_rows.all[row - first], [row], error)
                 continue
             if row == last:
                 self.before_last_mark()
@@ -368,7 +370,7 @@ class EnvRunner:
             self._run_lockstep(number)
             return
         places, rewards = direct.fill_with_mid(slot)
-        seats, answered, last = self._seats, self._answered, self._last_row
+        env_rows, answered, last = self._env_rows, self._answered, self._last_row
         has_info, wants_info = self._has_info, bool(self._notes_infos[0])
         for row, step, action, place in zip(
             self._rows, direct.steps, actions, places, strict=True
@@ -384,8 +386,8 @@ class EnvRunner:
                     elif wants_info and has_info[row]:
                         has_info[row] = 0
             except BaseException as error:
-                seats.let_through(seats.all[row - first], error)
-                self._fail(seats.all[row - first], [row], error)
+                env_rows.let_through(env_rows.all[row - first], error)
+                self._fail(env_rows.all[row - first], [row], error)
                 continue
             if row == last:
                 self.before_last_mark()
@@ -399,10 +401,10 @@ class EnvRunner:
         Its environment makes no time step in its next step, if that can be.
         """
         # Hot in asynchronous use: called once per row and step.
-        place, seats = row - self._first, self._seats
+        place, env_rows = row - self._first, self._env_rows
         if isinstance(answer, EpisodeEdge):
             self._has_info[row] = 0
-            seats.note_edge(place, slot, answer)
+            env_rows.note_edge(place, slot, answer)
             return
         self._direct.forget(place)
         if self._host.forked:
@@ -411,18 +413,18 @@ class EnvRunner:
         if self._notes_infos[0]:
             self._infos.note(place, row, answer)
         if answer.step_type is not _MID:
-            seats.turn(row, answer)
+            env_rows.turn(row, answer)
         if self._direct.are_offered:
-            seats.enter_directly(place)
+            env_rows.enter_directly(place)
 
     def _run_some(self, rows: Sequence[int]) -> None:
         """Runs some single environments, each with its own command."""
         # Hot in asynchronous use: called for every few rows.
         first, last = self._first, self._last_row
         sequence, command, answered = self._sequence, self._command, self._answered
-        seats, steps, after_row = self._seat_of_row, self._steps, self.after_row
+        env_rows, steps, after_row = self._env_row_of, self._steps, self.after_row
         direct, inside = self._direct, self._direct.steps
-        begin = self._seats.begin
+        begin = self._env_rows.begin
         wants_info = bool(self._notes_infos[0])
         for row, action in zip(rows, self._actions(rows), strict=True):
             place = row - first
@@ -430,7 +432,7 @@ class EnvRunner:
             time_step: TimeStep | EpisodeEdge | None
             try:
                 if command[row] != STEP:
-                    time_step = begin(seats[place], command[row])
+                    time_step = begin(env_rows[place], command[row])
                 elif inside[place] is None:
                     time_step = steps[place](action)
                 else:
@@ -443,8 +445,8 @@ class EnvRunner:
                 elif wants_info and self._has_info[row]:
                     self._has_info[row] = 0
             except BaseException as error:
-                self._seats.let_through(seats[place], error)
-                self._fail(seats[place], [row], error)
+                self._env_rows.let_through(env_rows[place], error)
+                self._fail(env_rows[place], [row], error)
             else:
                 if row == last:
                     self.before_last_mark()
@@ -472,18 +474,18 @@ class EnvRunner:
         (action,) = self._actions([row])
         return action
 
-    def _fail(self, seat: Seat, rows: Sequence[int], error: BaseException) -> None:
+    def _fail(self, env_row: EnvRow, rows: Sequence[int], error: BaseException) -> None:
         kind = "raised"
         if isinstance(error, MisfitError) and error.__cause__ is not None:
             kind, error = "misfit", error.__cause__
         command = _COMMANDS.get(self._command[rows[0]], "")
-        if self._seats.is_in_reset:
-            self._seats.is_in_reset = False
+        if self._env_rows.is_in_reset:
+            self._env_rows.is_in_reset = False
             command = "reset" if command == "step" else command
         failure = RemoteFailure.of(
             error,
             kind=kind,
-            env=self._first_env + seat.index,
+            env=self._first_env + env_row.index,
             command=command,
             pid=os.getpid(),
         )
@@ -499,28 +501,28 @@ class EnvRunner:
     # Environments that are batches themselves.
 
     def _run_batch(
-        self, seat: Seat, rows: Sequence[int], number: int | None = None
+        self, env_row: EnvRow, rows: Sequence[int], number: int | None = None
     ) -> None:
         """Runs rows of a batch; `number` is what all of them answer if all step."""
         try:
             if number is not None:
-                self._batches.step_together(seat, slot_of(number))
+                self._batches.step_together(env_row, slot_of(number))
             else:
-                self._batches.move(seat, rows)
+                self._batches.move(env_row, rows)
         except BaseException as error:
-            self._seats.let_through(seat, error)
-            self._fail(seat, rows, error)
+            self._env_rows.let_through(env_row, error)
+            self._fail(env_row, rows, error)
         else:
             self._count_before(rows)
-            self._slab.commit(seat.block if number is not None else rows)
+            self._slab.commit(env_row.block if number is not None else rows)
 
     # Requests, which are everything but rows.
 
     def handle(self, request: Request) -> Reply:
-        """Answers a request for each of its environments."""
+        """RequestHandler a request for each of its environments."""
         if request.method == "replay":
             return self._replay(request)
-        return self._answers.to(request)
+        return self._requests.handle(request)
 
     def _replay(self, request: Request) -> Reply:
         """Brings new environments to where others stood that are gone.
@@ -535,11 +537,11 @@ class EnvRunner:
         # With a check before each row is written, no environment leaves its time steps.
         first_row = self._first_row + self._first
         twin.bind(rows, 0, may_write=_uncounted, first_row=first_row)
-        stage = Stage(twin._seats, rows, twin.run, twin.handle, failures)
+        stage = Stage(twin._env_rows, rows, twin.run, twin.handle, failures)
         return Reply(
             request.number,
             tuple(
-                stage.replay(self._seats, env - self._first_env, plan)
+                stage.replay(self._env_rows, env - self._first_env, plan)
                 for env, plan in zip(request.envs, request.arguments, strict=True)
             ),
         )
