@@ -9,7 +9,8 @@ import numpy as np
 from envkit._internal.text import listed
 from envkit.errors import CallOrderError
 from envkit.parallel.slab import REBUILD, RESETS, SAME_STEP_ORDER, SAME_STEP_SLOT, STEP
-from envkit.parallel.worker.env_rows import EnvRow, EnvRows
+from envkit.parallel.worker.env_row import EnvRow
+from envkit.parallel.worker.env_rows import EnvRows
 from envkit.parallel.worker.environments import end_fork
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
@@ -34,7 +35,7 @@ class BatchRows:
         self._structure = env_rows.slab.layout.action
         self._steps, self._meters = env_rows.steps, env_rows.meters
         self._writer, self._infos = env_rows.writer, env_rows.infos
-        self._notes_infos = env_rows.infos.wanted
+        self._records_infos = env_rows.infos.wanted
 
     def step_together(self, env_row: EnvRow, slot: int) -> None:
         """Steps all rows of a batch into one slot."""
@@ -42,13 +43,13 @@ class BatchRows:
         time_step = self._steps[env_row.place](self._batch_of_actions(env_row))
         end_fork(self._host.forked)
         self._writer.write_batch(env_row.block, time_step, slot)
-        if self._notes_infos[0]:
-            self._note(env_row, np.ones(len(env_row.rows), bool), time_step)
-        # Most steps neither begin nor end an episode: there is nothing to turn then.
+        if self._records_infos[0]:
+            self._record(env_row, np.ones(len(env_row.rows), bool), time_step)
+        # Most steps neither begin nor end an episode.
         types = self._slab.steps[0][slot, env_row.block].tobytes()
         if types != env_row.all_mid or 1 in self._env_rows.ended_of(env_row).tobytes():
             everyone = np.ones(len(env_row.rows), bool)
-            self._turn(env_row, time_step, everyone, ~everyone)
+            self._handle_edges(env_row, time_step, everyone, ~everyone)
 
     def move(self, env_row: EnvRow, rows: Sequence[int]) -> None:
         """Steps some rows of a batch and begins others anew, each into its slot."""
@@ -62,9 +63,9 @@ class BatchRows:
             end_fork(self._host.forked)
             moved = stepping | has_begun
             self._writer.write_batch(env_row.block, time_step, slots, moved)
-            self._note(env_row, moved, time_step)
+            self._record(env_row, moved, time_step)
             beginning &= ~has_begun
-            self._turn(env_row, time_step, stepping, has_begun)
+            self._handle_edges(env_row, time_step, stepping, has_begun)
         if beginning.any():
             time_step = self._reset(env_row, beginning)
             self._env_rows.note_times(env_row)
@@ -72,7 +73,7 @@ class BatchRows:
             self._env_rows.check_begun(env_row, time_step, beginning)
             self._env_rows.ended_of(env_row)[beginning] = False
             self._writer.write_batch(env_row.block, time_step, slots, beginning)
-            self._note(env_row, beginning, time_step)
+            self._record(env_row, beginning, time_step)
 
     def _batch_of_actions(self, env_row: EnvRow) -> NestedArray:
         return self._structure.unflatten(self._slab.read_actions(env_row.block))
@@ -102,7 +103,7 @@ class BatchRows:
             )
         return self._steps[env_row.place](action), np.zeros_like(beginning)
 
-    def _turn(
+    def _handle_edges(
         self, env_row: EnvRow, time_step: TimeStep, stepping: Array, has_begun: Array
     ) -> None:
         """Handles the begins and ends of episodes in rows that have moved.
@@ -142,7 +143,7 @@ class BatchRows:
             if self._slab.autoreset == SAME_STEP_ORDER:
                 self._begin_at_once(env_row, last, time_step)
             else:
-                self._env_rows.eager.schedule_batch(env_row)
+                self._env_rows.schedule(env_row)
 
     def _reset(self, env_row: EnvRow, mask: Array) -> TimeStep:
         self._meters[RESETS] += int(mask.sum())
@@ -175,10 +176,10 @@ class BatchRows:
             self._env_rows.fail_next(env_row, error)
             time_step = last
         self._writer.write_batch(env_row.block, time_step, SAME_STEP_SLOT, ended)
-        if self._notes_infos[0]:
+        if self._records_infos[0]:
             rows = env_row.rows.start + np.flatnonzero(ended)
-            self._infos.note_begun(env_row.index, rows, time_step)
+            self._infos.record_begun(env_row.index, rows, time_step)
 
-    def _note(self, env_row: EnvRow, moved: Array, time_step: TimeStep) -> None:
-        if self._notes_infos[0]:
-            self._infos.note_batch(env_row.index, env_row.block, moved, time_step)
+    def _record(self, env_row: EnvRow, moved: Array, time_step: TimeStep) -> None:
+        if self._records_infos[0]:
+            self._infos.record_batch(env_row.index, env_row.block, moved, time_step)

@@ -7,19 +7,23 @@ and checked, and an answer that breaks the order of episodes is refused.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+from envkit import nest
 from envkit._internal.direct_row import ENDED, DirectRow, EpisodeEdge
 from envkit.batches import hand_options
 from envkit.errors import SpecError
-from envkit.parallel.messages import WorkerJob
+from envkit.parallel.messages import RemoteFailure, WorkerJob
 from envkit.parallel.slab import (
     AWAITED_NS,
     HIDDEN_NS,
     HIDDEN_RESETS,
+    NEXT_STEP_ORDER,
     REBUILD,
     RESET,
     RESETS,
@@ -30,103 +34,19 @@ from envkit.parallel.slab import (
     view_of,
 )
 from envkit.parallel.worker.direct_rows import DirectRows, DirectStep
-from envkit.parallel.worker.eager_resets import EagerResets
+from envkit.parallel.worker.eager_resets import BegunState, EagerResets
+from envkit.parallel.worker.env_row import EnvRow, SentOptions, Step
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.infos import InfoNotes
 from envkit.parallel.worker.write_rows import MisfitError, ObjectSink, RowWriter
 from envkit.time_step import StepType, TimeStep
-from envkit.types import Array
+from envkit.types import Array, NestedArray
 
-__all__ = ["EnvRow", "EnvRows", "SentOptions", "Step", "raising"]
+__all__ = ["EnvRows"]
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
-Step = Callable[[Any], TimeStep]
-
-
-class SentOptions(NamedTuple):
-    """Options that an environment has been given for one reset of some rows.
-
-    Attributes:
-        env: The environment.
-        row: One of the rows.
-        number: The request of that row which is the reset.
-        options: The options.
-        mask: Of a batch, which of its rows; `None` for all.
-    """
-
-    env: Any
-    row: int
-    number: int
-    options: Any
-    mask: Array | None
-
-
-class EnvRow:
-    """An environment and the rows of the slab that it runs on.
-
-    Attributes:
-        index: Its place among the worker's environments.
-        rows: Its rows.
-        block: The same as a slice.
-        place: Its first row, counted from the worker's first.
-        is_batch: Whether the environment is a batch, which moves its rows together.
-        all_mid: The bytes of its step types where each is MID.
-        own_step: The environment's step, which checks the first time step or all.
-        is_reset_checked: Whether no further reset needs a check of everything.
-        is_step_checked: Whether no further step does.
-        options: The options that have been sent ahead of a reset.
-    """
-
-    __slots__ = (
-        "_envs",
-        "all_mid",
-        "block",
-        "index",
-        "is_batch",
-        "is_reset_checked",
-        "is_step_checked",
-        "options",
-        "own_step",
-        "place",
-        "rows",
-    )
-    own_step: Step
-
-    def __init__(self, envs: list[Any], index: int, first: int, place: int) -> None:
-        # The host's own list: a rebuilt environment is found there.
-        self._envs = envs
-        self.index = index
-        self.is_batch = bool(envs[index].batched)
-        start = first + place
-        self.rows = range(start, start + (self.env.batch_size if self.is_batch else 1))
-        self.block = slice(start, self.rows.stop)
-        self.place = place
-        self.all_mid = np.full(len(self.rows), _MID, np.int32).tobytes()
-        self.is_reset_checked = self.is_step_checked = False
-        self.options: SentOptions | None = None
-
-    @property
-    def env(self) -> Any:
-        """The environment."""
-        return self._envs[self.index]
-
-    @property
-    def repeats_last(self) -> bool:
-        """Whether the environment takes the step after a `LAST` itself."""
-        # An object with the methods of an environment may lack this one.
-        return getattr(self.env, "repeats_last", False) is True
-
-    @property
-    def continues(self) -> bool:
-        """Whether no `FIRST` follows a `LAST` of the environment."""
-        return getattr(self.env, "continues_after_last", False) is True
-
-    @property
-    def kind(self) -> str:
-        """The environment's class, with its module."""
-        kind = type(self.env)
-        return f"{kind.__module__}.{kind.__qualname__}"
+_COMMANDS = {STEP: "step", RESET: "reset", REBUILD: "rebuild"}
 
 
 class EnvRows:
@@ -142,14 +62,11 @@ class EnvRows:
         ended: Likewise, whether that begins an episode.
         doubted: Where Ctrl-C came amid a step, so that an episode may have ended
             unseen.
-        is_in_reset: Whether an environment is being reset.
         direct: The rows that need no time steps.
         writer: Writes time steps into rows.
         infos: Keeps and marks infos.
         meters: What the worker counts.
         eager: The episodes that have begun before their rows were asked.
-        sequence: The number of each row's last request.
-        answered: The number that each row has answered.
     """
 
     def __init__(
@@ -184,12 +101,12 @@ class EnvRows:
         self.steps: list[Step] = [_missing] * len(rows)
         self.ended = np.ones(len(rows), bool)
         self.doubted = np.zeros(len(rows), bool)
-        self.is_in_reset = False
+        self._is_in_reset = False
         self._ended = view_of(self.ended)
         self._resets = [self._resetting(env_row) for env_row in self.of_row]
-        self.eager = EagerResets(self, self._job.resets_eagerly)
+        self.eager = EagerResets(len(rows), is_eager=self._job.resets_eagerly)
         self._begins: list[DirectStep] = [
-            functools.partial(self.begin_directly, env_row) for env_row in self.of_row
+            functools.partial(self._begin_directly, env_row) for env_row in self.of_row
         ]
         is_sure = self._job.validate != "always" and may_write is None
         self.direct = DirectRows(slab, rows, host.forked, is_sure)
@@ -198,8 +115,20 @@ class EnvRows:
         self.writer = RowWriter(slab, send_objects, may_write, self.name_of, first_row)
         self.infos = InfoNotes(slab, host, may_write, self.name_of)
         self.meters = view_of(slab.meters[worker])
-        self.sequence, self._command = view_of(slab.sequence), view_of(slab.command)
-        self.answered = view_of(slab.answered)
+        self._has_info = view_of(slab.has_info)
+        self._sequence, self._command = view_of(slab.sequence), view_of(slab.command)
+        self._answered = view_of(slab.answered)
+        self._structure = slab.layout.action
+        self._action_is_leaf = not nest.is_nested(self._structure.template)
+        # Scalars of these dtypes would come as objects that are no arrays and fit no
+        # spec.
+        self._as_0d_arrays = [
+            leaf
+            for leaf, spec in enumerate(self._structure.leaves)
+            if spec.shape == ()
+            and not spec.dtype.hasobject
+            and (spec.dtype.kind not in "iufc" or not spec.dtype.isnative)
+        ]
 
     def name_of(self, row: int) -> str:
         """Names the environment of a row."""
@@ -220,7 +149,7 @@ class EnvRows:
 
     def rebuild(self, env_row: EnvRow) -> None:
         """Makes an environment anew."""
-        self.eager.drop(env_row)
+        self.eager.drop(env_row.place)
         self.host.rebuild(env_row.index)
         self._renew(env_row)
 
@@ -236,11 +165,11 @@ class EnvRows:
         elif self.ended[env_row.place] and not env_row.is_batch:
             self.let_begin_after_last(env_row)
         self.infos.adopt(env_row.index, other.infos)
-        self.eager.adopt(env_row, other.eager, twin.place)
+        self.eager.adopt(env_row.place, other.eager, twin.place)
         if not env_row.is_batch:
             self.direct.doubt(env_row.place)
 
-    def go_on(self, other: EnvRows) -> None:
+    def adopt_all(self, other: EnvRows) -> None:
         """Lets every environment go on as on the rows that it had before."""
         for env_row in self.all:
             twin = other.all[env_row.index]
@@ -252,10 +181,84 @@ class EnvRows:
             self.adopt(env_row, other)
         self.doubted[:] = other.doubted[: len(self.doubted)]
 
+    # Answers.
+
+    def actions(self, rows: Sequence[int]) -> Iterable[NestedArray]:
+        """Returns each row's action, none of which changes when the next ones come."""
+        # Hot: one copy for all rows, which environments may keep their part of.
+        is_all = len(rows) == len(self.of_row)
+        chosen = slice(self._first, self._first + len(rows)) if is_all else rows
+        columns = self.slab.read_actions(chosen)
+        for leaf in self._as_0d_arrays:
+            columns[leaf] = _0d_arrays(columns[leaf])
+        if self._action_is_leaf:
+            return columns[0]  # type: ignore[no-any-return]  # an array
+        if not columns:
+            return (self._structure.unflatten([]) for _ in rows)
+        return map(self._structure.unflatten, zip(*columns, strict=True))
+
+    def step(self, row: int) -> TimeStep:
+        """Steps a single environment with its action."""
+        (action,) = self.actions([row])
+        return self.steps[row - self._first](action)
+
+    def show(self, row: int, slot: int, answer: TimeStep | EpisodeEdge) -> None:
+        """Writes an answer of a single environment that is no plain `MID`.
+
+        The environment makes no time step in its next step, if that can be.
+        """
+        # Hot in asynchronous use: called once per row and step.
+        place = row - self._first
+        if isinstance(answer, EpisodeEdge):
+            self._has_info[row] = 0
+            self._handle_direct_edge(place, slot, answer)
+            return
+        self.direct.forget(place)
+        if self.host.forked:
+            end_fork(self.host.forked)
+        self.writer.write(row, slot, answer)
+        if self.infos.wanted[0]:
+            self.infos.record(self.of_row[place].index, row, answer)
+        if answer.step_type is not _MID:
+            self.handle_edge(row, answer)
+        if self.direct.are_offered:
+            self._enter_directly(place)
+
+    def failure(self, env_row: EnvRow, row: int, error: BaseException) -> RemoteFailure:
+        """Returns what the pool is told of an exception.
+
+        Raises the exception if it belongs to the worker, such as KeyboardInterrupt.
+
+        Args:
+            env_row: The environment that has raised it.
+            row: One of the rows that were asked.
+            error: The exception.
+        """
+        self.let_through(env_row, error)
+        kind = "raised"
+        if isinstance(error, MisfitError) and error.__cause__ is not None:
+            kind, error = "misfit", error.__cause__
+        command = _COMMANDS.get(self._command[row], "")
+        if self._is_in_reset:
+            self._is_in_reset = False
+            command = "reset" if command == "step" else command
+        return RemoteFailure.of(
+            error,
+            kind=kind,
+            env=self._job.first_env + env_row.index,
+            command=command,
+            pid=os.getpid(),
+        )
+
     # Episodes.
 
-    def turn(self, row: int, time_step: TimeStep) -> None:
-        """Handles a time step that may begin or end an episode."""
+    def has_ended(self, row: int) -> bool:
+        """True if the next step of a row begins an episode, whatever its action is."""
+        place = row - self._first
+        return bool(self._ended[place]) and not self.of_row[place].continues
+
+    def handle_edge(self, row: int, time_step: TimeStep) -> None:
+        """Begins or ends an episode, if a time step says so."""
         step_type = time_step.step_type
         place = row - self._first
         env_row = self.of_row[place]
@@ -275,7 +278,7 @@ class EnvRows:
         else:
             self.ended[place] = True
             self.let_begin_after_last(env_row)
-            self.eager.schedule(env_row)
+            self.schedule(env_row)
 
     def let_begin_after_last(self, env_row: EnvRow) -> None:
         """Lets the next step of an environment begin an episode."""
@@ -298,12 +301,12 @@ class EnvRows:
         except BaseException as error:
             self._not_begun(env_row, row, last, error)
         if self.infos.wanted[0]:
-            self.infos.note_begun(env_row.index, row, first)
+            self.infos.record_begun(env_row.index, row, first)
 
     def _not_begun(
         self, env_row: EnvRow, row: int, last: TimeStep, error: BaseException
     ) -> None:
-        """RequestHandler with a `LAST` that no `FIRST` follows in the same step."""
+        """Answers with a `LAST` that no `FIRST` follows in the same step."""
         self.host.let_through(error)
         self.direct.leave(env_row.place)
         # The end of the episode is an answer all the same; the next step raises what
@@ -317,13 +320,13 @@ class EnvRows:
         self.infos.forget(env_row.index)
         if command == REBUILD:
             self.rebuild(env_row)
-        begin = self.eager.begin if self.eager.is_used else self.reset
+        begin = self._begin_early if self.eager.is_used else self.reset
         time_step = begin(env_row)
         # Not before: if the reset raises, the episode before has ended all the same.
         self.steps[env_row.place] = env_row.own_step
         return time_step
 
-    def begin_directly(
+    def _begin_directly(
         self, env_row: EnvRow, action: Any, place: Any, rewards: Any, wants_info: bool
     ) -> TimeStep | EpisodeEdge | None:
         """Does the same for one of the direct rows after a `LAST`."""
@@ -332,9 +335,9 @@ class EnvRows:
             return self.begin(env_row, RESET)
         self.meters[RESETS] += 1
         self.infos.forget(env_row.index)
-        self.is_in_reset = True
+        self._is_in_reset = True
         begun = row.begin(place, rewards, wants_info)
-        self.is_in_reset = False
+        self._is_in_reset = False
         self.steps[env_row.place] = env_row.own_step
         return begun
 
@@ -343,8 +346,8 @@ class EnvRows:
         is_usual = env_row.options is None and env_row.is_reset_checked
         return self.direct.to_begin(env_row.place) if is_usual else None
 
-    def note_edge(self, place: int, slot: int, edge: EpisodeEdge) -> None:
-        """Notes that a direct row has begun or ended an episode."""
+    def _handle_direct_edge(self, place: int, slot: int, edge: EpisodeEdge) -> None:
+        """Does what `handle_edge` does for a direct row."""
         direct, env_row = self.direct, self.of_row[place]
         if edge is not ENDED:
             self._ended[place] = False
@@ -356,16 +359,15 @@ class EnvRows:
             self._begin_at_once(
                 env_row, env_row.rows.start, env_row.env.current_time_step()
             )
-            self.enter_directly(place)
+            self._enter_directly(place)
             return
         self._ended[place] = True
         # None that is direct repeats its `LAST`.
         self.steps[place] = self._resets[place]
         direct.begin_next(place, self._begins[place])
-        if self.eager.is_used:
-            self.eager.schedule(env_row)
+        self.schedule(env_row)
 
-    def enter_directly(self, place: int) -> None:
+    def _enter_directly(self, place: int) -> None:
         """Lets an environment do without time steps, if it is within an episode."""
         # Hot in asynchronous use: called once per row and step.
         env_row = self.of_row[place]
@@ -375,7 +377,7 @@ class EnvRows:
 
     def reset(self, env_row: EnvRow) -> TimeStep:
         """Resets an environment as a whole; returns a `FIRST` that fits."""
-        self.is_in_reset = True
+        self._is_in_reset = True
         if not env_row.is_batch:
             self.direct.leave(env_row.place)
             # Until it has begun there is no episode, and a step may begin one.
@@ -386,7 +388,7 @@ class EnvRows:
             self.check(env_row, time_step, "reset")
             env_row.is_reset_checked = True
         self.check_begun(env_row, time_step)
-        self.is_in_reset = False
+        self._is_in_reset = False
         if self._job.standby:
             self._add_times(*self.host.built()[env_row.index].last_reset)
         return time_step
@@ -416,18 +418,135 @@ class EnvRows:
         finally:
             hand_options(env_row.env, None)
 
-    def has_options(self, env_row: EnvRow) -> bool:
+    def _has_options(self, env_row: EnvRow) -> bool:
         """True if options were sent for the reset that a row is asked for now."""
         return env_row.options is not None and self._are_meant(env_row.options)
 
     def _are_meant(self, sent: SentOptions) -> bool:
         is_reset = self._command[sent.row] != STEP
-        return is_reset and self.sequence[sent.row] == sent.number
+        return is_reset and self._sequence[sent.row] == sent.number
+
+    # Resets before a row is asked to begin.
+
+    def schedule(self, env_row: EnvRow) -> None:
+        """Lets an environment that has ended an episode be reset early, if it can."""
+        if self.eager.is_eager and self.slab.autoreset == NEXT_STEP_ORDER:
+            is_batch = env_row.is_batch
+            has_own = is_batch and hasattr(env_row.env, "_reset_ahead")
+            if has_own if is_batch else not env_row.repeats_last:
+                self.eager.schedule(env_row.place)
+
+    def reset_next(self, *, is_hidden: bool) -> None:
+        """Resets the environment that has been due for the longest time.
+
+        Args:
+            is_hidden: Whether the caller of the pool does something else meanwhile.
+        """
+        self._reset_early(self.of_row[next(iter(self.eager.due))], is_hidden)
+
+    def settle(self, env_row: EnvRow) -> None:
+        """Resets an environment that is due, before anything else happens to it."""
+        if env_row.place in self.eager.due:
+            self._reset_early(env_row, is_hidden=False)
+
+    def _reset_early(self, env_row: EnvRow, is_hidden: bool) -> None:
+        began = time.perf_counter_ns()
+        place, row = env_row.place, env_row.rows[0]
+        number = self._answered[row]
+        if env_row.is_batch:
+            count = self._reset_batch_early(env_row)
+        else:
+            final = functools.partial(self.infos.final, env_row.index, number)
+            self.eager.keep_info(place, final)
+            self.eager.keep_first(place, self._reset_or_error(env_row))
+            count = 1
+        self.eager.finish(place)
+        taken = time.perf_counter_ns() - began
+        if is_hidden and self._sequence[row] == number:
+            self.meters[HIDDEN_RESETS] += count
+            self.meters[HIDDEN_NS] += taken
+        else:  # The caller waits, or the row has been asked meanwhile.
+            self.meters[AWAITED_NS] += taken
+
+    def _reset_or_error(self, env_row: EnvRow) -> TimeStep | BaseException:
+        """Resets a single environment; returns what that returns, or raises."""
+        try:
+            return self.reset(env_row)
+        except BaseException as error:
+            # If it is the carrier's own, the reset is still due.
+            self.let_through(env_row, error)
+            return error
+        finally:
+            self._is_in_reset = False
+
+    def _reset_batch_early(self, env_row: EnvRow) -> int:
+        """Lets a batch reset its ended rows; returns how many these were."""
+        try:
+            return int(env_row.env._reset_ahead())
+        except BaseException as error:
+            self.let_through(env_row, error)
+            # Not the fault of one row, which the batch would have kept for that.
+            self.fail_next(env_row, error)
+            return 0
+
+    def _begin_early(self, env_row: EnvRow) -> TimeStep:
+        """Returns the `FIRST` of a row that begins, which may have been reset early.
+
+        Raises what the reset has raised, if that was made early.
+        """
+        has_options = self._has_options(env_row)
+        begun = self.eager.claim(env_row.place, has_options=has_options)
+        if isinstance(begun, BaseException):
+            self._is_in_reset = True
+            raise begun
+        if begun is not None:
+            return begun
+        began = time.perf_counter_ns()
+        time_step = self.reset(env_row)
+        self.meters[AWAITED_NS] += time.perf_counter_ns() - began
+        return time_step
+
+    # What an environment is asked besides.
+
+    def info(self, env_row: EnvRow) -> Any:
+        """Returns the info of the time step that was returned last."""
+        kept = self.eager.info(env_row.place)
+        if kept is None:
+            return self.infos.answer(env_row.index, env_row.rows.start)
+        return self.infos.told(env_row.index, *kept)
+
+    def set_state(
+        self,
+        env_row: EnvRow,
+        token: Any,
+        ended: Sequence[bool],
+        load: Callable[[bytes | str], Any],
+    ) -> None:
+        """Sets an environment to a state.
+
+        Args:
+            env_row: The environment.
+            token: Its own state, or a `BegunState`.
+            ended: Which of its rows begin an episode with the next step.
+            load: Turns what was made of an info into it.
+        """
+        if isinstance(token, BegunState):
+            info = None if token.info is None else (load(token.info),)
+            env_row.env.set_state(token.environment)
+            self.eager.restore(env_row.place, token.first, info)
+        else:
+            env_row.env.set_state(token)
+            self.eager.drop(env_row.place)
+        self.ended_of(env_row)[:] = ended
+        self.infos.forget(env_row.index)
+        self.steps[env_row.place] = env_row.own_step
+        if any(ended) and not env_row.is_batch:
+            self.let_begin_after_last(env_row)
 
     def fail_next(self, env_row: EnvRow, error: BaseException) -> None:
         """Lets the next step of an environment raise an error."""
-        self.is_in_reset = False
-        self.steps[env_row.place] = raising(error)
+        self._is_in_reset = False
+        self.steps[env_row.place] = _Raising(error)
 
     # Checks.
 
@@ -498,11 +617,6 @@ class EnvRows:
         )
 
 
-def raising(error: BaseException) -> Step:
-    """Returns a step that raises what has kept an episode from beginning."""
-    return _Raising(error)
-
-
 class _Raising:
     """The step of an environment whose next episode could not begin."""
 
@@ -511,6 +625,14 @@ class _Raising:
 
     def __call__(self, action: Any) -> TimeStep:
         raise self._error
+
+
+def _0d_arrays(column: Array) -> Array:
+    """Returns the elements of a column, each as an array."""
+    elements = np.empty(len(column), object)
+    for row in range(len(column)):
+        elements[row] = column[row, ...]
+    return elements
 
 
 def _missing(action: Any) -> TimeStep:

@@ -75,8 +75,8 @@ class InfoNotes:
         # Likewise, of episodes that have been left in the step that ended them.
         self._final: dict[int, tuple[int, Any]] = {}
 
-    def note(self, index: int, row: int, time_step: TimeStep) -> None:
-        """Notes whether a single environment has an info for its time step."""
+    def record(self, index: int, row: int, time_step: TimeStep) -> None:
+        """Records whether a single environment has an info for its time step."""
         # Hot: called once per row and step, where infos are wanted.
         info = self._ask(index)
         declared = 0
@@ -91,10 +91,10 @@ class InfoNotes:
             self._has_info_of[row] = SHOWN_INFO | declared
             self._noted[index] = self._sequence[row], info
 
-    def note_batch(
+    def record_batch(
         self, index: int, block: slice, moved: Array, time_step: TimeStep
     ) -> None:
-        """Notes whether a batch has an info for its rows.
+        """Records whether a batch has an info for its rows.
 
         Args:
             index: The environment.
@@ -137,8 +137,8 @@ class InfoNotes:
         # What comes next may write to the arrays in it.
         return copied_arrays(info if noted == number else self._ask(index))
 
-    def note_begun(self, index: int, rows: Any, time_step: TimeStep) -> None:
-        """Notes whether there is an info for what has begun in the same step.
+    def record_begun(self, index: int, rows: Any, time_step: TimeStep) -> None:
+        """Records whether there is an info for what has begun in the same step.
 
         Args:
             index: The environment.
@@ -189,8 +189,8 @@ class InfoNotes:
             raise info
         return info
 
-    def note_question(self, index: int, block: slice) -> None:
-        """Notes that an environment was asked something after which it may differ.
+    def invalidate(self, index: int, block: slice) -> None:
+        """Forgets the info of an environment that may have another one now.
 
         Args:
             index: The environment.

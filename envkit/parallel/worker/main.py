@@ -419,7 +419,7 @@ def _unpacked_job(packed: PackedJob) -> WorkerJob | RemoteFailure:
 
 
 def reply_to(runner: EnvRunner, request: Request) -> Reply:
-    """RequestHandler a request; a value that cannot travel becomes its own failure."""
+    """Answers a request; a value that cannot travel becomes its own failure."""
     try:
         arguments = serialize.load_value(request.arguments)
     except BaseException as error:

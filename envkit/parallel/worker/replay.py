@@ -23,7 +23,8 @@ from envkit.parallel.messages import (
     Request,
 )
 from envkit.parallel.slab import RESET, Slab, view_of
-from envkit.parallel.worker.env_rows import EnvRow, EnvRows
+from envkit.parallel.worker.env_row import EnvRow
+from envkit.parallel.worker.env_rows import EnvRows
 from envkit.types import Array
 
 __all__ = ["Stage"]
@@ -49,7 +50,7 @@ class Stage:
             env_rows: The environments on these rows.
             rows: The rows.
             run: Runs some of them.
-            handle: RequestHandler a request.
+            handle: Answers a request.
             failures: Where it tells what environments have raised.
         """
         self._env_rows, self._rows = env_rows, rows

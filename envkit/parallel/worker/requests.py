@@ -12,7 +12,8 @@ from envkit.base_wrapper import rendered, rows_in_wrapper, set_attribute
 from envkit.batches import hand_options
 from envkit.parallel.messages import RemoteFailure, Reply, Request, question_text
 from envkit.parallel.slab import view_of
-from envkit.parallel.worker.env_rows import EnvRow, EnvRows, SentOptions
+from envkit.parallel.worker.env_row import EnvRow, SentOptions
+from envkit.parallel.worker.env_rows import EnvRows
 from envkit.parallel.worker.environments import end_fork
 from envkit.types import Array
 
@@ -22,7 +23,7 @@ _LARGEST = 2**32 - 1
 
 
 class RequestHandler:
-    """RequestHandler the requests that a worker is sent for its environments."""
+    """Answers the requests that a worker is sent for its environments."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class RequestHandler:
         self._sequence = view_of(env_rows.slab.sequence)
 
     def handle(self, request: Request) -> Reply:
-        """RequestHandler a request for each of its environments."""
+        """Answers a request for each of its environments."""
         first = self._host.job.first_env
         results = tuple(
             self._to_one(request.method, env - first, argument)
@@ -65,14 +66,14 @@ class RequestHandler:
         return result
 
     def _answer(self, method: str, env_row: EnvRow, argument: Any) -> Any:
-        index, infos, eager = env_row.index, self._env_rows.infos, self._env_rows.eager
+        index, env_rows, eager = env_row.index, self._env_rows, self._env_rows.eager
         if eager.due and _may_tell_apart(method, env_row, argument):
-            eager.settle(env_row)
+            env_rows.settle(env_row)
         env = env_row.env
         if method != "get_info":
-            infos.note_question(index, env_row.block)
+            env_rows.infos.invalidate(index, env_row.block)
             if not env_row.is_batch:
-                self._env_rows.direct.doubt(env_row.place)
+                env_rows.direct.doubt(env_row.place)
         match method:
             case "call":
                 name, args, kwargs = argument
@@ -86,24 +87,24 @@ class RequestHandler:
             case "render":
                 return rendered(env, argument)
             case "seed":
-                eager.note_seed(env_row)
+                eager.mark_seeded(env_row.place)
                 return self._host.seed(index, argument)
             case "seed_rows":
-                eager.note_seed(env_row)
+                eager.mark_seeded(env_row.place)
                 return self._host.seed_rows(index, argument)
             case "reset":
                 return self._take_options(env_row, *argument)
             case "get_info":
-                return eager.answer_info(env_row)
+                return env_rows.info(env_row)
             case "get_state":
                 # Bytes, so that nothing that happens later changes it, and that only
                 # an environment has to know what is in it.
-                state = eager.state_of(env_row, env.get_state(), self._dump_state)
+                state = eager.state_of(env_row.place, env.get_state(), self._dump_state)
                 return self._dump_state(state)
             case "set_state":
                 return self._set_state(env_row, *argument)
             case "save":
-                state = eager.state_of(env_row, env.get_state(), _as_text)
+                state = eager.state_of(env_row.place, env.get_state(), _as_text)
                 return self._saved(state, argument), self._host.known(index)
             case "note_seed":
                 return self._host.note_seed(index, *argument)
@@ -151,12 +152,7 @@ class RequestHandler:
             raise ValueError(
                 f"The state cannot be read: {type(error).__name__}: {error}"
             ) from error
-        self._env_rows.eager.restore(env_row, token, self._read_info)
-        self._env_rows.ended_of(env_row)[:] = ended
-        self._env_rows.infos.forget(env_row.index)
-        self._env_rows.steps[env_row.place] = env_row.own_step
-        if any(ended) and not env_row.is_batch:
-            self._env_rows.let_begin_after_last(env_row)
+        self._env_rows.set_state(env_row, token, ended, self._read_info)
 
 
 def _as_text(info: Any) -> str:

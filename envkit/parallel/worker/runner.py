@@ -7,16 +7,12 @@ single environments, or the rows of one environment that is a batch itself.
 from __future__ import annotations
 
 import copy
-import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from envkit import nest
 from envkit._internal.direct_row import EpisodeEdge
 from envkit.parallel.messages import (
     Hello,
@@ -26,8 +22,6 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.slab import (
-    REBUILD,
-    RESET,
     STEP,
     STEPS,
     Slab,
@@ -37,17 +31,16 @@ from envkit.parallel.slab import (
 )
 from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence
 from envkit.parallel.worker.batch_rows import BatchRows
-from envkit.parallel.worker.env_rows import EnvRow, EnvRows
+from envkit.parallel.worker.env_row import EnvRow
+from envkit.parallel.worker.env_rows import EnvRows
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.replay import Stage
 from envkit.parallel.worker.requests import RequestHandler
-from envkit.parallel.worker.write_rows import MisfitError, RowWriter
+from envkit.parallel.worker.write_rows import RowWriter
 from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, NestedArray
 
 __all__ = ["EnvRunner"]
 
-_COMMANDS = {STEP: "step", RESET: "reset", REBUILD: "rebuild"}
 _MID = StepType.MID
 # How long writing a request may take, in seconds, and how often to look for its end.
 _TO_WRITE, _A_MOMENT = 10.0, 1e-5
@@ -115,8 +108,7 @@ class EnvRunner:
 
     def has_ended(self, row: int) -> bool:
         """True if the next step of a row begins an episode, whatever its action is."""
-        place = row - self._first
-        return bool(self._ended[place]) and not self._env_row_of[place].continues
+        return self._env_rows.has_ended(row)
 
     def bind(
         self,
@@ -143,9 +135,8 @@ class EnvRunner:
         self._env_rows = env_rows = EnvRows(
             self._host, slab, worker, send_objects, may_write, first_row
         )
-        self._env_row_of, self._steps = env_rows.of_row, env_rows.steps
-        self._ended, self._meters = env_rows.ended, env_rows.meters
-        self._direct, self.due = env_rows.direct, env_rows.eager.due
+        self._steps, self._direct = env_rows.steps, env_rows.direct
+        self._meters, self.due = env_rows.meters, env_rows.eager.due
         self._batches = BatchRows(env_rows, first_row)
         self._requests = RequestHandler(env_rows, self.dump_state, self.load_state)
         self.is_single = not any(env_row.is_batch for env_row in env_rows.all)
@@ -157,19 +148,8 @@ class EnvRunner:
         ]
         self._no_places = [None] * len(self._rows)
         self._infos = env_rows.infos
-        # Whether infos are to be noted; the other side may change it.
-        self._notes_infos = self._infos.wanted
-        self._structure = slab.layout.action
-        self._action_is_leaf = not nest.is_nested(self._structure.template)
-        # Scalars of these dtypes would come as objects that are no arrays and fit no
-        # spec.
-        self._as_0d_arrays = [
-            leaf
-            for leaf, spec in enumerate(self._structure.leaves)
-            if spec.shape == ()
-            and not spec.dtype.hasobject
-            and (spec.dtype.kind not in "iufc" or not spec.dtype.isnative)
-        ]
+        # Whether infos are recorded; the other side may change it.
+        self._records_infos = self._infos.wanted
         self._sequence = view_of(slab.sequence)
         self._command = view_of(slab.command)
         self._answered = view_of(slab.answered)
@@ -204,7 +184,7 @@ class EnvRunner:
         left = [env_row for env_row in before.all if env_row.place < stop - first]
         errors = self._host.keep(len(left))
         self.bind(slab, worker, send_objects, may_write, first_row)
-        self._env_rows.go_on(before)
+        self._env_rows.adopt_all(before)
         return errors
 
     # Which rows run.
@@ -280,7 +260,7 @@ class EnvRunner:
             self._run_some(rows)
             return
         for env_row in dict.fromkeys(
-            self._env_row_of[row - self._first] for row in rows
+            self._env_rows.of_row[row - self._first] for row in rows
         ):
             own = [row for row in rows if row in env_row.rows]
             if not env_row.is_batch:
@@ -296,7 +276,7 @@ class EnvRunner:
         Args:
             is_hidden: Whether the caller of the pool does something else meanwhile.
         """
-        self._env_rows.eager.reset_next(is_hidden)
+        self._env_rows.reset_next(is_hidden=is_hidden)
 
     # Rows of single environments.
 
@@ -312,12 +292,12 @@ class EnvRunner:
             types, rewards, discounts, places, shape, dtypes = plain
         else:
             places = self._no_places
-        note = self._infos.note if self._notes_infos[0] else None
+        record = self._infos.record if self._records_infos[0] else None
         env_rows, answered = self._env_rows, self._answered
         first, last = self._first, self._last_row
         forked = self._host.forked
         for row, step, action, place in zip(
-            self._rows, self._steps, self._actions(self._rows), places, strict=True
+            self._rows, self._steps, env_rows.actions(self._rows), places, strict=True
         ):
             try:
                 time_step = step(action)
@@ -345,13 +325,12 @@ class EnvRunner:
                         # `write` takes other kinds of values, or raises what is wrong.
                         write(row, time_step)
                         step_type = time_step.step_type
-                if note is not None:
-                    note(row - first, row, time_step)
+                if record is not None:
+                    record(row - first, row, time_step)
                 if step_type is not _MID:
-                    self._env_rows.turn(row, time_step)
+                    env_rows.handle_edge(row, time_step)
             except BaseException as error:
-                env_rows.let_through(env_rows.all[row - first], error)
-                self._fail(env_rows.all[row - first], [row], error)
+                self._fail(env_rows.of_row[row - first], [row], error)
                 continue
             if row == last:
                 self.before_last_mark()
@@ -371,23 +350,22 @@ class EnvRunner:
             return
         places, rewards = direct.fill_with_mid(slot)
         env_rows, answered, last = self._env_rows, self._answered, self._last_row
-        has_info, wants_info = self._has_info, bool(self._notes_infos[0])
+        has_info, wants_info = self._has_info, bool(self._records_infos[0])
         for row, step, action, place in zip(
             self._rows, direct.steps, actions, places, strict=True
         ):
             try:
                 if step is None:
-                    self._show(row, slot, self._steps[row - first](self._action(row)))
+                    env_rows.show(row, slot, env_rows.step(row))
                 else:
                     outcome = step(action, place, rewards, wants_info)
                     if outcome is not None:
-                        self._show(row, slot, outcome)
+                        env_rows.show(row, slot, outcome)
                     # Rarely written: workers share a line of the cache there.
                     elif wants_info and has_info[row]:
                         has_info[row] = 0
             except BaseException as error:
-                env_rows.let_through(env_rows.all[row - first], error)
-                self._fail(env_rows.all[row - first], [row], error)
+                self._fail(env_rows.of_row[row - first], [row], error)
                 continue
             if row == last:
                 self.before_last_mark()
@@ -395,44 +373,21 @@ class EnvRunner:
                 fence()
             answered[row] = number
 
-    def _show(self, row: int, slot: int, answer: TimeStep | EpisodeEdge) -> None:
-        """Writes an answer that is no plain `MID`.
-
-        Its environment makes no time step in its next step, if that can be.
-        """
-        # Hot in asynchronous use: called once per row and step.
-        place, env_rows = row - self._first, self._env_rows
-        if isinstance(answer, EpisodeEdge):
-            self._has_info[row] = 0
-            env_rows.note_edge(place, slot, answer)
-            return
-        self._direct.forget(place)
-        if self._host.forked:
-            end_fork(self._host.forked)
-        self.writer.write(row, slot, answer)
-        if self._notes_infos[0]:
-            self._infos.note(place, row, answer)
-        if answer.step_type is not _MID:
-            env_rows.turn(row, answer)
-        if self._direct.are_offered:
-            env_rows.enter_directly(place)
-
     def _run_some(self, rows: Sequence[int]) -> None:
         """Runs some single environments, each with its own command."""
         # Hot in asynchronous use: called for every few rows.
         first, last = self._first, self._last_row
         sequence, command, answered = self._sequence, self._command, self._answered
-        env_rows, steps, after_row = self._env_row_of, self._steps, self.after_row
-        direct, inside = self._direct, self._direct.steps
-        begin = self._env_rows.begin
-        wants_info = bool(self._notes_infos[0])
-        for row, action in zip(rows, self._actions(rows), strict=True):
+        env_rows, steps, after_row = self._env_rows, self._steps, self.after_row
+        direct, inside, of_row = self._direct, self._direct.steps, env_rows.of_row
+        wants_info = bool(self._records_infos[0])
+        for row, action in zip(rows, env_rows.actions(rows), strict=True):
             place = row - first
             number = sequence[row]
             time_step: TimeStep | EpisodeEdge | None
             try:
                 if command[row] != STEP:
-                    time_step = begin(env_rows[place], command[row])
+                    time_step = env_rows.begin(of_row[place], command[row])
                 elif inside[place] is None:
                     time_step = steps[place](action)
                 else:
@@ -441,12 +396,11 @@ class EnvRunner:
                         place, slot, action, wants_info, steps[place]
                     )
                 if time_step is not None:
-                    self._show(row, (number >> 1) & 1, time_step)
+                    env_rows.show(row, (number >> 1) & 1, time_step)
                 elif wants_info and self._has_info[row]:
                     self._has_info[row] = 0
             except BaseException as error:
-                self._env_rows.let_through(env_rows[place], error)
-                self._fail(env_rows[place], [row], error)
+                self._fail(of_row[place], [row], error)
             else:
                 if row == last:
                     self.before_last_mark()
@@ -456,40 +410,8 @@ class EnvRunner:
             if after_row is not None:
                 after_row()
 
-    def _actions(self, rows: Sequence[int]) -> Iterable[NestedArray]:
-        """Returns each row's action, none of which changes when the next ones come."""
-        # Hot: one copy for all rows, which environments may keep their part of.
-        is_all = len(rows) == len(self._rows)
-        chosen = slice(self._first, self._stop) if is_all else rows
-        columns = self._slab.read_actions(chosen)
-        for leaf in self._as_0d_arrays:
-            columns[leaf] = _0d_arrays(columns[leaf])
-        if self._action_is_leaf:
-            return columns[0]  # type: ignore[no-any-return]  # an array
-        if not columns:
-            return (self._structure.unflatten([]) for _ in rows)
-        return map(self._structure.unflatten, zip(*columns, strict=True))
-
-    def _action(self, row: int) -> NestedArray:
-        (action,) = self._actions([row])
-        return action
-
     def _fail(self, env_row: EnvRow, rows: Sequence[int], error: BaseException) -> None:
-        kind = "raised"
-        if isinstance(error, MisfitError) and error.__cause__ is not None:
-            kind, error = "misfit", error.__cause__
-        command = _COMMANDS.get(self._command[rows[0]], "")
-        if self._env_rows.is_in_reset:
-            self._env_rows.is_in_reset = False
-            command = "reset" if command == "step" else command
-        failure = RemoteFailure.of(
-            error,
-            kind=kind,
-            env=self._first_env + env_row.index,
-            command=command,
-            pid=os.getpid(),
-        )
-        self.tell_failure(rows, failure)
+        self.tell_failure(rows, self._env_rows.failure(env_row, rows[0], error))
         self._count_before(rows)
         self._slab.fail(rows)
 
@@ -510,7 +432,6 @@ class EnvRunner:
             else:
                 self._batches.move(env_row, rows)
         except BaseException as error:
-            self._env_rows.let_through(env_row, error)
             self._fail(env_row, rows, error)
         else:
             self._count_before(rows)
@@ -519,7 +440,7 @@ class EnvRunner:
     # Requests, which are everything but rows.
 
     def handle(self, request: Request) -> Reply:
-        """RequestHandler a request for each of its environments."""
+        """Answers a request for each of its environments."""
         if request.method == "replay":
             return self._replay(request)
         return self._requests.handle(request)
@@ -561,14 +482,6 @@ def _unpickled(state: bytes) -> Any:
     from envkit.parallel import serialize
 
     return serialize.load_value(state)
-
-
-def _0d_arrays(column: Array) -> Array:
-    """Returns the elements of a column, each as an array."""
-    elements = np.empty(len(column), object)
-    for row in range(len(column)):
-        elements[row] = column[row, ...]
-    return elements
 
 
 def _repeated(number: int, times: int) -> bytes:
