@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from envkit import nest
+from envkit._internal.internals import Internals, has_internals, own_internals
+from envkit._internal.reset_order import adopt_order_of
+from envkit._internal.resets import hand_seeds, keep_seed
 from envkit._internal.text import listed
 from envkit.async_environment import AsyncEnvironment
-from envkit.batches import hand_options, is_as_new
+from envkit.batches import hand_options
 from envkit.errors import EnvkitError
-from envkit.provenance import MadeBy, plain_arguments, plain_recipe, recipe_of
+from envkit.provenance import (
+    MadeBy,
+    packages_of,
+    plain_arguments,
+    plain_recipe,
+    recipe_of,
+    record_seed,
+)
 from envkit.py_environment import PyEnvironment
 from envkit.specs.environment_spec import info_spec_of
 from envkit.specs.validation import describe
@@ -20,7 +30,10 @@ from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = [
     "PyEnvironmentBaseWrapper",
+    "WrapperInternals",
     "WrapperState",
+    "check_holds_rows",
+    "check_resets_rows",
     "fresh_nest",
     "no_environment",
     "rendered",
@@ -42,6 +55,48 @@ class WrapperState(NamedTuple):
     wrapper: str
     environment: Any
     own: Any
+
+
+class WrapperInternals(Internals):
+    """How envkit treats an environment that has another one inside."""
+
+    wraps = True
+
+    def recipe(self, env: Any) -> dict[str, Any]:
+        """Returns the environment's recipe, with the wrapper as a layer of it."""
+        own, inner = plain_recipe(env), recipe_of(env._env)
+        seed = inner["seed"] if own["seed"] is None else own["seed"]
+        if self.origin is not None:
+            return {**own, "seed": seed}
+        shown = {name: getattr(env, name, None) for name in env._shown}
+        layer = {"class": own["class"], "arguments": plain_arguments(shown)}
+        return {**inner, "seed": seed, "wrappers": [layer, *inner["wrappers"]]}
+
+    def packages(self, env: Any) -> set[str]:
+        """Names the packages of the wrapper and of the environment."""
+        inner = packages_of(env._env) if has_internals(env._env) else set()
+        return super().packages(env) | inner
+
+    def made_by(self, env: Any) -> MadeBy | None:
+        """Returns `None`, unless the wrapper has a version of its own."""
+        # The state of what is wrapped is in that of the wrapper, and says it.
+        own = super().made_by(env)
+        return None if own is None or own.id is None else own
+
+    def padding_rows(self, env: Any) -> Array | None:
+        """Returns the rows that the environment pads."""
+        pads = env.repeats_last and has_internals(env._env)
+        return env._env._envkit.padding_rows(env._env) if pads else None
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        """Keeps options if the wrapper takes them, and hands them on."""
+        if not self.accepts_options(env, rows):
+            hand_options(env._env, options, rows)
+            return
+        own_internals(env).next_options = options
+        # The wrapper takes them, and the environment need not.
+        with contextlib.suppress(NotImplementedError):
+            hand_options(env._env, options, rows)
 
 
 class PyEnvironmentBaseWrapper(PyEnvironment):
@@ -85,14 +140,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     _kept: ClassVar[tuple[str, ...]] = ()
     # The names of the public attributes that `repr` shows.
     _shown: ClassVar[tuple[str, ...]] = ()
-    # Whether the class, where it changes how all rows move, says so of some, too.
-    _resets_rows: ClassVar[bool] = True
-    _moves_rows: ClassVar[bool] = True
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._resets_rows = is_as_new(cls, "_reset_rows", "_reset")
-        cls._moves_rows = is_as_new(cls, "_step_rows", "_step")
+    _envkit = WrapperInternals()
 
     def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
         """Wraps an environment; closing the wrapper closes it.
@@ -113,7 +161,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
             raise TypeError(f"{name} wraps an environment, not {no_environment(env)}")
         self._env = env
         if getattr(env, "batched", False) is True:
-            self._take_order_of(env)
+            adopt_order_of(self, env)
         # Where a LAST may be repeated to pad, a reset after the first would cut that.
         super().__init__(handle_auto_reset and not self.repeats_last)
         # The dimensions in front of every array: none, or that of the rows.
@@ -164,17 +212,17 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     @property
     def resets_rows(self) -> bool:
         """Whether `reset` takes a mask of rows."""
-        return self._resets_rows and _says(self._env, "resets_rows")
+        return self._envkit.methods.resets_rows and _says(self._env, "resets_rows")
 
     @property
     def holds_rows(self) -> bool:
         """Whether `step` takes a mask of rows: the others stay where they are."""
-        return self._moves_rows and _says(self._env, "holds_rows")
+        return self._envkit.methods.moves_rows and _says(self._env, "holds_rows")
 
     @property
     def seeds_rows(self) -> bool:
         """Whether `reset` takes seeds for some rows: the streams of others go on."""
-        return self._seeds_rows and _says(self._env, "seeds_rows")
+        return self._envkit.methods.seeds_rows and _says(self._env, "seeds_rows")
 
     @property
     def repeats_last(self) -> bool:
@@ -185,14 +233,6 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     def continues_after_last(self) -> bool:
         """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
         return _says(self._env, "continues_after_last")
-
-    def _is_at_once(self) -> bool:
-        """True if rows begin now, in the step that ended the episodes before."""
-        return self._dims != () and self._keeper._begins_at_once
-
-    def _padding_rows(self) -> Array | None:
-        asked = getattr(self._env, "_padding_rows", None)
-        return asked() if self.repeats_last and callable(asked) else None
 
     @property
     def adapts(self) -> bool:
@@ -231,9 +271,9 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""
         result = self._env.seed(seed)
-        self._noted_seed = seed  # The environment has taken it.
-        if "seed" in self._reset_takes:
-            self._keep_seed(seed)
+        record_seed(self, seed)  # The environment has taken it.
+        if "seed" in self._envkit.methods.reset_takes:
+            keep_seed(self, seed)
         return result
 
     def render(self, mode: str = "rgb_array") -> Any:
@@ -243,25 +283,6 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
-
-    def _made_of(self) -> dict[str, Any]:
-        own = plain_recipe(self)
-        inner = recipe_of(self._env)
-        seed = inner["seed"] if own["seed"] is None else own["seed"]
-        if self._made_from is not None:
-            return {**own, "seed": seed}
-        shown = {name: getattr(self, name, None) for name in self._shown}
-        layer = {"class": own["class"], "arguments": plain_arguments(shown)}
-        return {**inner, "seed": seed, "wrappers": [layer, *inner["wrappers"]]}
-
-    def _packages_behind(self) -> set[str]:
-        inner = getattr(self._env, "_packages_behind", None)
-        return super()._packages_behind() | (inner() if callable(inner) else set())
-
-    def _made_by(self) -> MadeBy | None:
-        # The state of what is wrapped is in that of the wrapper, and says it.
-        own = super()._made_by()
-        return None if own is None or own.id is None else own
 
     def _act(self, action: NestedArray) -> NestedArray:
         """Returns what the environment is given for an action; called once a step."""
@@ -278,22 +299,14 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         return time_step
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
-        self._env._hand_seeds(seeds)
-
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        if not self._takes_options(rows):
-            hand_options(self._env, options, rows)
-            return
-        self._options_of_reset = options
-        # The wrapper takes them, and the environment need not.
-        with contextlib.suppress(NotImplementedError):
-            hand_options(self._env, options, rows)
+        hand_seeds(self._env, seeds)
 
     def _reset(self) -> TimeStep:
         return self._see(self._env.reset(), None)
 
     def _reset_rows(self, mask: Array) -> TimeStep:
-        self._check_knows_rows(self._resets_rows, "_reset", "_reset_rows(mask)")
+        if not self._envkit.methods.resets_rows:
+            _refuse_unknown_rows(self, "_reset", "_reset_rows(mask)")
         return self._see(self._env.reset(mask), mask)
 
     def _step(self, action: NestedArray) -> TimeStep:
@@ -302,45 +315,17 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     def _step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array
     ) -> TimeStep:
-        if not self._moves_rows and (stepping | beginning).all():
+        methods = self._envkit.methods
+        if not methods.moves_rows and (stepping | beginning).all():
             # _step() knows nothing of rows, but none is held.
             return super()._step_rows(action, stepping, beginning)
-        self._check_knows_rows(
-            self._moves_rows, "_step", "_step_rows(action, stepping, beginning)"
-        )
-        knows = self._resets_rows or not beginning.any()
-        self._check_knows_rows(knows, "_reset", "_reset_rows(mask)")
+        if not methods.moves_rows:
+            hook = "_step_rows(action, stepping, beginning)"
+            _refuse_unknown_rows(self, "_step", hook)
+        if not methods.resets_rows and beginning.any():
+            _refuse_unknown_rows(self, "_reset", "_reset_rows(mask)")
         time_step = self._env.step_rows(self._act(action), stepping, beginning)
         return self._see(time_step, stepping | beginning)
-
-    def _check_resets_rows(self) -> None:
-        """Refuses a batch whose rows cannot begin one by one; for constructors."""
-        if self.batched and not _says(self._env, "resets_rows"):
-            self._refuse_batch("begin episodes in some rows alone", "_reset_rows(mask)")
-
-    def _check_holds_rows(self) -> None:
-        """Refuses a batch whose rows cannot wait for others; for constructors."""
-        if self.batched and not _says(self._env, "holds_rows"):
-            self._refuse_batch(
-                "leave rows where they are while others step",
-                "_step_rows(action, stepping, beginning)",
-            )
-
-    def _refuse_batch(self, ability: str, hook: str) -> None:
-        raise ValueError(
-            f"{type(self).__name__} cannot wrap {_text_of(self._env)}: its rows end "
-            f"one by one, and it cannot {ability}. Wrap the single environments "
-            f"before they become a batch, or override {hook} in "
-            f"{type(self._env).__name__}."
-        )
-
-    def _check_knows_rows(self, knows: bool, whole: str, hook: str) -> None:
-        if not knows:
-            raise NotImplementedError(
-                f"{type(self).__name__} overrides {whole}(), which concerns all rows, "
-                f"and cannot know what that means for some of them: override {hook} "
-                "too, or _act(action) and _see(time_step, rows) in place of both."
-            )
 
     def _save(self) -> Any:
         """Returns what the wrapper keeps between steps."""
@@ -389,6 +374,38 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         # First, because it may refuse, and then nothing is to have changed.
         self._env.set_state(state.environment)
         self._restore(state.own)
+
+
+def _refuse_unknown_rows(wrapper: Any, whole: str, hook: str) -> NoReturn:
+    raise NotImplementedError(
+        f"{type(wrapper).__name__} overrides {whole}(), which concerns all rows, "
+        f"and cannot know what that means for some of them: override {hook} "
+        "too, or _act(action) and _see(time_step, rows) in place of both."
+    )
+
+
+def check_resets_rows(wrapper: Any) -> None:
+    """Refuses a batch whose rows cannot begin one by one; for constructors."""
+    if wrapper.batched and not _says(wrapper.wrapped_env(), "resets_rows"):
+        ability = "begin episodes in some rows alone"
+        _refuse_batch(wrapper, ability, "_reset_rows(mask)")
+
+
+def check_holds_rows(wrapper: Any) -> None:
+    """Refuses a batch whose rows cannot wait for others; for constructors."""
+    if wrapper.batched and not _says(wrapper.wrapped_env(), "holds_rows"):
+        ability = "leave rows where they are while others step"
+        _refuse_batch(wrapper, ability, "_step_rows(action, stepping, beginning)")
+
+
+def _refuse_batch(wrapper: Any, ability: str, hook: str) -> NoReturn:
+    env = wrapper.wrapped_env()
+    raise ValueError(
+        f"{type(wrapper).__name__} cannot wrap {_text_of(env)}: its rows end "
+        f"one by one, and it cannot {ability}. Wrap the single environments "
+        f"before they become a batch, or override {hook} in "
+        f"{type(env).__name__}."
+    )
 
 
 def _says(env: Any, name: str) -> bool:

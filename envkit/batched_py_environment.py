@@ -12,14 +12,20 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.first_look import leave_unseen
+from envkit._internal.internals import Internals, has_internals
 from envkit._internal.text import counted
 from envkit._internal.threads import wait_a_while
 from envkit.actions import action_rows
 from envkit.async_environment import as_envs
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, rendered, set_attribute
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+    rendered,
+    set_attribute,
+)
 from envkit.batches import hand_options
 from envkit.errors import ClosedError, SpecError
-from envkit.provenance import recipe_of, recipe_of_rows
+from envkit.provenance import packages_of, recipe_of, recipe_of_rows, record_seed
 from envkit.py_environment import PyEnvironment, SpecKeeper
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec
@@ -54,6 +60,52 @@ __all__ = [
 _LAST = int(StepType.LAST)
 
 
+class _BatchInternals(Internals):
+    """How envkit treats several environments that are one batch."""
+
+    def recipe(self, env: Any) -> dict[str, Any]:
+        """Returns the recipe of the batch, with those of its environments."""
+        if env._specs == "equal":
+            return recipe_of_rows(env, map(recipe_of, env._envs))
+        envs: list[Any] = list(env._envs)
+        if env._specs == "pad":
+            envs = [one.wrapped_env() for one in envs]
+        recipe = recipe_of_rows(env, map(recipe_of, envs))
+        return {**recipe, "arguments": {"specs": env._specs}}
+
+    def packages(self, env: Any) -> set[str]:
+        """Names the packages of the environments."""
+        return set().union(*map(packages_of, filter(has_internals, env._envs)))
+
+    def padding_rows(self, env: Any) -> Array | None:
+        """Returns the rows whose environments pad."""
+        if not env._repeats_last:
+            return None
+        asked = [
+            has_internals(one) and bool(one._envkit.padding_rows(one))
+            for one in env._envs
+        ]
+        return np.array(asked)
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        """Hands each environment its own."""
+        env._check_open("reset")
+        everyone = range(len(env._envs))
+        given = [None for _ in everyone] if options is None else options
+        asked = [
+            row
+            for row in everyone
+            # Each forgets them, but only what is to be reset gets any.
+            if options is None
+            or (given[row] is not None and (rows is None or rows[row]))
+        ]
+        env._calls.run("reset", lambda one, row: hand_options(one, given[row]), asked)
+
+    def check_open(self, env: Any, call: str) -> None:
+        """Raises if the batch is closed."""
+        env._check_open(call)
+
+
 class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
     """Steps several single environments together and stacks what they return.
 
@@ -70,9 +122,8 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         >>> env.close()
     """
 
-    _takes_turns = True
     # It looks at what its environments return, and names them.
-    _unseen = ()
+    _envkit = _BatchInternals(one_thread=True, first_look=False)
     _calls_to_look_at: tuple[str, ...] = ("reset", "step")
 
     def __init__(
@@ -146,12 +197,6 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         """Whether the step after a `LAST` takes its action, in every row."""
         return self._continues
 
-    def _padding_rows(self) -> Array | None:
-        if not self._repeats_last:
-            return None
-        asked = [getattr(env, "_padding_rows", None) for env in self._envs]
-        return np.array([callable(ask) and bool(ask()) for ask in asked])
-
     @property
     def adapts(self) -> bool:
         """True if any row's environment adapts."""
@@ -179,26 +224,13 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
     def seed(self, seed: Seed) -> list[Any]:
         """Seeds every environment: each with its own stream, or with its own seed."""
         seeds = seed_per_row(seed, len(self._envs))
-        self._noted_seed = seed
+        record_seed(self, seed)
         return self._for_each("seed", lambda env, row: env.seed(seeds[row]))
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
         self._check_open("seed")
         rows = [row for row, seed in enumerate(seeds) if seed is not None]
         self._calls.run("seed", lambda env, row: env.seed(seeds[row]), rows)
-
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        self._check_open("reset")
-        everyone = range(len(self._envs))
-        given = [None for _ in everyone] if options is None else options
-        asked = [
-            row
-            for row in everyone
-            # Each forgets them, but only what is to be reset gets any.
-            if options is None
-            or (given[row] is not None and (rows is None or rows[row]))
-        ]
-        self._calls.run("reset", lambda env, row: hand_options(env, given[row]), asked)
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns the environments' pictures, stacked; of other modes, a list.
@@ -272,19 +304,6 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
             self._calls.run("close", lambda env, _: env.close(), range(len(self._envs)))
         finally:
             self._calls.close()
-
-    def _made_of(self) -> dict[str, Any]:
-        if self._specs == "equal":
-            return recipe_of_rows(self, map(recipe_of, self._envs))
-        envs: list[Any] = list(self._envs)
-        if self._specs == "pad":
-            envs = [env.wrapped_env() for env in envs]
-        recipe = recipe_of_rows(self, map(recipe_of, envs))
-        return {**recipe, "arguments": {"specs": self._specs}}
-
-    def _packages_behind(self) -> set[str]:
-        asked = [getattr(env, "_packages_behind", None) for env in self._envs]
-        return set().union(*(ask() for ask in asked if callable(ask)))
 
     def _reset(self) -> TimeStep:
         return self._answer("reset", lambda env, _: env.reset())
@@ -539,7 +558,7 @@ class PaddedRows(SpecKeeper, PyEnvironmentBaseWrapper):
     """
 
     # The batch looks at what it returns.
-    _unseen = ()
+    _envkit = WrapperInternals(first_look=False)
 
     def __init__(self, env: Any, spec: EnvironmentSpec) -> None:
         """Wraps an environment; `spec` is what `common_spec` made of all in "pad"."""

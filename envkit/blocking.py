@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.internals import Internals
+from envkit._internal.reset_order import adopt_order_of
 from envkit._internal.text import counted, listed
 from envkit._internal.threads import in_turn
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
+from envkit.batches import as_mask
 from envkit.errors import (
     CallOrderError,
     ClosedError,
@@ -20,7 +23,13 @@ from envkit.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from envkit.provenance import name_of, plain_arguments, recipe_of
+from envkit.provenance import (
+    name_of,
+    packages_of,
+    plain_arguments,
+    recipe_of,
+    record_seed,
+)
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import as_array
 from envkit.specs.environment_spec import info_spec_of
@@ -29,6 +38,29 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = ["Blocking"]
+
+
+class _BlockingInternals(Internals):
+    """How envkit treats an asynchronous environment that is a batch here."""
+
+    def recipe(self, env: Any) -> dict[str, Any]:
+        """Returns the recipe of the environment, with this one as a layer of it."""
+        inner = recipe_of(env._env)
+        arguments = {"timeout": env._timeout, "wait": env._waits}
+        layer = {"class": name_of(type(env)), "arguments": plain_arguments(arguments)}
+        return {**inner, "wrappers": [layer, *inner["wrappers"]]}
+
+    def packages(self, env: Any) -> set[str]:
+        """Names the packages of the environment."""
+        return packages_of(env._env)
+
+    def padding_rows(self, env: Any) -> Array | None:
+        """Returns the rows that are resetting, where no call waits for them."""
+        return None if env._waits else env.resetting
+
+    def check_open(self, env: Any, call: str) -> None:
+        """Raises if the environment is closed."""
+        env._check_open(call)
 
 
 class Blocking(PyEnvironment):
@@ -55,10 +87,8 @@ class Blocking(PyEnvironment):
         >>> env.close()
     """
 
-    _takes_turns = _closes_at_once = True
-
     # Rows that are resetting show fillers, and workers look at what the others show.
-    _unseen = ()
+    _envkit = _BlockingInternals(one_thread=True, closes_at_once=True, first_look=False)
 
     def __init__(
         self,
@@ -108,7 +138,7 @@ class Blocking(PyEnvironment):
         self._beginning = np.zeros(self._rows, bool)
         self._valid = np.ones(self._rows, bool)
         self._closed = False
-        self._take_order_of(env)
+        adopt_order_of(self, env)
         # Not where an environment of a pool is a batch itself.
         access = getattr(env, "access", None)
         self._rows_are_environments = access is not None and not any(access("batched"))
@@ -132,9 +162,6 @@ class Blocking(PyEnvironment):
     def continues_after_last(self) -> bool:
         """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
         return self._continues
-
-    def _padding_rows(self) -> Array | None:
-        return None if self._waits else self.resetting
 
     @property
     def seeds_rows(self) -> bool:
@@ -170,7 +197,7 @@ class Blocking(PyEnvironment):
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""
         self._check_open("seed")
-        self._noted_seed = seed
+        record_seed(self, seed)
         return self._env.seed(seed)
 
     def info_spec(self) -> dict[str, Any]:
@@ -196,15 +223,6 @@ class Blocking(PyEnvironment):
         for row, info in zip(idle, env.call("get_info", env_ids=idle), strict=True):
             infos[row] = info
         return infos
-
-    def _made_of(self) -> dict[str, Any]:
-        inner = recipe_of(self._env)
-        arguments = {"timeout": self._timeout, "wait": self._waits}
-        layer = {"class": name_of(type(self)), "arguments": plain_arguments(arguments)}
-        return {**inner, "wrappers": [layer, *inner["wrappers"]]}
-
-    def _packages_behind(self) -> set[str]:
-        return self._env._packages_behind()
 
     def close(self) -> None:
         """Closes the environment."""
@@ -261,7 +279,7 @@ class Blocking(PyEnvironment):
         """
         self._check_open("reset_async")
         if mask is not None:
-            mask = self._as_mask(mask, "reset_async", "a row is to begin an episode")
+            mask = as_mask(self, mask, "reset_async", "a row is to begin an episode")
         self._begin(np.ones(self._rows, bool) if mask is None else mask)
 
     def _seed_rows(self, seeds: list[int | None]) -> None:

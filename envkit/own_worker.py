@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.internals import Internals
 from envkit.base_wrapper import rows_in_wrapper, set_attribute
 from envkit.batches import hand_options
 from envkit.registry import make
@@ -20,6 +21,13 @@ __all__ = ["OwnWorker"]
 _STEP_TYPES = {int(one): one for one in (StepType.FIRST, StepType.MID, StepType.LAST)}
 
 
+class _OwnWorkerInternals(Internals):
+    """Hands options to the environment in the worker."""
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        env._asked("take_options", options)
+
+
 class OwnWorker:
     """Forwards all calls to an environment in a process that only this one has.
 
@@ -28,6 +36,8 @@ class OwnWorker:
 
     The environment is a single one, and its caller resets it after each `LAST`.
     """
+
+    _envkit: Internals = _OwnWorkerInternals(keeps_order=False)
 
     def __init__(self, make_env: Callable[[], Any], **options: Any) -> None:
         """Starts the process, and waits until the environment is built.
@@ -98,9 +108,6 @@ class OwnWorker:
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""
         return self._asked("seed", seed)
-
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        self._asked("take_options", options)
 
     def get_info(self) -> Any:
         """Returns the environment's info of the current time step."""

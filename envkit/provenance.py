@@ -40,11 +40,13 @@ __all__ = [
     "origin_of",
     "package_version",
     "packages_behind",
+    "packages_of",
     "plain_arguments",
     "plain_recipe",
     "provenance_of",
     "recipe_of",
     "recipe_of_rows",
+    "record_seed",
     "to_plain",
     "version_of",
     "without_version",
@@ -162,18 +164,27 @@ def _unknown(value: Any, _: str) -> Any:
 
 def origin_of(env: Any) -> Origin | None:
     """Returns what a `Constructor` has left on an environment."""
-    origin = _own_attribute(env, "_made_from")
+    origin = _kept(env, "origin")
     return origin if isinstance(origin, Origin) else None
 
 
-def _own_attribute(env: Any, name: str) -> Any:
-    """Returns an attribute of an environment, not of one in it; `None` without one."""
-    # Not from its `__dict__`: in Python 3.11 and 3.12 an object whose dictionary has
-    # been looked at finds its attributes more slowly ever after.
-    try:
-        return object.__getattribute__(env, name)
-    except AttributeError:
-        return None
+def _kept(env: Any, name: str) -> Any:
+    """Returns what is kept of an environment, not of one in it; `None` for nothing."""
+    # Asked of the class, because wrappers and mocks answer to any name.
+    return getattr(env._envkit, name) if hasattr(type(env), "_envkit") else None
+
+
+def record_seed(env: Any, seed: Any) -> None:
+    """Makes a seed the one that the provenance of an environment has.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> env = CountingEnv()
+        >>> record_seed(env, 7)
+        >>> env.provenance()["seed"]
+        7
+    """
+    env._envkit.own(env).seed = seed
 
 
 def recipe_of(env: Any) -> dict[str, Any]:
@@ -181,17 +192,25 @@ def recipe_of(env: Any) -> dict[str, Any]:
 
     An environment of another kind is known by its class alone.
     """
-    own = getattr(type(env), "_made_of", None)
-    if own is not None and hasattr(type(env), "provenance"):
-        return own(env)  # type: ignore[no-any-return]  # it is one
-    return plain_recipe(env)
+    if not hasattr(type(env), "_envkit"):
+        return plain_recipe(env)
+    recipe: dict[str, Any] = env._envkit.recipe(env)
+    return recipe
+
+
+def packages_of(env: Any) -> set[str]:
+    """Names the packages that an environment, of whatever library, depends on."""
+    if not hasattr(type(env), "_envkit"):
+        return packages_behind(env)
+    packages: set[str] = env._envkit.packages(env)
+    return packages
 
 
 def plain_recipe(env: Any) -> dict[str, Any]:
     """Returns the recipe of an environment that is made of no other."""
     origin = origin_of(env)
     kind = name_of(type(env))
-    seed = _own_attribute(env, "_noted_seed")
+    seed = _kept(env, "seed")
     return {
         "id": kind if origin is None else origin.id,
         "version": None if origin is None else version_of(origin.id),
@@ -215,8 +234,7 @@ def provenance_of(env: Any) -> dict[str, Any]:
     """Returns all that is known of where an environment comes from, as plain data."""
     import platform
 
-    ask = getattr(env, "_packages_behind", None)
-    packages = {"numpy", *(ask() if callable(ask) else packages_behind(env))}
+    packages = {"numpy", *packages_of(env)}
     versions = {name: package_version(name) for name in sorted(packages)}
     return {
         **recipe_of(env),

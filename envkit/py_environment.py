@@ -11,17 +11,23 @@ import abc
 import copy
 import functools
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from envkit import provenance
-from envkit._internal.direct_row import DirectRow
-from envkit._internal.first_look import look_at, looking
-from envkit.batches import STEPS, MaskedRows
+from envkit import batches, provenance
+from envkit._internal.direct_row import CurrentTimeStep
+from envkit._internal.first_look import looking
+from envkit._internal.internals import Internals, methods_of, own_internals
+from envkit._internal.masks import check_time_step
+from envkit._internal.reset_order import (
+    is_in_other_order,
+    moves_in_other_order,
+    with_order_suspended,
+)
+from envkit._internal.resets import begin, keep_seed
 from envkit.errors import CallOrderError
-from envkit.provenance import MadeBy, check_made_by, made_by
-from envkit.seeding import checked_seeds, seed_per_row
+from envkit.provenance import MadeBy, check_made_by
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
 from envkit.time_step import (
@@ -49,9 +55,8 @@ class Specified(abc.ABC):
     The specs are those of one environment, without the dimensions of a batch.
     """
 
-    # What `Constructor` leaves on what it has built, and what `seed` was called with.
-    _made_from: provenance.Origin | None = None
-    _noted_seed: Any = None
+    # All else that envkit keeps of an environment. The name is envkit's own.
+    _envkit: Internals = Internals(keeps_order=False)
 
     @abc.abstractmethod
     def observation_spec(self) -> NestedSpec:
@@ -99,20 +104,12 @@ class Specified(abc.ABC):
         """
         return provenance.provenance_of(self)
 
-    def _made_of(self) -> dict[str, Any]:
-        """Returns the part of the provenance that it takes to make another one."""
-        return provenance.plain_recipe(self)
-
-    def _packages_behind(self) -> set[str]:
-        """Names the packages that the environment depends on."""
-        return provenance.packages_behind(self)
-
 
 Self = TypeVar("Self", bound="PyEnvironment")
 
-_MID, _LAST = StepType.MID, StepType.LAST
-# What one thread calls at a time, where environments take turns.
-_IN_TURN = (
+_MID = StepType.MID
+# What one thread calls at a time, where that matters.
+_LOCKED = (
     "current_time_step",
     "get_info",
     "get_state",
@@ -163,11 +160,7 @@ class EnvironmentState(NamedTuple):
     next_seed: Any = None
 
 
-def _stays_open(call: str) -> None:
-    """Stands for the check of an environment that need not be closed."""
-
-
-class PyEnvironment(Specified, MaskedRows):
+class PyEnvironment(Specified, batches.MaskedRows):
     """An environment in Python, which takes actions and returns time steps.
 
     Example:
@@ -194,28 +187,24 @@ class PyEnvironment(Specified, MaskedRows):
         [0, 1, 2, 0]
     """
 
-    _overrides_should_reset: ClassVar[bool] = False
-    _overrides_step: ClassVar[bool] = False
-    # The calls whose first result has not been looked at, and whether a step has to do
-    # more than to step: look, or ask an overridden should_reset().
-    _unseen: tuple[str, ...] = ("reset", "step")
-    _looks_closely: bool = True
-    # Whether calls of other threads wait until one is through.
-    _takes_turns: ClassVar[bool] = False
+    # On the class, so that a subclass whose __init__ forgets super().__init__() works.
+    _current_time_step: TimeStep | None = CurrentTimeStep()  # type: ignore[assignment]  # what is read of it
+    _handle_auto_reset: bool = False
+    _envkit = Internals()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._overrides_should_reset = cls.should_reset is not PyEnvironment.should_reset
-        cls._overrides_step = cls.step is not PyEnvironment.step
-        cls._looks_closely = bool(cls._unseen) or cls._overrides_should_reset
-        if "reset" in vars(cls) and not cls._takes_turns:
-            cls.reset = looking(vars(cls)["reset"])  # type: ignore[method-assign]  # it does the same
-        if cls._takes_turns:
+        declares = "_envkit" in vars(cls)
+        methods = methods_of(cls, PyEnvironment)
+        cls._envkit = cls._envkit.of_class(methods, is_declared=declares)
+        if cls._envkit.one_thread:
             from envkit._internal.threads import in_turn
 
-            for name in _IN_TURN:
-                if "_takes_turns" in vars(cls) or name in vars(cls):
+            for name in _LOCKED:
+                if declares or name in vars(cls):
                     setattr(cls, name, in_turn(getattr(cls, name)))
+        elif "reset" in vars(cls):
+            cls.reset = looking(vars(cls)["reset"])  # type: ignore[method-assign]  # it does the same
 
     def __init__(self, handle_auto_reset: bool = False) -> None:
         """Prepares the base class.
@@ -224,29 +213,13 @@ class PyEnvironment(Specified, MaskedRows):
             handle_auto_reset: Whether `step` begins a new episode after a `LAST`. If
                 false, the environment's own `_step` must.
         """
-        self._refuse_overridden_template()
-        if self._takes_turns:
+        _check_template(type(self))
+        if self._envkit.one_thread:
             from envkit._internal.threads import Turn
 
-            self._thread_turn = Turn()
+            own_internals(self).lock = Turn()
         self._handle_auto_reset = handle_auto_reset
         self._current_time_step = None
-
-    def _refuse_overridden_template(self) -> None:
-        mro = type(self).__mro__
-        for name in ("reset", "step"):
-            for owner in mro[: mro.index(PyEnvironment)]:
-                if name in vars(owner) and "_takes_turns" not in vars(owner):
-                    raise ValueError(
-                        f"{owner.__name__} overrides {name}(); override _{name}() "
-                        f"instead. {name}() belongs to PyEnvironment, which keeps the "
-                        "current time step there."
-                    )
-
-    def _await_turn(self, call: str) -> None:
-        """Waits until the calls of other threads are through; one inside does not."""
-        if not self._thread_turn.is_mine():
-            self._thread_turn.wait(call, getattr(self, "_check_open", _stays_open))
 
     @property
     def repeats_last(self) -> bool:
@@ -342,20 +315,12 @@ class PyEnvironment(Specified, MaskedRows):
         Raises:
             NotImplementedError: The environment takes no seed, or no options.
         """
-        if seed is not None or options is not None:
-            return self._reset_with(mask, seed, options)
-        if self._has_order and self._moves_in_other_order():
-            return self._reset_in_order(mask)
-        if mask is not None:
-            return self._reset_masked(mask)
-        if self._reset_takes:
-            time_step = self._reset(**self._given_to(self._reset_takes))
-        else:
-            time_step = self._reset()
+        is_plain = mask is None and seed is None and options is None
+        if not is_plain or self._envkit.is_special:
+            return batches.reset(self, mask, seed, options)
+        time_step: TimeStep = begin(self)
         if time_step.__class__ is not TimeStep:
-            self._checked(time_step, "_reset")
-        if self._unseen and "reset" in self._unseen:
-            look_at(self, time_step, "_reset")
+            check_time_step(self, time_step, "_reset")
         self._current_time_step = time_step
         return time_step
 
@@ -376,20 +341,20 @@ class PyEnvironment(Specified, MaskedRows):
         Returns:
             The time step of the whole batch.
         """
-        # Hot: called once per step. Whatever there is to decide about episodes hides
-        # behind the third branch.
-        if self._has_order and self._moves_in_other_order():
-            stepping = None if mask is None else self._as_mask(mask, "step", STEPS)
-            move = functools.partial(self.step, action, mask)
-            return self._move_in_order(move, stepping)
-        if mask is not None:
-            return self.step_rows(action, self._as_mask(mask, "step", STEPS))
+        # Hot: called once per step. The functions that make time steps share one
+        # constant, because comparing arrays is not cheap.
+        if mask is not None or self._envkit.is_special:
+            return batches.step(self, action, mask)
         time_step = self._current_time_step
-        if time_step is None or self._handle_auto_reset or self._looks_closely:
-            return self._step_or_reset(time_step, action)
+        if time_step is None or (
+            self._handle_auto_reset
+            and time_step.step_type is not _MID
+            and self.should_reset(time_step)
+        ):
+            return self.reset()
         time_step = self._step(action)
         if time_step.__class__ is not TimeStep:
-            self._checked(time_step, "_step")
+            check_time_step(self, time_step, "_step")
         self._current_time_step = time_step
         return time_step
 
@@ -400,37 +365,6 @@ class PyEnvironment(Specified, MaskedRows):
             and bool(np.all(current_time_step.is_last()))
             and not self.continues_after_last
         )
-
-    def _step_or_reset(
-        self, time_step: TimeStep | None, action: NestedArray
-    ) -> TimeStep:
-        if time_step is None:
-            return self.reset()
-        # Hot: nearly every step of a single environment ends here, for the functions
-        # that make time steps share one constant, and comparing arrays is not cheap.
-        if time_step.step_type is not _MID or self._looks_closely:
-            if self.should_reset(time_step):
-                return self.reset()
-            if self._resets_itself() and self.batched:
-                ended = np.asarray(time_step.step_type) == _LAST
-                if ended.any():
-                    return self._step_and_reset(action, ended)
-        stepped = self._step(action)
-        if stepped.__class__ is not TimeStep:
-            self._checked(stepped, "_step")
-        if self._looks_closely and "step" in self._unseen:
-            look_at(self, stepped, "_step")
-        self._current_time_step = stepped
-        return stepped
-
-    def _direct_row(self) -> DirectRow | None:
-        """Returns what steps the environment without time steps, if that is the same.
-
-        Only adapters of libraries have one, and wrappers that let most steps be. A
-        worker asks for it when it begins, and again when it was asked to do something
-        after which another answer may be right.
-        """
-        return None
 
     def close(self) -> None:  # most environments hold nothing
         """Frees what the environment holds; calling it again does nothing."""
@@ -465,20 +399,10 @@ class PyEnvironment(Specified, MaskedRows):
         A batch gives each row a stream of its own, or takes one seed per row. An
         environment whose `_reset` has an argument `seed` is given it there.
         """
-        if "seed" not in self._reset_takes:
+        if "seed" not in self._envkit.methods.reset_takes:
             raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
-        self._noted_seed = seed
-        self._keep_seed(seed)
-
-    def _keep_seed(self, seed: Seed) -> None:
-        """Keeps what the next reset is seeded with."""
-        if self.batched:
-            seeds = seed_per_row(seed, self.batch_size)  # type: ignore[arg-type]  # a batch has a size
-        else:
-            seeds = checked_seeds(seed, 1)
-        # In a reset no seed means that the random numbers go on.
-        known = [_fresh_seed() if own is None else own for own in seeds]
-        self._seed_of_reset = known if self.batched else known[0]
+        provenance.record_seed(self, seed)
+        keep_seed(self, seed)
 
     def info_spec(self) -> dict[str, Any]:
         """Returns the specs of what `get_info` has at every time step, or of a part.
@@ -505,20 +429,16 @@ class PyEnvironment(Specified, MaskedRows):
 
         The token is a copy: later steps do not change it. It pickles.
         """
-        if self._has_order and self._is_in_other_order():
-            return self._plainly(self.get_state)
+        if is_in_other_order(self):
+            return with_order_suspended(self, self.get_state)
         return copy.deepcopy(
             EnvironmentState(
                 self._get_state(),
                 self._current_time_step,
-                self._made_by(),
-                self._seed_of_reset,
+                self._envkit.made_by(self),
+                self._envkit.next_seed,
             )
         )
-
-    def _made_by(self) -> MadeBy | None:
-        """Returns which versions the state is of; `None` if something in it says so."""
-        return made_by(self)
 
     def set_state(self, state: Any) -> None:
         """Brings back everything a token of `get_state` holds.
@@ -529,9 +449,9 @@ class PyEnvironment(Specified, MaskedRows):
             ValueError: It is the state of another version of the environment. Of that
                 which another version of envkit has saved, a `VersionWarning` tells.
         """
-        if self._has_order and self._moves_in_other_order():
-            self._plainly(functools.partial(self.set_state, state))
-            self._late_error = None
+        if moves_in_other_order(self):
+            with_order_suspended(self, functools.partial(self.set_state, state))
+            self._envkit.order.late_error = None  # type: ignore[union-attr]  # it has one
             return
         if not isinstance(state, EnvironmentState):
             raise TypeError(
@@ -542,7 +462,8 @@ class PyEnvironment(Specified, MaskedRows):
         state = copy.deepcopy(state)
         self._set_state(state.environment)
         self._current_time_step = state.time_step
-        self._seed_of_reset = state.next_seed
+        if self._envkit.next_seed is not state.next_seed:
+            own_internals(self).next_seed = state.next_seed
 
     @abc.abstractmethod
     def _reset(self) -> TimeStep:
@@ -576,8 +497,32 @@ class PyEnvironment(Specified, MaskedRows):
         )
 
 
-def _fresh_seed() -> int:
-    return int(np.random.SeedSequence().generate_state(1)[0])
+def _check_template(cls: type[PyEnvironment]) -> None:
+    """Refuses a class that overrides what keeps the current time step."""
+    found = overridden_template(cls)
+    if found is not None:
+        owner, name = found
+        raise ValueError(
+            f"{owner.__name__} overrides {name}(); override _{name}() instead. "
+            f"{name}() belongs to PyEnvironment, which keeps the current time step "
+            "there."
+        )
+
+
+def overridden_template(cls: type[PyEnvironment]) -> tuple[type, str] | None:
+    """Returns which class overrides `reset` or `step`, and which of the two.
+
+    Those of envkit may, which know what depends on it.
+    """
+    if cls._envkit.is_template:
+        return None
+    owners = cls.__mro__[: cls.__mro__.index(PyEnvironment)]
+    for name in ("reset", "step"):
+        for owner in owners:
+            internals = getattr(owner, "_envkit", None)  # A mixin has none.
+            if name in vars(owner) and not (internals and internals.locks_here):
+                return owner, name
+    return None
 
 
 class SpecifiedEnvironment(PyEnvironment):

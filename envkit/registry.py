@@ -138,7 +138,7 @@ class Constructor:
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
             raise ConstructorError.no_environment(repr(self), env)
         if isinstance(env, Specified):
-            env._made_from = self._origin(kwargs, origin_of(env))
+            env._envkit.own(env).origin = self._origin(kwargs, origin_of(env))
         return env
 
     def _origin(self, kwargs: dict[str, Any], inner: Origin | None = None) -> Origin:

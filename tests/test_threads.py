@@ -175,7 +175,7 @@ def test_close_ends_those_that_wait_for_their_turn(in_thread, tmp_path):
         stepper = in_thread(env.step, np.zeros(env.batch_size or (), np.int64))
         assert entered.wait(PATIENCE)
         waiting = in_thread(env.current_time_step)
-        while not env._thread_turn.line:
+        while not env._envkit.lock.line:
             pass
 
         closing = in_thread(env.close)
@@ -212,7 +212,7 @@ def test_a_turn_is_copied_and_pickled_as_a_new_one():
     env = BatchedPyEnvironment([Echo(), Echo()], multithreading=False)
     env.reset()
     copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
-    with env._thread_turn:
+    with env._envkit.lock:
         seen = [one.step([3, 4]).observation[:, 0].tolist() for one in copies]
     assert seen == [[3, 4]] * 2
-    assert all(type(one._thread_turn) is Turn for one in copies)
+    assert all(type(one._envkit.lock) is Turn for one in copies)

@@ -247,7 +247,7 @@ class DirectRow(abc.ABC):
         if self.counter is not self:
             self._steps = self.counter.__dict__.pop("_steps")
         for layer in self.layers:
-            layer._direct = self
+            layer._envkit.own(layer).direct = self
             del layer._current_time_step
         return True
 
@@ -266,7 +266,7 @@ class DirectRow(abc.ABC):
         if self.counter is not self:
             self.counter._steps = self._steps
         for layer in self.layers:
-            layer._current_time_step, layer._direct = time_step, None
+            layer._current_time_step, layer._envkit.direct = time_step, None
         if self.is_cut:
             self.owner._current_time_step = time_step._replace(step_type=_MID)
 
@@ -275,7 +275,7 @@ class DirectRow(abc.ABC):
         time_step = self.finish(result)
         self._vain = self._vain + 1 if self.place is None else 0
         for layer in self.layers:
-            layer._direct = None
+            layer._envkit.direct = None
         return time_step
 
     def time_step(self) -> TimeStep:
@@ -331,7 +331,7 @@ class CurrentTimeStep:
     """
 
     def __get__(self, env: Any, owner: type) -> TimeStep | None:
-        direct: DirectRow | None = None if env is None else env._direct
+        direct: DirectRow | None = None if env is None else env._envkit.direct
         return None if direct is None else direct.time_step_of(env)
 
 
@@ -342,7 +342,7 @@ class CountedSteps:
     """
 
     def __get__(self, env: Any, owner: type) -> Any:
-        direct: DirectRow | None = None if env is None else env._direct
+        direct: DirectRow | None = None if env is None else env._envkit.direct
         return None if direct is None else direct.count()
 
 

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.internals import has_internals
+from envkit._internal.masks import check_time_step
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 
 __all__ = ["leave_unseen", "look_at", "looking"]
 
-_NOTHING: tuple[str, ...] = ()
-
 
 def look_at(env: Any, time_step: Any, method: str) -> None:
     """Raises unless the first time step that a method returned fits the specs.
 
     Args:
-        env: The environment, which notes in `_unseen` what was not looked at yet.
+        env: The environment, whose `Internals` say what was not looked at yet.
         time_step: What the method returned.
         method: Its name, such as `_reset`.
 
@@ -53,10 +53,11 @@ def look_at(env: Any, time_step: Any, method: str) -> None:
             context=f"This was the first observation after {call}() of "
             f"{kind.__module__}.{kind.__qualname__}.",
         )
-    env._unseen = tuple(other for other in env._unseen if other != call)
-    if not env._unseen:
-        env._looks_closely = type(env)._overrides_should_reset
-    elif call == "reset":
+    internals = env._envkit
+    unseen = tuple(other for other in internals.unseen if other != call)
+    stays_special = bool(unseen) or internals.methods.asks_should_reset or env.batched
+    env._envkit = internals.look(unseen, stays_special)
+    if unseen and call == "reset":
         _await_own_step(env)
 
 
@@ -95,12 +96,10 @@ def leave_unseen(env: Any) -> None:
         array(0, dtype=int32)
     """
     while env is not None:
-        if hasattr(type(env), "_looks_closely"):
-            env._unseen, env._looks_closely = (
-                _NOTHING,
-                type(env)._overrides_should_reset,
-            )
-        env = vars(env).get("_env") if hasattr(env, "__dict__") else None
+        internals = env._envkit if has_internals(env) else None
+        if internals is not None:
+            env._envkit = internals.look((), is_special=True)
+        env = getattr(env, "_env", None) if internals and internals.wraps else None
 
 
 # An environment that overrides the public methods, as one of TF-Agents may that does
@@ -113,8 +112,8 @@ def looking(reset: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reset)
     def looking_reset(self: Any, *args: Any, **kwargs: Any) -> Any:
         time_step = reset(self, *args, **kwargs)
-        if "reset" in self._unseen:
-            self._checked(time_step, "reset")
+        if "reset" in self._envkit.unseen:
+            check_time_step(self, time_step, "reset")
             look_at(self, time_step, "reset")
         return time_step
 
@@ -126,14 +125,14 @@ def _await_own_step(env: Any) -> None:
 
     What does it stands in the object until then, and costs nothing afterwards.
     """
-    if type(env)._overrides_step:
+    if env._envkit.methods.overrides_step:
         env.step = functools.partial(_first_own_step, env)
 
 
 def _first_own_step(env: Any, *args: Any, **kwargs: Any) -> Any:
     time_step = type(env).step(env, *args, **kwargs)
-    if "step" in env._unseen:
-        env._checked(time_step, "step")
+    if "step" in env._envkit.unseen:
+        check_time_step(env, time_step, "step")
         look_at(env, time_step, "step")
     vars(env).pop("step", None)
     return time_step

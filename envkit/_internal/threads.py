@@ -166,25 +166,25 @@ class Turn(_RLock):  # type: ignore[misc]  # whatever Python has as one
 def in_turn(method: Method) -> Method:
     """Lets a method wait until the calls that other threads make are through.
 
-    The object has a `Turn` as `_thread_turn`, and a method `_await_turn(call)`, which
-    is called if that may be taken.
+    The object is an environment whose `Internals` have a lock.
 
     Example:
-        >>> class Till:
-        ...     _thread_turn = Turn()
+        >>> from envkit.envs import Catch
+        >>> class Counter(Catch):
         ...     @in_turn
-        ...     def pay(self):
-        ...         return self._thread_turn.call
-        >>> Till().pay()
-        'pay'
+        ...     def call_under_way(self):
+        ...         return self._envkit.lock.call
+        >>> Counter().call_under_way()
+        'call_under_way'
     """
     name = method.__name__
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        turn = self._thread_turn
-        if turn.call is not None or turn.line:
-            self._await_turn(name)
+        internals = self._envkit
+        turn = internals.lock
+        if (turn.call is not None or turn.line) and not turn.is_mine():
+            turn.wait(name, functools.partial(internals.check_open, self))
         with turn:
             before = turn.call
             try:

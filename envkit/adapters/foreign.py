@@ -28,10 +28,13 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from envkit._internal.direct_row import DirectRow
+from envkit._internal.internals import Internals
 from envkit._internal.text import listed
 from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.batches import hand_options
 from envkit.errors import ClosedError, MissingDependencyError, SpecError
+from envkit.provenance import record_seed
 from envkit.py_environment import PyEnvironment, SpecifiedEnvironment
 from envkit.seeding import checked_seeds
 from envkit.specs.validation import describe
@@ -60,6 +63,20 @@ __all__ = [
 _LOGGER = logging.getLogger(__name__)
 
 
+class ForeignInternals(Internals):
+    """Asks an adapter what its library takes, and how a worker may step it."""
+
+    def accepts_options(self, env: Any, rows: Array | None) -> bool:
+        """Returns True if the library takes options."""
+        accepts: bool | None = env._accepts_options()
+        return super().accepts_options(env, rows) if accepts is None else accepts
+
+    def direct_row(self, env: Any) -> DirectRow | None:
+        """Returns what the adapter has."""
+        row: DirectRow | None = env._direct_row()
+        return row
+
+
 class ForeignEnvironment(SpecifiedEnvironment):
     """Is the base of environments that another library steps.
 
@@ -85,13 +102,22 @@ class ForeignEnvironment(SpecifiedEnvironment):
     _closed = False
     # The attributes that a state has beside what the library's environment holds.
     _in_state: ClassVar[tuple[str, ...]] = ("_info", "_next_seed")
+    _envkit = ForeignInternals()
+
+    def _accepts_options(self) -> bool | None:
+        """Returns whether the library takes options; `None` if `_reset` says it."""
+        return None
+
+    def _direct_row(self) -> DirectRow | None:
+        """Returns what steps the environment without time steps, if anything does."""
+        return None
 
     def __getattr__(self, name: str) -> Any:
         return forwarded(self, lambda: self._foreign, name)
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment at the next reset; later resets let it go on."""
-        self._noted_seed = seed
+        record_seed(self, seed)
         (own,) = checked_seeds(seed, 1)
         # To most libraries no seed means to go on with the old generator.
         self._next_seed = drawn_seed() if own is None else own

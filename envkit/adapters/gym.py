@@ -60,6 +60,7 @@ from envkit.adapters.values import (
     integer_leaf,
 )
 from envkit.errors import CallOrderError, SpecError
+from envkit.provenance import record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -200,7 +201,7 @@ class GymWrapper(ForeignEnvironment):
                 f"{self._name} cannot be seeded: it has no seed(), and its reset() "
                 "takes no seed."
             )
-        self._noted_seed = seed
+        record_seed(self, seed)
         (number,) = checked_seeds(seed, 1)
         if number is None:
             number = drawn_seed()
@@ -250,7 +251,7 @@ class GymWrapper(ForeignEnvironment):
             self._refuse_mode(mode, made_with)
         return picture.copy() if isinstance(picture, np.ndarray) else picture
 
-    def _takes_options(self, rows: Array | None) -> bool:
+    def _accepts_options(self) -> bool:
         return _reset_takes_options(self._foreign)
 
     def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:

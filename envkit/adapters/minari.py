@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.internals import Internals
 from envkit.adapters.foreign import require
 from envkit.adapters.gymnasium.spaces import space_from_spec, spec_from_gym_space
 from envkit.errors import RecordingError
@@ -203,12 +204,21 @@ def from_minari(
     return Recording(path, pickle=pickle, warn=False)
 
 
+class _MinariInternals(Internals):
+    """Knows which package the episodes come from."""
+
+    def packages(self, env: Any) -> set[str]:
+        return {"minari"}
+
+
 class MinariReplay(Replay):
     """Plays the episodes of a Minari dataset, one after the other, as `Replay` does.
 
     The first time step of an episode has a reward of 0. The last one is a `LAST`, with
     a discount of 0 where the dataset says that the episode was terminated.
     """
+
+    _envkit = _MinariInternals()
 
     def __init__(
         self,
@@ -238,9 +248,6 @@ class MinariReplay(Replay):
             actions=actions,
             at_end=at_end,
         )
-
-    def _packages_behind(self) -> set[str]:
-        return {"minari"}
 
 
 class _Dataset(Recording):

@@ -24,7 +24,7 @@ from envkit._internal.arguments import as_discount, checked_size
 from envkit.adapters.adapter import Adapter, Result
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
 from envkit.adapters.foreign import require
-from envkit.provenance import check_state_of
+from envkit.provenance import check_state_of, record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.registry import suggestion
 from envkit.seeding import seed_per_row
@@ -108,11 +108,11 @@ class _PlayedGame(AdaptedEnvironment):
     def __init__(self, author: Any, arguments: tuple[Any, dict[str, Any]]) -> None:
         super().__init__(author, arguments)
         self.start()
-        self._noted_seed = author.given_seed
+        record_seed(self, author.given_seed)
 
     def seed(self, seed: Seed) -> None:
         """Has the next reset seed the game with this number, and later ones go on."""
-        self._noted_seed = seed
+        record_seed(self, seed)
         self._author.seed(seed)
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.internals import Internals, has_internals
 from envkit.batches import hand_options
+from envkit.provenance import packages_of, record_seed
 from envkit.py_environment import PyEnvironment, SpecKeeper
 from envkit.registry import constructor
 from envkit.seeding import checked_seeds, seed_per_row
@@ -27,6 +29,13 @@ __all__ = ["Choice"]
 # Where the seed of what is drawn branches off from those of the environments, which
 # count from 0.
 _BRANCH = 2**31
+
+
+class _ChoiceInternals(Internals):
+    """Names the packages of all environments that may be drawn."""
+
+    def packages(self, env: Any) -> set[str]:
+        return set().union(*map(packages_of, filter(has_internals, env._envs)))
 
 
 class Choice(SpecKeeper, PyEnvironment):
@@ -51,6 +60,8 @@ class Choice(SpecKeeper, PyEnvironment):
         >>> numbers
         [1, 1, 1, 1, 0, 1, 0, 0]
     """
+
+    _envkit = _ChoiceInternals()
 
     def __init__(
         self,
@@ -141,7 +152,7 @@ class Choice(SpecKeeper, PyEnvironment):
             self._envs, seed_per_row(number, len(self._envs)), strict=True
         ):
             env.seed(own)
-        self._noted_seed = seed
+        record_seed(self, seed)
         key = np.random.SeedSequence(number, spawn_key=(_BRANCH,))
         self._rng = np.random.default_rng(key)
 
@@ -169,10 +180,6 @@ class Choice(SpecKeeper, PyEnvironment):
         with contextlib.ExitStack() as stack:
             for env in self._envs:
                 stack.callback(env.close)
-
-    def _packages_behind(self) -> set[str]:
-        asked = [getattr(env, "_packages_behind", None) for env in self._envs]
-        return set().union(*(ask() for ask in asked if callable(ask)))
 
     def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
         choice = int(self._rng.choice(len(self._envs), p=self._weights))

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.masks import merge
 from envkit._internal.text import a_or_an
 from envkit.errors import SpecError
+from envkit.provenance import record_seed
 from envkit.py_environment import SpecifiedEnvironment
 from envkit.seeding import checked_seeds
 from envkit.specs.arrays import BoundedArraySpec, as_array
@@ -102,7 +104,7 @@ class RandomPyEnvironment(SpecifiedEnvironment):
         self._make_generator(seed)
 
     def _make_generator(self, seed: Seed) -> None:
-        self._noted_seed = seed
+        record_seed(self, seed)
         seeds = checked_seeds(seed, 1 if self._batch_size is None else self._batch_size)
         if None in seeds:
             fresh = int(np.random.SeedSequence().generate_state(1)[0])
@@ -150,7 +152,7 @@ class RandomPyEnvironment(SpecifiedEnvironment):
         self._num_steps = np.where(stepping, self._num_steps, before)
         if not beginning.any():
             return stepped
-        return self._merge(beginning, self._reset_rows(beginning), stepped)
+        return merge(self, beginning, self._reset_rows(beginning), stepped)
 
     def _step(self, action: NestedArray) -> TimeStep:
         if not self._accepts_any_action:

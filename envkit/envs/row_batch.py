@@ -15,12 +15,13 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_size
+from envkit._internal.internals import Internals
 from envkit._internal.text import listed
 from envkit.envs.drawing import shaded
 from envkit.envs.streams import RowStreams
 from envkit.errors import CallOrderError
 from envkit.play.window import WINDOW
-from envkit.provenance import check_state_of
+from envkit.provenance import check_state_of, record_seed
 from envkit.py_environment import SpecifiedEnvironment
 from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
@@ -61,7 +62,7 @@ class RowBatch(SpecifiedEnvironment):
     lists in `_state_arrays` the attributes that hold its state.
     """
 
-    _takes_turns = True
+    _envkit = Internals(one_thread=True)
 
     # What `render` takes.
     render_modes: ClassVar[tuple[str, ...]] = ("rgb_array", "human", "ansi")
@@ -140,7 +141,7 @@ class RowBatch(SpecifiedEnvironment):
         seeds: Any = seed
         if self._batch_size is None and np.ndim(seeds) == 0:
             seeds = [seed]  # It is used as it is, like that of one row in a sequence.
-        self._noted_seed = seed
+        record_seed(self, seed)
         self._streams = RowStreams(seed_per_row(seeds, self._num_rows))
 
     def _seed_rows(self, seeds: list[int | None]) -> None:

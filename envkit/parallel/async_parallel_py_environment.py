@@ -20,6 +20,7 @@ from envkit.parallel.pool_environment import PoolEnvironment, in_turn
 from envkit.parallel.restarts import RestartPolicy
 from envkit.parallel.slab import RESET, STEP
 from envkit.parallel.state import PoolState, check_state
+from envkit.provenance import record_seed
 from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, TimeStep
@@ -162,11 +163,11 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             mask = np.zeros(self._rows, bool)
             mask[rows] = True
             by_row = self._among_all(options_per_row(options, rows.size), rows)
-            self._take_options(by_row, mask)
+            self._send_options(by_row, mask)
         if seed is not None:
             self._seed_rows(self._among_all(self._seeds_of(seed, rows), rows))
             if rows.size == self._rows and np.ndim(seed) == 0:  # type: ignore[arg-type]  # as below
-                self._noted_seed = seed
+                record_seed(self, seed)
         self._pool.submit(rows, RESET)
 
     def _seeds_of(self, seed: ResetSeed, rows: Array) -> list[int | None]:

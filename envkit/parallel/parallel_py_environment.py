@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.masks import STEPS, as_mask, as_moves, check_others_have_begun
 from envkit._internal.removed import refuses_removed_options
+from envkit._internal.resets import reset_with
 from envkit._internal.text import counted, listed
-from envkit.batches import STEPS, options_per_row, refuse_ended
+from envkit.batches import options_per_row, refuse_ended
 from envkit.errors import CallOrderError, ClosedError
 from envkit.parallel.arguments import as_constructors, check_name
 from envkit.parallel.pool_environment import (
@@ -285,9 +287,6 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             self._note_current()
             self._raise_failures()
 
-    def _refuse_overridden_template(self) -> None:
-        """Allows `reset` and `step` to be what they are here, where they know masks."""
-
     @property
     def batched(self) -> bool:
         """True."""
@@ -331,17 +330,12 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         if seed is not None or options is not None:
             # This thread keeps its turn, and each part of the call is one of its own.
             self._thread_turn.call = None
-            return self._reset_with(mask, seed, options)
+            return reset_with(self, mask, seed, options)
         if mask is None:
             return self._move(self._everyone, RESET, "reset")
-        rows = self._as_mask(mask)
-        self._check_others_have_begun(rows)
+        rows = as_mask(self, mask)
+        check_others_have_begun(self, rows)
         return self._move(np.flatnonzero(rows), RESET, "reset")
-
-    def _check_others_have_begun(self, mask: Array) -> None:
-        self._settle()
-        if not self._pool.begun[~mask].all():
-            self._refuse_mask()
 
     def step(self, action: NestedArray, mask: Array | None = None) -> TimeStep:
         """Applies an action to each row and returns the whole batch.
@@ -355,7 +349,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         if self._closed:
             self._check_open("step")
         if mask is not None:
-            return self.step_rows(action, self._as_mask(mask, "step", STEPS))
+            return self.step_rows(action, as_mask(self, mask, "step", STEPS))
         turn = self._thread_turn
         if turn.call is not None or turn.line:
             self._await_turn("step")
@@ -447,7 +441,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             beginning: A mask of the rows that begin an episode whatever they were at.
         """
         self._check_open("step_rows")
-        stepping, beginning = self._as_moves(stepping, beginning)
+        stepping, beginning = as_moves(self, stepping, beginning)
         if self._current_time_step is None:
             return self._begin()
         self._settle()
@@ -887,7 +881,7 @@ class _OneEnvironment:
         facade._check_open("reset")
         if options is not None:
             own = options_per_row(options, rows.size)
-            facade._take_options(facade._among_all(own, rows), None)
+            facade._send_options(facade._among_all(own, rows), None)
         if seed is not None:
             is_batch = facade._pool.is_batch[self._env]
             seeds = (

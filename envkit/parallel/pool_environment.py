@@ -18,6 +18,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_flag
+from envkit._internal.internals import Internals
 from envkit._internal.text import a_or_an, listed
 from envkit._internal.threads import Turn
 from envkit.actions import ActionRows, OwnActionRows, action_rows
@@ -38,7 +39,7 @@ from envkit.parallel.slab import (
     WAITING_NS,
 )
 from envkit.parallel.state import PoolState
-from envkit.provenance import provenance_of, recipe_of_rows
+from envkit.provenance import provenance_of, recipe_of_rows, record_seed
 from envkit.registry import recipe_of_constructor
 from envkit.seeding import seed_per_row
 from envkit.specs.batching import stacked_infos
@@ -76,6 +77,47 @@ def in_turn(method: Method) -> Method:
     return cast(Method, run)
 
 
+class PoolInternals(Internals):
+    """How envkit treats a pool."""
+
+    keeps_order_itself = True
+
+    def recipe(self, env: Any) -> dict[str, Any]:
+        """Returns the recipe of the pool, with those of its environments."""
+        recipe = recipe_of_rows(env, map(recipe_of_constructor, env._constructors))
+        specs = {} if env._specs == "equal" else {"specs": env._specs}
+        return {**recipe, "arguments": {"autoreset": env._order_kept.value, **specs}}
+
+    def packages(self, env: Any) -> set[str]:
+        """Names none: they are in the workers."""
+        return set()
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        """Sends options ahead of the reset that they are for.
+
+        Environments forget what that reset has not used, so there is nothing to take
+        back.
+        """
+        if options is not None:
+            env._send_options(options, rows)
+
+    def suspend_order(self, env: Any, suspended: bool) -> None:
+        """Suspends the order that the pool was given, or restores it."""
+        super().suspend_order(env, suspended)
+        if env._order_kept is not AutoReset.NEXT_STEP and not env._closed:
+            env._move_in(AutoReset.NEXT_STEP if suspended else env._order_kept)
+
+    def rely_on_size(self, env: Any, holder: Any) -> None:
+        """Lets `resize` refuse while something relies on the number of rows."""
+        refs = [ref for ref in env._relying_refs if ref() is not None]
+        env._relying_refs = [*refs, weakref.ref(holder)]
+
+    def others_have_begun(self, env: Any, mask: Array) -> bool:
+        """Returns True if all rows outside of a mask have begun an episode."""
+        env._settle()
+        return bool(env._pool.begun[~mask].all())
+
+
 class PoolEnvironment:
     """Asks the environments of a pool, reports about it, and ends it.
 
@@ -87,18 +129,13 @@ class PoolEnvironment:
     _pool: Pool
     _actions: ActionRows
     _closed = True  # until there is a pool
-    # Whether a wrapper moves the rows, and keeps the order that the pool was given; and
-    # whether it begins the next episodes in the step that ended the ones before.
-    _moves_plainly = False
-    _begins_at_once = False
     _is_inherited = False
-    _noted_seed: Any
     #: What `save` was given as `extra`, in a pool that `load` has made.
     extra: Any = None
     # Its workers look at what environments return.
-    _unseen: tuple[str, ...] = ()
-    # Whether close(), in any thread, ends the calls of others.
-    _closes_at_once = True
+    _envkit: Internals = PoolInternals(
+        first_look=False, is_template=True, closes_at_once=True
+    )
 
     def _open(
         self,
@@ -282,12 +319,6 @@ class PoolEnvironment:
         self._order = AutoReset.NEXT_STEP if self._pool.continues else order
         self._pool.slab.autoreset = _ORDERS.index(self._order)
 
-    def _move_plainly(self, plainly: bool) -> None:
-        """Lets the rows move as under `NEXT_STEP`, or again as the order says."""
-        self._moves_plainly = plainly
-        if self._order_kept is not AutoReset.NEXT_STEP and not self._closed:
-            self._move_in(AutoReset.NEXT_STEP if plainly else self._order_kept)
-
     def _before_other_order(self) -> None:
         """Sees to what the order that is about to change has left."""
 
@@ -316,7 +347,7 @@ class PoolEnvironment:
             [seeds[row] for row in rows] if pool.is_batch[env] else seeds[rows[0]]
             for env, rows in enumerate(pool.rows_of_env)
         ]
-        self._noted_seed = seed
+        record_seed(self, seed)
         results = self._ask("seed", None, by_env)
         pool.note_seeds(by_env)
         return results
@@ -340,14 +371,7 @@ class PoolEnvironment:
             by_row[row] = value
         return by_row
 
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        """Sends options ahead of the reset that they are for.
-
-        Environments forget what that reset has not used, so there is nothing to take
-        back.
-        """
-        if options is None:
-            return
+    def _send_options(self, options: Any, rows: Array | None) -> None:
         self._settle()
         asked = {}
         for env, block in enumerate(self._pool.rows_of_env):
@@ -718,11 +742,6 @@ class PoolEnvironment:
     def _begin_new(self, rows: Array) -> None:
         """Begins new rows, if all others have begun."""
 
-    def _note_reliance(self, holder: Any) -> None:
-        """Notes what relies on the number of rows for as long as it lives."""
-        self._relying_refs = [ref for ref in self._relying_refs if ref() is not None]
-        self._relying_refs.append(weakref.ref(holder))
-
     def _relying(self) -> list[str]:
         """Returns the classes of what relies on the number of rows."""
         known = [ref() for ref in self._relying_refs]
@@ -736,14 +755,6 @@ class PoolEnvironment:
         self._everyone = np.arange(pool.num_rows)
 
     # Where it comes from.
-
-    def _made_of(self) -> dict[str, Any]:
-        recipe = recipe_of_rows(self, map(recipe_of_constructor, self._constructors))
-        specs = {} if self._specs == "equal" else {"specs": self._specs}
-        return {**recipe, "arguments": {"autoreset": self._order_kept.value, **specs}}
-
-    def _packages_behind(self) -> set[str]:
-        return set()  # They are in the workers.
 
     def provenance(self) -> dict[str, Any]:
         """Returns where the environments come from, as data that JSON can hold.
@@ -889,7 +900,7 @@ class PoolEnvironment:
             standing,
             self._order_kept.value,
             list(self._structure.paths),
-            self._noted_seed,
+            self._envkit.seed,
             seeds,
             restarts,
             [known for _, known in results],
@@ -951,7 +962,7 @@ class PoolEnvironment:
         results = self._ask_there("note_seed", saved.known)
         self._pool.raise_failures(range(len(results)), results)
         self._pool.continue_seeds(saved.seeds, saved.restarts)
-        self._noted_seed = saved.noted_seed
+        record_seed(self, saved.noted_seed)
         cast("Any", self).set_state(state)  # Each kind of pool has its own.
         self.extra = saved.extra
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._internal.internals import closes_at_once
 from envkit._internal.threads import result_of, wait_for_end
 from envkit.blocking import Blocking
 from envkit.time_step import TimeStep
@@ -231,7 +232,7 @@ class InBackground:
 
     def close(self) -> None:
         """Closes the environment, after what is under way if that cannot be ended."""
-        if getattr(self._env, "_closes_at_once", False):
+        if closes_at_once(self._env):
             self._env.close()
         else:
             result_of(self._thread.submit(self._env.close))

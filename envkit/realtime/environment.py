@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from envkit._internal.arguments import checked_seconds
+from envkit._internal.internals import Internals
 from envkit._internal.threads import in_turn
 from envkit.errors import ClosedError
-from envkit.provenance import name_of, plain_arguments, recipe_of
+from envkit.provenance import name_of, plain_arguments, recipe_of, record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.realtime.actions import GivenActions, LateActions
 from envkit.realtime.hosts import Host, ThreadHost, VirtualHost
@@ -31,6 +32,29 @@ __all__ = ["RealTimeEnvironment"]
 
 _LAST = int(StepType.LAST)
 _HOSTS = ("process", "thread", "virtual")
+
+
+class _RealTimeInternals(Internals):
+    """How envkit treats an environment that a clock steps."""
+
+    def recipe(self, env: Any) -> dict[str, Any]:
+        """Returns the recipe of the environment, with the clock as a layer of it."""
+        inner = env._inside(env._make_env)
+        layer = {"class": name_of(type(env)), "arguments": env._given}
+        seed = plain_arguments(self.seed)
+        if seed is None:
+            seed = inner["seed"]
+        return {**inner, "seed": seed, "wrappers": [layer, *inner["wrappers"]]}
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        """Keeps options that the environment at the host takes."""
+        if options is not None:
+            env._host.check_options(options, rows)
+        super().hand_options(env, options, rows)
+
+    def check_open(self, env: Any, call: str) -> None:
+        """Raises if the environment is closed."""
+        env._check_open(call)
 
 
 class RealTimeEnvironment(PyEnvironment):
@@ -81,7 +105,7 @@ class RealTimeEnvironment(PyEnvironment):
         >>> env.close()
     """
 
-    _takes_turns = _closes_at_once = True
+    _envkit = _RealTimeInternals(one_thread=True, closes_at_once=True)
 
     def __init__(
         self,
@@ -266,16 +290,8 @@ class RealTimeEnvironment(PyEnvironment):
         """
         self._check_open("seed")
         self._seeded = True
-        self._noted_seed = seed
+        record_seed(self, seed)
         return self._host.seed(seed)
-
-    def _made_of(self) -> dict[str, Any]:
-        inner = self._inside(self._make_env)
-        layer = {"class": name_of(type(self)), "arguments": self._given}
-        seed = plain_arguments(self._noted_seed)
-        if seed is None:
-            seed = inner["seed"]
-        return {**inner, "seed": seed, "wrappers": [layer, *inner["wrappers"]]}
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns a picture of the environment's present state."""
@@ -288,11 +304,6 @@ class RealTimeEnvironment(PyEnvironment):
             self._is_closed = True
             self._finalizer.detach()
             self._host.close()
-
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        if options is not None:
-            self._host.check_options(options, rows)
-        super()._take_options(options, rows)
 
     def _reset(self, options: Any = None) -> TimeStep:
         return self._begin(None, options)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.internals import Internals
+from envkit._internal.resets import hand_seeds
 from envkit.batched_py_environment import RowCalls
 from envkit.batches import hand_options
 from envkit.errors import ClosedError, SpecError
@@ -27,6 +29,17 @@ from envkit.types import Array, NestedArray, Seed
 __all__ = ["Joint"]
 
 
+class _JointInternals(Internals):
+    """Hands each batch the options of its rows."""
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        def hand(batch: Any, block: slice) -> None:
+            own = None if options is None else options[block]
+            hand_options(batch, own, None if rows is None else rows[block])
+
+        env._for_each("reset", hand)
+
+
 class Joint(SpecKeeper, PyEnvironment):
     """Joins batches of any sizes into one, and moves them at the same time.
 
@@ -42,6 +55,8 @@ class Joint(SpecKeeper, PyEnvironment):
         array([1., 1., 1., 1., 1.], dtype=float32)
         >>> env.close()
     """
+
+    _envkit = _JointInternals()
 
     def __init__(self, envs: Sequence[Any], multithreading: bool = True) -> None:
         """Takes batches; closing this environment closes them.
@@ -134,16 +149,9 @@ class Joint(SpecKeeper, PyEnvironment):
     def _seed_rows(self, seeds: list[int | None]) -> None:
         def seed(env: Any, rows: slice) -> None:
             if any(own is not None for own in seeds[rows]):
-                env._hand_seeds(seeds[rows])
+                hand_seeds(env, seeds[rows])
 
         self._for_each("seed", seed)
-
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        def take(env: Any, block: slice) -> None:
-            own = None if options is None else options[block]
-            hand_options(env, own, None if rows is None else rows[block])
-
-        self._for_each("reset", take)
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns the pictures of all rows."""

@@ -16,7 +16,7 @@ import numpy as np
 from envkit._internal.arguments import checked_size
 from envkit._internal.text import counted
 from envkit._internal.threads import in_turn
-from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, WrapperInternals
 from envkit.errors import CallOrderError, RecordingError, SpecError
 from envkit.provenance import Other, dumped, envkit_version, provenance_of, to_plain
 from envkit.recording.format import (
@@ -40,6 +40,25 @@ __all__ = ["Record"]
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 # The parts of an episode that may be kept.
 _NOTHING, _ACTIONS, _WHOLE = 0, 1, 2
+
+
+class _RecordInternals(WrapperInternals):
+    """Writes the options of resets to the log."""
+
+    def check_open(self, env: Any, call: str) -> None:
+        """Raises if nothing can be written any more."""
+        env._writer.check()
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        """Hands options on, and logs them if the environment has taken them."""
+        if options is not None:
+            env._writer.check()
+            asked = None if rows is None else rows.tolist()
+            facts = {"options": options, "rows": asked}
+            logged = to_plain(facts, "reset", env._pack)
+        super().hand_options(env, options, rows)
+        if options is not None:
+            env._log("options", **logged)
 
 
 class Record(PyEnvironmentBaseWrapper):
@@ -72,7 +91,7 @@ class Record(PyEnvironmentBaseWrapper):
     """
 
     _shown = ("directory", "when")
-    _takes_turns = True
+    _envkit = _RecordInternals(one_thread=True)
 
     def __init__(
         self,
@@ -153,9 +172,6 @@ class Record(PyEnvironmentBaseWrapper):
         """The number of episodes that the writer has dropped so far."""
         return self._writer.dropped
 
-    def _check_open(self, call: str) -> None:
-        self._writer.check()
-
     @in_turn
     def annotate(self, row: int | None = None, /, **values: Any) -> None:
         """Adds a note to the current time step, if its episode is written.
@@ -206,16 +222,6 @@ class Record(PyEnvironmentBaseWrapper):
         self._writer.check()
         super()._seed_rows(seeds)
         self._log("seed_rows", rows=seeds)
-
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        if options is not None:
-            self._writer.check()
-            asked = None if rows is None else rows.tolist()
-            facts = {"options": options, "rows": asked}
-            noted = to_plain(facts, "reset", self._pack)
-        super()._take_options(options, rows)
-        if options is not None:
-            self._log("options", **noted)
 
     def _log(self, event: str, **facts: Any) -> None:
         """Writes an event to the log, which comes before the next call."""

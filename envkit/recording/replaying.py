@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest, registry
+from envkit._internal.resets import hand_seeds
 from envkit.batches import hand_options
 from envkit.errors import ConstructorError, RecordingError, SpecError
 from envkit.provenance import PlainDataError, dumped, from_plain, to_plain
@@ -530,7 +531,7 @@ class _Comparison:
             elif event["event"] == "seed":
                 self._env.seed(from_plain(event["seed"]))
             else:
-                self._env._hand_seeds(event["rows"])
+                hand_seeds(self._env, event["rows"])
         try:
             return self._call(moving)
         finally:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, WrapperInternals
+from envkit.provenance import recipe_of
 from envkit.registry import constructor_elsewhere, load
 from envkit.remote.backend import PING, SERVER, RemoteBackend
 from envkit.remote.dialing import ServerAddress, addresses_in, peer_of
@@ -70,6 +71,14 @@ def connected(
         raise
 
 
+class _RemoteInternals(WrapperInternals):
+    """Asks the server where the environments come from."""
+
+    def recipe(self, env: Any) -> dict[str, Any]:
+        recipe: dict[str, Any] = env._recipe()
+        return recipe
+
+
 class RemoteEnvironment(PyEnvironmentBaseWrapper):
     """A batch of an environment that a server runs; `connect` makes these.
 
@@ -77,6 +86,8 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
     trip of the last ping, and between which numbers of seconds the server's clock is
     ahead of this machine's.
     """
+
+    _envkit = _RemoteInternals()
 
     def __init__(
         self,
@@ -174,11 +185,11 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
         self.close()
         return other
 
-    def _made_of(self) -> dict[str, Any]:
-        recipe = self._env._made_of()
+    def _recipe(self) -> dict[str, Any]:
+        recipe = recipe_of(self._env)
         found = self._server_recipe()
         if found is None:
-            return recipe  # type: ignore[no-any-return]
+            return recipe
         return {**recipe, "environments": [{"count": self._count(), **found}]}
 
     def _server_recipe(self) -> dict[str, Any] | None:
@@ -195,7 +206,7 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
 
     def provenance(self) -> dict[str, Any]:
         """Returns where the environments come from, and from which servers."""
-        found = {**self._env.provenance(), **self._made_of()}
+        found = {**self._env.provenance(), **self._recipe()}
         facts = self.servers()
         said = facts[0].said.get("provenance") if facts else None
         if isinstance(said, dict):

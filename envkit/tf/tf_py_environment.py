@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from envkit._internal.internals import closes_at_once
 from envkit._internal.text import foreign
 from envkit.batched_py_environment import BatchedPyEnvironment, with_rows
 from envkit.batches import rely_on_size
@@ -360,7 +361,7 @@ class TFPyEnvironment(
         """Closes the environment and ends its thread, if it has one."""
         if self._has_closed:
             return
-        if getattr(_innermost(self.pyenv), "_closes_at_once", False):
+        if closes_at_once(_innermost(self.pyenv)):
             # In this thread, because that ends a call that is under way in another.
             try:
                 self._end()
@@ -468,7 +469,7 @@ class _BatchOfOne(BatchedPyEnvironment):
             or current is None
             or current.step_type is not _MID
             or self._closed
-            or self._has_order
+            or self._envkit.order is not None
         ):
             return None
         (leaf,), (dtype, least, most) = leaves, self._numbers
@@ -493,7 +494,7 @@ class _BatchOfOne(BatchedPyEnvironment):
         (env,) = self._envs
         current = getattr(env, "_current_time_step", None)
         structure = self._actions.structure
-        if current is None or self._closed or self._has_order:
+        if current is None or self._closed or self._envkit.order is not None:
             return self._time_step.flatten(self.step(structure.unflatten(columns)))
         # After a LAST that may be padded, the environment takes the step itself.
         ended = (

@@ -12,7 +12,12 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_flag, checked_size, limited_size
-from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+    check_holds_rows,
+    check_resets_rows,
+)
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits, describe
@@ -110,8 +115,8 @@ class _Opening(PyEnvironmentBaseWrapper):
 
     def __init__(self, env: Any, handle_auto_reset: bool) -> None:
         super().__init__(env, handle_auto_reset)
-        self._check_resets_rows()
-        self._check_holds_rows()
+        check_resets_rows(self)
+        check_holds_rows(self)
         self._action = nest.Structure(env.action_spec())
 
     @abc.abstractmethod
@@ -390,6 +395,15 @@ def _numbers(found: Any) -> Array:
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
+class _LivesInternals(WrapperInternals):
+    """Lets a reset with options begin a game, and not its next life."""
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        super().hand_options(env, options, rows)
+        if options is not None:
+            env._begin_games(rows)
+
+
 class AtariPreprocessing(PyEnvironmentBaseWrapper):
     """Shows a game as agents of Atari games have seen it since DQN.
 
@@ -421,6 +435,7 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
     """
 
     _kept = ("_lives", "_has_lost", "_is_over", "_screen")
+    _envkit = _LivesInternals()
     _shown: ClassVar[tuple[str, ...]] = (
         "frame_skip",
         "terminal_on_life_loss",
@@ -480,9 +495,9 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         self._look_up_lives = LivesLookup(env, lives)
         self._begins_games = handle_auto_reset or self._counts_lives
         if self._frame_skip > 1 or self._counts_lives:
-            self._check_holds_rows()
+            check_holds_rows(self)
         if self._begins_games:
-            self._check_resets_rows()
+            check_resets_rows(self)
         self._observation_spec = self._screen_spec(env.observation_spec())
         self._rewards = nest.Structure(env.reward_spec())
         self._no_rows = np.zeros(self._dims, bool)
@@ -543,19 +558,14 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment; the next reset begins a game everywhere."""
         result = super().seed(seed)
-        self._begin_anew()
+        self._begin_games()
         return result
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
         super()._seed_rows(seeds)
-        self._begin_anew(np.array([seed is not None for seed in seeds]))
+        self._begin_games(np.array([seed is not None for seed in seeds]))
 
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        super()._take_options(options, rows)
-        if options is not None:  # They are for a game, and not for its next life.
-            self._begin_anew(rows)
-
-    def _begin_anew(self, rows: Array | None = None) -> None:
+    def _begin_games(self, rows: Array | None = None) -> None:
         """Lets the next reset begin a game where it would have begun a life."""
         lost = self._has_lost if rows is None else self._has_lost & rows
         self._is_over = self._is_over | lost
@@ -788,6 +798,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
     """
 
     _kept = ("_steps", "_has_ended", "_has_lost", "_limited", "_cut")
+    _envkit = _LivesInternals()
     _shown = ("duration",)
 
     def __init__(
@@ -810,7 +821,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
                 f"{type(env).__name__} has none. Put it around AtariPreprocessing, or "
                 "use TimeLimit."
             )
-        self._check_resets_rows()
+        check_resets_rows(self)
         self._no_rows = np.zeros(self._dims, bool)
         self._steps = np.zeros(self._dims, np.int64)
         # Where a game has ended with the current time step, inside or here; and
@@ -845,11 +856,6 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
     def _seed_rows(self, seeds: list[int | None]) -> None:
         super()._seed_rows(seeds)
         self._begin_games(np.array([seed is not None for seed in seeds]))
-
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        super()._take_options(options, rows)
-        if options is not None:  # They are for a game, and not for its next life.
-            self._begin_games(rows)
 
     def _begin_games(self, rows: Array | None = None) -> None:
         """Lets the next reset begin a game where it would have begun a life."""

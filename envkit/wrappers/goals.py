@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.masks import check_time_step
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.specs.arrays import as_array
@@ -115,7 +116,7 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
             self._with_own_nest(time_step),
             copy.deepcopy(self._goal),
         )
-        return self._checked(shown, "get_trajectory_with_goal")
+        return check_time_step(self, shown, "get_trajectory_with_goal")
 
     def _with_own_nest(self, time_step: TimeStep) -> TimeStep:
         """Packs the observation anew: people write `observation["goal"] = ...`."""

@@ -12,7 +12,11 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_flag, checked_size
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+    fresh_nest,
+)
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.validation import check_fits, flatten_as
@@ -544,7 +548,7 @@ class HistoryWrapper(Remembering):
     _shown = ("history_length", "include_actions", "tile_first_step_obs")
 
     # It shows the caller's actions, which may be out of bounds.
-    _unseen = ()
+    _envkit = WrapperInternals(first_look=False)
 
     def __init__(
         self,

@@ -12,7 +12,14 @@ import numpy as np
 from envkit import nest
 from envkit._internal.arguments import checked_seconds, checked_size
 from envkit._internal.direct_row import CountedSteps, DirectRow, are_own
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, WrapperState
+from envkit._internal.internals import has_internals
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+    WrapperState,
+    check_holds_rows,
+    check_resets_rows,
+)
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits
@@ -30,6 +37,20 @@ __all__ = [
 
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+
+class _LimitInternals(WrapperInternals):
+    """Lets a worker count steps where it steps the environment without time steps."""
+
+    def direct_row(self, env: Any) -> DirectRow | None:
+        is_plain = not env._dims and env._seconds is None and has_internals(env._env)
+        if not (is_plain and are_own(env, _STEPPING)):
+            return None
+        row: DirectRow | None = env._env._envkit.direct_row(env._env)
+        if row is None or len(row.layers) > 1:
+            return None
+        row.limit(env, env._duration, are_own(env, _TURNING))
+        return row
 
 
 class TimeLimit(PyEnvironmentBaseWrapper):
@@ -60,6 +81,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
     """
 
     _kept = ("_steps", "_cut", "_limited")
+    _envkit = _LimitInternals()
     _steps: Any = CountedSteps()
 
     def __init__(
@@ -106,7 +128,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         self._now = now
         # When the episode of each row began.
         self._began: Any = np.full(self._dims, now() if seconds is not None else 0.0)
-        self._check_resets_rows()
+        check_resets_rows(self)
         self._continues = self.continues_after_last
         self._steps = np.zeros(self._dims, np.int64)
         # Where the current time step is a LAST only here. Of a single environment it
@@ -171,17 +193,6 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         if self._continues:
             self._begin_next()
         return time_step
-
-    def _direct_row(self) -> DirectRow | None:
-        ask = getattr(self._env, "_direct_row", None)
-        is_plain = not self._dims and self._seconds is None
-        if ask is None or not (is_plain and are_own(self, _STEPPING)):
-            return None
-        row: DirectRow | None = ask()
-        if row is None or len(row.layers) > 1:
-            return None
-        row.limit(self, self._duration, are_own(self, _TURNING))
-        return row
 
     def _finish_row(self, result: Any) -> TimeStep:
         """Finishes a step of the library that the environment adapts."""
@@ -290,6 +301,14 @@ _TURNING: dict[str, Callable[..., Any]] = {
 }
 
 
+class _FixedLengthInternals(WrapperInternals):
+    """Knows the rows that are padded."""
+
+    def padding_rows(self, env: Any) -> Array | None:
+        over: Array = env._over & (env._steps < env._fix_length)
+        return over
+
+
 class FixedLength(PyEnvironmentBaseWrapper):
     """Gives every episode the same number of steps, `fix_length`.
 
@@ -311,6 +330,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
     """
 
     _kept = ("_steps", "_over", "_cut", "_limited", "_end")
+    _envkit = _FixedLengthInternals()
     _shown = ("fix_length",)
 
     def __init__(
@@ -326,8 +346,8 @@ class FixedLength(PyEnvironmentBaseWrapper):
         """
         super().__init__(env, handle_auto_reset)
         self._fix_length = checked_size("fix_length", fix_length)
-        self._check_holds_rows()
-        self._check_resets_rows()
+        check_holds_rows(self)
+        check_resets_rows(self)
         self._structure = nest.Structure(env.time_step_spec())
         self._steps = np.zeros(self._dims, np.int64)
         # Which rows stand at a LAST, and the time step there: what was returned belongs
@@ -356,9 +376,6 @@ class FixedLength(PyEnvironmentBaseWrapper):
         return info_at_limit(
             self._env, self._limited, self._cut, self._current_time_step
         )
-
-    def _padding_rows(self) -> Array | None:
-        return self._over & (self._steps < self._fix_length)
 
     @property
     def fix_length(self) -> int:
@@ -530,6 +547,14 @@ def _without_bounds(spec: ArraySpec) -> ArraySpec:
     return ArraySpec(spec.shape, spec.dtype, spec.name)
 
 
+class _EpisodeLimitInternals(WrapperInternals):
+    """Knows the rows that have had their episodes."""
+
+    def padding_rows(self, env: Any) -> Array | None:
+        over: Array = env._ended >= env._episodes
+        return over
+
+
 class EpisodeLimit(PyEnvironmentBaseWrapper):
     """Ends a run after so many episodes, in each row of a batch alone.
 
@@ -552,6 +577,7 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
     """
 
     _kept = ("_ended", "_was_over", "_stood_at_end", "_end")
+    _envkit = _EpisodeLimitInternals()
     _shown = ("episodes",)
 
     def __init__(self, env: Any, episodes: int) -> None:
@@ -564,7 +590,7 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         """
         super().__init__(env)
         self._episodes = checked_size("episodes", episodes)
-        self._check_holds_rows()
+        check_holds_rows(self)
         self._structure = nest.Structure(env.time_step_spec())
         # By row: how many episodes have ended, and whether it stood still already when
         # the last step came.
@@ -583,9 +609,6 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
     def repeats_last(self) -> bool:
         """True: rows that have had their episodes show their end again."""
         return True
-
-    def _padding_rows(self) -> Array | None:
-        return self._ended >= self._episodes  # type: ignore[no-any-return]  # an array
 
     @property
     def valid(self) -> Array:

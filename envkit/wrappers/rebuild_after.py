@@ -7,7 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from envkit._internal.arguments import checked_size
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, set_attribute
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+    set_attribute,
+)
 from envkit.batches import hand_options
 from envkit.registry import constructor
 from envkit.seeding import derived_seed
@@ -20,6 +24,14 @@ __all__ = ["RebuildAfter"]
 _LOGGER = logging.getLogger(__name__)
 
 _FIRST, _LAST = StepType.FIRST, StepType.LAST
+
+
+class _RebuildInternals(WrapperInternals):
+    """Hands options to the environment that the reset may build, too."""
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        super().hand_options(env, options, rows)
+        env._options = None if options is None else (options, rows)
 
 
 class RebuildAfter(PyEnvironmentBaseWrapper):
@@ -44,6 +56,7 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
 
     _kept = ("_begun", "_has_moved", "_seed", "_since_seed", "_is_seeded")
     _shown = ("episodes",)
+    _envkit = _RebuildInternals()
 
     def __init__(self, make_env: str | Callable[[], Any], episodes: int) -> None:
         """Builds the first environment.
@@ -110,10 +123,6 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
         """
         set_attribute(self._env, name, value)
         self._attributes[name] = value
-
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        super()._take_options(options, rows)
-        self._options = None if options is None else (options, rows)
 
     def _reset(self) -> TimeStep:
         if self._has_moved and self._begun >= self.episodes:

@@ -10,7 +10,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_size, is_number
-from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, check_holds_rows
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
@@ -58,7 +58,7 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
         self._times = checked_size(
             "times", times, least=2, hint=" (greater than 1, or nothing is repeated)"
         )
-        self._check_holds_rows()
+        check_holds_rows(self)
 
     @property
     def times(self) -> int:

@@ -13,12 +13,14 @@ from envkit._internal.arguments import checked_flag
 from envkit._internal.threads import wait_for_event
 from envkit.base_wrapper import (
     PyEnvironmentBaseWrapper,
+    WrapperInternals,
     WrapperState,
     no_environment,
     set_attribute,
 )
 from envkit.batches import hand_options
 from envkit.own_worker import OwnWorker
+from envkit.provenance import record_seed
 from envkit.registry import constructor
 from envkit.seeding import seed_of_standby
 from envkit.specs.environment_spec import EnvironmentSpec
@@ -31,6 +33,20 @@ __all__ = ["ResetAhead", "StandbyEnvironment", "close_both"]
 # For how many seconds closing waits for a reset that is under way. Then the thread of
 # the reset closes the environment, when it comes back.
 _GRACE = 5.0
+
+
+class _StandbyInternals(WrapperInternals):
+    """Hands options to the environment that plays next."""
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        if options is None:
+            for one in env._pair:
+                hand_options(one, None)
+            return
+        # The episode that has begun ahead began without them.
+        env._settle()
+        env._ahead = None
+        hand_options(env._pair[env._next()], options)
 
 
 class StandbyEnvironment(PyEnvironmentBaseWrapper):
@@ -55,6 +71,8 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         ...     [int(env.step(0).observation) for _ in range(8)]
         [0, 1, 0, 1, 10, 11, 10, 11]
     """
+
+    _envkit = _StandbyInternals()
 
     def __init__(
         self,
@@ -143,18 +161,8 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         # The episode that has begun ahead began before.
         self._ahead = None
         self._pair[1 - following].seed(seed_of_standby(seed))
-        self._noted_seed = seed
+        record_seed(self, seed)
         return result
-
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        if options is None:
-            for env in self._pair:
-                hand_options(env, None)
-            return
-        # The episode that has begun ahead began without them.
-        self._settle()
-        self._ahead = None
-        hand_options(self._pair[self._next()], options)
 
     def set_attr(self, name: str, value: Any) -> None:
         """Sets an attribute of both environments.

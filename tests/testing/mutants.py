@@ -24,6 +24,7 @@ from envkit import (
     transition,
     truncation,
 )
+from envkit._internal.masks import merge
 from envkit.py_environment import EnvironmentState
 from envkit.seeding import seed_per_row
 from envkit.testing import CountingEnv
@@ -496,8 +497,8 @@ class NeverEnds(Walk):
 class ResetsAllRows(Walks):
     """Begins an episode in all rows when one has ended."""
 
-    def _step_and_reset(self, action, ended):
-        return self.reset()
+    def _step_rows(self, action, stepping, beginning):
+        return self._reset()
 
 
 @caught_by("step_after_last")
@@ -955,11 +956,14 @@ class SharedState(Walk):
 class BeginsWithTheAction(Walk):
     """Begins the next episode where the last action leads."""
 
-    def _step_or_reset(self, time_step, action):
-        begun = super()._step_or_reset(time_step, action)
-        if begun.is_first() and time_step is not None:
-            self._position = self._position + np.asarray(action)
-            begun.observation["position"] += np.asarray(action)
+    handle_auto_reset = False
+
+    def _step(self, action):
+        if not self.current_time_step().is_last():
+            return super()._step(action)
+        begun = self._reset()
+        self._position = self._position + np.asarray(action)
+        begun.observation["position"] += np.asarray(action)
         return begun
 
 
@@ -967,9 +971,14 @@ class BeginsWithTheAction(Walk):
 class FirstActionCounts(Walk):
     """Begins its first episode where the action leads."""
 
-    def _step_or_reset(self, time_step, action):
-        begun = super()._step_or_reset(time_step, action)
-        if time_step is None:
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.step = self._step_public
+
+    def _step_public(self, action, mask=None):
+        is_new = self._current_time_step is None
+        begun = type(self).step(self, action, mask)
+        if is_new:
             begun.observation["position"] += np.asarray(action)
         return begun
 
@@ -1339,7 +1348,7 @@ class HoldsRows(SteadyWalks):
         self._position[held], self._clock[held] = kept
         if not beginning.any():
             return stepped
-        return self._merge(beginning, self._reset_rows(beginning), stepped)
+        return merge(self, beginning, self._reset_rows(beginning), stepped)
 
 
 @caught_by("held_rows")

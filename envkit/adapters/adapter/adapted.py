@@ -30,7 +30,7 @@ from envkit.adapters.adapter.legality import (
     numbered,
 )
 from envkit.adapters.adapter.returned import Read, reset_reader, step_reader
-from envkit.adapters.foreign import ForeignEnvironment, number_of
+from envkit.adapters.foreign import ForeignEnvironment, ForeignInternals, number_of
 from envkit.adapters.state import (
     Snapshot,
     offer_of,
@@ -144,7 +144,7 @@ class AdaptedEnvironment(ForeignEnvironment):
     """Shows an author's object as an environment; what calling an `Adapter` makes."""
 
     # It looks at everything itself, unless that is not wanted.
-    _unseen = ()
+    _envkit = ForeignInternals(first_look=False)
 
     def __init__(self, author: Any, arguments: tuple[Any, dict[str, Any]]) -> None:
         """Takes an author's object, and the arguments that it was made with."""
@@ -262,7 +262,7 @@ class AdaptedEnvironment(ForeignEnvironment):
 
     # Episodes.
 
-    def _takes_options(self, rows: Array | None) -> bool:
+    def _accepts_options(self) -> bool:
         return self._reset_has("options")
 
     def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:

@@ -28,6 +28,7 @@ from envkit.adapters.foreign import forwarded
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
 from envkit.batches import hand_options, options_per_row
 from envkit.errors import CallOrderError, ClosedError
+from envkit.provenance import record_seed
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import (
@@ -182,7 +183,7 @@ class AsyncEnvPool(AsyncEnvironment):
         self._check_open("seed")
         check_seedable(self._recipe, self._name, "AsyncEnvPool")
         self._seeds = native_seeds(seed, self._rows, self._spares)
-        self._noted_seed = seed
+        record_seed(self, seed)
 
     def get_info(self) -> dict[str, Any]:
         """Returns the infos of the rows that the last `recv` has returned.

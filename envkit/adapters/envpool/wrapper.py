@@ -19,8 +19,13 @@ from envkit.adapters.envpool.pools import (
     has_true,
     native_seeds,
 )
-from envkit.adapters.foreign import ForeignEnvironment, check_render_mode
+from envkit.adapters.foreign import (
+    ForeignEnvironment,
+    ForeignInternals,
+    check_render_mode,
+)
 from envkit.errors import CallOrderError
+from envkit.provenance import record_seed
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
 
@@ -28,6 +33,20 @@ __all__ = ["EnvPoolWrapper"]
 
 _FIRST = int(StepType.FIRST)
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+
+
+class _EnvPoolInternals(ForeignInternals):
+    """How envkit treats a batch that EnvPool steps."""
+
+    keeps_order_itself = True
+
+    def suspend_order(self, env: Any, suspended: bool) -> None:
+        """Suspends the order, or restores it."""
+        super().suspend_order(env, suspended)
+        if not env._closed:
+            env._arrive()
+            env._waits = not suspended and env._order is AutoReset.DISABLED
+            env._begins_same = not suspended and env._order is AutoReset.SAME_STEP
 
 
 class EnvPoolWrapper(ForeignEnvironment):
@@ -54,6 +73,8 @@ class EnvPoolWrapper(ForeignEnvironment):
         ((3, 4), array([1., 1., 1.], dtype=float32))
         >>> env.close()  # doctest: +SKIP
     """
+
+    _envkit = _EnvPoolInternals()
 
     def __init__(
         self,
@@ -153,13 +174,6 @@ class EnvPoolWrapper(ForeignEnvironment):
             self._infos.arrive(self._begun.mask)
             self._begun.forget()
 
-    def _move_plainly(self, plainly: bool) -> None:
-        super()._move_plainly(plainly)
-        if not self._closed:
-            self._arrive()
-            self._waits = not plainly and self._order is AutoReset.DISABLED
-            self._begins_same = not plainly and self._order is AutoReset.SAME_STEP
-
     def _set_order(self, order: AutoReset) -> None:
         if self._rows.players > 1 and order is not AutoReset.NEXT_STEP:
             raise NotImplementedError(
@@ -181,7 +195,7 @@ class EnvPoolWrapper(ForeignEnvironment):
         """
         self._check_open("seed")
         check_seedable(self._recipe, self._name, "EnvPoolWrapper")
-        self._noted_seed = seed
+        record_seed(self, seed)
         self._seeds = native_seeds(seed, self._count)
 
     def get_info(self) -> dict[str, Any]:

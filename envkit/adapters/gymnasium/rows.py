@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from envkit._internal.resets import hand_seeds
 from envkit._internal.text import counted, listed
 from envkit.adapters.foreign import handed_options, told_of_losses
 from envkit.adapters.gymnasium.infos import (
@@ -382,7 +383,7 @@ class BatchRows:
                 f"{self._name}, which seeds all of them or none."
             )
         masked = zip(seeds, mask.tolist(), strict=True)
-        self._env._hand_seeds([own if begins else None for own, begins in masked])
+        hand_seeds(self._env, [own if begins else None for own, begins in masked])
 
     def observation(self, time_step: TimeStep) -> NestedArray:
         """Returns the observation."""

@@ -10,10 +10,12 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import as_discount
+from envkit._internal.reset_order import is_suspended
 from envkit._internal.text import listed
 from envkit.actions import ActionRows
 from envkit.adapters.foreign import (
     ForeignEnvironment,
+    ForeignInternals,
     constant,
     drawn_seed,
     forwarded,
@@ -44,6 +46,7 @@ from envkit.adapters.reset_arguments import (
 from envkit.adapters.state import layers_of
 from envkit.batches import options_copy
 from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.provenance import record_seed
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, within
 from envkit.specs.special import TextSpec
@@ -70,6 +73,28 @@ _MOVES = frozenset(["reset", "step", "close"])
 _NEEDED = ("reset", "step", "num_envs", "single_observation_space", "action_space")
 _STEP = "GymnasiumVectorWrapper.step()"
 _new_tuple: Callable[..., TimeStep] = tuple.__new__
+
+
+class _VectorInternals(ForeignInternals):
+    """How envkit treats a batch that Gymnasium steps."""
+
+    keeps_order_itself = True
+
+    def changes_order(self, env: Any) -> bool:
+        """Returns True if the wrapper begins the episodes."""
+        has_masks: bool = env._has_masks
+        return has_masks
+
+    def suspend_order(self, env: Any, suspended: bool) -> None:
+        """Suspends the order, or restores it."""
+        super().suspend_order(env, suspended)
+        if env._has_masks:
+            env._begin_as_ordered()
+
+    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
+        """Keeps options that are the same for all rows."""
+        _options_of_all(options, rows)  # Refuses those that differ.
+        super().hand_options(env, options, rows)
 
 
 class GymnasiumVectorWrapper(ForeignEnvironment):
@@ -101,6 +126,8 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
         ((3, 4), array([1., 1., 1.], dtype=float32))
         >>> env.close()
     """
+
+    _envkit = _VectorInternals()
 
     def __init__(
         self,
@@ -201,20 +228,11 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
         self._order = order
         self._begin_as_ordered()
 
-    @property
-    def _changes_order(self) -> bool:  # type: ignore[override]  # it is only read
-        return self._has_masks
-
-    def _move_plainly(self, plainly: bool) -> None:
-        super()._move_plainly(plainly)
-        if self._has_masks:
-            self._begin_as_ordered()
-
     def _begin_as_ordered(self) -> None:
         if self._current_time_step is not None:
             # Before the change, because the rows stay where they are.
             self._current_time_step = self.current_time_step()
-        is_same = self._order is _SAME and not self._moves_plainly
+        is_same = self._order is _SAME and not is_suspended(self)
         self._steps.begin_after_step(is_same)
 
     @property
@@ -255,7 +273,7 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
         """
         if "seed" not in self._steps.known_to_reset:
             refuse_seed(self._name)
-        self._noted_seed = seed
+        record_seed(self, seed)
         as_rows = seed_per_row if self._is_seeded_by_row else checked_seeds
         # To Gymnasium no seed means to go on with the old generator.
         seeds: list[Any] = [
@@ -294,12 +312,8 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
             refuse_options(self._name, options)
         return _own_options(options)
 
-    def _takes_options(self, rows: Array | None) -> bool:
+    def _accepts_options(self) -> bool:
         return "options" in self._steps.known_to_reset
-
-    def _take_options(self, options: Any, rows: Array | None) -> None:
-        _options_of_all(options, rows)  # Refuses those that differ.
-        super()._take_options(options, rows)
 
     def get_info(self) -> Any:
         """Returns the infos stacked, or a list of them where they cannot be.

@@ -45,7 +45,7 @@ from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, NestedArray, Seed
+from envkit.types import NestedArray, Seed
 
 __all__ = [
     "GymnasiumRow",
@@ -204,7 +204,7 @@ class GymnasiumWrapper(ForeignEnvironment):
             refuse_options(self._name, options)
         return options_copy(options)
 
-    def _takes_options(self, rows: Array | None) -> bool:
+    def _accepts_options(self) -> bool:
         return "options" in self._known_to_reset
 
     def seed(self, seed: Seed) -> Any:

@@ -30,7 +30,7 @@ from envkit.adapters.values import (
     map_specs,
     map_with_paths,
 )
-from envkit.provenance import check_state_of
+from envkit.provenance import check_state_of, record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec
@@ -172,7 +172,7 @@ class FunctionalEnvironment(ForeignEnvironment):
         self._give_keys(seed)
 
     def _give_keys(self, seed: Seed) -> None:
-        self._noted_seed = seed
+        record_seed(self, seed)
         seeds: Any = seed
         if self._batch_size is None and np.ndim(seeds) == 0:
             seeds = [seed]  # It is used as it is, like that of one row in a sequence.

@@ -476,7 +476,7 @@ class GameEnvironment(ForeignEnvironment):
             refuse_options(self._name, options)
         return options_copy(options)
 
-    def _takes_options(self, rows: Array | None) -> bool:
+    def _accepts_options(self) -> bool:
         return "options" in self._known_to_reset
 
     def seed(self, seed: Seed) -> Any:

@@ -19,6 +19,7 @@ from envkit._internal.arguments import checked_size
 from envkit._internal.text import a_or_an, counted
 from envkit.errors import CallOrderError
 from envkit.parallel import arguments
+from envkit.provenance import record_seed
 from envkit.seeding import seed_per_row
 from envkit.types import EnvConstructor
 
@@ -154,7 +155,7 @@ def _grow(env: Any, more: Sequence[EnvConstructor], rows: int, workers: int) -> 
 
 def _seed(env: Any, first: int) -> None:
     """Seeds the environments from some on, if one seed for all was given before."""
-    pool, seed = env._pool, env._noted_seed
+    pool, seed = env._pool, env._envkit.seed
     if seed is None or np.ndim(seed):
         return
     seeds = seed_per_row(seed, env._rows)
@@ -172,8 +173,8 @@ def _note_size(env: Any, constructors: list[EnvConstructor]) -> None:
     env._constructors = constructors
     env._note_size()
     env._told = {row: told for row, told in env._told.items() if row < env._rows}
-    seed = env._noted_seed
+    seed = env._envkit.seed
     if seed is not None and np.ndim(seed):
         missing = [None] * (env._rows - len(seed))
-        env._noted_seed = [*seed[: env._rows], *missing]
+        record_seed(env, [*seed[: env._rows], *missing])
     env._publish()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from envkit._internal.direct_row import DirectRow, EpisodeEdge
+from envkit._internal.internals import has_internals
 from envkit.nest import is_nested
 from envkit.parallel.slab import Slab, is_private, view_of
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -88,8 +89,9 @@ class DirectRows:
         """Asks an environment whether it can do without time steps."""
         self.doubt(place)
         self._doubted.discard(place)
-        ask = getattr(env, "_direct_row", None) if self._is_possible else None
-        offered: DirectRow | None = None if ask is None else ask()
+        if not (self._is_possible and has_internals(env)):
+            return
+        offered: DirectRow | None = env._envkit.direct_row(env)
         if offered is None:
             return
         if not self.are_offered:
@@ -120,7 +122,7 @@ class DirectRows:
         inside = self._inside[place]
         if inside is not None:
             # One that has left already is shown a time step by its own layers.
-            if inside.owner._direct is inside:
+            if inside.owner._envkit.direct is inside:
                 inside.leave()
             self.forget(place)
 

@@ -11,7 +11,7 @@ import numpy as np
 from envkit import nest
 from envkit._internal.text import foreign
 from envkit.async_environment import AsyncEnvironment
-from envkit.py_environment import PyEnvironment
+from envkit.py_environment import PyEnvironment, overridden_template
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
@@ -120,19 +120,16 @@ def _check_template(env: Any) -> None:
     """Refuses what the base class refuses, in case `__init__` does not call it."""
     if not isinstance(env, PyEnvironment):
         return
-    refuses = PyEnvironment._refuse_overridden_template
-    if type(env)._refuse_overridden_template is not refuses:
-        return  # A pool, whose calls know masks.
-    for owner in type(env).__mro__[: type(env).__mro__.index(PyEnvironment)]:
-        for call in ("reset", "step"):
-            if call in vars(owner) and "_takes_turns" not in vars(owner):
-                raise broken(
-                    f"{owner.__name__} overrides {call}().",
-                    f"{call}() belongs to PyEnvironment, which keeps the current time "
-                    f"step there: rename it to _{call}().",
-                    expected=f"_{call}()",
-                    got=f"{call}()",
-                )
+    found = overridden_template(type(env))
+    if found is not None:
+        owner, call = found
+        raise broken(
+            f"{owner.__name__} overrides {call}().",
+            f"{call}() belongs to PyEnvironment, which keeps the current time "
+            f"step there: rename it to _{call}().",
+            expected=f"_{call}()",
+            got=f"{call}()",
+        )
 
 
 def _check_batch_size(env: Any) -> None:

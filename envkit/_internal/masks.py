@@ -1,0 +1,173 @@
+"""Masks of a batch's rows: checked, and used to put time steps together."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from envkit import nest
+from envkit._internal.internals import own_internals
+from envkit._internal.text import listed
+from envkit.errors import CallOrderError, SpecError
+from envkit.specs.arrays import as_array
+from envkit.specs.validation import check_fits, describe
+from envkit.time_step import TimeStep
+from envkit.types import Array
+
+__all__ = [
+    "STEPS",
+    "as_mask",
+    "as_moves",
+    "check_others_have_begun",
+    "check_time_step",
+    "merge",
+    "named_rows",
+]
+
+# What the mask of a step says.
+STEPS = "a row is to take its action"
+_WHOLE = "It returns the whole batch; only the masked rows of it are used."
+
+
+def as_mask(
+    env: Any, mask: Any, call: str = "reset", purpose: str = "an episode is to begin"
+) -> Array:
+    """Returns the mask that a call of an environment was given, or refuses it."""
+    if not env.batched:
+        raise ValueError(
+            f"{type(env).__name__} is not batched, so it has no rows to choose "
+            f"from: call {'reset' if call == 'reset' else 'step'}() without a mask."
+        )
+    rows = as_array(mask)
+    if rows.dtype != np.bool_ or rows.shape != (env.batch_size,):
+        raise SpecError.does_not_fit(
+            f"{type(env).__name__}.{call}() was given a mask that",
+            path="",
+            expected=f"boolean array of shape ({env.batch_size},)",
+            got=describe(mask),
+            reason=f"A mask has one boolean for each row: true where {purpose}.",
+        )
+    return rows
+
+
+def as_moves(env: Any, stepping: Any, beginning: Any) -> tuple[Array, Array]:
+    """Checks what `step_rows` was given, and returns two masks."""
+    stepping = as_mask(env, stepping, "step_rows", STEPS)
+    if beginning is None:
+        return stepping, np.zeros_like(stepping)
+    beginning = as_mask(env, beginning, "step_rows")
+    both = (stepping & beginning).nonzero()[0]
+    if both.size:
+        raise ValueError(
+            f"{type(env).__name__}.step_rows() was asked to step and to reset "
+            f"{named_rows(both)}. A row does one of the two in a call."
+        )
+    return stepping, beginning
+
+
+def check_others_have_begun(env: Any, mask: Array) -> None:
+    """Refuses to reset some rows while others have not begun any episode."""
+    if not env._envkit.others_have_begun(env, mask):
+        _refuse_mask(env)
+
+
+def _refuse_mask(env: Any) -> NoReturn:
+    raise CallOrderError(
+        f"{type(env).__name__}.reset(mask) was called before the first reset(): "
+        "the rows outside the mask have no time step yet. Call reset() first."
+    )
+
+
+def merge(
+    env: Any,
+    mask: Array,
+    masked: TimeStep,
+    other: TimeStep,
+    method: str = "_reset_rows",
+) -> TimeStep:
+    """Takes the masked rows from what `method` returned, the rest from `other`.
+
+    `other` is what `_step` returned, or the current time step.
+    """
+    source = f"{type(env).__name__}._step() returned a time step that"
+    if other is env._current_time_step:
+        # It belongs to the caller of step(), who may have taken it apart.
+        source = f"The current time step of {type(env).__name__}"
+    structure = env._envkit.structure
+    if structure is None:  # Compiled once: a batch merges at nearly every step.
+        structure = nest.Structure(env.time_step_spec())
+        own_internals(env).structure = structure
+    columns = zip(
+        _checked_rows(
+            env,
+            structure,
+            masked,
+            f"{type(env).__name__}.{method}() returned a time step that",
+            _WHOLE,
+        ),
+        _checked_rows(env, structure, other, source, ""),
+        strict=True,
+    )
+    # np.where makes arrays of native byte order.
+    picked = [
+        np.where(mask.reshape(-1, *[1] * (ours.ndim - 1)), ours, theirs).astype(
+            ours.dtype, copy=False
+        )
+        for ours, theirs in columns
+    ]
+    merged: TimeStep = structure.unflatten(picked)
+    return merged
+
+
+def _checked_rows(
+    env: Any, structure: nest.Structure, time_step: TimeStep, subject: str, context: str
+) -> list[Array]:
+    """Flattens a batch's time step; nothing may broadcast or change its dtype."""
+    dims = (env.batch_size,)
+    try:
+        leaves = [np.asarray(leaf) for leaf in structure.flatten(time_step)]
+    except SpecError:
+        leaves = []
+    if len(leaves) != len(structure.leaves) or any(
+        leaf.shape != dims + spec.shape or leaf.dtype != spec.dtype
+        for leaf, spec in zip(leaves, structure.leaves, strict=True)
+    ):
+        check_fits(
+            time_step,
+            structure.template,
+            subject=subject,
+            outer_dims=dims,
+            context=context,
+        )
+    return leaves
+
+
+def check_time_step(env: Any, result: Any, method: str) -> TimeStep:
+    """Refuses anything but a time step: `None`, arrays, Gymnasium's tuples.
+
+    No more than that: the time steps of other libraries will do, and a method that
+    `unittest.mock` has replaced may return what it likes, as in TF-Agents' tests.
+    `look_at` and `check_environment` look closer.
+    """
+    is_stand_in = hasattr(getattr(env, method), "mock_calls") or (
+        # A wrapper hands on what such a method has returned.
+        env._envkit.wraps and not isinstance(result, tuple)
+    )
+    if hasattr(result, "step_type") or (is_stand_in and result is not None):
+        time_step: TimeStep = result
+        return time_step
+    hint = (
+        "Did a return statement get lost?"
+        if result is None
+        else "Build it with envkit.restart, transition, termination or truncation."
+    )
+    raise SpecError(
+        f"{type(env).__name__}.{method}() returned {describe(result)}, not a "
+        f"TimeStep. {hint}"
+    )
+
+
+def named_rows(rows: Array) -> str:
+    """Returns the numbers of rows for a message, such as "rows 1 and 3"."""
+    return f"{'row' if rows.size == 1 else 'rows'} {listed(rows)}"
