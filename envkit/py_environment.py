@@ -46,6 +46,7 @@ __all__ = [
     "SpecKeeper",
     "Specified",
     "SpecifiedEnvironment",
+    "overridden_template",
 ]
 
 

@@ -43,6 +43,7 @@ from envkit.types import Array, Seed
 
 __all__ = [
     "ForeignEnvironment",
+    "ForeignInternals",
     "LateBase",
     "as_info",
     "check_render_mode",

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from envkit.parallel.restarts import RestartPolicy
     from envkit.parallel.statistics import PoolStatistics
 
-__all__ = ["GRACE", "PoolEnvironment", "in_turn"]
+__all__ = ["GRACE", "PoolEnvironment", "PoolInternals", "in_turn"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 AnyPool = TypeVar("AnyPool", bound="PoolEnvironment")
