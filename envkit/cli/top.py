@@ -321,7 +321,7 @@ class Onlooker:
 
     def follow(self) -> None:
         """Looks at the new memory of a pool whose number of rows has changed."""
-        if (self._staff()[:, PROCESS] != MOVED).any():
+        if (self._worker_facts()[:, PROCESS] != MOVED).any():
             return
         known = self.pool
         for pool in running_pools():
@@ -340,7 +340,7 @@ class Onlooker:
             return f"{self.pool} has ended, and its pool with it."
         if not self._is_whole:
             return f"The memory of the pool of {self.pool} can no longer be read."
-        if (self._staff()[:, PROCESS] == CLOSED).all():
+        if (self._worker_facts()[:, PROCESS] == CLOSED).all():
             return f"The pool of {self.pool} was closed."
         return None
 
@@ -371,11 +371,11 @@ class Onlooker:
         before, now = self._before, self._look()
         self._before = now
         seconds = max(now.at - before.at, 1e-9)
-        staff = self._staff()
+        facts = self._worker_facts()
         made = now.meters - before.meters
         workers = []
         for worker, (first, stop) in enumerate(self._plate.blocks):
-            process = int(staff[worker, PROCESS])
+            process = int(facts[worker, PROCESS])
             pid = self._outer_pid(process) if process > NO_PROCESS else None
             is_there = pid is not None or process == ELSEWHERE
             running = self._since.get(worker) if is_there else None
@@ -387,7 +387,7 @@ class Onlooker:
                     rows=(first, stop),
                     steps=int(now.meters[worker, STEPS]),
                     resets=int(now.meters[worker, RESETS]),
-                    restarts=int(staff[worker, RESTARTS]),
+                    restarts=int(facts[worker, RESTARTS]),
                     steps_per_second=float(made[worker, STEPS] / seconds),
                     busy=_share(made[worker, BUSY_NS], seconds),
                     waiting=_share(made[worker, WAITING_NS], seconds),
@@ -482,8 +482,8 @@ class Onlooker:
             meters=meters.reshape(self._workers, METERS),
         )
 
-    def _staff(self) -> Array:
-        found = self._array("staff", np.int64, 2 * self._workers)
+    def _worker_facts(self) -> Array:
+        found = self._array("worker_facts", np.int64, 2 * self._workers)
         return found.reshape(self._workers, 2)
 
     def _array(self, name: str, dtype: Any, count: int) -> Array:

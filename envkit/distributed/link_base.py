@@ -28,7 +28,7 @@ from envkit.parallel.backends.base import Event, drop_events_of
 from envkit.parallel.backends.inbox import Inbox
 from envkit.parallel.messages import ExitReport, WorkerJob
 from envkit.parallel.row_sets import distinct
-from envkit.parallel.slab import ANY_INFO, RESIDENT, Slab, SlabLayout
+from envkit.parallel.slab import RESIDENT, Slab, SlabLayout
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.doorbell import Doorbell
 from envkit.parallel.system.lifeline import forget_in_forks
@@ -406,8 +406,8 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         """Notes that environments may differ from what is known of their infos."""
         slab = self._slab
         assert slab is not None
-        if slab.infos:
-            slab.has_info[known.rows] &= ANY_INFO
+        if slab.layout.declares_info:
+            slab.forget_declared(known.rows)
 
     # Workers.
 
@@ -415,7 +415,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         slab = self._slab
         if slab is None or known.freight is None:
             return known.resident
-        return int(slab.meters[known.worker, RESIDENT]) or known.resident
+        return int(slab.counter(RESIDENT)[known.worker]) or known.resident
 
     def resident(self, worker: int) -> int:
         """Returns the memory of a worker in bytes, as it has last told."""

@@ -45,7 +45,6 @@ from envkit.parallel.slab import (
     RESIDENT,
     SAME_STEP_ORDER,
     Slab,
-    view_of,
 )
 from envkit.parallel.system.doorbell import linger, may_linger
 from envkit.parallel.system.link import (
@@ -191,7 +190,7 @@ class _LinkedWorker:
             clock.woken = time.perf_counter_ns()
             freight.accept_asked(flags, rows)
             # Of what follows in the same step an environment makes other values there.
-            writer.lends = slab.order[0] != SAME_STEP_ORDER
+            writer.lends = slab.autoreset != SAME_STEP_ORDER
             is_all = flags & ALL_ROWS
             self._unanswered = everyone[:] if is_all else runner.pending()
             if runner.run_pending():
@@ -200,7 +199,7 @@ class _LinkedWorker:
                 linger(link.is_readable)
 
     def _bind(self, slab: Slab, first_row: int, answers_each_row: bool) -> None:
-        meters = view_of(slab.meters[0])
+        meters = slab.counters(0)
         self._clock = clock = RunClock(meters)
         looked = 0
 
@@ -230,8 +229,7 @@ class _LinkedWorker:
         self._runner.before_last_mark = count
         self._runner.after_row = self._answer_row if answers_each_row else None
         self._freight = Freight(slab, 0)
-        self._answered = view_of(slab.answered)
-        self._sequence = view_of(slab.sequence)
+        self._answered, self._sequence = slab.words.answers, slab.words.numbers
 
     def _answer(self, rows: Sequence[int]) -> None:
         # What a fork of an environment would send is the parent's to say.

@@ -61,26 +61,15 @@ class Freight:
 
     def __init__(self, slab: Slab, worker: int) -> None:
         """Lays views over the rows of a worker."""
-        first, stop = slab.layout.blocks[worker]
-        block = slice(first, stop)
-        self.size = stop - first
+        block = slab.block(worker)
+        self.size = len(block.numbers)
         self._slab = slab
-        self._sequence = slab.sequence[block]
-        self._answered = slab.answered[block]
-        self._has_info = slab.has_info[block]
-        self._command = slab.command[block]
-        self._meters = slab.meters[worker]
-        self._asked = [
-            array[block] for array in (slab.command, *slab.actions) if _travels(array)
-        ]
-        self._leaves = [
-            [
-                array[slot, block]
-                for array in (*slab.steps, *(slab.infos if slot < 2 else ()))
-                if _travels(array)
-            ]
-            for slot in range(3)
-        ]
+        self._sequence, self._command = block.numbers, block.requested
+        self._answered, self._has_info = block.answers, block.info_marks
+        self._meters = block.meters
+        asked = (block.requested, *block.actions)
+        self._asked = [array for array in asked if _travels(array)]
+        self._leaves = [list(filter(_travels, leaves)) for leaves in block.leaves]
         self._step_types = [leaves[0] for leaves in self._leaves]
         self._numbers_views = _views([self._sequence, self._has_info])
         self._asked_views = [*self._numbers_views, *_views(self._asked)]
@@ -146,7 +135,7 @@ class Freight:
             self._answers.append(Frame(head, parts, whole))
         # By leaf of a time step: its place among the parts of an answer.
         self._part_of_leaf: dict[int, int] = {}
-        for index, array in enumerate(self._slab.steps):
+        for index, array in enumerate(self._slab.columns(0)):
             if _travels(array):
                 place = len(self._answers[0].parts) - len(self._leaf_views[0])
                 self._part_of_leaf[index] = place + len(self._part_of_leaf)

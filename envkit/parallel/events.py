@@ -256,7 +256,7 @@ class Events:
                 "waiting for worker %d, env %s, in %s() for %d s",
                 worker,
                 int(rows.env_of_row[row]),
-                _COMMANDS.get(int(slab.command[row]), "step"),
+                _COMMANDS.get(int(slab.requested[row]), "step"),
                 seconds,
             )
         for index, entry in enumerate(self._workers.workers):
@@ -293,7 +293,7 @@ class Events:
     def _due(self, rows: Array) -> Array:
         """Returns until when rows that are asked now must answer."""
         step, reset = (self._timeout_of(one) or np.inf for one in (STEP, RESET))
-        commands = self._rows.slab.command[rows]
+        commands = self._rows.slab.requested[rows]
         due: Array = self._now() + np.where(commands == STEP, step, reset)
         return due
 
@@ -419,7 +419,7 @@ class Events:
         """Repairs or breaks the rows of a worker that is gone, and has it replaced."""
         rows, now = self._rows, self._now()
         entry = self._workers.workers[worker]
-        rows.slab.staff[worker, PROCESS] = NO_PROCESS
+        rows.slab.write_fact(PROCESS, NO_PROCESS, worker)
         if entry.state is WorkerState.LEAVING:  # Its rows have been noted.
             self._workers.become(worker, WorkerState.WAITING, due=now)
             return
@@ -479,14 +479,14 @@ class Events:
             doing = doing or "construct"
         elif lost_rows.size:
             first = int(lost_rows[0])
-            command = int(rows.slab.command[first])
+            command = int(rows.slab.requested[first])
             doing, env = _COMMANDS.get(command, "step"), int(rows.env_of_row[first])
         return self._workers.ending(
             worker,
             report,
             command=doing,
             env=env,
-            steps=int(rows.slab.meters[worker][STEPS]),
+            steps=int(rows.slab.counter(STEPS)[worker]),
             reason="" if isinstance(decision, Replace) else decision.reason,
         )
 
@@ -498,7 +498,7 @@ class Events:
             return  # It was late, and is being ended.
         error = self._workers.welcome(worker, hello, rows)
         if error is None:
-            rows.slab.staff[worker, PROCESS] = entry.process
+            rows.slab.write_fact(PROCESS, entry.process, worker)
             if self._recovery is not None:
                 self._recovery.note_started(worker, self._workers.seeds_of(worker))
                 self._replay(worker, self._recovery.plans(worker))
@@ -544,7 +544,7 @@ class Events:
     def _count_restart(self, worker: int) -> None:
         entry = self._workers.workers[worker]
         entry.restarts += 1
-        self._rows.slab.staff[worker, RESTARTS] = entry.restarts
+        self._rows.slab.write_fact(RESTARTS, entry.restarts, worker)
 
     def _end_late(self) -> None:
         """Ends workers that did not answer, or are not there, in time."""
@@ -559,6 +559,6 @@ class Events:
                 entry = self._workers.workers[worker]
                 if entry.is_ready and entry.overdue_after is None:
                     first = late[rows.worker_of_row[late] == worker][0]
-                    command = int(rows.slab.command[first])
+                    command = int(rows.slab.requested[first])
                     self._workers.kill(worker, self._timeout_of(command))
         self._workers.kill_late_starts(self._now())

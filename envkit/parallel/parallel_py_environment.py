@@ -34,7 +34,6 @@ from envkit.parallel.slab import (
     RESET,
     SHOWN_INFO,
     STEP,
-    view_of,
 )
 from envkit.parallel.state import PoolState, check_state
 from envkit.py_environment import PyEnvironment
@@ -269,8 +268,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         slab = self._pool.slab
         # Where actions go that are one array.
         is_one = not nest.is_nested(self._pool.spec.action)
-        self._one_action = slab.actions[0] if is_one else None
-        self._sequence = view_of(slab.sequence)
+        self._one_action = slab.action_columns()[0] if is_one else None
+        self._sequence = slab.words.numbers
         self._views = [slab.views(slot) for slot in (0, 1)]
         self._unflatten = self._structure.unflatten
         if self._current_time_step is not None:
@@ -703,7 +702,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self._check_open("rows_with_info")
         slab = self._pool.slab
         slab.note_infos()
-        mask: Array = slab.has_info & (BEGUN_INFO if begun else SHOWN_INFO) != 0
+        mask: Array = slab.info_marks & (BEGUN_INFO if begun else SHOWN_INFO) != 0
         return mask
 
     # State.
@@ -739,7 +738,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         if self._has_advised or self._backend.name != "process":
             return
         self._has_advised = True
-        stepping = float(self._pool.slab.meters[:, BUSY_NS].sum()) / 1e9
+        stepping = float(self._pool.slab.counter(BUSY_NS).sum()) / 1e9
         if stepping < self._elapsed:
             _LOGGER.info(
                 "%s took %.1f ms in all for %s; the environments themselves took %.1f "

@@ -148,9 +148,8 @@ class Pool:
         self.env_of_row = rows.env_of_row
         self.worker_of_row = rows.worker_of_row
         self.slab = slab
-        self.slab.staff[:, PROCESS] = [
-            worker.process for worker in self._workers.workers
-        ]
+        processes = [worker.process for worker in self._workers.workers]
+        self.slab.write_fact(PROCESS, processes)
         rows.bind(slab)
         self.repaired = rows.repaired
         self.errors = rows.errors
@@ -491,7 +490,7 @@ class Pool:
         self._workers.cut(len(rows.rows_of_env))
         count = before.layout.rows
         if rows.layout.rows > count:
-            number = slab.sequence[0] - np.uint32(2 * lag)
+            number = slab.numbers[0] - np.uint32(2 * lag)
             slab.stand_at(slice(count, None), number)
         self._take(rows, slab)
         rows.take_over(before)
@@ -503,7 +502,7 @@ class Pool:
         if self._turnover is not None:
             self._turnover.move(rows)
         self.is_regular = self._events.is_plain and rows.are_aligned()
-        old.staff[:, PROCESS] = MOVED
+        old.write_fact(PROCESS, MOVED)
         before.close()
 
     def _await_close(self, worker: int) -> None:
@@ -716,7 +715,7 @@ class Pool:
                 self._backend.close(grace)
             finally:
                 # To other processes it would look like a pool that rests.
-                self.slab.staff[:, PROCESS] = CLOSED
+                self.slab.write_fact(PROCESS, CLOSED)
                 # Even if the pool itself is kept for long, its memory is not.
                 self.rows.close()
                 del self.slab

@@ -646,7 +646,7 @@ class PoolEnvironment:
 
     def _is_in_slab(self, rows: Array, flag: int) -> Array:
         """Returns a mask of those of the rows of whose infos the slab has this part."""
-        has_info = self._pool.slab.has_info[rows] & flag != 0
+        has_info = self._pool.slab.info_marks[rows] & flag != 0
         there: Array = self._pool.rows.standing(rows) & has_info
         return there
 
@@ -982,7 +982,8 @@ class PoolEnvironment:
         from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
 
         self._check_open("statistics")
-        meters = self._pool.slab.meters.tolist()
+        slab = self._pool.slab
+        meters = [slab.counters(worker).tolist() for worker in slab.layout.workers]
         workers = tuple(
             WorkerStatistics(
                 worker=index,

@@ -129,11 +129,11 @@ class Rows:
         """Takes the slab, in which no row has been asked yet."""
         rows = self.layout.rows
         self.slab = slab
-        self.sent, self.noted, self.taken = (slab.sequence.copy() for _ in range(3))
+        self.sent, self.noted, self.taken = (slab.numbers.copy() for _ in range(3))
         # Copying bytes is three times as fast as copying small arrays.
         self._taken_bytes = bytes_of(self.taken)
         self._sent_bytes = bytes_of(self.sent)
-        self._sequence_bytes = bytes_of(slab.sequence)
+        self._sequence_bytes = bytes_of(slab.numbers)
         self.repaired = np.zeros(rows, bool)
         self.errors: dict[int, WorkerError] = {}
         self.begun = np.zeros(rows, bool)
@@ -176,7 +176,7 @@ class Rows:
 
     def are_aligned(self) -> bool:
         """True if all rows owe nothing and stand in the same slot."""
-        sequence = self.slab.sequence
+        sequence = self.slab.numbers
         return self.slab.all_answered() and not ((sequence ^ sequence[0]) & 2).any()
 
     def unsent(self) -> Array:
@@ -184,7 +184,7 @@ class Rows:
         # Hot in asynchronous use: called for every few rows.
         if self._sent_bytes.tobytes() == self._sequence_bytes.tobytes():
             return _NONE
-        asked = self.sent != self.slab.sequence
+        asked = self.sent != self.slab.numbers
         asked &= self.slab.owing_rows()
         unsent: Array = asked.nonzero()[0]
         return unsent
@@ -193,10 +193,10 @@ class Rows:
         """Returns the rows whose answers are in the slab and have not been noted."""
         # Hot in asynchronous use: called for every few rows.
         slab = self.slab
-        new: Array = (self.noted != slab.answered).nonzero()[0]
+        new: Array = (self.noted != slab.answers).nonzero()[0]
         if new.size:
             # Of the others the environment has raised, or the pool moves them now.
-            new = new[slab.answered[new] == slab.sequence[new]]
+            new = new[slab.answers[new] == slab.numbers[new]]
             fence()
         return new
 
@@ -207,7 +207,7 @@ class Rows:
         if rows.size == len(self.noted):
             count = self.all_busy()
         else:
-            waiting = self.noted[rows] != self.slab.sequence[rows]
+            waiting = self.noted[rows] != self.slab.numbers[rows]
             count = int(np.count_nonzero(waiting))
         if self.held:
             count += int(are_among(rows, self.held).sum())
@@ -215,11 +215,11 @@ class Rows:
 
     def all_busy(self) -> int:
         """Returns how many rows were asked and have no answer yet, held ones apart."""
-        return int(np.count_nonzero(self.noted != self.slab.sequence))
+        return int(np.count_nonzero(self.noted != self.slab.numbers))
 
     def owing(self) -> Array:
         """Returns a mask of the rows that owe the caller an answer."""
-        owing: Array = self.taken != self.slab.sequence
+        owing: Array = self.taken != self.slab.numbers
         if self.held:
             owing[list(self.held)] = True
         return owing
@@ -235,7 +235,7 @@ class Rows:
     def finished(self, rows: Array, count: int) -> Array:
         """Returns rows that have finished, first those that did so first."""
         # Hot in asynchronous use: called for every few rows.
-        numbers = self.slab.sequence[rows]
+        numbers = self.slab.numbers[rows]
         is_new = self.noted[rows] == numbers
         is_new &= self.taken[rows] != numbers
         done: Array = rows[is_new]
@@ -264,13 +264,13 @@ class Rows:
             with uninterrupted():
                 for row in rows[self.begin[rows] != 0].tolist():
                     self._note_begun(row)
-                self.noted[rows] = self.slab.sequence[rows]
+                self.noted[rows] = self.slab.numbers[rows]
             return
-        self.noted[rows] = self.slab.sequence[rows]
+        self.noted[rows] = self.slab.numbers[rows]
 
     def _note_begun(self, row: int) -> None:
         """Notes that a new environment has begun its first episode."""
-        if self.slab.command[row] == REBUILD:
+        if self.slab.requested[row] == REBUILD:
             # The whole environment was rebuilt: its other rows need only a reset.
             siblings = self.rows_of_env[self.env_of_row[row]]
             begins = self.begin[siblings.start : siblings.stop]
@@ -283,7 +283,7 @@ class Rows:
 
     def take(self, rows: Array) -> None:
         """Notes that the caller has the answers of these rows."""
-        self.taken[rows] = self.slab.sequence[rows]
+        self.taken[rows] = self.slab.numbers[rows]
 
     def take_all(self) -> None:
         """Notes that the caller has all answers."""
@@ -305,7 +305,7 @@ class Rows:
     def _stand(self, rows: Any) -> None:
         """Notes that rows stand at numbers to which the pool itself has moved them."""
         for numbers in (self.sent, self.noted, self.taken):
-            numbers[rows] = self.slab.sequence[rows]
+            numbers[rows] = self.slab.numbers[rows]
 
     # By when rows must answer.
 
@@ -313,7 +313,7 @@ class Rows:
         """Notes that requests have gone out, and by when they must be answered."""
         self._due[rows] = due
         self._is_extended[rows] = False
-        self.sent[rows] = self.slab.sequence[rows]
+        self.sent[rows] = self.slab.numbers[rows]
 
     def postpone(self, seconds: float, until: float) -> None:
         """Gives rows that owe an answer the seconds in which nothing ran.
@@ -355,7 +355,7 @@ class Rows:
 
     def withdraw(self, rows: Array) -> list[int]:
         """Takes back requests that will not be answered; returns their commands."""
-        commands: list[int] = self.slab.command[rows].tolist()
+        commands: list[int] = self.slab.requested[rows].tolist()
         self.slab.take_back(rows)
         self._stand(rows)
         return commands
@@ -380,7 +380,7 @@ class Rows:
         """Ends a row's episode where it stood, as the order of resets wants it."""
         if self.slab.autoreset != SAME_STEP_ORDER:
             self.slab.write_cut(row)
-            self.sent[row] = self.noted[row] = self.slab.sequence[row]
+            self.sent[row] = self.noted[row] = self.slab.numbers[row]
             self.repaired[row] = True
             self._order[row] = self._next_order
             self._next_order += 1
@@ -461,7 +461,7 @@ class Rows:
 
     def break_rows(self, rows: Sequence[int], error: WorkerError) -> None:
         """Notes that rows' worker stays gone; what has finished is still good."""
-        numbers = self.slab.sequence
+        numbers = self.slab.numbers
         for row in rows:
             if self.taken[row] == numbers[row]:
                 self.break_row(row, error)

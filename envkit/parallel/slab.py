@@ -1,17 +1,8 @@
 """`Slab`: one block of memory with an array per leaf and a row per environment.
 
-```
-modes      uint8 [64]            parent writes   autoreset order, counts of requests …
-sequence   uint32[N]             parent writes   the number of a row's last request
-command    uint8 [N]             parent writes   IDLE STEP RESET REBUILD
-answered   uint32[N]             worker writes   the number it has answered
-has_info   uint8 [N]             worker writes   whether there is an info to ask for
-meters     int64 [W, 16]         worker writes   steps, resets, nanoseconds …
-staff      int64 [W, 2]          parent writes   process, restarts
-actions    one array [N, *shape] for each leaf of an action
-steps      one array [3, N, *shape] for each leaf of a time step
-infos      one array [2, N, *shape] for each leaf of what infos are declared to have
-```
+`ARRAYS` is its table: which arrays there are, who writes them, and what for. No other
+module knows where they are. The parent reads rows by read-only arrays such as
+`Slab.numbers`, and writes by methods; a worker has `Slab.words` for its loops.
 
 A request goes up by two, so the lowest bit of an answer is free to say that the
 environment raised: one store says that a row is complete and how it ended. Everything
@@ -29,10 +20,11 @@ the backend carries them over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +38,7 @@ from envkit.types import Array
 
 __all__ = [
     "ANY_INFO",
+    "ARRAYS",
     "AWAITED_NS",
     "AWAKE",
     "BEGUN_INFO",
@@ -77,8 +70,11 @@ __all__ = [
     "STEP",
     "STEPS",
     "WAITING_NS",
+    "Block",
     "Slab",
+    "SlabArray",
     "SlabLayout",
+    "Words",
     "bytes_of",
     "is_private",
     "shareable",
@@ -146,6 +142,91 @@ def slot_of(number: int) -> int:
     return (number >> 1) & 1
 
 
+class SlabArray(NamedTuple):
+    """One line of the table of the slab.
+
+    Attributes:
+        name: What it is called.
+        dtype: Of its elements; empty where there is an array for each leaf, of the
+            leaf's dtype.
+        shape: The sizes of its dimensions: N are the rows, W the workers. An array of
+            a leaf has the leaf's shape behind.
+        writer: Who writes it.
+        purpose: What for.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[str | int, ...]
+    writer: str
+    purpose: str
+
+
+# In the order in which they lie. What the parent writes and what workers write lie on
+# different cache lines.
+_P, _W = "the parent", "a worker"
+ARRAYS = tuple(
+    SlabArray(*line)
+    for line in (
+        (
+            "modes",
+            "uint8",
+            (_CACHE_LINE,),
+            _P,
+            "the autoreset order, counts of requests",
+        ),
+        ("sequence", "uint32", ("N",), _P, "the number of a row's last request"),
+        ("command", "uint8", ("N",), _P, "IDLE, STEP, RESET or REBUILD"),
+        ("answered", "uint32", ("N",), _W, "the number it has answered"),
+        ("has_info", "uint8", ("N",), _W, "whether there is an info to ask for"),
+        ("meters", "int64", ("W", METERS), _W, "what statistics() shows"),
+        ("worker_facts", "int64", ("W", 2), _P, "each worker's process, its restarts"),
+        ("actions", "", ("N",), _P, "one array for each leaf of an action"),
+        ("steps", "", (_SLOTS, "N"), _W, "one for each leaf of a time step"),
+        ("infos", "", (_SHOWN_SLOTS, "N"), _W, "one for each declared leaf of an info"),
+    )
+)
+
+
+class Words(NamedTuple):
+    """The numbers of all rows as views, which read and write in the least time.
+
+    Attributes:
+        numbers: The number of each row's last request.
+        requested: What each row was last asked for.
+        answers: The number each row has answered, with the bit `RAISED`.
+        info_marks: What `Slab.info_marks` says.
+    """
+
+    numbers: memoryview
+    requested: memoryview
+    answers: memoryview
+    info_marks: memoryview
+
+
+class Block(NamedTuple):
+    """The rows of one worker, as they are sent to another machine.
+
+    Attributes:
+        numbers: See `Words`; likewise the next three.
+        requested: See there.
+        answers: See there.
+        info_marks: See there.
+        meters: What the worker has counted.
+        actions: For each leaf of an action, the rows.
+        leaves: By slot: the rows of each leaf of a time step, and of each declared leaf
+            of an info if the slot has them.
+    """
+
+    numbers: Array
+    requested: Array
+    answers: Array
+    info_marks: Array
+    meters: Array
+    actions: list[Array]
+    leaves: list[list[Array]]
+
+
 @dataclass(frozen=True)
 class SlabLayout:
     """Where everything stands: pure arithmetic, the same in every process.
@@ -210,28 +291,35 @@ class SlabLayout:
         """What takes out of an info what is declared of it."""
         return DeclaredInfo(self.info_spec)
 
+    @property
+    def declares_info(self) -> bool:
+        """Whether environments declare something of their infos."""
+        return bool(self.info.structure.leaves)
+
+    @cached_property
+    def _leaves(self) -> dict[str, Sequence[ArraySpec]]:
+        """The specs of those arrays of which there is one for each leaf."""
+        return {
+            "actions": self.action.leaves,
+            "steps": self.time_step.leaves,
+            "infos": self.info.structure.leaves,
+        }
+
     @cached_property
     def _arrays(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
         """Shape and dtype of every array, in the order in which they lie."""
-        rows = self.rows
-        control: list[tuple[tuple[int, ...], np.dtype[Any]]] = [
-            ((_CACHE_LINE,), np.dtype(np.uint8)),
-            ((rows,), np.dtype(np.uint32)),
-            ((rows,), np.dtype(np.uint8)),
-            ((rows,), np.dtype(np.uint32)),
-            ((rows,), np.dtype(np.uint8)),
-            ((len(self.blocks), METERS), np.dtype(np.int64)),
-            ((len(self.blocks), 2), np.dtype(np.int64)),
-        ]
-        actions = [((rows, *spec.shape), spec.dtype) for spec in self.action.leaves]
-        steps = [
-            ((_SLOTS, rows, *spec.shape), spec.dtype) for spec in self.time_step.leaves
-        ]
-        infos = [
-            ((_SHOWN_SLOTS, rows, *spec.shape), spec.dtype)
-            for spec in self.info.structure.leaves
-        ]
-        return control + actions + steps + infos
+        sizes: dict[str | int, Any] = {"N": self.rows, "W": len(self.blocks)}
+        found: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
+        for array in ARRAYS:
+            first = tuple(
+                sizes[size] if size in sizes else int(size) for size in array.shape
+            )
+            if array.name in self._leaves:
+                leaves = self._leaves[array.name]
+                found += [((*first, *spec.shape), spec.dtype) for spec in leaves]
+            else:
+                found.append((first, np.dtype(array.dtype)))
+        return found
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -245,9 +333,7 @@ class SlabLayout:
     @property
     def places(self) -> dict[str, int]:
         """Where the arrays begin that `envkit top` reads from another process."""
-        names = (
-            "modes", "sequence", "command", "answered", "has_info", "meters", "staff"
-        )  # fmt: skip
+        names = [array.name for array in ARRAYS if array.dtype]
         return dict(zip(names, self.offsets, strict=False))
 
     @property
@@ -255,14 +341,26 @@ class SlabLayout:
         """How many bytes of shared memory are needed."""
         return self.offsets[-1]
 
-    def arrays(self, buffer: Any) -> list[Array]:
-        """Lays the arrays over a buffer; those that cannot be shared are made new."""
-        return [
-            np.full(shape, None, object)
-            if is_private(dtype)
-            else np.ndarray(shape, dtype, buffer, offset)
-            for (shape, dtype), offset in zip(self._arrays, self.offsets, strict=False)
-        ]
+    def arrays(self, buffer: Any) -> dict[str, list[Array]]:
+        """Lays the arrays over a buffer; those that cannot be shared are made new.
+
+        Returns:
+            By name in `ARRAYS`: one array, or one for each leaf.
+        """
+        laid = iter(
+            [
+                np.full(shape, None, object)
+                if is_private(dtype)
+                else np.ndarray(shape, dtype, buffer, offset)
+                for (shape, dtype), offset in zip(
+                    self._arrays, self.offsets, strict=False
+                )
+            ]
+        )
+        return {
+            array.name: [next(laid) for _ in self._leaves.get(array.name, (None,))]
+            for array in ARRAYS
+        }
 
     @cached_property
     def reward_leaves(self) -> range:
@@ -329,6 +427,12 @@ def bytes_of(array: Array) -> memoryview:
     return view_of(array.reshape(-1).view(np.uint8))
 
 
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def _aligned(size: int) -> memoryview:
     """Returns memory of zeros that begins with a line of the processor's cache.
 
@@ -353,17 +457,13 @@ class Slab:
             grows before they are sent.
         awaited: One number: the parent goes on when fewer rows than these owe an
             answer; 0 if it is to be woken by every answer.
-        sequence: The number of each row's last request.
-        command: What each row was last asked for.
-        answered: The number each row has answered, with the bit `RAISED`.
-        has_info: For each row, `SHOWN_INFO` and `BEGUN_INFO`, if infos are noted.
+        numbers: The number of each row's last request; like the next three read-only.
+        requested: What each row was last asked for.
+        answers: The number each row has answered, with the bit `RAISED`.
+        info_marks: For each row, `SHOWN_INFO` and `BEGUN_INFO`, if infos are recorded.
+        words: The same four, to be read and written by workers.
         order: One number: what `autoreset` is.
         notes_infos: One number: whether workers look if environments have an info.
-        meters: What each worker has counted.
-        staff: What is known of each worker.
-        actions: For each leaf of an action, one row per environment.
-        steps: For each leaf of a time step, one row per slot and environment.
-        infos: Likewise for each declared leaf of an info, of the first two slots.
     """
 
     def __init__(self, layout: SlabLayout, buffer: Any = None) -> None:
@@ -372,8 +472,13 @@ class Slab:
         self.private_actions = layout.private_actions
         if buffer is None:
             buffer = _aligned(max(layout.size, 1))
-        modes, sequence, command, answered, *rest = layout.arrays(buffer)
-        has_info, meters, staff, *arrays = rest
+        arrays = layout.arrays(buffer)
+        (modes,), (sequence,) = arrays["modes"], arrays["sequence"]
+        (command,), (answered,) = arrays["command"], arrays["answered"]
+        (has_info,), (self._meters,) = arrays["has_info"], arrays["meters"]
+        (self._worker_facts,) = arrays["worker_facts"]
+        self._actions, self._steps = arrays["actions"], arrays["steps"]
+        self._infos = arrays["infos"]
         self._modes = modes
         self.order = view_of(modes[0:1])
         self.notes_infos = view_of(modes[1:2])
@@ -381,21 +486,17 @@ class Slab:
         self.asking = view_of(modes[16:24].view(np.uint64))
         self.messages = view_of(modes[24:32].view(np.uint64))
         self.awaited = view_of(modes[32:40].view(np.uint64))
-        self.sequence = sequence
-        self.command = command
-        self.answered = answered
-        self.has_info = has_info
-        self.meters = meters
-        self.staff = staff
-        actions = len(layout.action.leaves)
-        self.actions = arrays[:actions]
-        infos = actions + len(layout.time_step.leaves)
-        self.steps = arrays[actions:infos]
-        self.infos = arrays[infos:]
+        self._sequence = sequence
+        self._command = command
+        self._answered = answered
+        self._has_info = has_info
+        self.numbers, self.requested = _read_only(sequence), _read_only(command)
+        self.answers, self.info_marks = _read_only(answered), _read_only(has_info)
+        self.words = Words(*map(view_of, (sequence, command, answered, has_info)))
         # One slot after the other, because an array takes one index sooner than two.
         self._all_slots = [
             array.reshape(_SLOTS * layout.rows, *array.shape[2:])
-            for array in self.steps
+            for array in self._steps
         ]
         self._stride = np.array(layout.rows)
         # The command that every row has, or IDLE if they differ.
@@ -412,18 +513,70 @@ class Slab:
         rows = min(self.layout.rows, other.layout.rows)
         workers = min(len(self.layout.blocks), len(other.layout.blocks))
         self._modes[:] = other._modes
-        for name in ("meters", "staff"):
-            getattr(self, name)[:workers] = getattr(other, name)[:workers]
+        for name in ("meters", "worker_facts"):
+            getattr(self, f"_{name}")[:workers] = getattr(other, f"_{name}")[:workers]
         for name in ("command", "has_info", "sequence", "answered"):
-            getattr(self, name)[:rows] = getattr(other, name)[:rows]
-        for mine, theirs in zip(self.actions, other.actions, strict=True):
+            getattr(self, f"_{name}")[:rows] = getattr(other, f"_{name}")[:rows]
+        for mine, theirs in zip(self._actions, other._actions, strict=True):
             mine[:rows] = theirs[:rows]
         for mine, theirs in zip(
-            (*self.steps, *self.infos), (*other.steps, *other.infos), strict=True
+            (*self._steps, *self._infos), (*other._steps, *other._infos), strict=True
         ):
             mine[:, :rows] = theirs[:, :rows]
 
+    # What both sides do.
+
+    def columns(self, slot: int) -> list[Array]:
+        """Returns the leaves of a slot's time steps, with a row per environment."""
+        return [array[slot] for array in self._steps]
+
+    def action_columns(self) -> list[Array]:
+        """Returns the leaves of actions, with a row per environment."""
+        return self._actions
+
+    def block(self, worker: int) -> Block:
+        """Returns the rows of one worker."""
+        first, stop = self.layout.blocks[worker]
+        rows = slice(first, stop)
+        leaves = [
+            [array[slot, rows] for array in self._steps] for slot in range(_SLOTS)
+        ]
+        for slot in range(_SHOWN_SLOTS):
+            leaves[slot] += [array[slot, rows] for array in self._infos]
+        return Block(
+            self._sequence[rows],
+            self._command[rows],
+            self._answered[rows],
+            self._has_info[rows],
+            self._meters[worker],
+            [array[rows] for array in self._actions],
+            leaves,
+        )
+
+    def counters(self, worker: int) -> memoryview:
+        """Returns a worker's line of the meters."""
+        return view_of(self._meters[worker])
+
+    def counter(self, which: int) -> Array:
+        """Returns one of the meters, of all workers."""
+        column: Array = self._meters[:, which]
+        return column
+
+    def forget_declared(self, rows: Any) -> None:
+        """Says of rows that what they declare of their infos is not in the slab."""
+        self._has_info[rows] &= ANY_INFO
+
     # What the parent does.
+
+    def write_fact(
+        self, which: int, value: Any, worker: int | slice = slice(None)
+    ) -> None:
+        """Tells other processes a fact of a worker, or of all."""
+        self._worker_facts[worker, which] = value
+
+    def announce_message(self) -> None:
+        """Says that a message is going to be sent to a worker."""
+        self.messages[0] += 1
 
     @property
     def autoreset(self) -> int:
@@ -437,14 +590,14 @@ class Slab:
     def note_infos(self) -> None:
         """Has workers look from now on whether environments have an info."""
         if not self.notes_infos[0]:
-            self.has_info.fill(ANY_INFO)
+            self._has_info.fill(ANY_INFO)
             fence()
             self._modes[1] = True
 
     def write_actions(self, columns: Sequence[Array], rows: Any = ...) -> None:
         """Writes the actions of some rows, an array for each leaf, or of all."""
         # Hot: called once per batch of any size.
-        for array, column in zip(self.actions, columns, strict=True):
+        for array, column in zip(self._actions, columns, strict=True):
             array[rows] = column
 
     def request_all(self, command: int) -> None:
@@ -453,10 +606,10 @@ class Slab:
         try:
             self.asking[0] = self.announcements[0] + 1
             if command != self._command_of_all:
-                self.command.fill(command)
+                self._command.fill(command)
                 self._command_of_all = command
             fence()
-            self.sequence += _TWO
+            self._sequence += _TWO
         finally:
             fence()
             self.announcements[0] = self.asking[0]
@@ -466,9 +619,9 @@ class Slab:
         try:
             self.asking[0] = self.announcements[0] + 1
             self._command_of_all = IDLE
-            self.command[rows] = command
+            self._command[rows] = command
             fence()
-            self.sequence[rows] += _TWO
+            self._sequence[rows] += _TWO
         finally:
             fence()
             self.announcements[0] = self.asking[0]
@@ -493,7 +646,7 @@ class Slab:
 
     def owing_rows(self) -> Array:
         """Returns a mask of the rows that owe an answer."""
-        mask: Array = self.sequence != self.answered
+        mask: Array = self._sequence != self._answered
         fence()
         return mask
 
@@ -522,24 +675,24 @@ class Slab:
 
     def raised_rows(self, rows: Array) -> Array:
         """Returns those of the rows whose environments have raised."""
-        raised: Array = rows[(self.sequence[rows] ^ self.answered[rows]) == RAISED]
+        raised: Array = rows[(self._sequence[rows] ^ self._answered[rows]) == RAISED]
         return raised
 
     def has_come(self, owing: int) -> bool:
         """True if at most `owing` rows owe an answer, or an environment has raised."""
         if self.all_answered():
             return owing >= 0
-        marks = self.sequence ^ self.answered
+        marks = self._sequence ^ self._answered
         fence()
         return int(np.count_nonzero(marks)) <= owing or bool((marks == RAISED).any())
 
     def slots(self, rows: Array | slice) -> Array:
         """Returns which slot holds each row's answer."""
-        return (self.sequence[rows] >> _ONE & _ONE).astype(np.intp)
+        return (self._sequence[rows] >> _ONE & _ONE).astype(np.intp)
 
     def take_back(self, rows: Array) -> None:
         """Withdraws requests that will not be answered; the answer before stands."""
-        self.stand_at(rows, self.sequence[rows] - _TWO)
+        self.stand_at(rows, self._sequence[rows] - _TWO)
 
     def stand_at(self, rows: Any, numbers: Any) -> None:
         """Marks rows as having answered a number that was never a request.
@@ -550,10 +703,10 @@ class Slab:
         """
         with uninterrupted():
             self._command_of_all = IDLE
-            self.command[rows] = IDLE
+            self._command[rows] = IDLE
             fence()
-            self.sequence[rows] = numbers
-            self.answered[rows] = numbers
+            self._sequence[rows] = numbers
+            self._answered[rows] = numbers
 
     def read(self, rows: Array, slots: Array | None = None) -> list[Array]:
         """Returns copies of the leaves of the time steps that rows show."""
@@ -571,30 +724,35 @@ class Slab:
         """
         slots = self.slots(rows)
         if self.autoreset == SAME_STEP_ORDER:
-            slots[self.steps[0][slots, rows] == StepType.LAST] = SAME_STEP_SLOT
+            slots[self._steps[0][slots, rows] == StepType.LAST] = SAME_STEP_SLOT
         return self.read(rows, slots)
 
     def read_infos(self, rows: Array) -> list[Array]:
         """Returns copies of the declared leaves of rows' infos."""
         slots = self.slots(rows)
-        return [array[slots, rows] for array in self.infos]
+        return [array[slots, rows] for array in self._infos]
+
+    def step_types(self, rows: Array) -> Array:
+        """Returns the step types of the time steps that rows show."""
+        types: Array = self._steps[0][self.slots(rows), rows]
+        return types
 
     def shows_last(self, rows: Array) -> Array:
         """Returns a mask of the rows that show a `LAST`."""
-        mask: Array = self.steps[0][self.slots(rows), rows] == StepType.LAST
+        mask: Array = self.step_types(rows) == StepType.LAST
         return mask
 
     def standing_slot(self, row: int) -> int:
         """Returns the slot of the time step at which a row stands."""
-        slot = slot_of(int(self.sequence[row]))
+        slot = slot_of(int(self._sequence[row]))
         has_left = self.autoreset == SAME_STEP_ORDER and (
-            self.steps[0][slot, row] == StepType.LAST
+            self._steps[0][slot, row] == StepType.LAST
         )
         return SAME_STEP_SLOT if has_left else slot
 
     def views(self, slot: int) -> list[Array]:
         """Returns read-only views of a whole slot, one for each leaf."""
-        views = [array[slot] for array in self.steps]
+        views = [array[slot] for array in self._steps]
         for view in views:
             view.flags.writeable = False
         return views
@@ -603,19 +761,19 @@ class Slab:
 
     def action_objects(self, row: int) -> dict[int, Any]:
         """Returns the leaves of a row's action that memory cannot hold."""
-        return {leaf: self.actions[leaf][row] for leaf in self.private_actions}
+        return {leaf: self._actions[leaf][row] for leaf in self.private_actions}
 
     def write_action_objects(self, row: int, leaves: Mapping[int, Any]) -> None:
         """Writes the leaves of a row's action that have come from the other side."""
         for leaf, value in leaves.items():
-            self.actions[leaf][row] = value
+            self._actions[leaf][row] = value
 
     def write_step_objects(
         self, row: int, slot: int, leaves: Mapping[int, Array]
     ) -> None:
         """Writes the leaves of a row's time step that have come from the other side."""
         for leaf, value in leaves.items():
-            self.steps[leaf][slot, row] = value[()]
+            self._steps[leaf][slot, row] = value[()]
 
     def write_cut(self, row: int) -> None:
         """Answers for an environment that is gone: its episode was cut off here.
@@ -623,7 +781,7 @@ class Slab:
         The answer is a `LAST` with reward 0 and discount 1, so that the value of the
         last state may still be bootstrapped, and the observation at which it stood.
         """
-        number = int(self.sequence[row]) + 2 & _LARGEST
+        number = int(self._sequence[row]) + 2 & _LARGEST
         self._cut(row, slot_of(number), self.standing_slot(row))
         self.stand_at(row, number)
 
@@ -633,20 +791,20 @@ class Slab:
         That is a step under `AutoReset.SAME_STEP` whose environment was replaced. The
         slot of the `FIRST` of that order holds where the episode stood.
         """
-        slot = slot_of(int(self.sequence[row]))
+        slot = slot_of(int(self._sequence[row]))
         # With the dots it stays an array, also where it holds one object.
-        first = [array[slot, row, ...].copy() for array in self.steps]
-        info_of_first = self.has_info[row] & SHOWN_INFO
+        first = [array[slot, row, ...].copy() for array in self._steps]
+        info_of_first = self._has_info[row] & SHOWN_INFO
         self._cut(row, slot, SAME_STEP_SLOT)
-        self.has_info[row] = BEGUN_INFO if info_of_first else 0
-        for array, value in zip(self.steps, first, strict=True):
+        self._has_info[row] = BEGUN_INFO if info_of_first else 0
+        for array, value in zip(self._steps, first, strict=True):
             array[SAME_STEP_SLOT, row] = value[()]
 
     def _cut(self, row: int, slot: int, source: int) -> None:
         # An environment that is gone has no more to say.
-        self.has_info[row] = 0
+        self._has_info[row] = 0
         rewards, discounts = self.layout.reward_leaves, self.layout.discount_leaves
-        for index, array in enumerate(self.steps):
+        for index, array in enumerate(self._steps):
             if index == 0:
                 array[slot, row] = StepType.LAST
             elif index in rewards:
@@ -659,18 +817,18 @@ class Slab:
     def keep_standing(self, row: int) -> None:
         """Copies the time step at which a row stands to the slot of `SAME_STEP`."""
         source = self.standing_slot(row)
-        for array in self.steps:
+        for array in self._steps:
             array[SAME_STEP_SLOT, row] = array[source, row]
 
     def write_all(self, shown: Sequence[Array], standing: Sequence[Array]) -> None:
         """Lets every row show and stand at time steps that come from elsewhere."""
         self.align(np.arange(1))
-        numbers = self.sequence + _TWO
+        numbers = self._sequence + _TWO
         slot = slot_of(int(numbers[0]))
-        for array, leaf, other in zip(self.steps, shown, standing, strict=True):
+        for array, leaf, other in zip(self._steps, shown, standing, strict=True):
             array[slot] = leaf
             array[SAME_STEP_SLOT] = other
-        self.has_info.fill(ANY_INFO)
+        self._has_info.fill(ANY_INFO)
         self.stand_at(slice(None), numbers)
 
     def align(self, moved: Array) -> None:
@@ -681,12 +839,12 @@ class Slab:
         """
         if not moved.size:
             return
-        slot = slot_of(int(self.sequence[moved[0]]))
-        behind = np.flatnonzero(((self.sequence >> 1) & 1) != slot)
+        slot = slot_of(int(self._sequence[moved[0]]))
+        behind = np.flatnonzero(((self._sequence >> 1) & 1) != slot)
         if behind.size:
-            for array in (*self.steps, *self.infos):
+            for array in (*self._steps, *self._infos):
                 array[slot, behind] = array[1 - slot, behind]
-            self.stand_at(behind, self.sequence[behind] + _TWO)
+            self.stand_at(behind, self._sequence[behind] + _TWO)
 
     def arrive(self, rows: Array) -> None:
         """Lets rows show where they stand: what has begun in the step of a `LAST`.
@@ -696,19 +854,72 @@ class Slab:
         """
         rows = rows[self.shows_last(rows)]
         slots = self.slots(rows)
-        for array in self.steps:
+        for array in self._steps:
             array[slots, rows] = array[SAME_STEP_SLOT, rows]
-        self.has_info[rows] = ANY_INFO
+        self._has_info[rows] = ANY_INFO
 
     def ended(self, rows: Array) -> Array:
         """Returns which rows stand at the end of an episode."""
         ended = self.shows_last(rows)
         if self.autoreset == SAME_STEP_ORDER:
             # Unless the next has begun already.
-            ended &= self.steps[0][SAME_STEP_SLOT, rows] == StepType.LAST
+            ended &= self._steps[0][SAME_STEP_SLOT, rows] == StepType.LAST
         return ended
 
+    def ask_as(self, rows: Any, numbers: Any, commands: Any) -> None:
+        """Asks rows under given numbers; no other process looks at them meanwhile."""
+        self._command_of_all = IDLE
+        self._command[rows] = commands
+        self._sequence[rows] = numbers
+
+    def forget_requests(self) -> None:
+        """Lets every row owe nothing: what it has answered was its last request."""
+        self._sequence[:] = self._answered & ~np.uint32(RAISED)
+
     # What a worker does.
+
+    def write(
+        self,
+        rows: Any,
+        slots: Any,
+        leaves: Sequence[Any],
+        left_out: Collection[int] = (),
+    ) -> None:
+        """Writes time steps into rows.
+
+        Args:
+            rows: A row, or some.
+            slots: The slot of all of them, or for each its own.
+            leaves: The leaves of the time steps.
+            left_out: Those of the leaves that are not written.
+        """
+        # Hot: called once per step of a batch.
+        for index, (array, leaf) in enumerate(zip(self._steps, leaves, strict=True)):
+            if index not in left_out:
+                array[slots, rows] = leaf
+
+    def write_leaf(self, index: int, slot: int, leaf: Any) -> None:
+        """Writes one leaf of all rows."""
+        self._steps[index][slot] = leaf
+
+    def write_infos(self, rows: Any, slots: Any, leaves: Sequence[Any]) -> None:
+        """Writes what is declared of infos beside the time steps of rows."""
+        # Hot: called once per row and step of environments that declare something.
+        for array, leaf in zip(self._infos, leaves, strict=True):
+            array[slots, rows] = leaf
+
+    def mark_infos(self, rows: Any, marks: int, *, keep: bool = False) -> None:
+        """Marks which infos rows have.
+
+        Args:
+            rows: The rows.
+            marks: What `info_marks` says of them then.
+            keep: Whether what it says of them already stays.
+        """
+        if keep:
+            self._has_info[rows] |= marks
+        else:
+            self._has_info[rows] = marks
 
     def is_awaited(self) -> bool:
         """True if the parent is to be woken for the rows that have just answered.
@@ -731,9 +942,41 @@ class Slab:
         """Returns copies of the actions of some rows, one column for each leaf."""
         # Hot: called once per request.
         if isinstance(rows, slice):
-            return [array[rows].copy() for array in self.actions]
+            return [array[rows].copy() for array in self._actions]
         # A list of rows makes copies of them.
-        return [array[rows] for array in self.actions]
+        return [array[rows] for array in self._actions]
+
+    def lockstep(self, worker: int) -> Callable[[int], bool]:
+        """Returns what tells whether all rows of a worker are to step together.
+
+        It is given a number, and says whether all rows are to answer with that.
+        """
+        first, stop = self.layout.blocks[worker]
+        count = stop - first
+        sequence, answered, command = (
+            bytes_of(array[first:stop])
+            for array in (self._sequence, self._answered, self._command)
+        )
+        all_step = bytes([STEP]) * count
+
+        def all_step_to(number: int) -> bool:
+            # Hot: called at every wake-up of a worker. Read in this order for the
+            # reasons that `pending` has. Bytes are compared all at once, those of a
+            # view one by one.
+            asked = number.to_bytes(4, sys.byteorder) * count
+            if sequence.tobytes() != asked:
+                return False
+            fence()
+            if command.tobytes() != all_step:
+                return False
+            fence()
+            before = (number - 2 & _LARGEST).to_bytes(4, sys.byteorder) * count
+            if answered.tobytes() != before:
+                return False
+            fence()
+            return sequence.tobytes() == asked
+
+        return all_step_to
 
     def pending(self, first: int, stop: int) -> list[int]:
         """Returns the rows of a block that were asked and have not answered."""
@@ -741,13 +984,13 @@ class Slab:
         # `stand_at` writes, so that its number comes with IDLE or with its answer.
         # The answer may belong to a later number than the one that was read, or to an
         # earlier one, to which the row was taken back; so the number is read again.
-        asked = self.sequence[first:stop].tolist()
+        asked = self._sequence[first:stop].tolist()
         fence()
-        commands = self.command[first:stop].tolist()
+        commands = self._command[first:stop].tolist()
         fence()
-        done = self.answered[first:stop].tolist()
+        done = self._answered[first:stop].tolist()
         fence()
-        sequence = self.sequence
+        sequence = self._sequence
         return [
             row
             for row, number, command, last in zip(
@@ -775,9 +1018,9 @@ class Slab:
     def commit(self, rows: slice | int | Sequence[int]) -> None:
         """Marks rows as answered; their answers have been written before."""
         fence()
-        self.answered[rows] = self.sequence[rows]
+        self._answered[rows] = self._sequence[rows]
 
     def fail(self, rows: int | Sequence[int]) -> None:
         """Marks rows whose environment raised; the failure is on its way."""
         fence()
-        self.answered[rows] = self.sequence[rows] | np.uint32(RAISED)
+        self._answered[rows] = self._sequence[rows] | np.uint32(RAISED)

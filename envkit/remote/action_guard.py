@@ -39,16 +39,17 @@ class ActionGuard:
     def commands_are_known(self) -> bool:
         """True if each row is asked to step, reset or rebuild, or for nothing."""
         # Hot: once per request.
-        commands = self._slab.command
+        commands = self._slab.requested
         return commands.tobytes() == self._all_step or bool(commands.max() <= REBUILD)
 
     def bad_rows(self, rows: Sequence[int]) -> list[int]:
         """Returns the rows that are to step with an action out of bounds."""
         # Hot: once per request.
         slab, bad = self._slab, None
+        columns = slab.action_columns()
         is_all = len(rows) == slab.layout.rows
         for leaf, low, high in self._bounded:
-            column = slab.actions[leaf] if is_all else slab.actions[leaf][rows]
+            column = columns[leaf] if is_all else columns[leaf][rows]
             if leaf in self._unsigned and column.size:
                 kind, most = self._unsigned[leaf]
                 if column.view(kind).max() <= most:
@@ -70,7 +71,7 @@ class ActionGuard:
         chosen = np.asarray(rows)[bad]
         return [
             row
-            for row in chosen[slab.command[chosen] == STEP].tolist()
+            for row in chosen[slab.requested[chosen] == STEP].tolist()
             # Where a step begins an episode, its action is ignored.
             if not self._begins(row)
         ]

@@ -339,8 +339,8 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
         wants = {
             "session": session,
             "secret": secret,
-            "sequence": slab.sequence[known.rows].tolist(),
-            "owing": (slab.sequence != slab.answered)[known.rows].tolist(),
+            "sequence": slab.numbers[known.rows].tolist(),
+            "owing": (slab.numbers != slab.answers)[known.rows].tolist(),
             "asked": None if known.question is None else known.question[0],
         }
 

@@ -38,7 +38,6 @@ from envkit.parallel.slab import (
     WAITING_NS,
     Slab,
     SlabLayout,
-    view_of,
 )
 from envkit.parallel.system.doorbell import linger
 from envkit.parallel.system.link import ASKED, HEAD, MESSAGE, Frame, Link
@@ -462,8 +461,8 @@ class Session:
         self._runner.after_row = self._answer_row if self._wanted.rings else None
         self._freight = Freight(slab, 0)
         self._guard = ActionGuard(slab, self._runner.has_ended)
-        self._meters = view_of(slab.meters[0])
-        self._answered, self._sequence = view_of(slab.answered), view_of(slab.sequence)
+        self._meters = slab.counters(0)
+        self._answered, self._sequence = slab.words.answers, slab.words.numbers
         self._everyone = [*range(self._rows)]
         self._seen = slab.read(np.arange(self._rows))
         self._before = self._woken = time.perf_counter_ns()
@@ -603,13 +602,13 @@ class Session:
         rows: list[int] = []
         if slab is not None:
             # A frame that came in part may have been written over the numbers.
-            slab.sequence[:] = slab.answered & ~np.uint32(RAISED)
+            slab.forget_requests()
             given = numbers_of(said.get("sequence"), self._rows)
             owing = np.flatnonzero(numbers_of(said.get("owing"), self._rows))
             rows = [
-                row for row in owing.tolist() if given[row] == int(slab.sequence[row])
+                row for row in owing.tolist() if given[row] == int(slab.numbers[row])
             ]
-            message["resumed"] = slab.answered.tolist()
+            message["resumed"] = slab.answers.tolist()
         if reply is not None:
             message["replied"] = reply[0]
         self._tell(message)

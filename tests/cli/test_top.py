@@ -456,7 +456,7 @@ def pretended():
                 "envs": 2,
                 "blocks": [[0, 2]],
                 "first_rows": [0, 1],
-                "places": {**places, "meters": 128, "staff": 192},
+                "places": {**places, "meters": 128, "worker_facts": 192},
                 "are_linked": False,
                 "began": 0.5,
                 "envkit": "9.9",

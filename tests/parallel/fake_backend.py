@@ -506,7 +506,7 @@ class FakeBackend:
         failure = RemoteFailure.of(
             RuntimeError("FakeBackend was told that this environment raises."),
             env=worker.env_of(row),
-            command=_COMMANDS[int(slab.command[row])],
+            command=_COMMANDS[int(slab.requested[row])],
             pid=worker.pid,
         )
         self._queue.append(Raised(tuple(rows), failure))

@@ -46,12 +46,12 @@ class MarkedTooEarly(InlineBackend):
     def dispatch(self, rows):
         rows = np.arange(self._slab.layout.rows) if rows is None else rows
         rows = rows[self._slab.owing_rows()[rows]]
-        self._slab.answered[rows] = self._slab.sequence[rows]
+        self._slab.commit(rows)
         self._later.append(rows)
 
     def wait_events(self, timeout, owing=-1):
         for rows in self._later:
-            self._slab.answered[rows] -= 2
+            self._slab._answered[rows] -= 2
             super().dispatch(rows)
         self._later = []
         return super().wait_events(timeout, owing)
@@ -61,7 +61,7 @@ class RunsTwice(InlineBackend):
     def dispatch(self, rows):
         for again in (False, True):
             if again:
-                self._slab.answered[...] -= 2
+                self._slab._answered[...] -= 2
             super().dispatch(rows)
 
 
@@ -71,7 +71,7 @@ class RunsAgain(InlineBackend):
     def dispatch(self, rows):
         idle = ~self._slab.owing_rows()
         if rows is not None and idle[rows].all():
-            self._slab.request(rows, self._slab.command[rows])
+            self._slab.request(rows, self._slab.requested[rows])
         super().dispatch(rows)
 
 
@@ -91,7 +91,7 @@ class WrongRow(InlineBackend):
 
     def dispatch(self, rows):
         super().dispatch(rows)
-        for array in self._slab.steps:
+        for array in self._slab._steps:
             array[:] = np.roll(array, 1, axis=1)
 
 
@@ -104,7 +104,7 @@ class FailuresAnswered(Changed):
     def change(self, event):
         if isinstance(event, Raised):
             rows = list(event.rows)
-            self._slab.answered[rows] = self._slab.sequence[rows]
+            self._slab.commit(rows)
             return []
         return [event]
 
@@ -149,7 +149,7 @@ class MaskIgnored(InlineBackend):
     def dispatch(self, rows):
         if rows is not None:
             others = np.setdiff1d(np.arange(self._slab.layout.rows), rows)
-            self._slab.request(others, self._slab.command[rows[0]])
+            self._slab.request(others, self._slab.requested[rows[0]])
         super().dispatch(None)
 
 
@@ -203,7 +203,7 @@ class AnswersAfterDeath(FakeBackend):
 
     def wait_events(self, timeout, owing=-1):
         if not self._queue and len(self.late):
-            self._slab.answered[self.late] = self._slab.sequence[self.late]
+            self._slab.commit(self.late)
             self.late = ()
         return super().wait_events(timeout, owing)
 

@@ -249,13 +249,13 @@ def test_a_step_is_one_round_trip_for_each_worker(monkeypatch, tmp_path):
     actions = np.zeros((6, 2), np.int64)
     with ParallelPyEnvironment([small] * 6, num_workers=2, start_method="fork") as env:
         env.reset()
-        before = env._pool.slab.meters.copy()
+        before = env._pool.slab._meters.copy()
         for _ in range(STEPS_TAKEN):
             env.step(actions)
-        made = env._pool.slab.meters - before
+        made = env._pool.slab._meters - before
         # The last one is counted right after its rows have been marked.
         env.call("modules", env_ids=[0, 3])
-        made = env._pool.slab.meters - before
+        made = env._pool.slab._meters - before
 
     assert [STEPS_TAKEN] * 2 == made[:, RUNS].tolist()
     assert [3 * STEPS_TAKEN] * 2 == made[:, STEPS].tolist()

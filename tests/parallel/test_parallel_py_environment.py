@@ -306,7 +306,7 @@ def test_the_numbers_of_requests_may_run_over(backend):
     with pool_of(traced(3, steps_per_episode=(2, 3)), backend, num_workers=2) as env:
         before = env.reset()
         slab = env._pool.slab
-        slab.sequence[:] = slab.answered[:] = 2**32 - 6
+        slab.stand_at(slice(None), 2**32 - 6)
         before = env.step([0, 0, 0])
         for number in range(6):
             action = [number] * 3

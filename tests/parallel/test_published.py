@@ -32,7 +32,7 @@ PLACES = {
     "command": 80,
     "answered": 96,
     "meters": 128,
-    "staff": 256,
+    "worker_facts": 256,
 }
 
 
@@ -95,7 +95,7 @@ def test_the_places_are_those_of_the_arrays(plates):
         start = slab._modes.__array_interface__["data"][0]
 
         assert {
-            name: getattr(slab, name).__array_interface__["data"][0] - start
+            name: getattr(slab, f"_{name}").__array_interface__["data"][0] - start
             for name in places
             if name != "modes"
         } | {"modes": 0} == places
@@ -113,19 +113,19 @@ def test_processes_and_restarts_are_those_of_the_statistics(backend):
         env.reset()
         for _ in range(4):
             env.step([0, 0])
-        staff = env._pool.slab.staff.copy()
+        facts = env._pool.slab._worker_facts.copy()
         workers = env.statistics().workers
 
-    assert [worker.restarts for worker in workers] == staff[:, RESTARTS].tolist()
-    assert staff[1, RESTARTS] > 0
-    assert [worker.pid for worker in workers] == staff[:, PROCESS].tolist()
+    assert [worker.restarts for worker in workers] == facts[:, RESTARTS].tolist()
+    assert facts[1, RESTARTS] > 0
+    assert [worker.pid for worker in workers] == facts[:, PROCESS].tolist()
 
 
 def test_a_pool_that_is_closed_says_so_in_its_memory():
     env = ParallelPyEnvironment([CountingEnv] * 2, num_workers=2, start_method="fork")
-    staff = env._pool.slab.staff
+    facts = env._pool.slab._worker_facts
     env.close()
-    assert [CLOSED] * 2 == staff[:, PROCESS].tolist()
+    assert [CLOSED] * 2 == facts[:, PROCESS].tolist()
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_plate_is_read_as_it_was_written(fd):
                 {"first_rows": [0, 3]},
                 {"envs": 10**9},
                 {"places": {}},
-                {"places": {**PLACES, "staff": 500}},
+                {"places": {**PLACES, "worker_facts": 500}},
                 {"places": {**PLACES, "modes": -8}},
                 {"places": {**PLACES, "meters": "8"}},
                 {"are_linked": 1},

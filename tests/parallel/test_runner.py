@@ -182,17 +182,17 @@ class Rig:
     @property
     def answered(self):
         """Which rows have answered or raised."""
-        return [mark <= RAISED for mark in self.slab.sequence ^ self.slab.answered][2:]
+        return [mark <= RAISED for mark in self.slab.numbers ^ self.slab.answers][2:]
 
     @property
     def slot(self):
         """The slot of the first row's answer."""
-        return slot_of(int(self.slab.sequence[2]))
+        return slot_of(int(self.slab.numbers[2]))
 
     def ask(self, command, rows=None, actions=None):
         rows = self.rows if rows is None else np.array(rows)
         if actions is not None:
-            for column in self.slab.actions:
+            for column in self.slab.action_columns():
                 column[rows] = actions
         self.slab.request(rows, np.array(command, np.uint8))
 
@@ -205,10 +205,10 @@ class Rig:
 
     def answer(self, row, slot=None):
         """Returns what a row says: "raised", or step type, reward and observation."""
-        if self.slab.answered[row] & RAISED:
+        if self.slab.answers[row] & RAISED:
             return "raised"
-        slot = slot_of(int(self.slab.sequence[row])) if slot is None else slot
-        leaves = [array[slot, row] for array in self.slab.steps]
+        slot = slot_of(int(self.slab.numbers[row])) if slot is None else slot
+        leaves = [array[slot, row] for array in self.slab._steps]
         return int(leaves[0]), float(leaves[1]), np.asarray(leaves[3]).tolist()
 
     def answers(self, rows=None):
@@ -227,7 +227,7 @@ def rig(*makers, way="together", validate="first", order=NEXT_STEP_ORDER, passes
     slab = Slab(SlabLayout(hello.specs[0], ((0, 2), (2, 2 + rows))))
     slab.autoreset = order
     # Not far from where the numbers begin again, and in the slot of an odd request.
-    slab.sequence[:] = slab.answered[:] = 2**32 - 6
+    slab.stand_at(slice(None), 2**32 - 6)
     runner.bind(slab, 1)
     failures = {}
 
@@ -261,12 +261,12 @@ def test_a_batch_waits_until_all_of_a_request_is_written(way):
     pool = rig(BatchEnv, way=way)
     pool.do(RESET)
     pool.slab.asking[0] += 1
-    pool.slab.command[pool.rows] = STEP
-    pool.slab.sequence[2] += 2
+    pool.slab._command[pool.rows] = STEP
+    pool.slab._sequence[2] += 2
     # A ring for the request before, which is heard now.
     worker = threading.Thread(target=pool.runner.run_pending)
     worker.start()
-    pool.slab.sequence[3] += 2
+    pool.slab._sequence[3] += 2
     pool.slab.announcements[0] += 1
     worker.join()
 
@@ -293,11 +293,11 @@ def test_it_counts_what_it_has_done():
     pool.do(STEP)
     pool.do([STEP, RESET, STEP, STEP])
 
-    steps, resets = pool.slab.meters[1][[STEPS, RESETS]].tolist()
+    steps, resets = (int(pool.slab.counter(which)[1]) for which in (STEPS, RESETS))
     assert 16 == steps
     # Those whose episode had ended began anew, in the batch, too.
     assert 4 + 1 + 1 + 1 == resets
-    assert not pool.slab.meters[0].any()
+    assert not any(pool.slab.counters(0))
 
 
 # The end of an episode.
@@ -362,7 +362,7 @@ def test_the_time_step_before_a_failure_stays_whole(way):
     pool.do(STEP, actions=[5])
     slot = pool.slot
     failed = pool.do(STEP, actions=[6])
-    pool.slab.answered[2] = pool.slab.sequence[2]
+    pool.slab.commit(2)
 
     assert ["raised"] == failed
     assert (MID, 5.0, [1, 1]) == pool.answer(2, slot)
@@ -490,7 +490,7 @@ def test_a_run_is_counted_once_and_before_its_last_row_is_marked(makers, way):
     pool = rig(*makers, way=way)
     seen = []
     pool.runner.before_last_mark = lambda: seen.append(
-        (pool.slab.sequence ^ pool.slab.answered)[2:].tolist()
+        (pool.slab.numbers ^ pool.slab.answers)[2:].tolist()
     )
     commands = [RESET, STEP, STEP, STEP, STEP]
     for command in commands:
@@ -586,7 +586,7 @@ def test_an_environment_may_write_into_its_action():
     answers = pool.do(STEP, actions=[[1, 1], [2, 2]])
 
     assert [4.0, 6.0] == [answer[1] for answer in answers]
-    assert [[1, 1], [2, 2]] == pool.slab.actions[0][2:].tolist()
+    assert [[1, 1], [2, 2]] == pool.slab.action_columns()[0][2:].tolist()
 
 
 @each_way
@@ -642,7 +642,7 @@ def test_numbers_and_lists_are_taken_for_arrays(way, changed):
     )
     pool.do(RESET)
     assert [(MID, 0.5, [1, 2])] * 2 == pool.do(STEP)
-    assert [1.0, 1.0] == pool.slab.steps[2][pool.slot, 2:].tolist()
+    assert [1.0, 1.0] == pool.slab.columns(pool.slot)[2][2:].tolist()
 
 
 @each_way
@@ -990,7 +990,7 @@ def test_a_batch_does_what_single_environments_do(order):
                     ]
                 )
             stream.append(answers)
-        streams.append((stream, pool.slab.meters[1].tolist()))
+        streams.append((stream, pool.slab.counters(1).tolist()))
 
     assert streams[0] == streams[1] == streams[2]
 

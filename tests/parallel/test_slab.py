@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from envkit import StepType, nest
 from envkit.parallel import slab as slab_module
 from envkit.parallel.slab import (
+    ARRAYS,
     DISABLED_ORDER,
     IDLE,
     NEXT_STEP_ORDER,
@@ -32,6 +34,8 @@ from envkit.parallel.system.shared_memory import KEEPS_ORDER
 from envkit.specs import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
 from tests import strategies
+
+ROOT = Path(__file__).parents[2]
 
 NUMBER = ArraySpec((), np.float32)
 ACTION = ArraySpec((), np.int64)
@@ -54,8 +58,8 @@ def layout_of(rows=3, observation=PAIR, *, reward=NUMBER, workers=1):
 def slab_at(number, rows=3, **options):
     """Makes a slab whose rows have all answered a request of the given number."""
     slab = Slab(layout_of(rows, **options))
-    slab.sequence[:] = number
-    slab.answered[:] = number
+    slab._sequence[:] = number
+    slab._answered[:] = number
     return slab
 
 
@@ -64,7 +68,7 @@ EVEN = st.sampled_from(LAST_NUMBERS) | st.integers(0, 2**31 - 1).map(lambda x: 2
 
 def has_answered(slab):
     """Returns which rows have answered or raised."""
-    return [mark <= RAISED for mark in slab.sequence ^ slab.answered]
+    return [mark <= RAISED for mark in slab.numbers ^ slab.answers]
 
 
 def some(*rows):
@@ -73,7 +77,7 @@ def some(*rows):
 
 def fill(slab, value=0):
     """Gives each row of each slot its own recognisable content."""
-    for array in slab.steps:
+    for array in slab._steps:
         places = np.arange(array[..., :1].size if array.ndim > 2 else array.size)
         filled = (places + value).reshape(array.shape[:2] + (-1,)[: array.ndim - 2])
         array[...] = filled if array.ndim <= 2 else filled.reshape(*array.shape[:2], 1)
@@ -82,12 +86,26 @@ def fill(slab, value=0):
 # Layout.
 
 
+def test_the_page_shows_the_table_of_the_slab():
+    """`docs/how_it_works.md` has these lines, which are made of the table."""
+    lines = []
+    for array in ARRAYS:
+        leaf = () if array.dtype else ("*leaf",)
+        shape = ", ".join(map(str, (*array.shape, *leaf)))
+        writes = f"{array.writer} writes"
+        lines.append(
+            f"{array.name:<14}{array.dtype:<8}{f'[{shape}]':<15}{writes:<19}{array.purpose}"
+        )
+    page = (ROOT / "docs" / "how_it_works.md").read_text("utf-8")
+    assert "```text\n" + "\n".join(lines) + "\n```" in page
+
+
 def spans(layout):
     """Lists where each shared array begins and ends, for a buffer of exact size."""
     buffer = bytearray(max(layout.size, 1))
     base = np.frombuffer(buffer, np.uint8).ctypes.data
     found = []
-    for array in layout.arrays(buffer):
+    for array in (one for laid in layout.arrays(buffer).values() for one in laid):
         if array.size and not is_private(array.dtype):
             start = array.__array_interface__["data"][0] - base
             found.append((start, start + array.nbytes))
@@ -105,7 +123,7 @@ def test_each_array_begins_on_a_cache_line_of_its_own_and_none_overlap(layout):
     assert all(0 <= start < stop <= layout.size for start, stop in found)
     assert {0} == {offset % 64 for offset in layout.offsets}
     assert sorted(layout.offsets) == list(layout.offsets)
-    assert 0 == Slab(layout).meters[0].nbytes % 64
+    assert 0 == Slab(layout).counters(0).nbytes % 64
     # Also where it has travelled to.
     assert layout == arrived
     assert (layout.offsets, layout.size) == (arrived.offsets, arrived.size)
@@ -117,13 +135,13 @@ def test_there_is_one_array_for_each_leaf_with_a_line_for_each_row(layout):
     slab = Slab(layout)
 
     assert [(layout.rows, *spec.shape) for spec in layout.action.leaves] == [
-        array.shape for array in slab.actions
+        array.shape for array in slab.action_columns()
     ]
     assert [(3, layout.rows, *spec.shape) for spec in layout.time_step.leaves] == [
-        array.shape for array in slab.steps
+        array.shape for array in slab._steps
     ]
     assert [spec.dtype for spec in layout.time_step.leaves] == [
-        array.dtype for array in slab.steps
+        array.dtype for array in slab._steps
     ]
 
 
@@ -138,15 +156,15 @@ def test_what_one_side_writes_the_other_reads(layout, seed):
     ]
 
     for slot, leaves in enumerate(values):
-        for array, value in zip(here.steps, leaves, strict=True):
+        for array, value in zip(here._steps, leaves, strict=True):
             array[slot, :] = value
     here.request_all(STEP)
 
     for slot, leaves in enumerate(values):
-        for array, value in zip(there.steps, leaves, strict=True):
+        for array, value in zip(there._steps, leaves, strict=True):
             for row in range(layout.rows):
                 assert value.tobytes() == array[slot, row : row + 1].tobytes()
-    assert here.sequence.tobytes() == there.sequence.tobytes()
+    assert here.numbers.tobytes() == there.numbers.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -182,14 +200,14 @@ def test_private_leaves_take_no_shared_memory_and_are_each_sides_own():
     mixed = layout_of(observation={"x": NUMBER, "y": ArraySpec((2,), object)})
     buffer = bytearray(mixed.size)
     here, there = Slab(mixed, buffer), Slab(mixed, buffer)
-    here.steps[4][0, 1, 0] = "mine"
-    here.steps[3][0, 1] = 7
+    here._steps[4][0, 1, 0] = "mine"
+    here._steps[3][0, 1] = 7
 
     assert (4,) == mixed.private_steps
     assert () == mixed.private_actions
     assert shared.size == mixed.size
-    assert None is there.steps[4][0, 1, 0]
-    assert 7 == there.steps[3][0, 1]
+    assert None is there._steps[4][0, 1, 0]
+    assert 7 == there._steps[3][0, 1]
 
 
 def test_a_slab_begins_with_rows_that_owe_nothing():
@@ -197,7 +215,7 @@ def test_a_slab_begins_with_rows_that_owe_nothing():
     assert slab.all_answered()
     assert [True] * 3 == has_answered(slab)
     assert [] == slab.pending(0, 3)
-    assert [IDLE] * 3 == slab.command.tolist()
+    assert [IDLE] * 3 == slab.requested.tolist()
 
 
 # Requests and answers.
@@ -214,7 +232,7 @@ def test_every_row_ends_with_the_answer_to_its_own_request(number, asked, raised
     slab.request(some(*asked), STEP)
     after = [(number + 2 * (row in asked)) % 2**32 for row in range(5)]
 
-    assert after == slab.sequence.tolist()
+    assert after == slab.numbers.tolist()
     assert sorted(asked) == slab.pending(0, 5)
     assert [row for row in sorted(asked) if row in (2, 3)] == slab.pending(2, 4)
     assert [row not in asked for row in range(5)] == has_answered(slab)
@@ -226,7 +244,7 @@ def test_every_row_ends_with_the_answer_to_its_own_request(number, asked, raised
     failed = asked & raised
     assert [
         number | RAISED if row in failed else number for row, number in enumerate(after)
-    ] == slab.answered.tolist()
+    ] == slab.answers.tolist()
     assert sorted(failed) == slab.raised_rows(rows).tolist()
     assert [row for row in (1, 3) if row in failed] == slab.raised_rows(
         some(1, 3)
@@ -293,8 +311,8 @@ def test_all_rows_are_asked_and_answer_one_after_the_other(number):
         (False, [True, True, False]),
     ] == seen
     assert slab.all_answered()
-    assert [(number + 2) % 2**32] * 3 == slab.sequence.tolist()
-    assert [STEP] * 3 == slab.command.tolist()
+    assert [(number + 2) % 2**32] * 3 == slab.numbers.tolist()
+    assert [STEP] * 3 == slab.requested.tolist()
 
 
 class ReadLater:
@@ -322,9 +340,9 @@ def test_a_row_is_pending_only_if_it_has_been_asked(number, is_taken_back):
     ]
     for moments in itertools.combinations_with_replacement(range(6), 4):
         slab = slab_at(number, rows=1)
-        slab.answered[:] |= RAISED if is_taken_back else 0
-        slab.command[:] = STEP
-        arrays = {name: getattr(slab, name) for name in dict(writes)}
+        slab._answered[:] |= RAISED if is_taken_back else 0
+        slab._command[:] = STEP
+        arrays = {name: getattr(slab, f"_{name}") for name in dict(writes)}
         done = 0
 
         def write_until(moment, arrays=arrays):
@@ -337,7 +355,7 @@ def test_a_row_is_pending_only_if_it_has_been_asked(number, is_taken_back):
         looks = [functools.partial(write_until, moment) for moment in moments]
         for name in arrays:
             mine = [look for at, look in zip(reads, looks, strict=True) if at == name]
-            setattr(slab, name, ReadLater(arrays[name], mine))
+            setattr(slab, f"_{name}", ReadLater(arrays[name], mine))
         rows = slab.pending(0, 1)
 
         # A worker that has looked too early looks again when the row is announced.
@@ -361,10 +379,10 @@ def test_the_parent_stands_rows_at_numbers_that_were_never_a_request():
         slab.commit(row)
     slab.stand_at(some(0, 2), np.array([8, 8], np.uint32))
 
-    assert [8, 6, 8] == slab.sequence.tolist() == slab.answered.tolist()
-    assert [IDLE, STEP, IDLE] == slab.command.tolist()
+    assert [8, 6, 8] == slab.numbers.tolist() == slab.answers.tolist()
+    assert [IDLE, STEP, IDLE] == slab.requested.tolist()
     slab.request_all(STEP)
-    assert [STEP] * 3 == slab.command.tolist()
+    assert [STEP] * 3 == slab.requested.tolist()
 
 
 def test_both_sides_see_how_often_rows_were_asked():
@@ -382,10 +400,10 @@ def test_what_is_being_asked_is_not_seen_before_it_is_whole():
     memory = bytearray(layout.size)
     parent, worker = Slab(layout, memory), Slab(layout, memory)
     parent.asking[0] += 1
-    parent.command[:] = STEP
-    parent.sequence[0] += 2
+    parent._command[:] = STEP
+    parent._sequence[0] += 2
     half = worker.pending_as_asked(0, 3)
-    parent.sequence[1:] += 2
+    parent._sequence[1:] += 2
     parent.announcements[0] += 1
 
     assert half is None
@@ -419,7 +437,7 @@ def test_a_request_that_was_interrupted_keeps_no_worker_waiting(ask, monkeypatch
 def test_rows_may_be_asked_different_things():
     slab = Slab(layout_of(3))
     slab.request(some(0, 2), np.array([RESET, REBUILD], np.uint8))
-    assert [RESET, IDLE, REBUILD] == slab.command.tolist()
+    assert [RESET, IDLE, REBUILD] == slab.requested.tolist()
 
 
 # What becomes of a row whose environment is gone.
@@ -429,7 +447,7 @@ def test_rows_may_be_asked_different_things():
 @pytest.mark.parametrize("was_raised", [False, True])
 def test_a_request_is_taken_back_and_the_answer_before_stands(number, was_raised):
     slab = slab_at(number)
-    slab.answered[1] |= int(was_raised)
+    slab._answered[1] |= int(was_raised)
     fill(slab)
     before = time_step_of(slab, 1, slot_of(number))
     slab.request(some(0, 1), STEP)
@@ -437,10 +455,10 @@ def test_a_request_is_taken_back_and_the_answer_before_stands(number, was_raised
     slab.take_back(some(1))
 
     assert all(has_answered(slab))
-    assert [number, number] == [slab.sequence[1], slab.answered[1]]
+    assert [number, number] == [slab.numbers[1], slab.answers[1]]
     assert [slot_of(number)] == slab.slots(some(1)).tolist()
     assert_equal(before, time_step_of(slab, 1, slot_of(number)))
-    assert [(number + 2) % 2**32, number] == slab.sequence[[0, 2]].tolist()
+    assert [(number + 2) % 2**32, number] == slab.numbers[[0, 2]].tolist()
 
 
 def assert_equal(expected, actual):
@@ -454,14 +472,14 @@ def assert_equal(expected, actual):
 def test_a_cut_is_a_last_without_reward_that_keeps_observation_and_value(number):
     slab = slab_at(number)
     fill(slab, 3)
-    slab.steps[2][:] = 0
-    observation = slab.steps[3][slot_of(number), 1].copy()
+    slab._steps[2][:] = 0
+    observation = slab._steps[3][slot_of(number), 1].copy()
     slab.write_cut(1)
     after = (number + 2) % 2**32
     cut = time_step_of(slab, 1, slot_of(after))
 
-    assert [after, after] == [slab.sequence[1], slab.answered[1]]
-    assert [number, number] == slab.sequence[[0, 2]].tolist()
+    assert [after, after] == [slab.numbers[1], slab.answers[1]]
+    assert [number, number] == slab.numbers[[0, 2]].tolist()
     assert [StepType.LAST, 0.0, 1.0] == [cut.step_type, cut.reward, cut.discount]
     assert observation.tolist() == cut.observation.tolist()
 
@@ -480,20 +498,20 @@ def test_a_cut_of_several_rewards_is_zero_in_each():
 def test_a_cut_touches_no_other_row_and_no_other_slot():
     slab = slab_at(4)
     fill(slab)
-    before = [array.copy() for array in slab.steps]
+    before = [array.copy() for array in slab._steps]
     slab.write_cut(1)
-    for array, old in zip(slab.steps, before, strict=True):
+    for array, old in zip(slab._steps, before, strict=True):
         array[1, 1] = old[1, 1]
 
     assert [old.tobytes() for old in before] == [
-        array.tobytes() for array in slab.steps
+        array.tobytes() for array in slab._steps
     ]
 
 
 def test_a_first_moves_behind_the_end_that_is_put_before_it():
     slab = slab_at(6)
     fill(slab)
-    slab.steps[3][SAME_STEP_SLOT, 1] = [70, 71]
+    slab.columns(SAME_STEP_SLOT)[3][1] = [70, 71]
     first = time_step_of(slab, 1, slot_of(6))
     slab.cut_before_first(1)
     cut = time_step_of(slab, 1, slot_of(6))
@@ -501,7 +519,7 @@ def test_a_first_moves_behind_the_end_that_is_put_before_it():
     assert [StepType.LAST, 0.0, 1.0] == [cut.step_type, cut.reward, cut.discount]
     assert [70, 71] == cut.observation.tolist()
     assert_equal(first, time_step_of(slab, 1, SAME_STEP_SLOT))
-    assert [6, 6] == [slab.sequence[1], slab.answered[1]]
+    assert [6, 6] == [slab.numbers[1], slab.answers[1]]
 
 
 @pytest.mark.parametrize(
@@ -510,12 +528,12 @@ def test_a_first_moves_behind_the_end_that_is_put_before_it():
 def test_objects_stay_what_they_are_through_a_cut(kept):
     slab = slab_at(6, observation=ArraySpec((), object))
     other = ["where the episode stood"]
-    slab.steps[3][1, 0] = kept
-    slab.steps[3][SAME_STEP_SLOT, 0] = other
+    slab.columns(1)[3][0] = kept
+    slab.columns(SAME_STEP_SLOT)[3][0] = other
     slab.cut_before_first(0)
 
-    assert other is slab.steps[3][1, 0]
-    assert kept is slab.steps[3][SAME_STEP_SLOT, 0]
+    assert other is slab.columns(1)[3][0]
+    assert kept is slab.columns(SAME_STEP_SLOT)[3][0]
     assert kept is time_step_of(slab, 0, SAME_STEP_SLOT).observation[()]
 
 
@@ -524,7 +542,7 @@ def test_what_is_read_of_a_row_is_a_copy():
     fill(slab)
     time_step = time_step_of(slab, 2, 0)
     kept = nest.map_structure(np.copy, time_step)
-    for array in slab.steps:
+    for array in slab._steps:
         array[...] = 0
 
     assert_equal(kept, time_step)
@@ -538,7 +556,7 @@ def test_aligning_lets_all_rows_stand_in_one_slot_and_changes_no_time_step(
     numbers, data
 ):
     slab = slab_at(0, rows=len(numbers))
-    slab.sequence[:] = slab.answered[:] = numbers
+    slab.stand_at(slice(None), numbers)
     fill(slab)
     rows = np.arange(len(numbers))
     slot = data.draw(st.sampled_from([0, 1]))
@@ -551,7 +569,7 @@ def test_aligning_lets_all_rows_stand_in_one_slot_and_changes_no_time_step(
     for row, number in enumerate(numbers):
         # Rows that have moved do not move again.
         steps = 2 * bool(len(moved) and slot_of(number) != slot)
-        assert (number + steps) % 2**32 == slab.sequence[row]
+        assert (number + steps) % 2**32 == slab.numbers[row]
         assert_equal(before[row], time_step_of(slab, row, after[row]))
 
 
@@ -559,13 +577,13 @@ def test_aligning_lets_all_rows_stand_in_one_slot_and_changes_no_time_step(
 def test_a_row_has_ended_when_it_stands_at_a_last(order):
     slab = slab_at(4, rows=4)
     slab.autoreset = order
-    slab.sequence[3] = slab.answered[3] = 6
+    slab._sequence[3] = slab._answered[3] = 6
     first, mid, last = StepType.FIRST, StepType.MID, StepType.LAST
     # By slot: 0 is where rows 0 to 2 stand, 1 where row 3 does.
-    slab.steps[0][0] = [first, mid, last, last]
-    slab.steps[0][1] = [last, last, mid, last]
+    slab._steps[0][0] = [first, mid, last, last]
+    slab._steps[0][1] = [last, last, mid, last]
     # Where the next episode has begun already, if it begins in the same step.
-    slab.steps[0][SAME_STEP_SLOT] = [first, first, first, last]
+    slab._steps[0][SAME_STEP_SLOT] = [first, first, first, last]
     begun = order == SAME_STEP_ORDER
 
     assert [False, False, not begun, True] == slab.ended(np.arange(4)).tolist()

@@ -125,10 +125,10 @@ class Peer:
         """Rings for rows and waits until the worker has rung as often as it must."""
         self.slab.request(np.array(rows), command)
         self.bell.ring()
-        marks = self.slab.sequence ^ self.slab.answered
+        marks = self.slab.numbers ^ self.slab.answers
         while (marks[list(rows)] > RAISED).any():
             self.listen()
-            marks = self.slab.sequence ^ self.slab.answered
+            marks = self.slab.numbers ^ self.slab.answers
         return [self.answer(row) for row in rows]
 
     def listen(self):
@@ -139,11 +139,11 @@ class Peer:
         return self.done.drain()
 
     def answer(self, row):
-        if self.slab.answered[row] & RAISED:
+        if self.slab.answers[row] & RAISED:
             return "raised"
-        slot = slot_of(int(self.slab.sequence[row]))
-        observation = self.slab.steps[3][slot, row]  # None if it came by message
-        return int(self.slab.steps[0][slot, row]), np.asarray(observation).tolist()
+        slot = slot_of(int(self.slab.numbers[row]))
+        observation = self.slab.columns(slot)[3][row]  # None if it came by message
+        return int(self.slab.columns(slot)[0][row]), np.asarray(observation).tolist()
 
     def ask(self, method, *arguments, envs=(2,)):
         payload = serialize.dump_value(arguments, "An argument")
@@ -195,8 +195,8 @@ def test_a_worker_builds_answers_and_ends(monkeypatch):
         peer.bind()
         reset = peer.run(RESET, rows=(2, 3))
         step = peer.run(STEP, rows=(3,))
-        meters = peer.slab.meters[1].copy()
-        rest = peer.slab.meters[0].tolist()
+        meters = np.array(peer.slab.counters(1))
+        rest = peer.slab.counters(0).tolist()
         info, picture = peer.ask("render", "rgb_array", "rgb_array", envs=(2, 3))
         again = peer.run(STEP, rows=(2, 3))
         peer.close()
@@ -226,7 +226,7 @@ def test_a_worker_rings_once_however_many_rows_it_ran():
         peer.ask("access", ("batched",))  # By then it has rung for the rows.
         rings = peer.done.drain()
         assert rings in (0, 1)
-        assert 1 == peer.slab.meters[1][RUNS]
+        assert 1 == peer.slab.counter(RUNS)[1]
 
 
 @in_order
@@ -236,10 +236,10 @@ def test_the_worker_that_is_the_last_rings_where_all_rows_are_awaited():
         peer.slab.wait_for(owing=0)
         peer.slab.request(np.array([0, 2]), RESET)
         peer.bell.ring()
-        assert until(lambda: peer.slab.answered[2] == peer.slab.sequence[2])
+        assert until(lambda: peer.slab.answers[2] == peer.slab.numbers[2])
         peer.ask("access", ("batched",))  # By then it would have rung.
         rings = peer.done.drain()
-        peer.slab.answered[0] = peer.slab.sequence[0]  # As another worker does.
+        peer.slab.commit(0)  # As another worker does.
 
         assert 0 == rings
         assert [(1, 1)] == peer.run(STEP)
@@ -266,7 +266,7 @@ def test_a_worker_that_is_awake_needs_no_ring(tmp_path, lingers):
     pipe = os.open(tmp_path / "pipe", os.O_RDWR)
     with worker(functools.partial(Held, tmp_path / "pipe"), CountingEnv) as peer:
         peer.bind(lingers)
-        meters = peer.slab.meters[1]
+        meters = peer.slab.counters(1)
         peer.run(RESET, rows=(2, 3))
         peer.slab.request(np.array([2]), STEP)
         peer.bell.ring()
@@ -274,7 +274,7 @@ def test_a_worker_that_is_awake_needs_no_ring(tmp_path, lingers):
         assert until(lambda: meters[AWAKE])
         peer.slab.request(np.array([3]), STEP)
         os.write(pipe, b"!")
-        assert until(lambda: (peer.slab.answered == peer.slab.sequence).all())
+        assert until(lambda: (peer.slab.answers == peer.slab.numbers).all())
         assert [(1, 1), (1, 1)] == [peer.answer(2), peer.answer(3)]
         assert until(lambda: not meters[AWAKE])  # It sleeps.
     os.close(pipe)
@@ -332,7 +332,7 @@ def test_a_worker_that_lingers_does_everything_once_and_reads_its_messages():
         stepped = [peer.run(STEP, rows=(2, 3, 4))[2][1] for _ in range(5)]
         peer.ask("access", ("batched",))
         assert [1, 2, 3, 4, 5] == stepped
-        assert 3 * 6 == peer.slab.meters[1][STEPS]
+        assert 3 * 6 == peer.slab.counter(STEPS)[1]
 
 
 def test_a_failure_arrives_before_its_row_is_marked():

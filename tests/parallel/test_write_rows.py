@@ -30,7 +30,7 @@ def bits(slab):
     """Copies every time step of a slab as bytes, by slot, row and leaf."""
     return {
         (slot, row, leaf): array[slot, row : row + 1].tobytes()
-        for leaf, array in enumerate(slab.steps)
+        for leaf, array in enumerate(slab._steps)
         for slot in range(3)
         for row in range(array.shape[1])
     }
@@ -193,7 +193,7 @@ def test_values_are_converted_as_an_assignment_converts(observation, written):
     if isinstance(observation, tuple):
         written = (written if isinstance(written, np.ndarray) else np.array(written),)
     RowWriter(slab).write(0, 1, restart(np.zeros(2))._replace(observation=written))
-    assert [7, 8] == slab.steps[3][1, 0].tolist()
+    assert [7, 8] == slab.columns(1)[3][0].tolist()
 
 
 @pytest.mark.parametrize("observation", [PAIR, {"pair": PAIR}], ids=["plain", "nest"])
@@ -204,7 +204,7 @@ def test_rewards_may_be_numbers_of_any_kind(observation, kind):
     value = {"pair": pair} if isinstance(observation, dict) else pair
     time_step = transition(value, 0.0)._replace(reward=kind(3), discount=kind(1))
     RowWriter(slab).write(0, 0, time_step)
-    assert [1, 3.0, 1.0] == [array[0, 0] for array in slab.steps[:3]]
+    assert [1, 3.0, 1.0] == [array[0, 0] for array in slab._steps[:3]]
 
 
 @pytest.mark.parametrize("part", TimeStep._fields)
@@ -232,7 +232,7 @@ def test_time_steps_of_other_libraries_will_do():
     slab = slab_of()
     ours = transition(np.array([1, 2], np.int32), 0.5)
     RowWriter(slab).write(1, 0, theirs(*ours))
-    assert [1, 0.5, 1.0] == [array[0, 1] for array in slab.steps[:3]]
+    assert [1, 0.5, 1.0] == [array[0, 1] for array in slab._steps[:3]]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_objects_are_sent_apart_and_arrive_as_what_they_are(note):
 
     assert (1, 2, [3]) == (row, slot, list(objects))
     assert note is objects[3][()]
-    assert note is slab.steps[3][2, 1]
+    assert note is slab.columns(2)[3][1]
 
 
 def test_arrays_of_objects_are_sent_whole():
@@ -261,7 +261,7 @@ def test_arrays_of_objects_are_sent_whole():
     words = np.array(["one", ["two"]], object)
     writer.write(0, 0, restart(words))
     assert ["one", ["two"]] == sent[0][3].tolist()
-    assert ["one", ["two"]] == slab.steps[3][0, 0].tolist()
+    assert ["one", ["two"]] == slab.columns(0)[3][0].tolist()
 
 
 def test_objects_of_a_batch_are_sent_row_by_row():
@@ -276,7 +276,7 @@ def test_objects_of_a_batch_are_sent_row_by_row():
     )
 
     assert [(1, 0, {3: "a"}), (2, 1, {3: "b"})] == sent
-    assert ["a", "b"] == [slab.steps[3][0, 1], slab.steps[3][1, 2]]
+    assert ["a", "b"] == [slab.columns(0)[3][1], slab.columns(1)[3][2]]
 
 
 @pytest.mark.parametrize("observation", [PAIR, {"pair": PAIR}], ids=["plain", "nest"])
@@ -301,11 +301,11 @@ def test_nothing_is_written_that_may_not_be(observation):
 def test_it_is_asked_before_each_row_and_may_write():
     asked = []
     slab = slab_of()
-    writer = RowWriter(slab, may_write=lambda: asked.append(slab.steps[3].sum()))
+    writer = RowWriter(slab, may_write=lambda: asked.append(slab._steps[3].sum()))
     writer.write(0, 0, restart(np.ones(2, np.int32)))
     writer.write(1, 0, restart(np.ones(2, np.int32)))
     assert [0, 2] == asked
-    assert 4 == slab.steps[3].sum()
+    assert 4 == slab._steps[3].sum()
 
 
 @pytest.mark.parametrize("size", [1, 3], ids=["shorter", "longer"])
@@ -364,8 +364,8 @@ def test_the_quick_way_leads_to_the_same_rows():
     views = RowWriter(slab).plain_views(1, range(1, 3))
     views.step_types[1], views.rewards[1], views.discounts[1] = 2, 3, 4
     views.observations[0][...] = [5, 6]
-    assert [2, 3.0, 4.0] == [array[1, 1] for array in slab.steps[:3]]
-    assert [5, 6] == slab.steps[3][1, 1].tolist()
+    assert [2, 3.0, 4.0] == [array[1, 1] for array in slab._steps[:3]]
+    assert [5, 6] == slab.columns(1)[3][1].tolist()
     assert (2,) == views.shape
 
 
@@ -381,4 +381,4 @@ def test_rewards_may_have_a_structure(reward):
     time_step = restart(np.zeros(2, np.int32))._replace(reward=given_reward)
     RowWriter(slab).write(0, 0, time_step)
 
-    assert [1, 2] == slab.steps[1 + isinstance(reward, dict)][0, 0].tolist()
+    assert [1, 2] == slab._steps[1 + isinstance(reward, dict)][0, 0].tolist()

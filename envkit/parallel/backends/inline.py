@@ -108,8 +108,9 @@ class InlineBackend:
                 if ran:
                     runner.run(pending)
             if ran:
-                self._slab.meters[worker, BUSY_NS] += clock() - began
-                self._slab.meters[worker, RUNS] += 1
+                meters = self._slab.counters(worker)
+                meters[BUSY_NS] += clock() - began
+                meters[RUNS] += 1
             # What rows show afterwards, and environments are like, is the same with
             # every backend.
             while runner.due:

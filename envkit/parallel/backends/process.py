@@ -179,8 +179,8 @@ class ProcessBackend:
         self._slab = self._inbox.slab = slab = Slab(layout, self._block.buffer)
         if before is not None:
             slab.take_over(before)
-        self._last_cpus = slab.meters[:, LAST_CPU]
-        self._awake = slab.meters[:, AWAKE]
+        self._last_cpus = slab.counter(LAST_CPU)
+        self._awake = slab.counter(AWAKE)
         # Workers that linger let this process have their CPU when it needs one; if it
         # lingered as well, it would take theirs.
         self._lingers = may_linger(len(layout.blocks) + 1)
@@ -203,7 +203,7 @@ class ProcessBackend:
         assert self._slab is not None
         assert self._block is not None
         # What stands there is of another worker, or of other rows.
-        self._slab.meters[worker, AWAKE] = 0
+        self._slab.counters(worker)[AWAKE] = 0
         process, fds = self._workers[worker], [self._block.fd]
         is_new = process not in self._bound
         if is_new:
@@ -264,7 +264,7 @@ class ProcessBackend:
             leaves = slab.action_objects(row)
             worker = int(self._worker_of_row[row])
             message = messages.setdefault(worker, ObjectActions({}, {}))
-            message.numbers[row] = int(slab.sequence[row])
+            message.numbers[row] = int(slab.numbers[row])
             message.leaves[row] = self._dumped(leaves, "An action")
         for worker, message in messages.items():
             self._tell(worker, message)
@@ -321,7 +321,7 @@ class ProcessBackend:
         assert self._slab is not None  # since bind()
         # First, because a worker that is awake looks for messages only where this has
         # grown, and what is asked of rows after the message comes after it there, too.
-        self._slab.messages[0] += 1
+        self._slab.announce_message()
         self._bells[worker].ring(MESSAGE)
         # The rest of a message that Ctrl-C interrupts here goes out with a glance.
         with contextlib.suppress(ConnectionError, EOFError):

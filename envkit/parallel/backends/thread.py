@@ -298,7 +298,7 @@ class _WorkerThread(threading.Thread):
             match order:
                 case ("bind", slab):
                     self._bind(runner, slab)
-                    meters = memoryview(slab.meters[worker])
+                    meters = slab.counters(worker)
                 case ("ask", request):
                     self._tell(self, Replied(worker, runner.handle(request)))
                 case ("run",):

@@ -74,9 +74,10 @@ class Journal:
         self._times = np.full((length, rows), -1, np.int64)
         self._requests = np.zeros((length, rows), np.int64)
         self._actions = [
-            np.empty((length, *array.shape), array.dtype) for array in slab.actions
+            np.empty((length, *array.shape), array.dtype)
+            for array in slab.action_columns()
         ]
-        self._pairs = list(zip(self._actions, slab.actions, strict=True))
+        self._pairs = list(zip(self._actions, slab.action_columns(), strict=True))
         # The same as bytes: with the size of a line, where it goes and where it is.
         self._lines = [
             (array.nbytes, bytes_of(ring), bytes_of(array))
@@ -85,8 +86,8 @@ class Journal:
         ]
         self._time_views = view_of(self._all_times)
         self._request_views = view_of(self._all_requests)
-        self._sequence = view_of(slab.sequence)
-        self._sequence_bytes = bytes_of(slab.sequence)
+        self._sequence = slab.words.numbers
+        self._sequence_bytes = bytes_of(slab.numbers)
         self._order = slab.order
 
     def take_over(self, other: Journal) -> None:
@@ -124,7 +125,7 @@ class Journal:
     def note(self, rows: Array, commands: Array) -> None:
         """Notes what rows are about to be asked; their actions have been written."""
         slab = self._slab
-        numbers = slab.sequence[rows] + _TWO
+        numbers = slab.numbers[rows] + _TWO
         places = self._places(numbers)
         # A new environment is reset, and so will be the one that stands in for it.
         plain = np.where(commands == REBUILD, RESET, commands).astype(np.int64)

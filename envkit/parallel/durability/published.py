@@ -131,7 +131,7 @@ class Nameplate:
         arrays = {
             "modes": 64,
             "meters": 8 * METERS * len(self.blocks),
-            "staff": 16 * len(self.blocks),
+            "worker_facts": 16 * len(self.blocks),
             "sequence": 4 * self.rows,
             "command": self.rows,
             "answered": 4 * self.rows,

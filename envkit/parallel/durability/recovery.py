@@ -45,7 +45,6 @@ from envkit.parallel.slab import (
     STEP,
     bytes_of,
     slot_of,
-    view_of,
 )
 from envkit.parallel.workers import Question
 from envkit.seeding import derived_seed
@@ -221,12 +220,12 @@ class Recovery:
         self._has_void = True
         self._all = np.arange(rows.layout.rows)
         # By row, the number of the newest anchor, and whether there can be another.
-        self._anchored = rows.slab.sequence.copy()
+        self._anchored = rows.slab.numbers.copy()
         self._saves = np.ones(rows.layout.rows, bool)
         # Whether resets are counted, for environments that cannot save their state.
         self._counts_resets = True
-        self._sequence, self._begun = view_of(rows.slab.sequence), bytes_of(rows.begun)
-        self._types = [bytes_of(types) for types in rows.slab.steps[0][:2]]
+        self._sequence, self._begun = rows.slab.words.numbers, bytes_of(rows.begun)
+        self._types = [bytes_of(rows.slab.columns(slot)[0]) for slot in (0, 1)]
         self._asked: dict[int, _Asked] = {}
         self._states: dict[int, tuple[bytes, Sequence[bool]]] = {}
         for env in range(len(self._known)):
@@ -324,7 +323,7 @@ class Recovery:
         )
 
     def _numbers(self, known: _Known) -> Array:
-        return self._slab.sequence[known.rows.start : known.rows.stop].copy()
+        return self._slab.numbers[known.rows.start : known.rows.stop].copy()
 
     @property
     def _now(self) -> int:
@@ -366,7 +365,7 @@ class Recovery:
     def _count_ends(self, slot: int) -> None:
         """Counts the resets of rows that all step, of which some show a `LAST`."""
         later = 0 if self._slab.autoreset == SAME_STEP_ORDER else 2
-        for row in np.flatnonzero(self._slab.steps[0][slot] == _LAST[0]).tolist():
+        for row in np.flatnonzero(self._slab.columns(slot)[0] == _LAST[0]).tolist():
             self._count_reset(row, self._sequence[row] + later & _LARGEST)
 
     def _count_reset(self, row: int, number: int) -> None:
@@ -568,7 +567,7 @@ class Recovery:
         every = self._policy.anchor_every
         if every is None:
             return bool(self._stand_at_first(self._all).any())
-        away = (self._slab.sequence - self._anchored) >> 1
+        away = (self._slab.numbers - self._anchored) >> 1
         return bool(((away >= every) & self._saves).any())
 
     def _needs_anchor(self, known: _Known) -> bool:
@@ -586,7 +585,7 @@ class Recovery:
         return bool(away.any()) and bool(self._stand_at_first(own).any())
 
     def _stand_at_first(self, rows: Array) -> Array:
-        types = self._slab.steps[0][self._slab.slots(rows), rows]
+        types = self._slab.step_types(rows)
         first: Array = types == StepType.FIRST
         if self._slab.autoreset == SAME_STEP_ORDER:
             first |= types == StepType.LAST
@@ -643,7 +642,7 @@ class Recovery:
         guilty = set()
         for row in suspects:
             env = int(self._rows.env_of_row[row])
-            known, number = self._known[env], int(self._slab.sequence[row])
+            known, number = self._known[env], int(self._slab.numbers[row])
             if known.killed_by == number:
                 guilty.add(env)
             known.killed_by = number

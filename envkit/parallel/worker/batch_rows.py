@@ -33,6 +33,7 @@ class BatchRows:
         self._env_rows, self._slab, self._host = env_rows, env_rows.slab, env_rows.host
         self._first_row = first_row
         self._structure = env_rows.slab.layout.action
+        self._types = [env_rows.slab.columns(slot)[0] for slot in (0, 1)]
         self._steps, self._meters = env_rows.steps, env_rows.meters
         self._writer, self._infos = env_rows.writer, env_rows.infos
         self._records_infos = env_rows.infos.wanted
@@ -46,7 +47,7 @@ class BatchRows:
         if self._records_infos[0]:
             self._record(env_row, np.ones(len(env_row.rows), bool), time_step)
         # Most steps neither begin nor end an episode.
-        types = self._slab.steps[0][slot, env_row.block].tobytes()
+        types = self._types[slot][env_row.block].tobytes()
         if types != env_row.all_mid or 1 in self._env_rows.ended_of(env_row).tobytes():
             everyone = np.ones(len(env_row.rows), bool)
             self._handle_edges(env_row, time_step, everyone, ~everyone)
@@ -56,7 +57,7 @@ class BatchRows:
         mask = np.zeros(len(env_row.rows), bool)
         mask[np.asarray(rows) - env_row.rows.start] = True
         slots = self._slab.slots(env_row.block)
-        stepping = mask & (self._slab.command[env_row.block] == STEP)
+        stepping = mask & (self._slab.requested[env_row.block] == STEP)
         beginning = mask & ~stepping
         if stepping.any():
             time_step, has_begun = self._step(env_row, stepping, beginning)
@@ -83,7 +84,7 @@ class BatchRows:
     ) -> tuple[TimeStep, Array]:
         """Steps some rows; returns in which others an episode has begun meanwhile."""
         action, env, block = self._batch_of_actions(env_row), env_row.env, env_row.block
-        is_rebuilt = (self._slab.command[block][beginning] == REBUILD).any()
+        is_rebuilt = (self._slab.requested[block][beginning] == REBUILD).any()
         # What else may stand in place of its own step raises an error.
         is_sound = self._steps[env_row.place] is env_row.own_step
         if not stepping.all() and env.holds_rows and is_sound and not is_rebuilt:
@@ -148,7 +149,7 @@ class BatchRows:
     def _reset(self, env_row: EnvRow, mask: Array) -> TimeStep:
         self._meters[RESETS] += int(mask.sum())
         self._infos.forget(env_row.index)
-        is_rebuilt = (self._slab.command[env_row.block][mask] == REBUILD).any()
+        is_rebuilt = (self._slab.requested[env_row.block][mask] == REBUILD).any()
         if is_rebuilt:
             self._env_rows.rebuild(env_row)
         self._steps[env_row.place] = env_row.own_step

@@ -16,7 +16,7 @@ import numpy as np
 from envkit._internal.direct_row import DirectRow, EpisodeEdge
 from envkit._internal.internals import has_internals
 from envkit.nest import is_nested
-from envkit.parallel.slab import Slab, is_private, view_of
+from envkit.parallel.slab import Slab, SlabLayout, is_private, view_of
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
@@ -50,7 +50,7 @@ class DirectRows:
             forked: Not empty in a process that an environment has forked.
             allowed: Whether a row may be written without a look at its time step.
         """
-        self._is_possible = allowed and not slab.infos and _is_plain(slab)
+        self._is_possible = allowed and _is_plain(slab.layout)
         self._slab, self._rows, self._forked = slab, rows, forked
         self.are_offered = False
         self.steps: list[DirectStep | None] = [None] * len(rows)
@@ -64,25 +64,26 @@ class DirectRows:
             return
         self._action: ArraySpec = slab.layout.action.leaves[0]
         self._block = slice(rows.start, rows.stop)
-        self._given = slab.actions[0][self._block]
+        self._given = slab.action_columns()[0][self._block]
         one: tuple[Array | None, Array | None] = (None, None)
         if isinstance(self._action, BoundedArraySpec):
             one = self._action.minimum, self._action.maximum
         # For each row, because NumPy compares arrays of one shape faster.
         shape = (len(rows), *self._action.shape)
         self._bounds_of_one, self._bounds = one, [_repeated(b, shape) for b in one]
-        self._discounts = np.zeros(len(rows), slab.steps[2].dtype)
-        types, rewards, discounts, observations = slab.steps
+        slots = [slab.columns(slot) for slot in _SLOTS]
+        types, rewards, discounts, observations = zip(*slots, strict=True)
+        self._discounts = np.zeros(len(rows), discounts[0].dtype)
         # Views, because they take numbers and copies in less time than arrays do.
         self._columns: list[tuple[Any, Any]] = [
-            (view_of(types[slot, self._block]), view_of(discounts[slot, self._block]))
+            (view_of(types[slot][self._block]), view_of(discounts[slot][self._block]))
             for slot in _SLOTS
         ]
-        self._all_mid = view_of(np.full(len(rows), _MID, types.dtype))
+        self._all_mid = view_of(np.full(len(rows), _MID, types[0].dtype))
         self._usual = view_of(self._discounts)
         self._rewards = [view_of(rewards[slot]) for slot in _SLOTS]
         self._places = [
-            [_place_of(observations[slot, row, ...]) for row in rows] for slot in _SLOTS
+            [_place_of(observations[slot][row, ...]) for row in rows] for slot in _SLOTS
         ]
 
     def ask(self, place: int, env: Any) -> None:
@@ -224,9 +225,11 @@ class DirectRows:
         return self._places[slot], self._rewards[slot]
 
 
-def _is_plain(slab: Slab) -> bool:
+def _is_plain(layout: SlabLayout) -> bool:
     """Returns True if actions are one array, and time steps three numbers and one."""
-    spec = slab.layout.spec
+    spec = layout.spec
+    if layout.declares_info:
+        return False
     if any(map(is_nested, (spec.action, spec.observation, spec.reward, spec.discount))):
         return False
     return (

@@ -114,10 +114,8 @@ class EnvRows:
             self._renew(env_row)
         self.writer = RowWriter(slab, send_objects, may_write, self.name_of, first_row)
         self.infos = InfoNotes(slab, host, may_write, self.name_of)
-        self.meters = view_of(slab.meters[worker])
-        self._has_info = view_of(slab.has_info)
-        self._sequence, self._command = view_of(slab.sequence), view_of(slab.command)
-        self._answered = view_of(slab.answered)
+        self.meters = slab.counters(worker)
+        self._sequence, self._command, self._answered, self._has_info = slab.words
         self._structure = slab.layout.action
         self._action_is_leaf = not nest.is_nested(self._structure.template)
         # Scalars of these dtypes would come as objects that are no arrays and fit no

@@ -18,14 +18,12 @@ import numpy as np
 from envkit.batches import copied_arrays
 from envkit.errors import SpecError
 from envkit.parallel.slab import (
-    ANY_INFO,
     BEGUN_INFO,
     DECLARED_INFO,
     ONLY_DECLARED_INFO,
     SHOWN_INFO,
     Slab,
     slot_of,
-    view_of,
 )
 from envkit.parallel.worker.environments import EnvironmentHost
 from envkit.time_step import FLAGS, StepType, TimeStep, flags_in
@@ -62,12 +60,12 @@ class InfoNotes:
         """
         self._host = host
         self._rows: InfoRows | None = None
-        self._has_info = slab.has_info
-        self._has_info_of = view_of(slab.has_info)
-        self._sequence = view_of(slab.sequence)
+        self._slab = slab
+        self._has_info = slab.words.info_marks
+        self._sequence = slab.words.numbers
         # One element, which the other side may change between two requests.
         self.wanted = slab.notes_infos
-        if slab.infos:
+        if slab.layout.declares_info:
             self._rows = InfoRows(slab, may_write, name_of)
             self.wanted = memoryview(bytes([True]))
         # By environment: the number of a request, and the info of what came of it.
@@ -84,11 +82,11 @@ class InfoNotes:
             declared, info = _written(self._rows.write, row, info=info)
         is_empty = type(info) is dict and not info
         if is_empty or not says_more(info, time_step):
-            self._has_info_of[row] = declared
+            self._has_info[row] = declared
             if self._noted:
                 self._noted.pop(index, None)
         else:
-            self._has_info_of[row] = SHOWN_INFO | declared
+            self._has_info[row] = SHOWN_INFO | declared
             self._noted[index] = self._sequence[row], info
 
     def record_batch(
@@ -102,18 +100,18 @@ class InfoNotes:
             moved: A mask of those of them that have moved.
             time_step: What it has returned.
         """
-        has_info = self._has_info[block]
         info = self._ask(index)
+        rows = block.start + np.flatnonzero(moved)
         declared = 0
         if self._rows is not None:
             declared, info = _written(self._rows.write_batch, block, moved, info=info)
         if says_more(info, time_step):
             # Those that have not moved have part in it, too.
-            has_info |= SHOWN_INFO
-            has_info[moved] = SHOWN_INFO | declared
+            self._slab.mark_infos(block, SHOWN_INFO, keep=True)
+            self._slab.mark_infos(rows, SHOWN_INFO | declared)
             self._noted[index] = self._sequence[block.start], info
         else:
-            has_info[moved] = declared
+            self._slab.mark_infos(rows, declared)
             self._noted.pop(index, None)
 
     def keep_final(self, index: int, row: int) -> None:
@@ -146,7 +144,7 @@ class InfoNotes:
             time_step: What its reset has returned.
         """
         if says_more(self._ask(index), time_step):
-            self._has_info[rows] |= BEGUN_INFO
+            self._slab.mark_infos(rows, BEGUN_INFO, keep=True)
 
     def forget(self, index: int) -> None:
         """Forgets the infos of an environment that begins anew."""
@@ -198,7 +196,7 @@ class InfoNotes:
         """
         self._noted.pop(index, None)
         if self._rows is not None:
-            self._has_info[block] &= ANY_INFO
+            self._slab.forget_declared(block)
 
     def _ask(self, index: int) -> Any:
         """Returns an environment's info, or what it has raised instead."""
@@ -282,9 +280,8 @@ class InfoRows:
             name: Names the environment of a row.
         """
         self._declared = slab.layout.info
-        self._infos = slab.infos
         self._slab = slab
-        self._sequence = view_of(slab.sequence)
+        self._sequence = slab.words.numbers
         self._may_write = may_write
         self._name = name
 
@@ -301,9 +298,7 @@ class InfoRows:
         leaves = self._declared.values(info, (), f"The info of {self._name(row)}")
         if self._may_write is not None:
             self._may_write()
-        slot = slot_of(self._sequence[row])
-        for array, leaf in zip(self._infos, leaves, strict=True):
-            array[slot, row] = leaf
+        self._slab.write_infos(row, slot_of(self._sequence[row]), leaves)
         return self._flags(info)
 
     def write_batch(self, block: slice, moved: Array, info: Any) -> int:
@@ -324,8 +319,7 @@ class InfoRows:
         if self._may_write is not None:
             self._may_write()
         slots = self._slab.slots(rows)
-        for array, leaf in zip(self._infos, leaves, strict=True):
-            array[slots, rows] = leaf[moved]
+        self._slab.write_infos(rows, slots, [leaf[moved] for leaf in leaves])
         return self._flags(info)
 
     def _flags(self, info: Any) -> int:

@@ -51,7 +51,6 @@ from envkit.parallel.slab import (
     STEP,
     WAITING_NS,
     Slab,
-    view_of,
 )
 from envkit.parallel.system.channel import Channel
 from envkit.parallel.system.cpus import current_cpu
@@ -256,7 +255,7 @@ class _Worker:
         """
         bell, done = self._bells
         runner, ring = self._runner, self._ring_for(slab, done)
-        meters = view_of(slab.meters[worker])
+        meters = slab.counters(worker)
         clock, now = RunClock(meters), time.perf_counter_ns
         runner.before_last_mark = clock.count
         run_pending, due = runner.run_pending, runner.due
@@ -374,7 +373,7 @@ class _Worker:
         rows = [
             row
             for row in pending
-            if arrived.get(row) == slab.sequence[row] or slab.command[row] != STEP
+            if arrived.get(row) == slab.numbers[row] or slab.requested[row] != STEP
         ]
         if pending and slab.messages[0] != self._runner.messages_seen:
             return -1

@@ -22,7 +22,7 @@ from envkit.parallel.messages import (
     Reply,
     Request,
 )
-from envkit.parallel.slab import RESET, Slab, view_of
+from envkit.parallel.slab import RESET, Slab
 from envkit.parallel.worker.env_row import EnvRow
 from envkit.parallel.worker.env_rows import EnvRows
 from envkit.types import Array
@@ -117,8 +117,8 @@ class Stage:
             while notes and notes[0][0] <= time:
                 self._ask(env_row, *notes.pop(0)[1:])
             self._rows.autoreset = int(plan.orders[start])
-            for array, column in zip(self._rows.actions, plan.actions, strict=True):
-                array[rows] = column[moves]
+            columns = [column[moves] for column in plan.actions]
+            self._rows.write_actions(columns, rows)
             failure = self._move(rows, numbers, plan.commands[moves])
             if failure is not None:
                 return failure
@@ -130,9 +130,8 @@ class Stage:
         """Plays the moves of a single environment."""
         # Hot: there may be thousands of moves.
         slab, row = self._rows, env_row.rows[0]
-        sequence, answered = view_of(slab.sequence), view_of(slab.answered)
-        command = view_of(slab.command)
-        places = [array[row : row + 1] for array in slab.actions]
+        sequence, command, answered, _ = slab.words
+        places = [column[row : row + 1] for column in slab.action_columns()]
         pairs = list(zip(places, plan.actions, strict=True))
         notes, one, run = list(plan.notes), [row], self._run
         columns = (plan.times, plan.numbers, plan.commands, plan.orders)
@@ -164,12 +163,11 @@ class Stage:
             raise RuntimeError(f"{method}(): {result.message}") from error
 
     def _stand(self, rows: Array, numbers: Any) -> None:
-        self._rows.sequence[rows] = self._rows.answered[rows] = numbers
+        self._rows.stand_at(rows, numbers)
 
     def _move(self, rows: Array, numbers: Any, commands: Any) -> RemoteFailure | None:
         """Runs rows; returns what the environment has raised."""
-        self._rows.command[rows] = commands
-        self._rows.sequence[rows] = numbers
+        self._rows.ask_as(rows, numbers, commands)
         self._run(rows.tolist())
         return self._failures[-1] if self._failures else None
 

@@ -11,7 +11,6 @@ import numpy as np
 from envkit.base_wrapper import rendered, rows_in_wrapper, set_attribute
 from envkit.batches import hand_options
 from envkit.parallel.messages import RemoteFailure, Reply, Request, question_text
-from envkit.parallel.slab import view_of
 from envkit.parallel.worker.env_row import EnvRow, SentOptions
 from envkit.parallel.worker.env_rows import EnvRows
 from envkit.parallel.worker.environments import end_fork
@@ -40,7 +39,7 @@ class RequestHandler:
         """
         self._env_rows, self._host = env_rows, env_rows.host
         self._dump_state, self._load_state = dump_state, load_state
-        self._sequence = view_of(env_rows.slab.sequence)
+        self._sequence = env_rows.slab.words.numbers
 
     def handle(self, request: Request) -> Reply:
         """Answers a request for each of its environments."""

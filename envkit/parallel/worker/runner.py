@@ -7,7 +7,6 @@ single environments, or the rows of one environment that is a batch itself.
 from __future__ import annotations
 
 import copy
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +24,7 @@ from envkit.parallel.slab import (
     STEP,
     STEPS,
     Slab,
-    bytes_of,
     slot_of,
-    view_of,
 )
 from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence
 from envkit.parallel.worker.batch_rows import BatchRows
@@ -142,7 +139,6 @@ class EnvRunner:
         self.is_single = not any(env_row.is_batch for env_row in env_rows.all)
         self._moves_together = self.is_single or len(env_rows.all) == 1
         self.writer = env_rows.writer
-        self._has_info = view_of(slab.has_info)
         self._plain_views = [
             self.writer.plain_views(slot, self._rows) for slot in (0, 1)
         ]
@@ -150,14 +146,9 @@ class EnvRunner:
         self._infos = env_rows.infos
         # Whether infos are recorded; the other side may change it.
         self._records_infos = self._infos.wanted
-        self._sequence = view_of(slab.sequence)
-        self._command = view_of(slab.command)
-        self._answered = view_of(slab.answered)
+        self._sequence, self._command, self._answered, self._has_info = slab.words
         self._messages = slab.messages
-        self._block_sequence = bytes_of(slab.sequence[first:stop])
-        self._block_answered = bytes_of(slab.answered[first:stop])
-        self._block_command = bytes_of(slab.command[first:stop])
-        self._all_step = bytes([STEP]) * len(self._rows)
+        self._all_step_to = slab.lockstep(worker)
 
     def move(
         self,
@@ -177,7 +168,7 @@ class EnvRunner:
         """
         before, (first, stop) = self._env_rows, slab.layout.blocks[worker]
         # It alone writes them, and may have done so since the rows were copied.
-        slab.meters[worker] = self._meters
+        slab.counters(worker)[:] = self._meters
         for env_row in before.all:
             if not env_row.is_batch:
                 before.direct.leave(env_row.place)
@@ -234,23 +225,6 @@ class EnvRunner:
                 return -1
             self.run(rows)
         return len(rows)
-
-    def _all_step_to(self, number: int) -> bool:
-        """Returns whether all rows are to step, and answer with this number."""
-        # Read in this order for the reasons that `Slab.pending` has. Bytes are compared
-        # all at once, those of a view one by one.
-        sequence = _repeated(number, len(self._rows))
-        if self._block_sequence.tobytes() != sequence:
-            return False
-        fence()
-        if self._block_command.tobytes() != self._all_step:
-            return False
-        fence()
-        answered = _repeated((number - 2) & _LARGEST, len(self._rows))
-        if self._block_answered.tobytes() != answered:
-            return False
-        fence()
-        return self._block_sequence.tobytes() == sequence
 
     def run(self, rows: Sequence[int]) -> None:
         """Executes the command in each row and writes the answer beside it."""
@@ -482,10 +456,6 @@ def _unpickled(state: bytes) -> Any:
     from envkit.parallel import serialize
 
     return serialize.load_value(state)
-
-
-def _repeated(number: int, times: int) -> bytes:
-    return number.to_bytes(4, sys.byteorder) * times
 
 
 def _uncounted() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from envkit.errors import SpecError
 from envkit.nest import is_nested
-from envkit.parallel.slab import Slab, is_private, slot_of
+from envkit.parallel.slab import SAME_STEP_SLOT, Slab, is_private, slot_of
 from envkit.specs.arrays import ArraySpec, as_array
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
@@ -83,10 +83,10 @@ class RowWriter:
         # A view of each row, made once: making it costs as much as writing to it.
         self._views = [
             [
-                list(array[slot]) if spec.shape else array[slot]
-                for array, spec in zip(slab.steps, specs, strict=True)
+                list(column) if spec.shape else column
+                for column, spec in zip(slab.columns(slot), specs, strict=True)
             ]
-            for slot in range(len(slab.steps[0]))
+            for slot in (0, 1, SAME_STEP_SLOT)
         ]
         self._shapes = [spec.shape for spec in specs]
         # By the number of rows in a batch.
@@ -238,8 +238,7 @@ class RowWriter:
             for value, spec, dtypes in zip(values, specs, self._dtypes, strict=True)
         ):
             self.check(range(row, row + 1), time_step)
-        for array, value in zip(self._slab.steps, values, strict=True):
-            array[slot, row] = value[()]
+        self._slab.write(row, slot, [value[()] for value in values])
         if self._private and self._send_objects is not None:
             objects = {index: values[index] for index in self._private}
             self._send_objects(row, slot, objects)
@@ -264,17 +263,15 @@ class RowWriter:
         if self._may_write is not None:
             self._may_write()
         if moved is None:
-            steps = self._slab.steps
-            for index, (array, leaf) in enumerate(zip(steps, leaves, strict=True)):
-                if self.lends and index and _can_lend(leaf, array.dtype):
-                    self.lent[index] = leaf
-                else:
-                    array[slots, block] = leaf
+            if self.lends:
+                self.lent = self._to_lend(leaves)
+            left_out = self.lent if self.lends else ()
+            self._slab.write(block, slots, leaves, left_out)
         else:
             chosen = np.flatnonzero(moved)
             slots = slots[chosen] if isinstance(slots, np.ndarray) else slots
-            for array, leaf in zip(self._slab.steps, leaves, strict=True):
-                array[slots, block.start + chosen] = leaf[chosen]
+            rows = block.start + chosen
+            self._slab.write(rows, slots, [leaf[chosen] for leaf in leaves])
         if self._private and self._send_objects is not None:
             indices = range(len(leaves[0])) if moved is None else chosen.tolist()
             places = np.broadcast_to(slots, len(indices)).tolist()
@@ -283,11 +280,20 @@ class RowWriter:
                 objects = {leaf: leaves[leaf][index, ...] for leaf in self._private}
                 self._send_objects(block.start + index, slot, objects)
 
+    def _to_lend(self, leaves: Sequence[Array]) -> dict[int, Array]:
+        """Returns the leaves that may be left where they are, by number."""
+        pairs = zip(leaves, self._structure.leaves, strict=True)
+        return {
+            index: leaf
+            for index, (leaf, spec) in enumerate(pairs)
+            if index and _can_lend(leaf, spec.dtype)
+        }
+
     def take_back(self) -> None:
         """Writes the leaves that were lent."""
-        slot = slot_of(int(self._slab.sequence[0]))
+        slot = slot_of(int(self._slab.numbers[0]))
         for index, leaf in self.lent.items():
-            self._slab.steps[index][slot] = leaf
+            self._slab.write_leaf(index, slot, leaf)
         self.lent.clear()
 
     def _batch_leaves(self, block: slice, time_step: Any) -> Sequence[Array]:

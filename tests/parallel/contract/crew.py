@@ -189,7 +189,7 @@ class Crew:
                 action = (actions or {}).get(row)
                 action = self.action() if action is None else action
                 for array, leaf in zip(
-                    self.slab.actions, nest.flatten(action), strict=True
+                    self.slab.action_columns(), nest.flatten(action), strict=True
                 ):
                     array[row] = leaf
             self.asked_for[row] = action
@@ -263,7 +263,7 @@ class Crew:
 
     def slot(self, row: int) -> int:
         """Returns the slot of a row's latest request."""
-        return slot_of(int(self.slab.sequence[row]))
+        return slot_of(int(self.slab.numbers[row]))
 
     # Gates.
 

@@ -55,7 +55,7 @@ def once(trial: BackendTrial) -> None:
     crew = trial.crew()
     for rows in (None, None, [1], None, [3, 2]):
         asked = range(4) if rows is None else rows
-        before = crew.slab.sequence.copy()
+        before = crew.slab.numbers.copy()
         crew.ask(asked)
         before[asked] += 2
         crew.dispatch(rows)
@@ -70,8 +70,8 @@ def once(trial: BackendTrial) -> None:
 def _look_at_numbers(crew: Crew, due: Any) -> None:
     """Looks whether every row has the number of its last request, and has answered."""
     for what, got in (
-        ("sequence", crew.slab.sequence),
-        ("answered", crew.slab.answered),
+        ("sequence", crew.slab.numbers),
+        ("answered", crew.slab.answers),
     ):
         if not np.array_equal(due, got):
             raise broken(
@@ -126,7 +126,7 @@ def portions(trial: BackendTrial) -> None:
         crew.await_rows([0, 1])
         crew.check_answers(range(3))
     crew.settle()
-    _look_at_numbers(crew, crew.slab.sequence)
+    _look_at_numbers(crew, crew.slab.numbers)
 
 
 def each_row(trial: BackendTrial) -> None:
@@ -169,8 +169,8 @@ def masked(trial: BackendTrial) -> None:
 
 def _contents(crew: Crew, rows: Sequence[int]) -> list[bytes]:
     return [
-        b"".join(array[:, row].tobytes() for array in crew.slab.steps)
-        + crew.slab.answered[row].tobytes()
+        b"".join(array[:, row].tobytes() for array in crew.slab._steps)
+        + crew.slab.answers[row].tobytes()
         for row in rows
     ]
 
@@ -206,8 +206,8 @@ def _look_at_failure(crew: Crew, row: int) -> None:
         ("original()", f"env {row} was told to raise.", str(failure.original())),
         (
             "mark in Slab.answered",
-            int(crew.slab.sequence[row]) | RAISED,
-            int(crew.slab.answered[row]),
+            int(crew.slab.numbers[row]) | RAISED,
+            int(crew.slab.answers[row]),
         ),
     ]
     for what, due, got in facts:
