@@ -558,7 +558,7 @@ def test_an_environment_that_is_held_knows_how_far_it_is(limit):
 
 
 def is_direct(env):
-    return env._direct is not None
+    return env._envkit.direct is not None
 
 
 @given(
