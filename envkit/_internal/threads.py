@@ -33,7 +33,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LONGEST = 0.5  # seconds: who has pressed Ctrl-C hardly notices
 # How long a thread that waits for its turn takes to notice that there will be none.
-_GLANCE = 0.05
+_POLL_INTERVAL = 0.05
 _RLock: Any = type(threading.RLock())
 
 
@@ -142,7 +142,7 @@ class Turn(_RLock):  # type: ignore[misc]  # whatever Python has as one
         try:
             self.line[me] = call
             for lock in locks:
-                while not lock.acquire(timeout=_GLANCE):
+                while not lock.acquire(timeout=_POLL_INTERVAL):
                     check_open(call)
             check_open(call)
             self.call = None

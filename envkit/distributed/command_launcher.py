@@ -26,7 +26,7 @@ __all__ = ["CommandLauncher"]
 
 _PLACE = "{address}"
 # How many seconds a glance at what a command has written may take.
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 
 
 class CommandLauncher:
@@ -105,7 +105,7 @@ class CommandLauncher:
         command = self._running.get(worker)
         if command is None:
             return True
-        command.stderr.pass_on(command.process.pid, _LOOK)
+        command.stderr.pass_on(command.process.pid, _POLL_INTERVAL)
         return command.process.poll() is not None
 
     def report(self, worker: int) -> ExitReport:
@@ -114,7 +114,9 @@ class CommandLauncher:
         if command is None:
             return ExitReport(worker, 0)
         status = command.process.poll()
-        command.stderr.pass_on(command.process.pid, _LOOK, patience=_LOOK)
+        command.stderr.pass_on(
+            command.process.pid, _POLL_INTERVAL, patience=_POLL_INTERVAL
+        )
         if command.is_killed or status == CUT_OFF:
             status = None
         return ExitReport(

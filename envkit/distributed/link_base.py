@@ -229,7 +229,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         self._block = SharedBlock.create(layout.size)
         self._slab = self._inbox.slab = slab = Slab(layout, self._block.buffer)
         if before is not None:
-            slab.take_over(before)
+            slab.adopt(before)
         self._worker_of_row = layout.worker_of_row
         for known in list(self._workers.values()):
             with uninterrupted():

@@ -74,7 +74,7 @@ from envkit.parallel.worker.main import (
 __all__ = ["main"]
 
 # How many nanoseconds may pass until the memory is looked at again.
-_LOOK = 1_000_000_000
+_POLL_INTERVAL_NS = 1_000_000_000
 
 
 def main(link_fd: int, lifeline_fd: int, address: str, greeting: bytes) -> None:
@@ -155,7 +155,7 @@ class _LinkedWorker:
             bind: Bind = serialize.load_value(message.payload)
             slab = Slab(bind.layout)
             if self._runner.is_bound:
-                slab.take_over(self._slab)
+                slab.adopt(self._slab)
             self._bind(slab, bind.first_row, answers_each_row)
             self._slab = slab
             message = self._run(may_linger(bind.on_machine) and not self._link.is_tls)
@@ -208,7 +208,7 @@ class _LinkedWorker:
             # Hot: once per request.
             nonlocal looked
             clock.count()
-            if clock.before - looked > _LOOK:
+            if clock.before - looked > _POLL_INTERVAL_NS:
                 looked = clock.before
                 meters[RESIDENT] = resident_bytes(os.getpid())
 
@@ -245,7 +245,7 @@ class _LinkedWorker:
             lent.clear()
         else:
             if lent:
-                self._runner.writer.take_back()
+                self._runner.writer.write_lent()
             self._link.send(freight.answer(rows))
 
     def _answer_row(self) -> None:

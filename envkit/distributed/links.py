@@ -29,7 +29,7 @@ from envkit.distributed.listener import Arrival, Door
 from envkit.errors import CallOrderError
 from envkit.parallel import serialize
 from envkit.parallel.backends.base import Exited, Started
-from envkit.parallel.backends.inbox import GLANCE
+from envkit.parallel.backends.inbox import POLL_INTERVAL
 from envkit.parallel.backends.packing import (
     not_started,
     pack_job,
@@ -84,7 +84,7 @@ _TO_TRUST = (
 )
 # How long the carrier of a worker may take to end after its link has, and how often to
 # look at it meanwhile.
-_LAST_WORDS, _LOOK = 3.0, 0.002
+_LAST_WORDS, _ENDING_POLL_INTERVAL = 3.0, 0.002
 
 
 class Launcher(Protocol):
@@ -205,7 +205,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         self._door = Door(host, port, reach_as, tls)
         # Those whose link has ended, and that may still say how they have.
         self._ending: set[_Incarnation] = set()
-        self._next_glance = 0.0
+        self._next_poll = 0.0
         # Who was invited, and has no rows yet.
         self._guests: dict[int, _Guest] = {}
         super().__init__()
@@ -318,7 +318,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         address = self._door.open(token, worker, self._poller)
         known = self._workers[worker] = _Incarnation(worker, job, token)
         known.address = _place_of(address)
-        self._next_glance = 0.0
+        self._next_poll = 0.0
         try:
             self._launcher.start(worker, str(address))
         except BaseException:
@@ -338,7 +338,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             )
         known = self._workers[worker] = _Incarnation(worker, job, guest.token)
         known.is_invited, known.address = True, guest.address
-        self._next_glance = 0.0
+        self._next_poll = 0.0
         if guest.arrival is not None:
             self._let_in([guest.arrival])
 
@@ -373,10 +373,10 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         # Late strangers, commands that have ended.
         if self._ending:
             self._look_at_ends(now)
-        self._inbox.patience = _LOOK if self._ending else GLANCE
-        if now < self._next_glance:
+        self._inbox.patience = _ENDING_POLL_INTERVAL if self._ending else POLL_INTERVAL
+        if now < self._next_poll:
             return
-        self._next_glance = now + GLANCE
+        self._next_poll = now + POLL_INTERVAL
         with uninterrupted():
             self._let_in(self._door.drop_late(now, self._poller))
             for known in list(self._workers.values()):
@@ -543,7 +543,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         with uninterrupted():
             known.is_killed = True
             # The next wait looks at it in any case.
-            self._next_glance = 0.0
+            self._next_poll = 0.0
             if known.link is not None:
                 known.link.shut()
             else:

@@ -39,7 +39,7 @@ from envkit.types import Array
 __all__ = ["ALL_ROWS", "Freight"]
 
 # Of the flags of ASKED, the lowest two bits are the order, those of others the slot.
-_ORDER, _NOTES_INFOS, ALL_ROWS = 3, 4, 8
+_ORDER, _WANTS_INFOS, ALL_ROWS = 3, 4, 8
 _SLOT = 3
 _LINE = 64
 _METERS_SIZE = 8 * METERS
@@ -147,7 +147,7 @@ class Freight:
     def _flags(self) -> int:
         slab = self._slab
         order: int = slab.order[0]
-        return order | _NOTES_INFOS if slab.notes_infos[0] else order
+        return order | _WANTS_INFOS if slab.wants_infos[0] else order
 
     def ask_together(self) -> Frame | None:
         """Returns the frame that asks all rows.
@@ -381,7 +381,7 @@ class Freight:
         # Hot: called once per request.
         slab = self._slab
         slab.order[0] = flags & _ORDER
-        slab.notes_infos[0] = bool(flags & _NOTES_INFOS)
+        slab.wants_infos[0] = bool(flags & _WANTS_INFOS)
         if flags & ALL_ROWS:
             number: int = self._first_number[0]
             if self._sequence_view.tobytes() == _repeated(number, self.size):

@@ -33,7 +33,7 @@ __all__ = ["CUT_OFF", "host_worker", "run_worker"]
 # The status that is told when the connection has ended before the worker.
 CUT_OFF = 75
 # Where the system has no descriptor for processes, how often to look at one.
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 _PROGRAM = (
     "import sys\n"
     "with open(int(sys.argv[1]), encoding='ascii') as file:\n"
@@ -115,7 +115,7 @@ def _watch(link: int, process: Any) -> bool:
     poller = select.poll()
     # That the other side has closed it; data are the worker's business.
     poller.register(link, getattr(select, "POLLRDHUP", 0))
-    timeout: float | None = 1000 * _LOOK
+    timeout: float | None = 1000 * _POLL_INTERVAL
     life = -1
     if hasattr(os, "pidfd_open"):
         life, timeout = os.pidfd_open(process.pid), None

@@ -167,7 +167,7 @@ class Request(NamedTuple):
         number: Which request of the pool this is; the reply repeats it.
         method: "call", "access", "set_attr", "env_is_wrapped", "get_state",
             "set_state", "seed", "seed_rows", "reset" for the options of one, "render",
-            "get_info", "save" and "note_seed" for checkpoints, or "replay" with a
+            "get_info", "save" and "assume_seed" for checkpoints, or "replay" with a
             `ReplayPlan`.
         envs: The environments concerned, by their index in the pool.
         arguments: What the method needs, one entry for each environment; pickled

@@ -507,7 +507,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             pool.run(rows, command)
         if self._order is AutoReset.SAME_STEP and rows.size < self._rows:
             # They are shown where they stand, and not their end once more.
-            pool.slab.arrive(np.delete(self._everyone, rows))
+            pool.slab.show_standing(np.delete(self._everyone, rows))
         time_step = self._returned()
         self._calls += 1
         self._elapsed += time.perf_counter() - began
@@ -701,7 +701,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         # Hot: called once per batch step.
         self._check_open("rows_with_info")
         slab = self._pool.slab
-        slab.note_infos()
+        slab.want_infos()
         mask: Array = slab.info_marks & (BEGUN_INFO if begun else SHOWN_INFO) != 0
         return mask
 

@@ -959,7 +959,7 @@ class PoolEnvironment:
                 time_step=unflatten(saved.time_step),
                 standing=unflatten(saved.standing),
             )
-        results = self._ask_there("note_seed", saved.known)
+        results = self._ask_there("assume_seed", saved.known)
         self._pool.raise_failures(range(len(results)), results)
         self._pool.continue_seeds(saved.seeds, saved.restarts)
         record_seed(self, saved.noted_seed)

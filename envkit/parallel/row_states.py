@@ -356,7 +356,7 @@ class Rows:
     def withdraw(self, rows: Array) -> list[int]:
         """Takes back requests that will not be answered; returns their commands."""
         commands: list[int] = self.slab.requested[rows].tolist()
-        self.slab.take_back(rows)
+        self.slab.withdraw(rows)
         self._stand(rows)
         return commands
 

@@ -229,7 +229,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class SlabLayout:
-    """Where everything stands: pure arithmetic, the same in every process.
+    """Computes where each array lies; the same in every process.
 
     Attributes:
         spec: The specs of one environment.
@@ -288,7 +288,7 @@ class SlabLayout:
 
     @cached_property
     def info(self) -> DeclaredInfo:
-        """What takes out of an info what is declared of it."""
+        """Reads the declared leaves of an info."""
         return DeclaredInfo(self.info_spec)
 
     @property
@@ -298,7 +298,7 @@ class SlabLayout:
 
     @cached_property
     def _leaves(self) -> dict[str, Sequence[ArraySpec]]:
-        """The specs of those arrays of which there is one for each leaf."""
+        """The specs of leaves, by name of an array that exists for each leaf."""
         return {
             "actions": self.action.leaves,
             "steps": self.time_step.leaves,
@@ -364,23 +364,23 @@ class SlabLayout:
 
     @cached_property
     def reward_leaves(self) -> range:
-        """Which leaves of a time step are its reward."""
+        """The numbers of the leaves of the reward."""
         return range(1, 1 + len(nest.flatten(self.spec.reward)))
 
     @cached_property
     def discount_leaves(self) -> range:
-        """Which leaves of a time step are its discount."""
+        """The numbers of the leaves of the discount."""
         first = self.reward_leaves.stop
         return range(first, first + len(nest.flatten(self.spec.discount)))
 
     @cached_property
     def private_actions(self) -> tuple[int, ...]:
-        """Which leaves of an action cannot be shared."""
+        """The numbers of the leaves of an action that cannot be shared."""
         return _private(self.action.leaves)
 
     @cached_property
     def private_steps(self) -> tuple[int, ...]:
-        """Which leaves of a time step cannot be shared."""
+        """The numbers of the leaves of a time step that cannot be shared."""
         return _private(self.time_step.leaves)
 
 
@@ -463,7 +463,7 @@ class Slab:
         info_marks: For each row, `SHOWN_INFO` and `BEGUN_INFO`, if infos are recorded.
         words: The same four, to be read and written by workers.
         order: One number: what `autoreset` is.
-        notes_infos: One number: whether workers look if environments have an info.
+        wants_infos: One number: whether workers look if environments have an info.
     """
 
     def __init__(self, layout: SlabLayout, buffer: Any = None) -> None:
@@ -481,7 +481,7 @@ class Slab:
         self._infos = arrays["infos"]
         self._modes = modes
         self.order = view_of(modes[0:1])
-        self.notes_infos = view_of(modes[1:2])
+        self.wants_infos = view_of(modes[1:2])
         self.announcements = view_of(modes[8:16].view(np.uint64))
         self.asking = view_of(modes[16:24].view(np.uint64))
         self.messages = view_of(modes[24:32].view(np.uint64))
@@ -505,8 +505,8 @@ class Slab:
         self._sequence_bytes = bytes_of(sequence)
         self._answered_bytes = bytes_of(answered)
 
-    def take_over(self, other: Slab) -> None:
-        """Lets the rows that another slab has, too, be as they are there.
+    def adopt(self, other: Slab) -> None:
+        """Copies the rows that another slab has, too.
 
         None of them owes an answer. Further rows show nothing yet.
         """
@@ -563,7 +563,7 @@ class Slab:
         return column
 
     def forget_declared(self, rows: Any) -> None:
-        """Says of rows that what they declare of their infos is not in the slab."""
+        """Unmarks rows whose declared infos are not in the slab."""
         self._has_info[rows] &= ANY_INFO
 
     # What the parent does.
@@ -575,21 +575,21 @@ class Slab:
         self._worker_facts[worker, which] = value
 
     def announce_message(self) -> None:
-        """Says that a message is going to be sent to a worker."""
+        """Announces a message, before it is sent to a worker."""
         self.messages[0] += 1
 
     @property
     def autoreset(self) -> int:
-        """In which order workers begin the episode after a `LAST`."""
+        """The order in which workers begin the episode after a `LAST`."""
         return int(self._modes[0])
 
     @autoreset.setter
     def autoreset(self, order: int) -> None:
         self._modes[0] = order
 
-    def note_infos(self) -> None:
-        """Has workers look from now on whether environments have an info."""
-        if not self.notes_infos[0]:
+    def want_infos(self) -> None:
+        """Makes workers record from now on which environments have an info."""
+        if not self.wants_infos[0]:
             self._has_info.fill(ANY_INFO)
             fence()
             self._modes[1] = True
@@ -627,7 +627,7 @@ class Slab:
             self.announcements[0] = self.asking[0]
 
     def announce(self) -> None:
-        """Announces what was asked, if Ctrl-C has come right before that was done.
+        """Announces a request whose announcement Ctrl-C has prevented.
 
         Else a worker that is awake, and so is not rung for, would not look.
         """
@@ -655,7 +655,7 @@ class Slab:
         return int(np.count_nonzero(self.owing_rows()))
 
     def wait_for(self, owing: int) -> None:
-        """Tells workers that the parent goes on when so many rows owe an answer.
+        """Tells workers to wake the parent when only so many rows owe an answer.
 
         The parent has to look at the answers once more before it sleeps. Then no
         wake-up is lost: it has stored what it asked and what it waits for, and looks
@@ -690,12 +690,12 @@ class Slab:
         """Returns which slot holds each row's answer."""
         return (self._sequence[rows] >> _ONE & _ONE).astype(np.intp)
 
-    def take_back(self, rows: Array) -> None:
+    def withdraw(self, rows: Array) -> None:
         """Withdraws requests that will not be answered; the answer before stands."""
         self.stand_at(rows, self._sequence[rows] - _TWO)
 
     def stand_at(self, rows: Any, numbers: Any) -> None:
-        """Marks rows as having answered a number that was never a request.
+        """Sets rows to a number without a request: asked and answered.
 
         A worker may read these words at any moment, because a ring may arrive after
         it has seen what was asked. Until both words are written it must not take the
@@ -776,7 +776,7 @@ class Slab:
             self._steps[leaf][slot, row] = value[()]
 
     def write_cut(self, row: int) -> None:
-        """Answers for an environment that is gone: its episode was cut off here.
+        """Writes the answer of an environment that is gone: its episode ends here.
 
         The answer is a `LAST` with reward 0 and discount 1, so that the value of the
         last state may still be bootstrapped, and the observation at which it stood.
@@ -821,7 +821,7 @@ class Slab:
             array[SAME_STEP_SLOT, row] = array[source, row]
 
     def write_all(self, shown: Sequence[Array], standing: Sequence[Array]) -> None:
-        """Lets every row show and stand at time steps that come from elsewhere."""
+        """Writes the time steps that every row shows, and those at which it stands."""
         self.align(np.arange(1))
         numbers = self._sequence + _TWO
         slot = slot_of(int(numbers[0]))
@@ -832,7 +832,7 @@ class Slab:
         self.stand_at(slice(None), numbers)
 
     def align(self, moved: Array) -> None:
-        """Lets every row stand in the slot of those that have moved.
+        """Brings every row to the slot of the rows that have moved.
 
         The others repeat the time step at which they stand, so that the whole batch
         is one slot of each array.
@@ -846,8 +846,8 @@ class Slab:
                 array[slot, behind] = array[1 - slot, behind]
             self.stand_at(behind, self._sequence[behind] + _TWO)
 
-    def arrive(self, rows: Array) -> None:
-        """Lets rows show where they stand: what has begun in the step of a `LAST`.
+    def show_standing(self, rows: Array) -> None:
+        """Makes rows show the `FIRST` that followed a `LAST` in the same step.
 
         They stand in the slot of those that have moved, which `align` has brought them
         to, so that the numbers are not those under which workers know infos.
@@ -873,7 +873,7 @@ class Slab:
         self._sequence[rows] = numbers
 
     def forget_requests(self) -> None:
-        """Lets every row owe nothing: what it has answered was its last request."""
+        """Forgets requests that have no answer yet."""
         self._sequence[:] = self._answered & ~np.uint32(RAISED)
 
     # What a worker does.
@@ -947,7 +947,7 @@ class Slab:
         return [array[rows] for array in self._actions]
 
     def lockstep(self, worker: int) -> Callable[[int], bool]:
-        """Returns what tells whether all rows of a worker are to step together.
+        """Returns a function that tells whether all rows of a worker step together.
 
         It is given a number, and says whether all rows are to answer with that.
         """
@@ -1002,7 +1002,7 @@ class Slab:
         ]
 
     def pending_as_asked(self, first: int, stop: int) -> list[int] | None:
-        """Returns what `pending` does, of requests that have been written as a whole.
+        """Does what `pending` does, and sees each request whole or not at all.
 
         `None` says that one is being written now. To most workers that is all the same,
         for their rows have nothing to do with each other; those of a batch do.
@@ -1016,7 +1016,7 @@ class Slab:
         return rows if self.asking[0] == number else None
 
     def commit(self, rows: slice | int | Sequence[int]) -> None:
-        """Marks rows as answered; their answers have been written before."""
+        """Marks rows as answered, after their answers have been written."""
         fence()
         self._answered[rows] = self._sequence[rows]
 

@@ -283,7 +283,7 @@ class FakeBackend:
         """Makes the slab in ordinary memory."""
         before, self._slab = self._slab, Slab(layout)
         if before is not None:
-            self._slab.take_over(before)
+            self._slab.adopt(before)
         for index, worker in self._workers.items():
             if index in layout.workers:
                 worker.bind(self._slab, self._queue)

@@ -260,13 +260,13 @@ class TestDescriptors:
             here.send("one", [file.fileno()])
             here.send("none")
             assert "one" == there.receive()
-            (taken,) = there.take_fds()
+            (taken,) = there.receive_fds()
 
             assert same_file(file.fileno(), taken)
             assert not os.get_inheritable(taken)
             os.close(taken)
             assert "none" == there.receive()
-            assert [] == there.take_fds()
+            assert [] == there.receive_fds()
 
     def test_descriptors_are_not_inherited_where_the_kernel_does_not_ensure_it(
         self, monkeypatch
@@ -275,7 +275,7 @@ class TestDescriptors:
         with linked() as (here, there), open(os.devnull) as file:
             here.send("one", [file.fileno()])
             there.receive()
-            (taken,) = there.take_fds()
+            (taken,) = there.receive_fds()
             assert not os.get_inheritable(taken)
             os.close(taken)
 
@@ -287,7 +287,7 @@ class TestDescriptors:
             brought = []
             for _ in counts:
                 there.receive(timeout=0)
-                fds = there.take_fds()
+                fds = there.receive_fds()
                 brought.append(len(fds))
                 for fd in fds:
                     os.close(fd)
@@ -302,7 +302,7 @@ class TestDescriptors:
             thread.start()
             message = there.receive()
             thread.join()
-            (taken,) = there.take_fds()
+            (taken,) = there.receive_fds()
 
             assert TOO_MUCH == message
             assert same_file(file.fileno(), taken)
@@ -438,7 +438,7 @@ class TestEnds:
         here.close()
         here.close()
         assert -1 == here.fileno()
-        assert [] == here.take_fds()
+        assert [] == here.receive_fds()
 
     def test_a_closed_channel_says_so(self, message_of):
         here, there = Channel.pair()

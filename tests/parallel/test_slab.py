@@ -452,7 +452,7 @@ def test_a_request_is_taken_back_and_the_answer_before_stands(number, was_raised
     before = time_step_of(slab, 1, slot_of(number))
     slab.request(some(0, 1), STEP)
     slab.commit(0)
-    slab.take_back(some(1))
+    slab.withdraw(some(1))
 
     assert all(has_answered(slab))
     assert [number, number] == [slab.numbers[1], slab.answers[1]]

@@ -197,7 +197,7 @@ class _Server:
         channel.send(order, fds, timeout=_START_TIMEOUT, life=life_or_none)
         while True:
             answer = self._receive(life_or_none)
-            came = channel.take_fds()
+            came = channel.receive_fds()
             if isinstance(answer, Ended):
                 self._statuses.update(answer.statuses)
             elif answer.number != number:
@@ -230,7 +230,7 @@ class _Server:
             try:
                 messages = self._process.channel.receive_available()
                 # Of orders that were interrupted.
-                _close_all(self._process.channel.take_fds())
+                _close_all(self._process.channel.receive_fds())
             except (EOFError, ConnectionError):
                 self.is_gone = True
                 return
@@ -393,7 +393,7 @@ class _Forker:
             self._channel.send(Ended(statuses))
 
     def _answer(self, order: Fork) -> None:
-        fds = self._channel.take_fds()
+        fds = self._channel.receive_fds()
         try:
             pid = os.fork()
         except OSError as error:

@@ -20,10 +20,10 @@ from envkit.parallel.messages import ObjectRow, RemoteFailure, Reply, RowsRaised
 from envkit.parallel.slab import Slab
 from envkit.parallel.system.doorbell import linger
 
-__all__ = ["GLANCE", "Inbox"]
+__all__ = ["POLL_INTERVAL", "Inbox"]
 
 # How long a wait may be before what wakes no process is looked at.
-GLANCE = 0.1
+POLL_INTERVAL = 0.1
 
 
 class Inbox:
@@ -39,7 +39,7 @@ class Inbox:
     def __init__(self) -> None:
         self.queue: deque[Event] = deque()
         self.slab: Slab | None = None
-        self.patience = GLANCE
+        self.patience = POLL_INTERVAL
         self.is_ending = False
         # True from when an environment has raised until no row owes an answer: only
         # then it is worth while to look for marks.

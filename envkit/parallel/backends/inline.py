@@ -73,7 +73,7 @@ class InlineBackend:
         """Makes the slab in ordinary memory."""
         before, self._slab = self._slab, Slab(layout)
         if before is not None:
-            self._slab.take_over(before)
+            self._slab.adopt(before)
         for worker in layout.workers:
             self._bind(worker)
         return self._slab

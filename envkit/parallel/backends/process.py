@@ -14,7 +14,7 @@ import numpy as np
 
 from envkit.parallel import serialize
 from envkit.parallel.backends.base import Event, Exited, Started, drop_events_of
-from envkit.parallel.backends.inbox import GLANCE, Inbox
+from envkit.parallel.backends.inbox import POLL_INTERVAL, Inbox
 from envkit.parallel.backends.launch import (
     ForkLauncher,
     Launcher,
@@ -102,7 +102,7 @@ class ProcessBackend:
         self._poller = Poller()
         self._done = Doorbell.create()
         self._poller.register_bell(self._done.fileno())
-        self._next_glance = 0.0
+        self._next_poll = 0.0
         self._inbox = Inbox()
         self._lingers = False
         self._closed = False
@@ -178,7 +178,7 @@ class ProcessBackend:
         self._block = SharedBlock.create(layout.size)
         self._slab = self._inbox.slab = slab = Slab(layout, self._block.buffer)
         if before is not None:
-            slab.take_over(before)
+            slab.adopt(before)
         self._last_cpus = slab.counter(LAST_CPU)
         self._awake = slab.counter(AWAKE)
         # Workers that linger let this process have their CPU when it needs one; if it
@@ -293,12 +293,12 @@ class ProcessBackend:
 
     def _look(self, now: float) -> None:
         """Passes on what workers wrote to standard error, and what waits elsewhere."""
-        if now < self._next_glance:
+        if now < self._next_poll:
             return
-        self._next_glance = now + GLANCE
+        self._next_poll = now + POLL_INTERVAL
         for worker, process in list(self._workers.items()):
             # All together: however much they write, most of the time is the caller's.
-            process.forward_stderr(now + GLANCE / 4 - time.monotonic())
+            process.forward_stderr(now + POLL_INTERVAL / 4 - time.monotonic())
             if process.channel.pending:
                 self._read(worker)
             if process.channel.unsent:

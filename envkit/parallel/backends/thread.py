@@ -46,7 +46,7 @@ __all__ = ["ThreadBackend"]
 _LOGGER = logging.getLogger(__name__)
 
 # Because not every platform interrupts an endless wait for Ctrl-C, each is that short.
-_GLANCE = 0.5
+_POLL_INTERVAL = 0.5
 
 
 class ThreadBackend:
@@ -99,7 +99,7 @@ class ThreadBackend:
         """Makes the slab in ordinary memory."""
         before, self._slab = self._slab, Slab(layout)
         if before is not None:
-            self._slab.take_over(before)
+            self._slab.adopt(before)
         self._worker_of_row = layout.worker_of_row
         for worker, thread in self._workers.items():
             if worker in layout.workers:
@@ -123,12 +123,12 @@ class ThreadBackend:
         """Waits until something has happened, and returns the events."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._has_come(owing):
-            left = _GLANCE if deadline is None else deadline - time.monotonic()
+            left = _POLL_INTERVAL if deadline is None else deadline - time.monotonic()
             if left <= 0 or self._is_ending:
                 break
             # Which ring woke it does not matter, because all is looked at again.
             with contextlib.suppress(queue.Empty):
-                self._bell.get(timeout=min(left, _GLANCE))
+                self._bell.get(timeout=min(left, _POLL_INTERVAL))
         return self._queue
 
     def _has_come(self, owing: int) -> bool:

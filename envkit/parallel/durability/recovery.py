@@ -391,7 +391,7 @@ class Recovery:
                     self._note_seed(known, method, argument)
             elif method == "set_state":
                 self._states[env] = argument
-            elif method == "note_seed":
+            elif method == "assume_seed":
                 known.seed, known.rebuilds = argument
         self._asked[worker] = _Asked(question, request, noted)
 

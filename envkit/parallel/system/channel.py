@@ -224,7 +224,7 @@ class Channel:
             raise self._end()
         return messages
 
-    def take_fds(self) -> list[int]:
+    def receive_fds(self) -> list[int]:
         """Returns the descriptors of the messages received since the last call.
 
         They belong to the caller, are not inherited by programs, and come in the order

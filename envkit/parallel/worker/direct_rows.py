@@ -87,7 +87,7 @@ class DirectRows:
         ]
 
     def ask(self, place: int, env: Any) -> None:
-        """Asks an environment whether it can do without time steps."""
+        """Asks an environment for its direct row."""
         self.doubt(place)
         self._doubted.discard(place)
         if not (self._is_possible and has_internals(env)):
@@ -105,13 +105,13 @@ class DirectRows:
             self._offered[place] = offered
 
     def doubt(self, place: int) -> None:
-        """Lets an environment go on with time steps until it is asked anew."""
+        """Makes a row plain until its environment is asked again."""
         self.leave(place)
         self._offered[place] = None
         self._doubted.add(place)
 
     def enter(self, place: int, env: Any) -> None:
-        """Lets an environment go on without time steps, if it can."""
+        """Makes a row direct, if its environment can be."""
         if place in self._doubted:
             self.ask(place, env)
         offered = self._offered[place]
@@ -119,7 +119,7 @@ class DirectRows:
             self._inside[place], self.steps[place] = offered, offered.step
 
     def leave(self, place: int) -> None:
-        """Lets an environment go on with time steps."""
+        """Makes a row plain."""
         inside = self._inside[place]
         if inside is not None:
             # One that has left already is shown a time step by its own layers.
@@ -128,7 +128,7 @@ class DirectRows:
             self.forget(place)
 
     def forget(self, place: int) -> None:
-        """Notes that an environment has left."""
+        """Forgets a row whose environment has made a time step itself."""
         self._inside[place] = self.steps[place] = None
 
     def actions(self) -> Iterable[Any] | None:
@@ -193,7 +193,7 @@ class DirectRows:
         types[place], discounts[place] = _LAST, inside.last_discount
 
     def begin_next(self, place: int, begin: DirectStep) -> None:
-        """Lets the next step of a row, which is a `LAST`, begin an episode."""
+        """Makes the next step of a row begin an episode."""
         self.steps[place] = begin
 
     def begin(self, place: int, slot: int) -> None:

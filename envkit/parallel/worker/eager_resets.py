@@ -118,9 +118,9 @@ class EagerResets:
             `None` if there was no early reset, or a seed or options came after it.
         """
         known = self._known[place]
-        begun, is_told = known.begun, known.is_seeded or has_options
+        begun, is_stale = known.begun, known.is_seeded or has_options
         self.drop(place)
-        if not is_told:
+        if not is_stale:
             known.is_vain = False
         elif begun is not None:
             known.is_vain, begun = True, None

@@ -16,7 +16,7 @@ Step = Callable[[Any], TimeStep]
 
 
 class SentOptions(NamedTuple):
-    """Options that an environment has been given for one reset of some rows.
+    """Options of an environment for one reset of some rows.
 
     Attributes:
         env: The environment.
@@ -84,7 +84,7 @@ class EnvRow:
 
     @property
     def repeats_last(self) -> bool:
-        """Whether the environment takes the step after a `LAST` itself."""
+        """Whether the environment handles the step after a `LAST` itself."""
         # An object with the methods of an environment may lack this one.
         return getattr(self.env, "repeats_last", False) is True
 

@@ -137,7 +137,7 @@ class EnvRows:
         return self.ended[env_row.place : env_row.place + len(env_row.rows)]
 
     def _renew(self, env_row: EnvRow) -> None:
-        """Lets an environment step itself, with the checks of a new one."""
+        """Gives an environment its own step again, with the checks of a new one."""
         env_row.own_step = self.steps[env_row.place] = self._checking_step(env_row)
         env_row.is_reset_checked = env_row.is_step_checked = (
             self._job.validate == "never"
@@ -152,7 +152,7 @@ class EnvRows:
         self._renew(env_row)
 
     def adopt(self, env_row: EnvRow, other: EnvRows) -> None:
-        """Lets an environment go on as it has done on other rows."""
+        """Continues an environment as it was on other rows."""
         twin = other.all[env_row.index]
         self.ended_of(env_row)[:] = other.ended_of(twin)
         step = other.steps[twin.place]
@@ -168,7 +168,7 @@ class EnvRows:
             self.direct.doubt(env_row.place)
 
     def adopt_all(self, other: EnvRows) -> None:
-        """Lets every environment go on as on the rows that it had before."""
+        """Continues every environment as it was on the rows before."""
         for env_row in self.all:
             twin = other.all[env_row.index]
             env_row.options = twin.options
@@ -182,7 +182,7 @@ class EnvRows:
     # Answers.
 
     def actions(self, rows: Sequence[int]) -> Iterable[NestedArray]:
-        """Returns each row's action, none of which changes when the next ones come."""
+        """Returns copies of the rows' actions."""
         # Hot: one copy for all rows, which environments may keep their part of.
         is_all = len(rows) == len(self.of_row)
         chosen = slice(self._first, self._first + len(rows)) if is_all else rows
@@ -223,7 +223,7 @@ class EnvRows:
             self._enter_directly(place)
 
     def failure(self, env_row: EnvRow, row: int, error: BaseException) -> RemoteFailure:
-        """Returns what the pool is told of an exception.
+        """Returns the failure that tells the pool of an exception.
 
         Raises the exception if it belongs to the worker, such as KeyboardInterrupt.
 
@@ -279,7 +279,7 @@ class EnvRows:
             self.schedule(env_row)
 
     def let_begin_after_last(self, env_row: EnvRow) -> None:
-        """Lets the next step of an environment begin an episode."""
+        """Makes the next step of an environment begin an episode."""
         if not (env_row.repeats_last or env_row.continues):
             self.steps[env_row.place] = self._resets[env_row.place]
 
@@ -304,7 +304,7 @@ class EnvRows:
     def _not_begun(
         self, env_row: EnvRow, row: int, last: TimeStep, error: BaseException
     ) -> None:
-        """Answers with a `LAST` that no `FIRST` follows in the same step."""
+        """Writes the `LAST` again in place of a `FIRST` that could not be had."""
         self.host.let_through(error)
         self.direct.leave(env_row.place)
         # The end of the episode is an answer all the same; the next step raises what
@@ -366,7 +366,7 @@ class EnvRows:
         self.schedule(env_row)
 
     def _enter_directly(self, place: int) -> None:
-        """Lets an environment do without time steps, if it is within an episode."""
+        """Makes a row direct, if its environment is within an episode."""
         # Hot in asynchronous use: called once per row and step.
         env_row = self.of_row[place]
         is_amid = not self._ended[place] and self.steps[place] is env_row.own_step
@@ -391,8 +391,8 @@ class EnvRows:
             self._add_times(*self.host.built()[env_row.index].last_reset)
         return time_step
 
-    def note_times(self, env_row: EnvRow) -> None:
-        """Notes how long a batch was awaited that resets some rows ahead itself."""
+    def add_reset_times(self, env_row: EnvRow) -> None:
+        """Counts the resets that a batch has made early itself."""
         take = getattr(env_row.env, "_take_reset_times", None)
         if take is not None:
             self._add_times(*take())
@@ -403,7 +403,7 @@ class EnvRows:
         self.meters[AWAITED_NS] += awaited
 
     def with_options(self, env_row: EnvRow, reset: Callable[[], TimeStep]) -> TimeStep:
-        """Resets an environment with the options that were sent ahead, if any were."""
+        """Resets an environment with the options that were sent for this reset."""
         sent, env_row.options = env_row.options, None
         if sent is None:
             return reset()
@@ -427,7 +427,7 @@ class EnvRows:
     # Resets before a row is asked to begin.
 
     def schedule(self, env_row: EnvRow) -> None:
-        """Lets an environment that has ended an episode be reset early, if it can."""
+        """Makes an environment that has ended an episode due for an early reset."""
         if self.eager.is_eager and self.slab.autoreset == NEXT_STEP_ORDER:
             is_batch = env_row.is_batch
             has_own = is_batch and hasattr(env_row.env, "_reset_ahead")
@@ -459,12 +459,12 @@ class EnvRows:
             self.eager.keep_first(place, self._reset_or_error(env_row))
             count = 1
         self.eager.finish(place)
-        taken = time.perf_counter_ns() - began
+        elapsed = time.perf_counter_ns() - began
         if is_hidden and self._sequence[row] == number:
             self.meters[HIDDEN_RESETS] += count
-            self.meters[HIDDEN_NS] += taken
+            self.meters[HIDDEN_NS] += elapsed
         else:  # The caller waits, or the row has been asked meanwhile.
-            self.meters[AWAITED_NS] += taken
+            self.meters[AWAITED_NS] += elapsed
 
     def _reset_or_error(self, env_row: EnvRow) -> TimeStep | BaseException:
         """Resets a single environment; returns what that returns, or raises."""
@@ -478,7 +478,7 @@ class EnvRows:
             self._is_in_reset = False
 
     def _reset_batch_early(self, env_row: EnvRow) -> int:
-        """Lets a batch reset its ended rows; returns how many these were."""
+        """Makes a batch reset its ended rows; returns their number."""
         try:
             return int(env_row.env._reset_ahead())
         except BaseException as error:
@@ -542,14 +542,14 @@ class EnvRows:
             self.let_begin_after_last(env_row)
 
     def fail_next(self, env_row: EnvRow, error: BaseException) -> None:
-        """Lets the next step of an environment raise an error."""
+        """Makes the next step of an environment raise an error."""
         self._is_in_reset = False
         self.steps[env_row.place] = _Raising(error)
 
     # Checks.
 
     def let_through(self, env_row: EnvRow, error: BaseException) -> None:
-        """Raises what is not the environment's but the carrier's own, as Ctrl-C is."""
+        """Re-raises exceptions that belong to the worker, such as KeyboardInterrupt."""
         block = slice(env_row.place, env_row.place + len(env_row.rows))
         self.doubted[block] = True
         try:
@@ -577,7 +577,7 @@ class EnvRows:
         return checked
 
     def check(self, env_row: EnvRow, time_step: Any, call: str) -> None:
-        """Refuses a time step that does not fit its spec in every respect."""
+        """Raises a `MisfitError` if a time step does not fit its spec."""
         if self._job.validate == "always":
             occasion = f"It came from {call}() of {env_row.kind}."
         else:
@@ -587,14 +587,14 @@ class EnvRows:
         self.writer.check(env_row.rows, time_step, occasion, is_batch=env_row.is_batch)
 
     def check_always(self, env_row: EnvRow, time_step: Any, call: str) -> None:
-        """Checks a time step where every one is to be checked."""
+        """Checks a time step if `validate` is "always"."""
         if self._job.validate == "always":
             self.check(env_row, time_step, call)
 
     def check_begun(
         self, env_row: EnvRow, time_step: TimeStep, mask: Array | bool = True
     ) -> None:
-        """Refuses a reset that returns anything but a `FIRST`, in the masked rows."""
+        """Raises a `MisfitError` if a masked row of a reset is no `FIRST`."""
         if getattr(time_step, "step_type", _FIRST) is _FIRST:
             return
         types = np.asarray(getattr(time_step, "step_type", _FIRST))

@@ -75,7 +75,7 @@ class EnvironmentHost:
         return self.envs if self._spec is None else [e.wrapped_env() for e in self.envs]
 
     def let_through(self, error: BaseException) -> None:
-        """Raises what is not the environments' but the carrier's own."""
+        """Re-raises exceptions that belong to the worker, such as KeyboardInterrupt."""
         end_fork(self.forked)
         if isinstance(error, self._passes):
             raise error
@@ -129,7 +129,7 @@ class EnvironmentHost:
         )
 
     def pad(self, spec: EnvironmentSpec) -> None:
-        """Pads what environments observe to the spec of the batch, if that is asked."""
+        """Pads observations to the spec of the batch, if the job says so."""
         if self.job.pads and self._spec is None:
             self._spec = spec
             self.envs = [self._padded(env) for env in self.envs]
@@ -177,7 +177,7 @@ class EnvironmentHost:
         self._rebuilds[index] = 0
         return result
 
-    def note_seed(self, index: int, seed: Any, rebuilds: int) -> None:
+    def assume_seed(self, index: int, seed: Any, rebuilds: int) -> None:
         """Remembers the seed of an environment that stands in for another.
 
         Args:
@@ -253,7 +253,7 @@ class EnvironmentHost:
         )
 
     def _parts_of(self, env: Any) -> tuple[Any, ...]:
-        """Returns an environment, and those that take turns in it."""
+        """Returns an environment and its members."""
         return (env, *(env.members if self.job.standby else ()))
 
     def _single(self, index: int) -> Any:

@@ -64,7 +64,7 @@ class InfoNotes:
         self._has_info = slab.words.info_marks
         self._sequence = slab.words.numbers
         # One element, which the other side may change between two requests.
-        self.wanted = slab.notes_infos
+        self.wanted = slab.wants_infos
         if slab.layout.declares_info:
             self._rows = InfoRows(slab, may_write, name_of)
             self.wanted = memoryview(bytes([True]))
@@ -136,7 +136,7 @@ class InfoNotes:
         return copied_arrays(info if noted == number else self._ask(index))
 
     def record_begun(self, index: int, rows: Any, time_step: TimeStep) -> None:
-        """Records whether there is an info for what has begun in the same step.
+        """Records whether there is an info for the `FIRST` after a `LAST`.
 
         Args:
             index: The environment.
@@ -152,7 +152,7 @@ class InfoNotes:
         self._final.pop(index, None)
 
     def adopt(self, index: int, other: InfoNotes) -> None:
-        """Takes over what another has noted of an environment."""
+        """Copies what another has recorded of an environment."""
         for mine, theirs in (
             (self._noted, other._noted),
             (self._final, other._final),

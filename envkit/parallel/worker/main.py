@@ -194,7 +194,7 @@ class _Worker:
         # The message that ends the service of the rows that there are.
         self._order: Packed | Close | None = None
         # Whether an environment has raised whose rows were not rung for.
-        self._has_told = False
+        self._has_failure = False
         self._forked = leave_forks(lifeline_fd, self._close)
 
     def _close(self) -> None:
@@ -226,7 +226,7 @@ class _Worker:
 
     def _slab_of(self, bind: Bind) -> Slab:
         """Lays a slab over the memory that came with a layout."""
-        self._fds += self._channel.take_fds()
+        self._fds += self._channel.receive_fds()
         memory, *bells = self._fds[: bind.fds]
         del self._fds[: bind.fds]
         if bells:
@@ -321,8 +321,8 @@ class _Worker:
         def ring() -> None:
             # Hot: called once per batch step, or once per row. One that is marked as
             # raised is waited for, however many others owe an answer.
-            if self._has_told or slab.is_awaited():
-                self._has_told = False
+            if self._has_failure or slab.is_awaited():
+                self._has_failure = False
                 done.ring()
 
         return ring
@@ -333,7 +333,7 @@ class _Worker:
 
         def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:
             self._channel.send(RowsRaised(tuple(rows), failure))
-            self._has_told = True
+            self._has_failure = True
 
         def send_objects(row: int, slot: int, leaves: dict[int, Any]) -> None:
             self._channel.send(ObjectRow(row, slot, serialize.dump_value(leaves)))
@@ -356,12 +356,12 @@ class _Worker:
                 self._order = message
                 break
             if isinstance(message, ObjectActions):
-                self._take_objects(message, slab)
+                self._receive_objects(message, slab)
             else:
                 self._channel.send(reply_to(self._runner, message))
         return count
 
-    def _take_objects(self, message: ObjectActions, slab: Slab) -> None:
+    def _receive_objects(self, message: ObjectActions, slab: Slab) -> None:
         for row, payload in message.leaves.items():
             slab.write_action_objects(row, load_action_objects(payload, slab))
             self._objects[row] = message.numbers[row]

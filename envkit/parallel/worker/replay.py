@@ -83,7 +83,7 @@ class Stage:
                 pid=os.getpid(),
             )
         # An environment that is built anew here continues with seeds of the other.
-        host.note_seed(index, *plan.known_seed)
+        host.assume_seed(index, *plan.known_seed)
         if failure is not None:
             return failure
         env_rows.adopt(env_rows.all[index], self._env_rows)

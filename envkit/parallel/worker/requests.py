@@ -92,7 +92,7 @@ class RequestHandler:
                 eager.mark_seeded(env_row.place)
                 return self._host.seed_rows(index, argument)
             case "reset":
-                return self._take_options(env_row, *argument)
+                return self._hand_options(env_row, *argument)
             case "get_info":
                 return env_rows.info(env_row)
             case "get_state":
@@ -105,11 +105,11 @@ class RequestHandler:
             case "save":
                 state = eager.state_of(env_row.place, env.get_state(), _as_text)
                 return self._saved(state, argument), self._host.known(index)
-            case "note_seed":
-                return self._host.note_seed(index, *argument)
+            case "assume_seed":
+                return self._host.assume_seed(index, *argument)
         raise ValueError(f"The request {method!r} does not exist.")
 
-    def _take_options(self, env_row: EnvRow, options: Any, mask: Array | None) -> None:
+    def _hand_options(self, env_row: EnvRow, options: Any, mask: Array | None) -> None:
         """Hands over options for the reset that is asked for next, and for no other."""
         env_row.options = None
         hand_options(env_row.env, options, mask)

@@ -40,7 +40,7 @@ __all__ = ["EnvRunner"]
 
 _MID = StepType.MID
 # How long writing a request may take, in seconds, and how often to look for its end.
-_TO_WRITE, _A_MOMENT = 10.0, 1e-5
+_WRITE_TIMEOUT, _POLL_INTERVAL = 10.0, 1e-5
 _LARGEST = 2**32 - 1
 
 
@@ -158,7 +158,7 @@ class EnvRunner:
         may_write: Callable[[], None] | None = None,
         first_row: int = 0,
     ) -> list[BaseException]:
-        """Goes on on the rows of another slab, where they stand as they did before.
+        """Continues on the rows of another slab, which has a copy of the rows.
 
         The arguments are those of `bind`. Environments that have no rows there are
         closed.
@@ -186,12 +186,12 @@ class EnvRunner:
             return self._slab.pending(self._first, self._stop)
         # A ring may be read late, while the next request is being written; the rows
         # of a batch must be seen together.
-        give_up = time.monotonic() + _TO_WRITE
+        give_up = time.monotonic() + _WRITE_TIMEOUT
         while time.monotonic() < give_up:
             rows = self._slab.pending_as_asked(self._first, self._stop)
             if rows is not None:
                 return rows
-            time.sleep(_A_MOMENT)
+            time.sleep(_POLL_INTERVAL)
         return self._slab.pending(self._first, self._stop)
 
     def run_pending(self) -> int:
@@ -390,7 +390,7 @@ class EnvRunner:
         self._slab.fail(rows)
 
     def _count_before(self, rows: Sequence[int]) -> None:
-        """Lets the carrier count the run if these rows are the last to be marked."""
+        """Calls `before_last_mark` if these rows are the last to be marked."""
         if rows[-1] == self._last_row:
             self.before_last_mark()
 
@@ -420,12 +420,12 @@ class EnvRunner:
         return self._requests.handle(request)
 
     def _replay(self, request: Request) -> Reply:
-        """Brings new environments to where others stood that are gone.
+        """Replays the moves of lost environments in new ones.
 
         They are run by a copy of this runner, on rows that no other reads.
         """
         rows = Slab(self._slab.layout.of_worker(self._worker))
-        rows.notes_infos[0] = self._slab.notes_infos[0]
+        rows.wants_infos[0] = self._slab.wants_infos[0]
         twin, failures = copy.copy(self), deque[RemoteFailure]()
         twin.tell_failure = lambda _, failure: failures.append(failure)
         twin.before_last_mark, twin.after_row = _uncounted, None

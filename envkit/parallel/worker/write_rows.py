@@ -31,7 +31,7 @@ class MisfitError(Exception):
 
 
 class PlainViews(NamedTuple):
-    """Where rows go whose time steps are three numbers and one array."""
+    """Views of the rows, where a time step is three numbers and one array."""
 
     step_types: Any
     rewards: Any
@@ -51,7 +51,7 @@ class RowWriter:
     Attributes:
         lends: Whether large leaves of batches are to be left where they are.
         lent: Those of the last step of a batch that has all rows of the slab, by
-            number, until `take_back` writes them.
+            number, until `write_lent` writes them.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class RowWriter:
             self._writers = [_guarded(write, may_write) for write in self._writers]
 
     def plain_views(self, slot: int, rows: range) -> PlainViews | None:
-        """Returns where to write rows of three numbers and one array, if all are that.
+        """Returns views of the rows, if a time step is three numbers and one array.
 
         `None` as well if `may_write` must be called before each row.
         """
@@ -115,7 +115,7 @@ class RowWriter:
         )
 
     def writer_for(self, slot: int) -> Callable[[int, TimeStep], None]:
-        """Returns what writes a time step into a row of a slot."""
+        """Returns a function that writes a time step into a row of a slot."""
         return self._writers[slot]
 
     def write(self, row: int, slot: int, time_step: TimeStep) -> None:
@@ -156,7 +156,7 @@ class RowWriter:
             raise MisfitError from error
 
     def _array_writer(self, slot: int) -> Callable[[int, TimeStep], None]:
-        """Returns what writes a time step of scalars with one array as observation."""
+        """Returns `writer_for` for scalars and one array as observation."""
         types, rewards, discounts, observations = self._views[slot]
         shape, dtypes = self._shapes[3], self._dtypes[3]
 
@@ -183,7 +183,7 @@ class RowWriter:
         return write
 
     def _nest_writer(self, slot: int) -> Callable[[int, TimeStep], None]:
-        """Returns what writes a time step of any structure."""
+        """Returns `writer_for` for any structure."""
         flatten, private = self._structure.flatten, self._private
         places = list(zip(self._views[slot], self._shapes, self._dtypes, strict=True))
 
@@ -207,7 +207,7 @@ class RowWriter:
         return write
 
     def _write_slowly(self, row: int, slot: int, time_step: Any) -> None:
-        """Writes what is not made of arrays alone, or says why it does not fit."""
+        """Writes a time step that is not all arrays, or says why it does not fit."""
         if not hasattr(time_step, "step_type"):
             self.check(range(row, row + 1), time_step)
         try:
@@ -289,7 +289,7 @@ class RowWriter:
             if index and _can_lend(leaf, spec.dtype)
         }
 
-    def take_back(self) -> None:
+    def write_lent(self) -> None:
         """Writes the leaves that were lent."""
         slot = slot_of(int(self._slab.numbers[0]))
         for index, leaf in self.lent.items():

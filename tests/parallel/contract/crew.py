@@ -54,7 +54,7 @@ __all__ = ["LEAST_LOOKS", "Crew", "drained", "time_step_of"]
 
 # How long one wait is while something is due, and how often it is looked once more
 # whether anything comes that is not.
-_GLANCE = 0.1
+_POLL_INTERVAL = 0.1
 _LAST_LOOKS = (0.0, 0.02, 0.0)
 # How often it is looked at least: a process may stand still for all of its patience.
 LEAST_LOOKS = 3
@@ -259,7 +259,7 @@ class Crew:
     def forget_failures(self) -> None:
         """Takes back the requests of rows that raised, as a pool does."""
         for row in self.failures:
-            self.slab.take_back(np.array([row]))
+            self.slab.withdraw(np.array([row]))
 
     def slot(self, row: int) -> int:
         """Returns the slot of a row's latest request."""
@@ -331,7 +331,7 @@ class Crew:
                 raise self._nothing_came(occasion)
             looks += 1
             owing = sum(not come for come in self.has_come.values()) - 1
-            self.take(self.backend.wait_events(_GLANCE, max(owing, -1)))
+            self.take(self.backend.wait_events(_POLL_INTERVAL, max(owing, -1)))
 
     def settle(self) -> None:
         """Takes in what comes without being waited for."""
@@ -401,7 +401,7 @@ class Crew:
         rows = np.arange(first, stop)
         unanswered = rows[self.slab.owing_rows()[rows]]
         if unanswered.size:
-            self.slab.take_back(unanswered)
+            self.slab.withdraw(unanswered)
         job = self.jobs[worker]
         constructors = tuple(
             map(make, range(job.first_env, job.first_env + len(job.constructors)))
