@@ -18,24 +18,26 @@ import numpy as np
 from environments import Resetting
 from side_by_side import Contender, Report, opened, options, take_turns
 
-from envkit import ParallelPyEnvironment
+from envkit import ParallelPyEnvironment, StandbyEnvironment
 
 EPISODE = 50
-HOW = {
-    "plain resets": {},
-    "eager_resets=True": {"eager_resets": True},
-    "standby=1": {"standby": 1},
-}
+STANDBY = "StandbyEnvironment"
+HOW = ("plain resets", "eager_resets=True", STANDBY)
 
 
 class Playing:
     """A pool that is stepped through whole episodes, and what it hides of resets."""
 
-    def __init__(self, told: argparse.Namespace, how: dict, think: float) -> None:
+    def __init__(self, told: argparse.Namespace, how: str, think: float) -> None:
         maker = functools.partial(Resetting, told.reset / 1e3, told.step / 1e3, EPISODE)
+        if how == STANDBY:
+            maker = functools.partial(StandbyEnvironment, maker)
         self._env = ParallelPyEnvironment(
-            [maker] * told.num_envs, num_workers=told.workers, **how
+            [maker] * told.num_envs,
+            num_workers=told.workers,
+            eager_resets=how == "eager_resets=True",
         )
+        self._has_pairs = how == STANDBY
         self._env.reset()
         self._actions = np.zeros(told.num_envs, np.int64)
         self._think = think
@@ -59,11 +61,15 @@ class Playing:
 
     def _close(self) -> None:
         numbers = self._env.statistics()
-        total = numbers.hidden_seconds + numbers.awaited_seconds
-        if total:
+        names = ("hidden_resets", "hidden_seconds", "awaited_seconds")
+        if self._has_pairs:
+            resets, hidden, awaited = (sum(self._env.access(name)) for name in names)
+        else:
+            resets, hidden, awaited = (getattr(numbers, name) for name in names)
+        if hidden + awaited:
             self.hidden = (
-                f"{numbers.hidden_resets} of {numbers.resets} resets, "
-                f"{numbers.hidden_seconds / total:.0%} of their time"
+                f"{resets} of {numbers.resets} resets, "
+                f"{hidden / (hidden + awaited):.0%} of their time"
             )
         self._env.close()
 
@@ -73,7 +79,7 @@ def compare(report: Report, told: argparse.Namespace, think: float) -> dict:
     playing: dict[str, Playing] = {}
 
     def play(name: str) -> Contender:
-        playing[name] = Playing(told, HOW[name], think)
+        playing[name] = Playing(told, name, think)
         return playing[name].contender()
 
     with opened({name: functools.partial(play, name) for name in HOW}) as players:
@@ -96,13 +102,13 @@ def main() -> None:
     report = Report("resets")
     figures = compare(report, told, 0.0)
     report.ratio(
-        "standby=1: steps, over plain resets",
+        f"{STANDBY}: steps, over plain resets",
         figures["plain resets"],
-        figures["standby=1"],
+        figures[STANDBY],
         at_least=2.5,
     )
     learning = compare(report, told, told.think / 1e3)
-    for name in ("eager_resets=True", "standby=1"):
+    for name in ("eager_resets=True", STANDBY):
         report.ratio(
             f"{name} beside learning: steps, over plain resets",
             learning["plain resets"],

@@ -14,7 +14,6 @@ from envkit.types import Array, ResetSeed
 __all__ = [
     "checked_seeds",
     "derived_seed",
-    "seed_of_standby",
     "seed_per_row",
     "seed_words",
 ]
@@ -71,22 +70,6 @@ def derived_seed(seed: Any, rebuilds: int) -> Any:
     if isinstance(seed, list | tuple):
         return [derived_seed(part, rebuilds) for part in seed]
     return int(np.random.SeedSequence([seed, rebuilds]).generate_state(1)[0])
-
-
-def seed_of_standby(seed: Any) -> Any:
-    """Derives what to seed an environment with that stands by for another.
-
-    Example:
-        >>> seed_of_standby(7) == seed_of_standby(7), seed_of_standby(7) == 7
-        (True, False)
-    """
-    if seed is None:
-        return None
-    if isinstance(seed, list | tuple):
-        return [seed_of_standby(part) for part in seed]
-    # A key of its own, because that of a rebuilt environment is another word.
-    sequence = np.random.SeedSequence(seed, spawn_key=(0x5742,))
-    return int(sequence.generate_state(1)[0])
 
 
 def _is_sequence(seed: Any) -> bool:

@@ -47,7 +47,6 @@ FLOORS: dict[int, set[str]] = {
     4: {
         "actions",
         "batched_py_environment",
-        "own_worker",
         "policies",
         "registry",
         "utils",
@@ -218,8 +217,7 @@ def test_imports_never_point_up():
         and member(found.importer)
         and floor(found.imported) > floor(found.importer)
     ]
-    # It goes with the pool option `standby`.
-    assert ["envkit.wrappers.standby"] == [found.imported for found in upward]
+    assert [] == upward
 
 
 # The one module above the wall that names what is below: the public names of `envkit`.
@@ -245,10 +243,7 @@ def test_nothing_above_the_wall_imports_anything_below_it():
         for found in imports_of(module, for_types=True)
         if found.imported in SOURCES and not is_above_the_wall(found.imported)
     ]
-    # It goes with the pool option `standby`.
-    assert [("envkit.parallel.worker.environments", "envkit.wrappers.standby")] == [
-        *downward
-    ]
+    assert [] == downward
 
 
 def test_nothing_above_the_wall_names_anything_below_it():
@@ -260,12 +255,7 @@ def test_nothing_above_the_wall_names_anything_below_it():
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
         if NAMES_A_ROOM.search(line) and not EXAMPLE.match(line)
     ]
-    # It goes with the pool option `standby`.
-    assert ["envkit.wrappers.standby"] == [
-        match[0]
-        for line in naming
-        if (match := re.search(r"envkit\.wrappers\.standby", line)) or pytest.fail(line)
-    ]
+    assert [] == naming
 
 
 @pytest.mark.parametrize(

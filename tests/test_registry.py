@@ -137,13 +137,13 @@ def test_an_argument_that_the_environment_does_not_know_is_its_own_error():
 
 
 def test_an_option_of_pools_without_a_pool_is_told_apart():
-    kind, text = told(make, "CartPole", standby=1)
+    kind, text = told(make, "CartPole", eager_resets=True)
     assert TypeError is kind
     assert (
-        "CartPole.__init__() got an unexpected keyword argument 'standby'. standby is "
-        "an option of pools: pass num_envs as well, and there is one."
+        "CartPole.__init__() got an unexpected keyword argument 'eager_resets'. "
+        "eager_resets is an option of pools: pass num_envs as well, and there is one."
     ) == text
-    with make("CartPole", num_envs=2, backend="inline", standby=1) as env:
+    with make("CartPole", num_envs=2, backend="inline", eager_resets=True) as env:
         assert env.reset().is_first().all()
 
 

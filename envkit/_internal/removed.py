@@ -14,22 +14,29 @@ T = TypeVar("T")
 # What does the same now. Remove an entry with the version after the next.
 _REPLACEMENTS = {
     "max_episodes_per_env": "make the wrapper in each constructor, "
-    "ParallelPyEnvironment([lambda: RebuildAfter(make_env, episodes=100)] * 8)",
+    "{call}([lambda: RebuildAfter(make_env, episodes=100)] * 8)",
+    "standby": "make the wrapper in each constructor, "
+    "{call}([lambda: StandbyEnvironment(make_env)] * 8)",
+    "standby_workers": "make the wrapper in each constructor, "
+    "{call}([lambda: StandbyEnvironment(make_env, in_workers=True)] * 8)",
     'num_workers="auto"': "`envkit bench my_game.envs:make --num-envs 8` prints the "
     "fastest call, with the num_workers to write",
 }
 
 
-def removed_option(option: str) -> TypeError:
-    """Returns the error for an option that pools no longer take."""
-    return TypeError(f"{option} has been removed: {_REPLACEMENTS[option]}.")
+def removed_option(option: str, call: str = "ParallelPyEnvironment") -> TypeError:
+    """Returns the error for an option that a call no longer takes."""
+    instead = _REPLACEMENTS[option].format(call=call)
+    return TypeError(f"{option} has been removed: {instead}.")
 
 
-def refuse_removed_options(options: Iterable[str]) -> None:
-    """Raises for the first option that pools no longer take."""
+def refuse_removed_options(
+    options: Iterable[str], call: str = "ParallelPyEnvironment"
+) -> None:
+    """Raises for the first option that a call no longer takes."""
     for option in options:
         if option in _REPLACEMENTS:
-            raise removed_option(option)
+            raise removed_option(option, call)
 
 
 def refuses_removed_options(call: Callable[P, T]) -> Callable[P, T]:
@@ -40,12 +47,12 @@ def refuses_removed_options(call: Callable[P, T]) -> Callable[P, T]:
         ... def make_pool(rows): ...
         >>> make_pool(8, max_episodes_per_env=100)
         Traceback (most recent call last):
-        TypeError: max_episodes_per_env has been removed: make the wrapper in each constructor, ParallelPyEnvironment([lambda: RebuildAfter(make_env, episodes=100)] * 8).
+        TypeError: max_episodes_per_env has been removed: make the wrapper in each constructor, make_pool([lambda: RebuildAfter(make_env, episodes=100)] * 8).
     """  # noqa: E501  # a message is one line
 
     @functools.wraps(call)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        refuse_removed_options(kwargs)
+        refuse_removed_options(kwargs, call.__qualname__.removesuffix(".__init__"))
         return call(*args, **kwargs)
 
     return checked

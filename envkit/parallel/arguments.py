@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from envkit import registry
 from envkit._internal import plugins
-from envkit._internal.arguments import checked_flag, limited_size
+from envkit._internal.arguments import checked_flag
 from envkit._internal.entry_points import loaded
 from envkit._internal.removed import removed_option
 from envkit.errors import EnvkitError
@@ -26,9 +26,8 @@ __all__ = [
     "as_backend",
     "as_bytes",
     "as_constructors",
+    "as_eager_resets",
     "as_policy",
-    "as_standby",
-    "as_standby_workers",
     "as_timeout",
     "as_validate",
     "as_worker_count",
@@ -300,45 +299,21 @@ def as_validate(given: Any) -> str:
     )
 
 
-def as_standby(given: Any, eager_resets: Any, elsewhere: bool) -> int:
-    """Returns how many environments stand by for each one: none or one.
+def as_eager_resets(given: Any, elsewhere: bool) -> bool:
+    """Returns whether environments are reset right after a `LAST`.
 
     Args:
         given: What was asked for.
-        eager_resets: Whether environments are reset right after a `LAST`.
         elsewhere: Whether servers have the environments.
     """
-    standby = limited_size("standby", given, least=0, most=1)
-    if elsewhere and (standby or eager_resets):
-        name = "standby" if standby else "eager_resets"
+    is_eager = checked_flag("eager_resets", given)
+    if is_eager and elsewhere:
         raise ValueError(
-            f"{name} must be {0 if standby else False} for environments of servers, "
-            "which reset them when they are asked. Let the server offer environments "
-            "for which others stand by: StandbyEnvironment."
+            "eager_resets must be False for environments of servers, which reset them "
+            "when they are asked. Let the server offer environments for which others "
+            "stand by: StandbyEnvironment."
         )
-    if standby and eager_resets:
-        raise ValueError(
-            "standby=1 and eager_resets=True exclude each other: an environment that "
-            "stands by is reset while the other plays, which is earlier. Leave "
-            "eager_resets out."
-        )
-    return standby
-
-
-def as_standby_workers(given: Any, standby: Any) -> bool:
-    """Returns whether all environments of rows are in worker processes of their own.
-
-    Args:
-        given: What was asked for.
-        standby: How many environments stand by for each one.
-    """
-    has_workers = checked_flag("standby_workers", given)
-    if has_workers and not standby:
-        raise ValueError(
-            "standby_workers=True needs standby=1: it is about environments that are "
-            "reset while others play. Pass both, or neither."
-        )
-    return has_workers
+    return is_eager
 
 
 def check_name(name: Any) -> None:

@@ -65,8 +65,6 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         validate: str = "first",
         specs: str = "equal",
         eager_resets: bool = False,
-        standby: int = 0,
-        standby_workers: bool = False,
         max_worker_memory: int | None = None,
     ) -> None:
         """Starts the workers and waits until every environment is built.
@@ -88,8 +86,6 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             "validate": validate,
             "specs": specs,
             "eager_resets": eager_resets,
-            "standby": standby,
-            "standby_workers": standby_workers,
             "max_worker_memory": max_worker_memory,
         }
         self._open(

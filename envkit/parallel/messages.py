@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 
 class WorkerJob(NamedTuple):
@@ -52,8 +52,6 @@ class WorkerJob(NamedTuple):
         following: How many workers are going to start once this one has built its
             environments.
         resets_eagerly: Whether environments are reset right after a `LAST`.
-        standby: How many more environments there are for each.
-        standby_workers: Whether all of these are in worker processes of their own.
     """
 
     worker: int
@@ -66,8 +64,6 @@ class WorkerJob(NamedTuple):
     pads: bool = False
     following: int = 0
     resets_eagerly: bool = False
-    standby: int = 0
-    standby_workers: bool = False
 
 
 class Hello(NamedTuple):

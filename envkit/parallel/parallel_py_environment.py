@@ -160,8 +160,6 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         validate: str = "first",
         specs: str = "equal",
         eager_resets: bool = False,
-        standby: int = 0,
-        standby_workers: bool = False,
         max_worker_memory: int | None = None,
     ) -> None:
         """Starts the workers and waits until every environment is built.
@@ -196,11 +194,6 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             eager_resets: Whether an environment is reset right after its `LAST`, while
                 the caller does something else. Then what it is asked between the two
                 comes after the reset.
-            standby: 1 for a second environment for each row. While one plays, the other
-                is reset in a thread of the worker, and episodes alternate.
-            standby_workers: Whether with `standby=1` each of a row's environments lives
-                in a worker process of its own, where its reset delays no other row and
-                its crash ends nothing else.
             max_worker_memory: How many bytes a worker may hold; one that holds more is
                 replaced where episodes end. `None` for no limit.
         """
@@ -220,8 +213,6 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             "validate": validate,
             "specs": specs,
             "eager_resets": eager_resets,
-            "standby": standby,
-            "standby_workers": standby_workers,
             "max_worker_memory": max_worker_memory,
         }
         self._opening: Callable[[], None] | None = functools.partial(

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_flag
 from envkit._internal.internals import Internals
 from envkit._internal.text import a_or_an, listed
 from envkit._internal.threads import Turn
@@ -155,8 +154,6 @@ class PoolEnvironment:
         validate: str,
         specs: str,
         eager_resets: bool,
-        standby: int,
-        standby_workers: bool,
         rings_each_row: bool,
         max_worker_memory: int | None = None,
     ) -> None:
@@ -186,11 +183,9 @@ class PoolEnvironment:
             validate=arguments.as_validate(validate),
             specs=as_specs(specs),
             rings_each_row=rings_each_row,
-            eager_resets=checked_flag("eager_resets", eager_resets),
-            standby=arguments.as_standby(
-                standby, eager_resets, arguments.takes_names(backend)
+            eager_resets=arguments.as_eager_resets(
+                eager_resets, arguments.takes_names(backend)
             ),
-            standby_workers=arguments.as_standby_workers(standby_workers, standby),
             max_memory=arguments.as_bytes(max_worker_memory),
         )
         try:

@@ -82,8 +82,6 @@ class PoolOptions:
     specs: str = "equal"
     rings_each_row: bool = False
     eager_resets: bool = False
-    standby: int = 0
-    standby_workers: bool = False
     max_memory: int | None = None
 
     def timeout_of(self, command: int) -> float | None:
@@ -703,8 +701,6 @@ class Workers:
             pads=self._options.specs == "pad",
             rings_each_row=self._options.rings_each_row,
             resets_eagerly=self._options.eager_resets,
-            standby=self._options.standby,
-            standby_workers=self._options.standby_workers,
         )
 
     def _envs_of(self, worker: int) -> range:

@@ -44,7 +44,10 @@ _LEFT_OUT = {
     "envkit.wrappers.video:RecordVideo",
 }
 # These wrappers are given a constructor in the place of an environment.
-_MAKING = {"envkit.wrappers.rebuild_after:RebuildAfter"}
+_MAKING = {
+    "envkit.wrappers.rebuild_after:RebuildAfter",
+    "envkit.wrappers.standby:StandbyEnvironment",
+}
 _REAL_TIME = "envkit.realtime.environment:RealTimeEnvironment"
 # The modules of envkit's own environments that are made of plain values alone, and of
 # its wrappers, which are given the environment.

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from envkit.wrappers.repeats import StickyAction as StickyAction
     from envkit.wrappers.rewards import ClipReward as ClipReward
     from envkit.wrappers.rewards import TransformReward as TransformReward
+    from envkit.wrappers.standby import StandbyEnvironment as StandbyEnvironment
     from envkit.wrappers.statistics import (
         RecordEpisodeStatistics as RecordEpisodeStatistics,
     )
@@ -142,6 +143,7 @@ _HOMES = {
     "RunStats": "envkit.wrappers.statistics",
     "RunningStatistics": "envkit.wrappers.normalization",
     "SelectObservation": "envkit.wrappers.observation_parts",
+    "StandbyEnvironment": "envkit.wrappers.standby",
     "StickyAction": "envkit.wrappers.repeats",
     "TimeAwareObservation": "envkit.wrappers.time_aware",
     "TimeLimit": "envkit.wrappers.limits",

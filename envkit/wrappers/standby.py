@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from envkit._internal.arguments import checked_flag
 from envkit._internal.threads import wait_for_event
@@ -15,24 +17,26 @@ from envkit.base_wrapper import (
     PyEnvironmentBaseWrapper,
     WrapperInternals,
     WrapperState,
-    no_environment,
     set_attribute,
 )
 from envkit.batches import hand_options
-from envkit.own_worker import OwnWorker
 from envkit.provenance import record_seed
 from envkit.registry import constructor
-from envkit.seeding import seed_of_standby
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, Seed
+from envkit.wrappers.process_member import ProcessMember
 
-__all__ = ["ResetAhead", "StandbyEnvironment", "close_both"]
+__all__ = ["ResetAhead", "StandbyEnvironment", "standby_seed"]
 
 # For how many seconds closing waits for a reset that is under way. Then the thread of
 # the reset closes the environment, when it comes back.
 _GRACE = 5.0
+_STRAYED = (
+    "envkit: process {pid}, which an environment has forked in a reset, came back and "
+    "ends here. A fork must call os._exit() or run another program.\n"
+)
 
 
 class _StandbyInternals(WrapperInternals):
@@ -73,13 +77,10 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
     """
 
     _envkit = _StandbyInternals()
+    _shown = ("in_workers",)
 
     def __init__(
-        self,
-        make_env: Any,
-        *,
-        in_workers: bool = False,
-        after_reset: Callable[[], None] | None = None,
+        self, make_env: str | Callable[[], Any], *, in_workers: bool = False
     ) -> None:
         """Builds two environments.
 
@@ -87,32 +88,29 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
             make_env: A constructor of the environment, or a name for `envkit.make`.
             in_workers: Whether each of the two lives in a worker process of its own,
                 where its reset delays nothing and its crash ends nothing else.
-            after_reset: Called in the thread of a reset that has come back.
 
         Raises:
             ValueError: The environment is a batch, one that begins its episodes itself,
                 or one of which a process may hold only one.
             SpecMismatchError: The two environments have different specs.
         """
-        make = constructor(make_env) if isinstance(make_env, str) else make_env
-        if not callable(make):
-            raise TypeError(
-                f"make_env is {describe(make)}; StandbyEnvironment makes two "
-                "environments, and needs something to call that makes one."
-            )
-        if checked_flag("in_workers", in_workers):
-            make = functools.partial(OwnWorker, make)
+        make = constructor(make_env)
+        #: Whether both live in worker processes.
+        self.in_workers = checked_flag("in_workers", in_workers)
+        #: How many resets were over before their episode was asked for.
+        self.hidden_resets = 0
+        #: How long the caller would have waited for these, and for parts of others.
+        self.hidden_seconds = 0.0
+        #: How long the caller has waited for resets.
+        self.awaited_seconds = 0.0
         self._pair: list[Any] = []
         self._playing = 0
         self._has_begun = False
         self._ahead: ResetAhead | None = None
-        self._after_reset = after_reset
-        #: How the last reset went: whether it was over before, and for how many
-        #: nanoseconds of it the caller has not waited, and has.
-        self.last_reset = (False, 0, 0)
         try:
-            self._pair.append(_checked(make()))
-            self._pair.append(_checked(make()))
+            for _ in range(2):
+                env = ProcessMember(make) if self.in_workers else make()
+                self._pair.append(_checked(env))
             _check_alike(*self._pair)
         except BaseException:
             with contextlib.suppress(Exception):
@@ -132,17 +130,20 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
     def _reset(self) -> TimeStep:
         following = self._next()
         env, ahead = self._pair[following], self._ahead
-        began = time.perf_counter_ns()
+        began = time.perf_counter()
         if ahead is None:
             time_step: TimeStep = env.reset()
-            self.last_reset = (False, 0, time.perf_counter_ns() - began)
+            self.awaited_seconds += time.perf_counter() - began
         else:
-            self.last_reset = ahead.awaited()
+            self.hidden_resets += ahead.is_over()
+            ahead.wait()
+            awaited = time.perf_counter() - began
+            self.awaited_seconds += awaited
+            self.hidden_seconds += max(ahead.seconds - awaited, 0.0)
             self._ahead = None  # Not before: Ctrl-C may have ended the wait.
             time_step = ahead.result()
         self._playing, self._has_begun, self._env = following, True, env
-        other = self._pair[1 - following]
-        self._ahead = ResetAhead(other, other.reset, self._after_reset)
+        self._ahead = ResetAhead(self._pair[1 - following])
         return time_step
 
     def _settle(self) -> None:
@@ -160,7 +161,7 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         result = self._pair[following].seed(seed)
         # The episode that has begun ahead began before.
         self._ahead = None
-        self._pair[1 - following].seed(seed_of_standby(seed))
+        self._pair[1 - following].seed(standby_seed(seed))
         record_seed(self, seed)
         return result
 
@@ -197,92 +198,84 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
             env.set_state(own)
         self._playing, self._has_begun, first = state.own
         self._env = self._pair[self._playing]
-        self._ahead = None if first is None else ResetAhead.over(first)
+        self._ahead = (
+            None if first is None else ResetAhead(self._pair[self._next()], first)
+        )
 
     def close(self) -> None:
         """Closes both environments; waits for a reset that is under way."""
         pair, self._pair = self._pair, []
         ahead, self._ahead = self._ahead, None
-        close_both(pair, ahead)
+        with contextlib.ExitStack() as stack:
+            for env in pair:
+                # A process can be ended amid a reset.
+                is_mine = self.in_workers or ahead is None or ahead.env is not env
+                if is_mine or ahead.is_left(_GRACE):  # type: ignore[union-attr]  # it is not None
+                    stack.callback(env.close)
 
 
-def close_both(pair: Sequence[Any], ahead: ResetAhead | None) -> None:
-    """Closes two environments, of which one may be in a reset.
+def standby_seed(seed: Any) -> Any:
+    """Derives the seed of the environment that stands by.
 
-    Args:
-        pair: The environments.
-        ahead: The reset that is under way or was, if there is one.
+    Example:
+        >>> standby_seed(7) == standby_seed(7), standby_seed(7) == 7
+        (True, False)
     """
-    with contextlib.ExitStack() as stack:
-        for env in pair:
-            if ahead is None or ahead.env is not env or ahead.is_left(_GRACE):
-                stack.callback(env.close)
+    if seed is None:
+        return None
+    if isinstance(seed, list | tuple):
+        return [standby_seed(part) for part in seed]
+    # A key of its own, because a rebuilt environment's seed has another word.
+    sequence = np.random.SeedSequence(seed, spawn_key=(0x5742,))
+    return int(sequence.generate_state(1)[0])
 
 
 class ResetAhead:
-    """A reset in a thread, and what has come of it."""
+    """A reset in a thread, and what has come of it.
 
-    taken = 0
+    Attributes:
+        env: The environment that is reset.
+        seconds: How long the reset took, once it is over.
+    """
 
-    def __init__(
-        self,
-        env: Any,
-        reset: Callable[[], Any],
-        after: Callable[[], None] | None = None,
-    ) -> None:
-        """Begins to reset an environment; without one, it is over.
+    seconds = 0.0
 
-        Args:
-            env: The environment.
-            reset: Resets it.
-            after: Called in the thread when the reset has come back.
-        """
+    def __init__(self, env: Any, first: TimeStep | None = None) -> None:
+        """Begins to reset an environment, unless a reset has returned `first`."""
         self.env = env
-        self._reset, self._after = reset, after
-        self._first: Any = None
+        self._first = first
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._is_abandoned = False
         self._is_over = threading.Event()
-        if env is not None:
-            self._thread = threading.Thread(
-                target=self._run, name="envkit-standby", daemon=True
-            )
+        self._pid = os.getpid()
+        self._thread = threading.Thread(
+            target=self._run, name="envkit-standby", daemon=True
+        )
+        if first is None:
             self._thread.start()
-
-    @classmethod
-    def over(cls, first: TimeStep) -> ResetAhead:
-        """Returns one that has returned this."""
-        reset = cls(None, _nothing)
-        reset._first = first
-        reset._is_over.set()
-        return reset
+        else:
+            self._is_over.set()
 
     def _run(self) -> None:
-        began = time.perf_counter_ns()
+        began = time.perf_counter()
         try:
-            self._first = self._reset()
+            self._first = self.env.reset()
         except BaseException as error:  # It is raised where the episode begins.
             self._error = error
-        if self._after is not None:
-            self._after()
-        self.taken = time.perf_counter_ns() - began
+        if os.getpid() != self._pid:
+            os.write(2, _STRAYED.format(pid=os.getpid()).encode())
+            os._exit(1)
+        self.seconds = time.perf_counter() - began
         with self._lock:
             self._is_over.set()
             is_abandoned = self._is_abandoned
         if is_abandoned:
             self.env.close()
 
-    def awaited(self) -> tuple[bool, int, int]:
-        """Waits until it is over; returns how it went.
-
-        That is whether it was over before, and for how many nanoseconds of it the
-        caller has not waited, and has.
-        """
-        began, was_over = time.perf_counter_ns(), self._is_over.is_set()
-        wait_for_event(self._is_over)
-        waited = 0 if was_over else time.perf_counter_ns() - began
-        return was_over, max(self.taken - waited, 0), waited
+    def is_over(self) -> bool:
+        """Returns True once the reset has returned or raised."""
+        return self._is_over.is_set()
 
     def wait(self) -> None:
         """Waits until it is over."""
@@ -293,11 +286,9 @@ class ResetAhead:
         self._is_over.wait(seconds)
         with self._lock:
             self._is_abandoned = not self._is_over.is_set()
-        if not self._is_abandoned:
-            if self.env is not None:
-                self._thread.join(seconds)
-            return True
-        return False
+        if not self._is_abandoned and self._thread.ident is not None:
+            self._thread.join(seconds)
+        return not self._is_abandoned
 
     def result(self) -> Any:
         """Returns what the reset has returned, or raises what it has raised."""
@@ -306,15 +297,9 @@ class ResetAhead:
         return self._first
 
 
-def _nothing() -> None:
-    """Resets nothing, because it is done."""
-
-
 def _checked(env: Any) -> Any:
     """Refuses what cannot stand by."""
-    if isinstance(env, type) or not hasattr(env, "time_step_spec"):
-        raise TypeError(f"make_env returned no environment, but {no_environment(env)}")
-    is_alone = isinstance(env, OwnWorker)
+    is_alone = isinstance(env, ProcessMember)
     name, why = env.type_name if is_alone else type(env).__name__, ""
     if getattr(env, "batched", False) is True:
         why = (
@@ -332,8 +317,7 @@ def _checked(env: Any) -> Any:
         )
     elif getattr(env, "one_per_process", False) is True and not is_alone:
         why = (
-            "may be made only once in a process. With standby_workers=True of pools, "
-            "and in_workers=True of StandbyEnvironment, each has its own"
+            "may be made only once in a process. With in_workers=True, each has its own"
         )
     if why:
         with contextlib.suppress(Exception):

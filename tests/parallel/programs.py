@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from envkit import BatchedPyEnvironment
 from envkit.parallel import AutoReset
-from envkit.wrappers import ActionRepeat, RebuildAfter, TimeLimit
+from envkit.wrappers import ActionRepeat, RebuildAfter, StandbyEnvironment, TimeLimit
 from tests.parallel.environments import Walk
 
 ROWS = 4
@@ -64,12 +64,20 @@ class Rebuilt:
         return RebuildAfter(functools.partial(Bent, seed), episodes=2)
 
 
+class Pair:
+    """Makes two environments that play a row's episodes by turns."""
+
+    def __new__(cls, seed=0):
+        return StandbyEnvironment(functools.partial(Bent, seed))
+
+
 MAKERS = {
     "saves": Bent,
     "forgets": Forgetful,
     "limited": Limited,
     "batch": batch_of,
     "rebuilt": Rebuilt,
+    "pair": Pair,
 }
 
 

@@ -315,24 +315,6 @@ def test_recovery_comes_back_to_the_environment_that_was_lost():
     assert [] == differences(stream(kill=False), stream(kill=True))
 
 
-def test_rows_that_stay_go_on_when_a_pool_changes_size():
-    def stream(sizes: list[int]) -> list[Any]:
-        found = []
-        with pool_of([rebuilding(Walk, 1)] * 2) as env:
-            env.seed([3, 4])
-            env.reset()
-            for size in sizes:
-                if size != env.batch_size:
-                    env.resize(size)
-                step = env.step(np.zeros((size, 2), np.float32))
-                found.append(streams.row_of(step, 0))
-        return found
-
-    assert [] == differences(
-        stream([2] * 20), stream([2, 3, 3, 1, 1, 2, 2, 4] * 2 + [2] * 4)
-    )
-
-
 # What the next environment is given.
 
 

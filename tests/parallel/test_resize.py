@@ -37,7 +37,7 @@ from envkit.remote.server import serve
 from envkit.remote.serving import Menu, Offer, ServeOptions
 from envkit.seeding import seed_per_row
 from envkit.testing.envs import CountingEnv
-from envkit.wrappers import TimeLimit
+from envkit.wrappers import RebuildAfter, StandbyEnvironment, TimeLimit
 from tests.parallel.environments import Walk
 from tests.parallel.fake_backend import Die, FakeBackend, Interrupt
 from tests.parallel.streams import differences, row_of, with_fork
@@ -69,7 +69,22 @@ def two():
     return BatchedPyEnvironment([Walk(1), Walk(2)], multithreading=False)
 
 
-MAKERS = {"walk": Walk, "forgets": Forgetful, "limited": limited, "batch": two}
+def pair():
+    return StandbyEnvironment(Walk)
+
+
+def rebuilt():
+    return RebuildAfter(Walk, episodes=1)
+
+
+MAKERS = {
+    "walk": Walk,
+    "forgets": Forgetful,
+    "limited": limited,
+    "batch": two,
+    "pair": pair,
+    "rebuilt": rebuilt,
+}
 MASKS = st.lists(st.booleans(), min_size=MOST, max_size=MOST)
 MOVES = st.one_of(
     st.tuples(st.just("step"), st.none()),
@@ -91,9 +106,8 @@ SETTINGS = hypothesis.settings(
 class Alone:
     """What a pool is to show: each environment in a pool of its own."""
 
-    def __init__(self, make, order, size, seed, **options):
+    def __init__(self, make, order, size, seed):
         self._make, self._order, self._seed = make, order, seed
-        self._options = options
         self._width = 2 if make is two else 1
         self.envs = []
         self.resize(size)
@@ -108,7 +122,6 @@ class Alone:
                 [self._make],
                 backend="inline",
                 autoreset=self._order,
-                **self._options,
             )
             env.seed(seeds[first : first + self._width])
             env.reset()
@@ -254,8 +267,7 @@ def check(backend, kind, order, moves, size, workers=2, deaths=None, **options):
     with env:
         env.seed(7)
         env.reset()
-        layers = {"standby"} & set(options)
-        alone = Alone(make, order, size, 7, **{name: options[name] for name in layers})
+        alone = Alone(make, order, size, 7)
         try:
             program = Program(env, alone, make)
             for index, (name, value) in enumerate(moves):
@@ -321,9 +333,9 @@ PLAN = [
 
 
 @pytest.mark.parametrize("order", list(AutoReset))
-@pytest.mark.parametrize("option", ["standby"])
-def test_environments_in_layers_of_the_pool_go_on_as_well(option, order):
-    check("inline", "walk", order, PLAN + PLAN, 3, **{option: 1})
+@pytest.mark.parametrize("kind", ["pair", "rebuilt"])
+def test_environments_that_make_others_go_on_as_well(kind, order):
+    check("inline", kind, order, PLAN + PLAN, 3)
 
 
 @pytest.mark.parametrize("order", list(AutoReset))

@@ -1,4 +1,4 @@
-"""A second environment stands by for each row, and is reset while the other plays."""
+"""`StandbyEnvironment`: a second environment is reset while the first one plays."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from envkit.errors import (
     WorkerTimeout,
 )
 from envkit.realtime import RealTimeEnvironment
-from envkit.seeding import seed_of_standby
+from envkit.recording import rebuilt
 from envkit.testing.envs import CountingEnv
+from envkit.wrappers.standby import standby_seed
 from tests.parallel import streams
 from tests.parallel.environments import Walk
 from tests.parallel.fake_backend import Die, FakeBackend
@@ -43,14 +44,20 @@ BACKENDS = [*streams.BACKENDS, *(["linked"] if sys.platform == "linux" else [])]
 ACTION = np.zeros(2, np.float32)
 
 
+def pairs(makers, **how):
+    return [functools.partial(StandbyEnvironment, make, **how) for make in makers]
+
+
 def opened(makers, backend="inline", **options):
     if backend == "linked":
         backend = linked(["envkit worker {address}"] * 2)
-    return pool_of(makers, backend, standby=1, **options)
+    return pool_of(pairs(makers), backend, **options)
 
 
 def in_workers(makers, backend="inline", **options):
-    return opened(makers, backend, standby_workers=True, **options)
+    if backend == "linked":
+        backend = linked(["envkit worker {address}"] * 2)
+    return pool_of(pairs(makers, in_workers=True), backend, **options)
 
 
 def by_hand(seeds, steps):
@@ -58,7 +65,7 @@ def by_hand(seeds, steps):
 
     def stream(seed):
         pair = [Walk(), Walk()]
-        pair[0].seed(seed), pair[1].seed(seed_of_standby(seed))
+        pair[0].seed(seed), pair[1].seed(standby_seed(seed))
         playing = 0
         time_step = pair[0].reset()
         for _ in range(steps):
@@ -79,12 +86,13 @@ def test_the_episodes_of_a_row_alternate_between_two_environments(backend, worke
     with opened([Walk] * 3, backend, num_workers=workers) as env:
         env.seed(seeds)
         found = streams.play(env, [np.stack([ACTION] * 3)] * 29)
-        numbers = env.statistics()
+        hidden, awaited = env.access("hidden_resets"), env.access("awaited_seconds")
+        resets = env.statistics().resets
 
     for row, expected in enumerate(by_hand(seeds, 30)):
         assert [] == differences(expected, [row_of(step, row) for step in found])
-    assert 0 <= numbers.hidden_resets < numbers.resets
-    assert numbers.awaited_seconds > 0
+    assert 0 <= sum(hidden) < resets
+    assert min(awaited) > 0
 
 
 class Held(Walk):
@@ -167,7 +175,7 @@ def test_under_same_step_the_next_episode_is_there_at_once():
 def test_rows_of_asynchronous_pools_have_the_same_streams():
     found = [[] for _ in range(3)]
     with AsyncParallelPyEnvironment(
-        [Walk] * 3, backend="thread", num_workers=2, standby=1
+        pairs([Walk] * 3), backend="thread", num_workers=2
     ) as env:
         env.seed([3, 4, 5])
         env.reset_async()
@@ -181,12 +189,11 @@ def test_rows_of_asynchronous_pools_have_the_same_streams():
         assert [] == differences(expected, stream[:20])
 
 
-@pytest.mark.parametrize("how", [{"standby": 1}, {"eager_resets": True}], ids=str)
 @on_each_backend
-def test_rows_that_stay_go_on_when_a_pool_changes_size(backend, how):
+def test_rows_that_stay_go_on_when_a_pool_changes_size(backend):
     def stream(sizes):
         found = []
-        with pool_of([Walk] * 2, backend, num_workers=2, **how) as env:
+        with pool_of(pairs([Walk]) * 2, backend, num_workers=2) as env:
             env.seed([3, 4])
             env.reset()
             for size in sizes:
@@ -204,7 +211,7 @@ def test_rows_that_stay_go_on_when_a_pool_changes_size(backend, how):
 # What a program does besides.
 
 
-@pytest.mark.parametrize("kind", sorted(set(MAKERS) - {"batch"}))
+@pytest.mark.parametrize("kind", sorted(set(MAKERS) - {"batch", "pair"}))
 @hypothesis.settings(deadline=None, max_examples=12)
 @hypothesis.given(
     moves=st.lists(MOVES, max_size=24), order=st.sampled_from(list(AutoReset))
@@ -241,13 +248,12 @@ def test_environments_continue_after_a_crash(moves, deaths):
     def played(deaths):
         backend = FakeBackend()
         with ParallelPyEnvironment(
-            constructors("saves"),
+            constructors("pair"),
             num_workers=2,
             backend=backend,
             on_worker_failure=policy,
-            standby=1,
         ) as env:
-            program = Program(env, "saves")
+            program = Program(env, "pair")
             for turn, (name, number) in enumerate(moves):
                 if turn in deaths:
                     backend.plan(Die(deaths[turn]))
@@ -282,8 +288,8 @@ def test_a_checkpoint_has_both_environments(tmp_path):
         streams.play(env, [actions] * 9)
         env.save(tmp_path / "run")
         expected = [env.step(actions) for _ in range(12)]
-    options = {"backend": "inline", "standby": 1}
-    with ParallelPyEnvironment.load(tmp_path / "run", makers, **options) as env:
+    path = tmp_path / "run"
+    with ParallelPyEnvironment.load(path, pairs(makers), backend="inline") as env:
         assert [] == differences(expected, [env.step(actions) for _ in range(12)])
 
 
@@ -332,8 +338,10 @@ def test_what_a_hidden_reset_raises_is_raised_where_the_row_begins(anew, backend
         env.reset()
         env.step([0])
         assert env.step([0]).is_last().all()
-        with pytest.raises(EnvironmentRaised, match="The level is broken"):
+        with pytest.raises(EnvironmentRaised, match="The level is broken") as caught:
             env.step([0])
+        # With the traceback of the environment.
+        assert 'raise ValueError("The level is broken.")' in str(caught.value)
         # Another reset succeeds.
         assert env.reset().is_first().all()
 
@@ -394,15 +402,17 @@ def test_streams_and_states_are_the_same_in_workers(backend):
                 assert [] == differences(
                     expected, [one.step(actions) for _ in range(12)]
                 )
-        assert far.statistics().hidden_resets > 0
+        assert min(far.access("hidden_resets")) > 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers cannot be linked here")
-@pytest.mark.parametrize("standby_workers", [False, True])
-def test_seeds_and_states_are_the_same_over_links(standby_workers):
+@pytest.mark.parametrize("open_far", [opened, in_workers])
+def test_seeds_and_states_are_the_same_over_links(open_far):
     actions = np.stack([ACTION] * 2)
-    options = {"num_workers": 2, "standby_workers": standby_workers}
-    with opened([Walk] * 2) as env, opened([Walk] * 2, "linked", **options) as far:
+    with (
+        opened([Walk] * 2) as env,
+        open_far([Walk] * 2, "linked", num_workers=2) as far,
+    ):
         env.seed(3), far.seed(3)
         near_steps = streams.play(env, [actions] * 12)
         assert [] == differences(near_steps, streams.play(far, [actions] * 12))
@@ -420,8 +430,8 @@ def test_a_checkpoint_fits_both(tmp_path):
         streams.play(env, [actions] * 9)
         env.save(tmp_path / "run")
         expected = [env.step(actions) for _ in range(12)]
-    options = {"backend": "inline", "standby": 1, "standby_workers": True}
-    with ParallelPyEnvironment.load(tmp_path / "run", makers, **options) as far:
+    path, makers = tmp_path / "run", pairs(makers, in_workers=True)
+    with ParallelPyEnvironment.load(path, makers, backend="inline") as far:
         assert [] == differences(expected, [far.step(actions) for _ in range(12)])
         far.save(tmp_path / "again")
 
@@ -524,12 +534,64 @@ class Alone(CountingEnv):
 
 
 def test_one_that_must_be_alone_in_its_process_may_stand_by_in_another():
-    with pytest.raises(ConstructorError, match="With standby_workers=True of pools"):
+    with pytest.raises(
+        ConstructorError, match="With in_workers=True, each has its own"
+    ):
         opened([Alone])
     with in_workers([Alone]) as env:
         assert env.reset().is_first().all()
     with StandbyEnvironment(Alone, in_workers=True) as env:
         assert [0, 1, 2] == [int(env.step(0).observation) for _ in range(3)]
+
+
+class Hanging(CountingEnv):
+    """Never comes back from its second reset, if it is the second that is made."""
+
+    def __init__(self, folder):
+        super().__init__(1)
+        self._number = len(list(folder.iterdir()))
+        self._folder = folder
+        (folder / str(os.getpid())).touch()
+
+    def _reset(self):
+        if self._number == 1:
+            (self._folder / "hangs").touch()
+            threading.Event().wait()
+        return super()._reset()
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_a_process_that_hangs_in_a_reset_ends_with_its_pool(tmp_path, end):
+    make = functools.partial(Hanging, tmp_path)
+    with in_workers([make], "process") as env:
+        env.reset()
+        until(lambda: (tmp_path / "hangs").exists())
+        pids = [int(path.name) for path in tmp_path.iterdir() if path.name != "hangs"]
+        if end == "close":
+            env.close(0.1)
+        else:
+            os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+        until(lambda: not any(map(is_running, pids)))
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_environment_is_made_again_from_its_provenance():
+    with StandbyEnvironment("Catch") as env:
+        env.seed(7)
+        again, assumed = rebuilt(env.provenance())
+        with again:
+            actions = [np.array(1)] * 30
+            assert [] == assumed
+            assert [] == differences(
+                streams.play(env, actions), streams.play(again, actions)
+            )
 
 
 # Closed, or interrupted, while a reset is under way.
@@ -539,7 +601,7 @@ def is_awaited_in(frames_of):
     """Returns whether a thread stands in a wait for a reset of one that stands by."""
     frame = sys._current_frames().get(frames_of)
     while frame is not None:
-        if frame.f_code.co_name == "awaited":
+        if frame.f_code.co_name == "wait_for_event":
             return True
         frame = frame.f_back
     return False
@@ -639,18 +701,6 @@ def test_what_cannot_stand_by_is_refused(case):
     with pytest.raises(kind) as caught:
         opened([maker])
     assert text in str(caught.value)
-
-
-def test_the_number_is_0_or_1_and_goes_without_eager_resets():
-    with pytest.raises(ValueError, match="standby must be an integer of at most 1"):
-        pool_of([CountingEnv], standby=2)
-    with pytest.raises(ValueError, match="exclude each other"):
-        pool_of([CountingEnv], standby=1, eager_resets=True)
-    with pytest.raises(ValueError, match="standby_workers=True needs standby=1"):
-        pool_of([CountingEnv], standby_workers=True)
-    for how, name in (({"standby": 1}, "standby"), ({"eager_resets": True}, "eager")):
-        with pytest.raises(ValueError, match=f"{name}.* must be .* of servers"):
-            pool_of(["Catch"], "tcp://127.0.0.1:1", **how)
 
 
 # Without a pool.

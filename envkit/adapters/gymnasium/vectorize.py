@@ -23,7 +23,6 @@ from envkit.adapters.gymnasium.infos import DictInfos, RowInfos
 from envkit.adapters.gymnasium.kinds import as_order
 from envkit.adapters.gymnasium.rows import Ends, check_call, check_infos, values_by_row
 from envkit.adapters.gymnasium.spaces import kind_of_space
-from envkit.adapters.gymnasium.taking_turns import TakingTurns
 from envkit.adapters.gymnasium.to_env import PyToGymnasium
 from envkit.adapters.gymnasium.to_vector import PyToGymnasiumVector
 from envkit.adapters.gymnasium.wrapper import name_of, set_attribute
@@ -72,7 +71,6 @@ def vectorize(
     worker_setup: Any = None,
     worker_env: Mapping[str, str] | None = None,
     eager_resets: bool = False,
-    standby: int = 0,
 ) -> VectorizedEnvs:
     """Makes a vector environment of functions that make single environments.
 
@@ -113,10 +111,6 @@ def vectorize(
         worker_env: Environment variables of the workers.
         eager_resets: Whether an environment is reset right after its episode has ended,
             while the caller does something else.
-        standby: 1 for a second environment for each row. While one plays, the other is
-            reset in a thread of the worker, and episodes alternate. Where resets hold
-            Python's lock, or crash, let each row be an environment of envkit's:
-            `functools.partial(StandbyEnvironment, "gymnasium:...", in_workers=True)`.
 
     Example:
         >>> import gymnasium
@@ -140,36 +134,6 @@ def vectorize(
     order = as_order(autoreset_mode)
     _check_observation_mode(observation_mode)
     makers = _as_makers(env_fns)
-    options = {
-        "autoreset": order,
-        "start_method": "spawn" if context is None else context,
-        "on_worker_failure": on_worker_failure,
-        "start_timeout": start_timeout,
-        "reset_timeout": reset_timeout,
-        "step_timeout": step_timeout,
-        "worker_setup": worker_setup,
-        "worker_env": worker_env,
-        "zero_copy": not copy,
-        "eager_resets": eager_resets,
-    }
-    as_standby = _load("envkit.parallel.arguments:as_standby")
-    count = as_standby(standby, eager_resets, elsewhere=False)
-    opened = functools.partial(
-        _opened, max_concurrency, observation_mode, infos, bool(count)
-    )
-    return opened(makers, backend=backend, num_workers=num_workers, **options)
-
-
-def _opened(
-    max_concurrency: int | None,
-    observation_mode: Any,
-    infos: str,
-    has_standby: bool,
-    makers: Sequence[Callable[[], Any]],
-    *,
-    num_workers: Any,
-    **options: Any,
-) -> VectorizedEnvs:
     blocks = _blocks(len(makers), num_workers, max_concurrency)
     pool = _load("envkit.parallel:ParallelPyEnvironment")(
         [
@@ -177,15 +141,23 @@ def _opened(
                 GymnasiumRows,
                 tuple(makers[row] for row in block),
                 first_row=block.start,
-                has_standby=has_standby,
             )
             for block in blocks
         ],
         start_serially=False,
+        backend=backend,
         num_workers=len(blocks),
-        **options,
+        autoreset=order,
+        start_method="spawn" if context is None else context,
+        on_worker_failure=on_worker_failure,
+        start_timeout=start_timeout,
+        reset_timeout=reset_timeout,
+        step_timeout=step_timeout,
+        worker_setup=worker_setup,
+        worker_env=worker_env,
+        zero_copy=not copy,
+        eager_resets=eager_resets,
     )
-    order = options["autoreset"]
     try:
         return VectorizedEnvs(pool, blocks, order, observation_mode, infos)
     except BaseException:
@@ -474,28 +446,21 @@ class GymnasiumRows(PyEnvironment):
     """
 
     def __init__(
-        self,
-        env_fns: Iterable[Callable[[], Any]],
-        first_row: int = 0,
-        has_standby: bool = False,
+        self, env_fns: Iterable[Callable[[], Any]], first_row: int = 0
     ) -> None:
         """Makes the environments.
 
         Args:
             env_fns: What to call for each.
             first_row: The number of the first one among those of all workers.
-            has_standby: Whether each row gets two, of which one is reset while the
-                other plays.
         """
         super().__init__()
         self._first_row = first_row
-        # By row: the environment that plays, and where there are two, both.
         self._envs: list[Any] = []
-        self._turns: list[TakingTurns] = []
         try:
             for env_fn in env_fns:
                 with self._telling(len(self._envs), "was called"):
-                    self._make(env_fn, has_standby)
+                    self._envs.append(_as_gymnasium(env_fn()))
             self._check_alike()
         except BaseException:
             with contextlib.suppress(Exception):
@@ -522,19 +487,10 @@ class GymnasiumRows(PyEnvironment):
         self._ahead: dict[int, Any] = {}
         self._in_vain: set[int] = set()
 
-    def _make(self, env_fn: Callable[[], Any], has_standby: bool) -> None:
-        if not has_standby:
-            self._envs.append(_as_gymnasium(env_fn()))
-            return
-        turns = TakingTurns(lambda: _as_gymnasium(env_fn()))
-        self._turns.append(turns)
-        self._envs.append(turns.env)
-
     def _check_alike(self) -> None:
-        others = [(row, turns.both[1]) for row, turns in enumerate(self._turns)]
         for name in ("observation_space", "action_space"):
             first = getattr(self._envs[0], name)
-            for row, env in [*enumerate(self._envs), *others]:
+            for row, env in enumerate(self._envs):
                 space = getattr(env, name)
                 if plain_spec(space) != plain_spec(first):
                     raise RuntimeError(
@@ -630,25 +586,9 @@ class GymnasiumRows(PyEnvironment):
                 self._ahead[row] = error
         return len(rows)
 
-    def _take_reset_times(self) -> list[int]:
-        """Returns how resets went since this was asked, where others stand by.
-
-        These are how many were over before, and for how many nanoseconds of all the
-        caller has not waited, and has.
-        """
-        times = np.zeros(3, np.int64)
-        for turns in self._turns:
-            times += turns.times
-            turns.times[:] = 0
-        return times.tolist()
-
     def _result_of_reset(self, row: int) -> Any:
         """Returns what the reset of a row returns, or has returned ahead."""
         told, ahead = self._arguments.pop(row, {}), self._ahead.pop(row, None)
-        if self._turns:
-            result = self._turns[row].reset(told)
-            self._envs[row] = self._turns[row].env
-            return result
         if ahead is not None and not told:
             if isinstance(ahead, Exception):
                 raise ahead
@@ -775,18 +715,14 @@ class GymnasiumRows(PyEnvironment):
         """
         for row, env in enumerate(self._envs):
             with self._telling(row, f"raised in set_attr({name!r})"):
-                value = values[self._first_row + row]
-                if self._turns:
-                    self._turns[row].set_attr(name, value)
-                else:
-                    set_attribute(env, name, value)
+                set_attribute(env, name, values[self._first_row + row])
 
     def close(self) -> None:
         """Closes every environment, also if closing another one fails."""
         with contextlib.ExitStack() as stack:
-            for env in self._turns or self._envs:
+            for env in self._envs:
                 stack.callback(env.close)
-            self._envs, self._turns = [], []
+            self._envs = []
 
     @contextlib.contextmanager
     def _telling(self, row: int, what: str) -> Any:

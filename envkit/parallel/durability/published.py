@@ -36,8 +36,6 @@ _MARK = b"envkit\0\1"
 _LONGEST, _MOST_ROWS = 2**26, 2**22
 # As many as a reader needs of a pool that they do not know.
 _TOLD_TARGETS = 20
-# The pool of an `OwnWorker` is a part of an environment, and not one that a user made.
-_HIDDEN = ["envkit.own_worker:_Hosted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +154,10 @@ def put_up_nameplate(
     """Tells whose pool this is, if the backend has a place for that."""
     # Most constructors are one and the same.
     distinct = {id(each): each for each in constructors}.values()
-    targets = list(dict.fromkeys(map(_target_of, distinct)))
-    if targets == _HIDDEN:
+    # A constructor says so whose pool is a part of an environment, which nobody made.
+    if not all(getattr(each, "is_listed", True) for each in distinct):
         return
+    targets = list(dict.fromkeys(map(_target_of, distinct)))
     plate = Nameplate(
         kind=kind,
         program=os.path.basename(sys.argv[0]) or "python",

@@ -69,7 +69,6 @@ class BatchRows:
             self._handle_edges(env_row, time_step, stepping, has_begun)
         if beginning.any():
             time_step = self._reset(env_row, beginning)
-            self._env_rows.add_reset_times(env_row)
             end_fork(self._host.forked)
             self._env_rows.check_begun(env_row, time_step, beginning)
             self._env_rows.ended_of(env_row)[beginning] = False
@@ -136,7 +135,6 @@ class BatchRows:
         resets = int(np.count_nonzero(begun & stepping))
         if resets:
             self._meters[RESETS] += resets
-            self._env_rows.add_reset_times(env_row)
         last &= stepping
         ended[moved] = False
         ended |= last
@@ -167,7 +165,6 @@ class BatchRows:
             time_step = (
                 self._env_rows.reset(env_row) if is_whole else env_row.env.reset(ended)
             )
-            self._env_rows.add_reset_times(env_row)
             self._env_rows.check_always(env_row, time_step, "reset")
             self._env_rows.check_begun(env_row, time_step, ended)
             self._env_rows.ended_of(env_row)[ended] = False

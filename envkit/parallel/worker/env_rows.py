@@ -387,20 +387,7 @@ class EnvRows:
             env_row.is_reset_checked = True
         self.check_begun(env_row, time_step)
         self._is_in_reset = False
-        if self._job.standby:
-            self._add_times(*self.host.built()[env_row.index].last_reset)
         return time_step
-
-    def add_reset_times(self, env_row: EnvRow) -> None:
-        """Counts the resets that a batch has made early itself."""
-        take = getattr(env_row.env, "_take_reset_times", None)
-        if take is not None:
-            self._add_times(*take())
-
-    def _add_times(self, over: int, hidden: int, awaited: int) -> None:
-        self.meters[HIDDEN_RESETS] += over
-        self.meters[HIDDEN_NS] += hidden
-        self.meters[AWAITED_NS] += awaited
 
     def with_options(self, env_row: EnvRow, reset: Callable[[], TimeStep]) -> TimeStep:
         """Resets an environment with the options that were sent for this reset."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import sys
@@ -91,8 +90,8 @@ class EnvironmentHost:
             )
         for index in range(len(self.job.constructors)):
             try:
-                env = self._construct(index)
-                self._known.update(map(id, self._parts_of(env)))
+                env = self._single(index)
+                self._known.add(id(env))
                 self.envs.append(self._seeded(index, env))
             except BaseException as error:
                 self.let_through(error)
@@ -149,17 +148,15 @@ class EnvironmentHost:
 
     def _replaced(self, index: int, old: Any) -> Any:
         """Closes an environment, and builds another one in its place."""
-        # Kept until the next one is there, which would else be found in their places.
-        before = self._parts_of(old)
         # Anything may be wrong with the old one; what its close() says is not news.
         try:
             old.close()
         except BaseException as error:
             self.let_through(error)
             print(*lines_at_close([error]), file=sys.stderr)
-        env = self._construct(index)
-        self._known.difference_update(map(id, before))
-        self._known.update(map(id, self._parts_of(env)))
+        env = self._single(index)
+        self._known.discard(id(old))
+        self._known.add(id(env))
         return env
 
     def _seeded(self, index: int, env: Any) -> Any:
@@ -206,7 +203,7 @@ class EnvironmentHost:
     def keep(self, count: int) -> list[BaseException]:
         """Closes all but the first environments; returns what `close` raised."""
         for env in self.built()[count:]:
-            self._known.difference_update(map(id, self._parts_of(env)))
+            self._known.discard(id(env))
         gone = self.envs[count:]
         # The list stays the same one, because others have it, too.
         del self.envs[count:], self._seeds[count:], self._rebuilds[count:]
@@ -231,35 +228,10 @@ class EnvironmentHost:
             self._neighbours.remove(self)
         return errors
 
-    def _construct(self, index: int) -> Any:
-        if not self.job.standby:
-            return self._single(index)
-        from envkit.wrappers.standby import StandbyEnvironment  # few pools have them
-
-        env = StandbyEnvironment(
-            functools.partial(self._single, index),
-            after_reset=functools.partial(end_fork, self.forked),
-        )
-        leave_unseen(env)
-        return env
-
-    def _called(self, constructor: EnvConstructor) -> Any:
-        if not self.job.standby_workers:
-            return constructor()
-        from envkit.own_worker import OwnWorker  # starts pools, which few workers do
-
-        return OwnWorker(
-            constructor, worker_setup=self.job.setup, validate=self.job.validate
-        )
-
-    def _parts_of(self, env: Any) -> tuple[Any, ...]:
-        """Returns an environment and its members."""
-        return (env, *(env.members if self.job.standby else ()))
-
     def _single(self, index: int) -> Any:
         """Calls a constructor; refuses a result that a pool cannot use."""
         constructor: EnvConstructor = self.job.constructors[index]
-        env = self._called(constructor)
+        env = constructor()
         end_fork(self.forked)
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
             # Not above: a carrier that never pickles has no use for all of it.

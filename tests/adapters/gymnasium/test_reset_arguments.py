@@ -166,10 +166,9 @@ def test_batches_and_pools_step_it(make, kind):
     assert [[2, 2], [0, 0]] * 2 == steps
 
 
-@pytest.mark.parametrize("more", [{}, {"standby": 1}], ids=str)
 @pytest.mark.parametrize("kind", [Seeded, Deaf, Usual])
-def test_vectorize_steps_it(kind, more):
-    with closing(vectorize([functools.partial(monitored, kind)] * 2, **more)) as envs:
+def test_vectorize_steps_it(kind):
+    with closing(vectorize([functools.partial(monitored, kind)] * 2)) as envs:
         envs.reset()
         ended = [envs.step(np.zeros(2, int))[2].tolist() for _ in range(4)]
     assert [[True, True], [False, False]] * 2 == ended

@@ -28,8 +28,7 @@ from envkit.adapters.gymnasium.vectorize import (
 )
 from envkit.distributed.links import linked
 from envkit.envs import Catch
-from envkit.errors import CallOrderError, ConstructorError, EnvironmentRaised, SpecError
-from envkit.seeding import seed_of_standby
+from envkit.errors import CallOrderError, EnvironmentRaised, SpecError
 from envkit.specs import ArraySpec
 from envkit.specs.special import ObjectSpec
 from envkit.testing import CountingEnv
@@ -199,100 +198,11 @@ def test_rows_that_are_seeded_or_told_something_are_reset_again():
     assert (8,) == resets(True, seed=3) == resets(True, options={"far": 1})
 
 
-# Others that stand by.
-
-
-def in_turn(make_envs, seeds, actions):
-    """Plays two environments of Gymnasium in turn, for each row, without threads."""
-    for row, seed in enumerate(seeds):
-        pair, playing, found = [make_envs[row]() for _ in range(2)], 0, []
-        found.append(pair[0].reset(seed=seed)[0])
-        first = pair[1].reset(seed=seed_of_standby(seed))[0]
-        is_over = False
-        for action in actions:
-            if is_over:
-                playing = 1 - playing
-                found.append(first)
-                first = pair[1 - playing].reset()[0]
-                is_over = False
-                continue
-            step = pair[playing].step(action[row])
-            found.append(step[0])
-            is_over = step[2] or step[3]
-        yield found
-
-
-@pytest.mark.parametrize("backend", ["inline", "process"])
-def test_episodes_of_rows_alternate_between_two(backend):
-    rng = np.random.default_rng(0)
-    actions = [rng.integers(2, size=3) for _ in range(80)]
-    with closing(
-        vectorize(makers("CartPole-v1"), backend=backend, num_workers=2, standby=1)
-    ) as envs:
-        statistics = envs.wrapped_env().statistics
-        found = [envs.reset(seed=[3, 4, 5])[0], *(envs.step(one)[0] for one in actions)]
-        numbers = statistics()
-    for row, expected in enumerate(in_turn(makers("CartPole-v1"), [3, 4, 5], actions)):
-        np.testing.assert_array_equal(expected, [one[row] for one in found])
-    assert 3 < numbers.resets
-    assert 0 <= numbers.hidden_resets < numbers.resets
-    assert numbers.hidden_seconds + numbers.awaited_seconds > 0
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_those_that_stand_by_change_no_order(mode):
-    """The same game, whatever the number of workers, in every order."""
-    game = functools.partial(inline, makers("CartPole-v1"), autoreset_mode=mode)
-    with closing(game(standby=1, num_workers=1)) as expected:
-        envs = game(standby=1, num_workers=3)
-        with closing(envs):
-            assert_same_game(expected, envs, steps=25)
-
-
-def test_both_are_told_what_rows_are_told():
-    with closing(inline([Worn], num_workers=1, standby=1)) as envs:
-        envs.reset()
-        envs.set_attr("resets", 5)
-        envs.step([0])
-        envs.reset()
-        assert (5,) == envs.get_attr("resets")
-        # With a seed, the one that is next is reset again.
-        envs.step([0])
-        envs.reset(seed=3)
-        assert (7,) == envs.get_attr("resets")
-
-
-def test_what_the_reset_of_one_that_stands_by_raises_is_raised_where_it_begins():
-    with closing(inline([Frail, Worn], num_workers=1, standby=1)) as envs:
-        envs.reset()
-        envs.step([0, 0])
-        envs.step([0, 0])
-        envs.step([0, 0])
-        with pytest.raises(ValueError, match="Worn out") as caught:
-            envs.step([0, 0])
-    assert "env_fns[1] raised in reset()." in str(caught.value)
-
-
 def test_rows_may_be_pairs_that_have_workers_of_their_own():
     make = functools.partial(StandbyEnvironment, "CartPole-v1", in_workers=True)
     near = functools.partial(StandbyEnvironment, "CartPole-v1")
     with closing(inline([make])) as envs, closing(inline([near])) as expected:
         assert_same_game(expected, envs, steps=25)
-
-
-def test_a_function_that_returns_the_same_twice_is_refused():
-    env = gymnasium.make("CartPole-v1")
-    with pytest.raises(ConstructorError, match="returned the same TimeLimit twice"):
-        inline([lambda: env], num_workers=1, standby=1)
-
-
-@pytest.mark.parametrize(
-    ("told", "match"),
-    [({"standby": 2}, "at most 1"), ({"standby": 1, "eager_resets": True}, "exclude")],
-)
-def test_the_number_of_others_is_0_or_1_and_goes_without_eager_resets(told, match):
-    with pytest.raises(ValueError, match=match):
-        inline([Frail], **told)
 
 
 def calls_that_are_waited_for(envs):
