@@ -1,25 +1,17 @@
-"""How a worker builds, seeds, rebuilds and closes its environments."""
+"""How a pool builds, seeds, replaces and closes its environments."""
 
 from __future__ import annotations
 
-import os
 import sys
 
 import numpy as np
 import pytest
 
-from envkit import AutoReset, ParallelPyEnvironment
+from envkit import AutoReset, ParallelPyEnvironment, RestartPolicy
 from envkit.errors import ConstructorError
-from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
-from envkit.parallel.worker.environments import (
-    EnvironmentHost,
-    derived_seed,
-    resident_bytes,
-    run_setup,
-)
-from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.testing import CountingEnv, CrashingEnv
-from tests import residue
+from envkit.seeding import derived_seed
+from envkit.testing import CountingEnv
+from tests.parallel.streams import pool_of
 
 
 class Noted(CountingEnv):
@@ -28,23 +20,21 @@ class Noted(CountingEnv):
     def __init__(self, name, notes, close_error=None):
         super().__init__()
         self.name, self.notes, self._close_error = name, notes, close_error
+        self.raises = False
         notes.append(f"make {name}")
 
     def seed(self, seed):
         self.notes.append(f"seed {self.name} {seed}")
-        return self.name
+
+    def _step(self, action):
+        if self.raises:
+            raise ValueError("told to")
+        return super()._step(action)
 
     def close(self):
         self.notes.append(f"close {self.name}")
         if self._close_error:
             raise self._close_error
-
-
-def host_of(*makers, first_env=2, **options):
-    passes = options.pop("passes", ())
-    neighbours = options.pop("neighbours", None)
-    job = WorkerJob(1, first_env, makers, **options)
-    return EnvironmentHost(job, passes, neighbours)
 
 
 def noted(*names, **errors):
@@ -54,185 +44,86 @@ def noted(*names, **errors):
     return makers, notes
 
 
-def test_environments_are_built_in_order_and_announced():
+def refusal_of(makers, **options):
+    """Returns the message of the error with which a pool is not made."""
+    with pytest.raises(ConstructorError) as refused:
+        pool_of(makers, num_workers=1, **options)
+    return str(refused.value)
+
+
+def test_constructors_are_called_in_order_after_the_setup():
     makers, notes = noted("a", "b")
-    host = host_of(*makers)
-    hello = host.build()
-
-    assert ["make a", "make b"] == notes
-    assert ["a", "b"] == [env.name for env in host.envs]
-    assert isinstance(hello, Hello)
-    assert os.getpid() == hello.pid
-    assert (None, None) == hello.batch_sizes
-    assert (EnvironmentSpec.of(host.envs[0]),) * 2 == hello.specs
-    assert (hello.resident > 0) == residue.ON_LINUX
+    with pool_of(makers, num_workers=1, worker_setup=lambda: notes.append("setup")):
+        assert ["setup", "make a", "make b"] == notes
 
 
-def test_a_batch_is_announced_with_its_size():
-    class Batch(CountingEnv):
-        batched = True
-        batch_size = 3
-
-    assert (None, 3) == host_of(CountingEnv, Batch).build().batch_sizes
-
-
-def test_large_packages_are_announced(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", os)
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    monkeypatch.delitem(sys.modules, "jax", raising=False)
-    assert ("torch",) == host_of(CountingEnv).build().heavy_modules
-
-
-# What may be wrong.
-
-
-@pytest.mark.parametrize(
-    "error", [ValueError("no"), SystemExit(3), KeyboardInterrupt()], ids=repr
-)
-def test_a_constructor_that_raises_closes_those_before_it(error):
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit("no")], ids=repr)
+def test_a_constructor_that_raises_closes_the_environments_before_it(error):
     makers, notes = noted("a")
 
     def fail():
         raise error
 
-    host = host_of(*makers, fail, *makers)
-    failure = host.build()
-
+    message = refusal_of([*makers, fail, *makers])
+    assert message.startswith(f"env_constructors[1] raised {type(error).__name__}: no")
     assert ["make a", "close a"] == notes
-    assert [] == host.envs
-    assert ("constructor", 3, "construct", type(error).__name__, os.getpid()) == (
-        failure.kind,
-        failure.env,
-        failure.command,
-        failure.type_name,
-        failure.pid,
-    )
 
 
-def test_an_environment_may_be_given_again_after_its_worker_has_closed():
-    env, neighbours = CountingEnv(), []
-    first = host_of(lambda: env, neighbours=neighbours)
-    first.build()
-    first.close()
-    second = host_of(lambda: env, neighbours=neighbours)
-    assert isinstance(second.build(), Hello)
-
-
-def test_specs_that_raise_are_a_failure_and_everything_is_closed():
+def test_specs_that_raise_close_every_environment():
     makers, notes = noted("a")
 
     class NoSpecs(CountingEnv):
         def observation_spec(self):
             raise ValueError("no specs")
 
-    failure = host_of(*makers, NoSpecs).build()
-
-    assert ("constructor", -1, "ValueError", "no specs") == (
-        failure.kind,
-        failure.env,
-        failure.type_name,
-        failure.message,
-    )
+    assert "ValueError: no specs" in refusal_of([*makers, NoSpecs])
     assert ["make a", "close a"] == notes
 
 
-def test_what_belongs_to_the_carrier_passes_through():
-    def fail():
+def test_ctrl_c_in_a_constructor_is_ctrl_c():
+    def interrupt():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        host_of(fail, passes=(KeyboardInterrupt,)).build()
+        pool_of([interrupt])
 
 
-# Setup.
+def test_an_environment_may_be_given_again_after_its_pool_has_closed():
+    env = CountingEnv()
+    for _ in range(2):
+        with pool_of([lambda: env]) as pool:
+            assert pool.reset().is_first().all()
 
 
-def test_setup_runs_before_everything_else():
+def test_a_setup_that_raises_builds_nothing():
     makers, notes = noted("a")
-    host_of(*makers, setup=lambda: notes.append("setup")).build()
-    assert ["setup", "make a"] == notes
-
-
-def test_a_setup_that_raises_is_a_failure_of_the_worker():
-    makers, notes = noted("a")
-
-    def fail():
-        sys.exit("no licence")
-
-    failure = host_of(*makers, setup=fail).build()
-
-    assert isinstance(failure, RemoteFailure)
-    assert ("setup", -1, "setup", "SystemExit", "no licence") == (
-        failure.kind,
-        failure.env,
-        failure.command,
-        failure.type_name,
-        failure.message,
-    )
+    message = refusal_of(makers, worker_setup=lambda: sys.exit("no licence"))
+    assert message.startswith("worker_setup raised SystemExit: no licence")
     assert [] == notes
 
 
 def test_a_setup_may_be_named(monkeypatch, tmp_path):
     (tmp_path / "my_setup.py").write_text("calls = []\ndef run(): calls.append(1)")
     monkeypatch.syspath_prepend(tmp_path)
-    run_setup("my_setup:run")
-    assert [1] == sys.modules.pop("my_setup").calls
+    with pool_of([CountingEnv], worker_setup="my_setup:run"):
+        assert [1] == sys.modules.pop("my_setup").calls
 
 
-# Seeds.
-
-
-def test_seeds_are_given_when_an_environment_has_been_built():
-    makers, notes = noted("a", "b", "c")
-    host_of(*makers, seeds=(7, None, [1, 2])).build()
-
-    assert [
-        "make a",
-        "seed a 7",
-        "make b",
-        "make c",
-        "seed c [1, 2]",
-    ] == notes
-
-
-def test_an_environment_that_is_built_anew_gets_a_seed_of_its_own():
+def test_a_new_environment_has_a_seed_of_its_own():
     makers, notes = noted("a", "b")
-    host = host_of(*makers, seeds=(7, None))
-    host.build()
-    notes.clear()
-    for index in (0, 0, 1):
-        host.rebuild(index)
+    policy = RestartPolicy(backoff=0.0)
+    with pool_of(makers, num_workers=1, on_worker_failure=policy) as pool:
+        pool.seed([7, 9])
+        pool.reset()
+        notes.clear()
+        for _ in range(2):
+            pool.set_attr("raises", True, env_ids=[0])
+            for _ in range(3):
+                pool.step([0, 0])
 
-    assert [
-        "close a",
-        "make a",
-        f"seed a {derived_seed(7, 1)}",
-        "close a",
-        "make a",
-        f"seed a {derived_seed(7, 2)}",
-        "close b",
-        "make b",
-    ] == notes
-
-
-def test_a_seed_given_later_counts_from_then_on():
-    makers, notes = noted("a", "b")
-    host = host_of(*makers)
-    host.build()
-    host.rebuild(1)
-    result = host.seed(1, 11)
-    notes.clear()
-    host.rebuild(0)
-    host.rebuild(1)
-
-    assert "b" == result
-    assert [
-        "close a",
-        "make a",
-        "close b",
-        "make b",
-        f"seed b {derived_seed(11, 1)}",
-    ] == (notes)
+    again = ["close a", "make a"]
+    first, second = (f"seed a {derived_seed(7, count)}" for count in (1, 2))
+    assert [*again, first, *again, second, "close a", "close b"] == notes
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**63, [1, None, 3], None], ids=repr)
@@ -252,68 +143,39 @@ def test_derived_seeds_differ_from_one_another_and_are_always_the_same():
     assert [derived_seed(1, 3), None] == derived_seed([np.int64(1), None], 3)
 
 
-# The end.
-
-
-@pytest.mark.parametrize("error", [ValueError("stuck"), SystemExit(3)], ids=repr)
-def test_closing_goes_on_after_one_that_raised(error):
+@pytest.mark.parametrize("error", [ValueError("stuck"), SystemExit("stuck")], ids=repr)
+def test_closing_goes_on_after_an_environment_that_raised(error, caplog):
     makers, notes = noted("a", "b", a=error)
-    host = host_of(*makers)
-    host.build()
-    notes.clear()
-    errors = host.close()
+    pool_of(makers, num_workers=1).close()
 
-    assert ["close a", "close b"] == notes
-    assert [error] == errors
-    assert [] == host.close()
+    assert ["make a", "make b", "close a", "close b"] == notes
+    kind = type(error).__name__
+    assert f"close() of an environment raised {kind}: stuck" in caplog.text
 
 
-@pytest.mark.parametrize("error", [ValueError("stuck"), SystemExit(3)], ids=repr)
-def test_an_old_environment_that_cannot_close_is_replaced_all_the_same(error, capsys):
+@pytest.mark.parametrize("error", [ValueError("stuck"), SystemExit("stuck")], ids=repr)
+def test_an_environment_that_cannot_close_is_replaced_all_the_same(error, capsys):
     makers, notes = noted("a", a=error)
-    host = host_of(*makers)
-    host.build()
-    host.rebuild(0)
+    policy = RestartPolicy(backoff=0.0)
+    with pool_of(makers, on_worker_failure=policy) as pool:
+        pool.reset()
+        pool.set_attr("raises", True)
+        for _ in range(2):
+            pool.step([0])
+        assert ["make a", "close a", "make a"] == notes
 
-    assert ["make a", "close a", "make a"] == notes
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        f"close() of an environment raised {type(error).__name__}: {error} (test_"
-    )
-
-
-def test_a_constructor_may_fail_when_it_is_called_again():
-    makers = iter([CountingEnv, lambda: CrashingEnv(where="init")])
-    host = host_of(lambda: next(makers)())
-    host.build()
-    with pytest.raises(
-        RuntimeError, match=r"^CrashingEnv was told to raise in init 1\.$"
-    ):
-        host.rebuild(0)
+    kind = type(error).__name__
+    assert f"close() of an environment raised {kind}: stuck" in capsys.readouterr().err
 
 
-# Memory.
-
-
-def test_memory_of_a_process_is_known_on_linux():
-    assert (resident_bytes(os.getpid()) > 2**20) == residue.ON_LINUX
-
-
-def test_memory_of_a_process_that_is_gone_is_zero():
-    assert 0 == resident_bytes(2**22 + 1)
-
-
-def test_a_batch_with_an_order_of_its_own_is_refused():
+def test_a_pool_with_an_order_of_its_own_is_refused():
     def pool_inside():
         return ParallelPyEnvironment(
             [CountingEnv] * 2, backend="inline", autoreset=AutoReset.SAME_STEP
         )
 
-    with pytest.raises(ConstructorError) as caught:
-        ParallelPyEnvironment([pool_inside], backend="inline")
-
     assert (
         "env_constructors[0] returned a ParallelPyEnvironment whose order is "
         "AutoReset.SAME_STEP. In a pool an environment begins the next episode with "
         "the step after a LAST: make it with NEXT_STEP, and give the order to the pool."
-    ) in str(caught.value)
+    ) in refusal_of([pool_inside])

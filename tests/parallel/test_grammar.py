@@ -1,17 +1,18 @@
-"""What a pool always refuses: step types out of turn, and values that would change."""
+"""What a pool always refuses: step types out of turn, and values that do not fit."""
 
 from __future__ import annotations
 
+import collections
 import functools
 
 import numpy as np
 import pytest
 
-from envkit import BatchedPyEnvironment
+from envkit import BatchedPyEnvironment, nest
 from envkit.errors import EnvironmentRaised, SpecError
 from envkit.specs import ArraySpec, BoundedArraySpec
 from envkit.testing import CountingEnv
-from envkit.time_step import TimeStep
+from envkit.time_step import TimeStep, restart, transition
 from tests.parallel.streams import pool_of
 
 
@@ -200,3 +201,156 @@ def test_batches_are_looked_at_in_the_same_way():
         pool.reset()
         with pytest.raises(SpecError, match="observation"):
             pool.step([0, 0])
+
+
+# What an environment returns that is not made like its specs.
+
+PAIR = ArraySpec((2,), np.int32)
+NUMBER = ArraySpec((), np.float32)
+
+
+class Returning(CountingEnv):
+    """Returns what it is told to in its second step, and zeros before."""
+
+    def __init__(self, answer, observation=PAIR, reward=NUMBER):
+        super().__init__()
+        self._answer, self._specs, self._calls = answer, (observation, reward), 0
+
+    def observation_spec(self):
+        return self._specs[0]
+
+    def reward_spec(self):
+        return self._specs[1]
+
+    def _zeros(self):
+        return nest.map_structure(
+            lambda spec: np.zeros(spec.shape, spec.dtype), self._specs
+        )
+
+    def _reset(self):
+        observation, reward = self._zeros()
+        return restart(observation)._replace(reward=reward)
+
+    def _step(self, action):
+        self._calls += 1
+        observation, reward = self._zeros()
+        usual = transition(observation, 0.0)._replace(reward=reward)
+        return usual if self._calls == 1 else self._answer
+
+
+ONES = np.ones(2, np.int32)
+STRANGE = {
+    "a shape in a nest": (
+        {"pair": PAIR},
+        transition({"pair": np.zeros((2, 2), np.int32)}, 0.0),
+        "env 0 returned a time step that does not fit its spec at "
+        "observation['pair'].\n\n"
+        "  expected   ArraySpec(shape=(2,), dtype=int32)\n"
+        "  got        array of shape (2, 2), dtype int32, values 0 … 0\n\n"
+        "There is one dimension too many, of size 2: a batch where a single value "
+        "belongs. The other 3 leaves fit.",
+    ),
+    "another key": (
+        {"camera": PAIR},
+        transition({"cam": ONES}, 0.0),
+        "env 0 returned a time step that does not fit its spec at observation.\n\n"
+        "  expected   the structure {'camera': *}\n"
+        "  got        a dict of 1 element\n\n"
+        "Key 'camera' is missing; key 'cam' is not in the spec. The other 3 leaves "
+        "fit.",
+    ),
+    "no reward": (
+        {"pair": PAIR},
+        transition({"pair": ONES}, 0.0)._replace(reward=None),
+        "env 0 returned a time step that does not fit its spec at reward.",
+    ),
+    "no observation": (
+        NUMBER,
+        transition(ONES, 0.0)._replace(observation=None),
+        "env 0 returned a time step that does not fit its spec at observation.",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "answer", "message"), STRANGE.values(), ids=list(STRANGE)
+)
+def test_what_does_not_fit_the_spec_is_refused_and_changes_nothing(
+    spec, answer, message
+):
+    with pool_of([functools.partial(Returning, answer, spec)]) as pool:
+        pool.reset()
+        before = nest.flatten(pool.step([0]))
+        with pytest.raises(SpecError) as refused:
+            pool.step([0])
+        after = nest.flatten(pool.current_time_step())
+
+    assert str(refused.value).startswith(message)
+    assert [leaf.tobytes() for leaf in before] == [leaf.tobytes() for leaf in after]
+
+
+def answered(answer, **specs):
+    """Returns what a pool makes of an answer."""
+    with pool_of([functools.partial(Returning, answer, **specs)]) as pool:
+        pool.reset()
+        pool.step([0])
+        return pool.step([0])
+
+
+@pytest.mark.parametrize("kind", [float, np.float64, np.float16, int, np.asarray])
+@pytest.mark.parametrize("observation", [PAIR, (PAIR,)], ids=["plain", "nest"])
+def test_rewards_may_be_numbers_of_any_kind(observation, kind):
+    shown = (ONES,) if isinstance(observation, tuple) else ONES
+    answer = transition(shown, 0.0)._replace(reward=kind(3), discount=kind(1))
+    time_step = answered(answer, observation=observation)
+    assert ([3.0], [1.0]) == (time_step.reward.tolist(), time_step.discount.tolist())
+
+
+def test_rewards_may_have_a_structure():
+    reward = {"a": np.float32(5), "b": np.array([1, 2], np.int32)}
+    answer = transition(ONES, 0.0)._replace(reward=reward)
+    time_step = answered(answer, reward={"a": NUMBER, "b": PAIR})
+    assert [[1, 2]] == time_step.reward["b"].tolist()
+
+
+def test_time_steps_of_other_libraries_will_do():
+    theirs = collections.namedtuple("TimeStep", TimeStep._fields)
+    time_step = answered(theirs(*transition(np.array([1, 2], np.int32), 0.5)))
+    assert ([0.5], [[1, 2]]) == (
+        time_step.reward.tolist(),
+        time_step.observation.tolist(),
+    )
+
+
+class WrongBatch(BatchedPyEnvironment):
+    """Returns what it is told to in its step."""
+
+    def __init__(self, answer):
+        super().__init__([CountingEnv(), CountingEnv()])
+        self._told = answer
+
+    def _step(self, action):
+        super()._step(action)
+        return self._told
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        transition(np.ones(1, np.int32), np.zeros(1, np.float32)),
+        transition(np.ones(3, np.int32), np.zeros(3, np.float32)),
+        transition({"one": np.ones(2, np.int32)}, np.zeros(2, np.float32)),
+    ],
+    ids=["shorter", "longer", "a nest"],
+)
+def test_a_batch_that_does_not_fit_its_spec_is_refused(answer):
+    with pool_of([lambda: WrongBatch(answer)]) as pool:
+        before = pool.reset().observation.tolist()
+        with pytest.raises(SpecError) as refused:
+            pool.step([0, 0])
+        after = pool.current_time_step().observation.tolist()
+
+    assert str(refused.value).startswith(
+        "env 0 (rows 0 to 1) returned a time step that does not fit its spec"
+    )
+    assert before == after

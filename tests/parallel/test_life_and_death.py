@@ -955,3 +955,61 @@ def test_a_large_exception_is_cut_and_its_size_told():
     assert "k … (6,000," in error.remote_traceback
     assert len(str(error)) < 100_000
     assert len(pickle.dumps(error)) < 200_000
+
+
+def chained(count, link):
+    """Returns an exception before which there were others, one after the other."""
+    error = None
+    for number in range(count):
+        before, error = error, ValueError(f"number {number}")
+        setattr(error, link, before)
+    return error
+
+
+def groups_of(*errors):
+    return builtins.ExceptionGroup("several", list(errors))
+
+
+def told_of(error):
+    """Returns which exceptions a traceback names, how many it leaves out, and all."""
+
+    def throw():
+        raise error
+
+    with pool_of(1, backend="inline") as pool:
+        pool.reset()
+        plan(pool, 0, "step", throw)
+        text = failure_of(pool.step, numbers(1)).remote_traceback
+    named = [int(number) for number in re.findall(r"ValueError: number (\d+)", text)]
+    return named, re.findall(r"… ([0-9,]+) more exceptions", text), text
+
+
+@pytest.mark.parametrize("link", ["__cause__", "__context__"])
+def test_a_long_chain_of_exceptions_is_told_by_its_ends(link):
+    named, more, text = told_of(chained(3000, link))
+    assert ([0, 1, 2, *range(2995, 3000)], ["2,992"]) == (named, more)
+    assert len(text) < 4000
+
+
+@pytest.mark.parametrize("link", ["__cause__", "__context__"])
+def test_a_chain_that_is_not_long_is_told_whole(link):
+    assert (list(range(9)), []) == told_of(chained(9, link))[:2]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
+def test_long_chains_in_groups_of_exceptions_are_told_by_their_ends():
+    inner = groups_of(chained(3000, "__context__"))
+    named, more, _ = told_of(groups_of(inner, chained(4, "__cause__")))
+    assert [0, 1, 2, *range(2995, 3000), 0, 1, 2, 3] == named
+    assert ["2,992"] == more
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
+def test_a_traceback_is_never_longer_than_can_be_read():
+    groups = [
+        groups_of(*[ValueError(f"number {number}" + "x" * 500)] * 15)
+        for number in range(15)
+    ]
+    text = told_of(groups_of(*groups))[2]
+    assert len(text) < 61_000
+    assert "characters are left out here" in text

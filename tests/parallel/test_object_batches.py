@@ -6,6 +6,7 @@ import numpy as np
 
 from envkit import BoundedArraySpec, ParallelPyEnvironment, PyEnvironment, TimeStep
 from envkit.specs import ArraySpec
+from envkit.testing import CountingEnv
 
 
 class Texts(PyEnvironment):
@@ -42,3 +43,36 @@ def test_objects_of_a_batch_come_out_of_its_worker():
     with ParallelPyEnvironment([Texts, Texts], start_method="fork") as pool:
         assert ["once", "upon"] * 2 == pool.reset().observation.tolist()
         assert ["a", "time"] * 2 == pool.step([0] * 4).observation.tolist()
+
+
+NOTES = ["text", ["a", "list"], {"a": 1}, None, [[1], [2, 3]], ("one", ["two"])]
+
+
+class Notes(CountingEnv):
+    """Shows a note of any kind beside an array."""
+
+    def observation_spec(self):
+        return {"note": ArraySpec((), object), "place": ArraySpec((2,), np.int32)}
+
+    def _shown(self, time_step):
+        place = int(time_step.observation)
+        note = np.empty((), object)
+        note[()] = NOTES[place]
+        shown = {"note": note, "place": np.full(2, place, np.int32)}
+        return time_step._replace(observation=shown)
+
+    def _reset(self):
+        return self._shown(super()._reset())
+
+    def _step(self, action):
+        return self._shown(super()._step(action))
+
+
+def test_objects_arrive_as_what_they_are_beside_arrays():
+    with ParallelPyEnvironment([Notes] * 2, start_method="fork") as pool:
+        seen = [pool.reset().observation]
+        seen += [pool.step([0, 0]).observation for _ in NOTES[1:]]
+
+    for place, (note, shown) in enumerate(zip(NOTES, seen, strict=True)):
+        assert [note, note] == shown["note"].tolist()
+        assert [[place, place]] * 2 == shown["place"].tolist()

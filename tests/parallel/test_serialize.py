@@ -330,6 +330,15 @@ class TestRefusals:
             '  - backend="thread", if the environments release the GIL'
         ) == message_of(ConstructorError, lambda: dump_constructor(make, 2))
 
+    @pytest.mark.parametrize(
+        "file", ["/tmp/ipykernel_123/456.py", "<ipython-input-3-0123456789ab>"]
+    )
+    def test_a_notebook_cell_is_called_that(self, message_of, file):
+        names = {"lock": LOCK}
+        exec(compile("make = lambda: lock", file, "exec"), names)
+        told = message_of(ConstructorError, lambda: dump_constructor(names["make"], 0))
+        assert "it is a lambda defined in a notebook cell, line 1." in told
+
     def test_a_partial_with_an_argument_that_does_not_pickle(self, message_of):
         config = {"render": {"lock": threading.Lock()}}
         recipe = functools.partial(CountingEnv, config=config)
