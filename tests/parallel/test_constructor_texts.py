@@ -90,10 +90,6 @@ UNNAMED_LINE = an_unnamed_one.__code__.co_firstlineno
             constructor(f"{HERE}:make", size=2),
             f"constructor('{HERE}:make', size=2)",
         ),
-        (
-            constructor(f"{HERE}:make", table=np.zeros((9, 9))),
-            f"constructor('{HERE}:make', table=array(shape=(9, 9), dtype=float64))",
-        ),
     ],
 )
 def test_a_constructor_is_named(recipe, expected):
