@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from envkit.distributed.row_frames import Freight
+from envkit.distributed.row_frames import RowFrames
 from envkit.parallel.backends.base import Event, drop_events_of
 from envkit.parallel.backends.inbox import Inbox
 from envkit.parallel.messages import ExitReport, WorkerJob
@@ -61,7 +61,7 @@ class FarWorker:
     Attributes:
         worker: Its index.
         link: Its link, while there is one.
-        freight: What packs its rows, once there are any.
+        row_frames: What packs its rows, once there are any.
         first: The first of its rows.
         rows: All of them.
         host: The name of its machine, as it has told.
@@ -73,7 +73,7 @@ class FarWorker:
     def __init__(self, worker: int) -> None:
         self.worker = worker
         self.link: Link | None = None
-        self.freight: Freight | None = None
+        self.row_frames: RowFrames | None = None
         self.first = 0
         self.rows = slice(0, 0)
         self.host = ""
@@ -233,7 +233,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         self._worker_of_row = layout.worker_of_row
         for known in list(self._workers.values()):
             with uninterrupted():
-                is_told = known.link is not None or known.freight is not None
+                is_told = known.link is not None or known.row_frames is not None
                 if is_told and known.worker in layout.workers:
                     self._bind(known)
         if old is not None:
@@ -250,9 +250,9 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         slab = self._slab
         assert slab is not None
         first, stop = slab.layout.blocks[known.worker]
-        has_same = known.freight is not None and known.rows == slice(first, stop)
+        has_same = known.row_frames is not None and known.rows == slice(first, stop)
         known.first, known.rows = first, slice(first, stop)
-        known.freight = Freight(slab, known.worker)
+        known.row_frames = RowFrames(slab, known.worker)
         if known.link is not None and not (has_same and self.is_told_once):
             self._tell_layout(known, slab.layout)
 
@@ -266,34 +266,34 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         with uninterrupted():
             if rows is None:
                 for known in self._workers.values():
-                    if known.freight is not None:
+                    if known.row_frames is not None:
                         self._ask(known, None)
             else:
                 owners = self._worker_of_row[rows]
                 for worker in distinct(owners):
                     asked = self._workers.get(worker)
-                    if asked is not None and asked.freight is not None:
+                    if asked is not None and asked.row_frames is not None:
                         self._ask(asked, rows[owners == worker] - asked.first)
 
     def _ask(self, known: Worker, rows: Array | None) -> None:
         """Sends those of the rows that owe an answer and were not sent yet."""
         # Hot: called once per worker and batch step.
-        slab, freight, link = self._slab, known.freight, known.link
+        slab, row_frames, link = self._slab, known.row_frames, known.link
         assert slab is not None
-        assert freight is not None
+        assert row_frames is not None
         if link is None or known.is_paused:
             return
-        frame = freight.ask_together() if rows is None else None
+        frame = row_frames.ask_together() if rows is None else None
         if frame is not None:
             if not known.frame[0]:
-                link.expect(freight.expected_answer())
+                link.expect(row_frames.expected_answer())
             self._send(known, frame.parts, frame.size)
             return
-        chosen = freight.due(rows)
+        chosen = row_frames.due(rows)
         if chosen.size:
             if slab.private_actions:
                 self._tell_objects(known, chosen)
-            self._send(known, freight.ask(chosen))
+            self._send(known, row_frames.ask(chosen))
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
         """Waits until something has happened, and returns the events."""
@@ -352,8 +352,8 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
             return
         try:
             if link.expects and link.fetch():
-                assert known.freight is not None
-                known.freight.accept_together()
+                assert known.row_frames is not None
+                known.row_frames.accept_together()
             elif not link.expects:
                 while link.fill():
                     self._take_part(known, link)
@@ -368,18 +368,18 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         """Handles the part of a frame that is there, and says what the next is."""
         # Hot: called three times per worker and batch step.
         kind, flags, rows, length = known.frame
-        freight = known.freight
+        row_frames = known.row_frames
         if kind == 0:
             kind, flags, _, rows, length = HEAD.unpack(known.head)
             known.frame = (kind, flags, rows, length)
-            has_rows = freight is not None and not known.is_paused
+            has_rows = row_frames is not None and not known.is_paused
             if kind == ANSWERED and has_rows:
-                assert freight is not None
+                assert row_frames is not None
                 known.is_control = True
-                link.want(freight.receive_control(flags, rows, length))
+                link.want(row_frames.receive_control(flags, rows, length))
             elif kind == BEGUN and has_rows:
-                assert freight is not None
-                link.want(freight.receive_begun(rows, length))
+                assert row_frames is not None
+                link.want(row_frames.receive_begun(rows, length))
             elif kind == MESSAGE and length <= self.longest:
                 known.payload = bytearray(length)
                 link.want(known.payload)
@@ -387,18 +387,18 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
                 raise FrameError(f"its {self.far_end} has sent an unknown frame")
             return
         if kind == ANSWERED and known.is_control:
-            assert freight is not None
+            assert row_frames is not None
             known.is_control = False
-            link.want(*freight.receive_leaves(flags, rows))
+            link.want(*row_frames.receive_leaves(flags, rows))
             return
         known.frame = (0, 0, 0, 0)
         link.want(known.head)
         if kind == ANSWERED:
-            assert freight is not None
-            freight.accept(flags)
+            assert row_frames is not None
+            row_frames.accept(flags)
         elif kind == BEGUN:
-            assert freight is not None
-            freight.accept_begun(rows)
+            assert row_frames is not None
+            row_frames.accept_begun(rows)
         else:
             self._take_message(known, known.payload)
 
@@ -413,7 +413,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
 
     def _held(self, known: Worker) -> int:
         slab = self._slab
-        if slab is None or known.freight is None:
+        if slab is None or known.row_frames is None:
             return known.resident
         return int(slab.counter(RESIDENT)[known.worker]) or known.resident
 

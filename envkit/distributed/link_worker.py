@@ -27,7 +27,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from envkit.distributed.row_frames import ALL_ROWS, Freight
+from envkit.distributed.row_frames import ALL_ROWS, RowFrames
 from envkit.parallel import serialize
 from envkit.parallel.messages import (
     Bind,
@@ -111,7 +111,7 @@ class _LinkedWorker:
         self._host = socket.gethostname()
         self._head = memoryview(bytearray(HEAD.size))
         self._slab: Slab
-        self._freight: Freight
+        self._row_frames: RowFrames
         self._unanswered: list[int] = []
 
     def _next_head(self) -> tuple[int, int, int, int]:
@@ -162,10 +162,10 @@ class _LinkedWorker:
 
     def _run(self, lingers: bool) -> Packed | Close:
         """Serves rows and requests until another message comes, and returns that."""
-        slab, freight = self._slab, self._freight
+        slab, row_frames = self._slab, self._row_frames
         link, runner, clock = self._link, self._runner, self._clock
         due, writer = runner.due, runner.writer
-        everyone = [*range(freight.size)]
+        everyone = [*range(row_frames.size)]
         expected: Frame | None = None
         flags = 0
         while True:
@@ -175,7 +175,7 @@ class _LinkedWorker:
                 clock.before = time.perf_counter_ns()
             link.expect(expected)
             if link.expects and link.fetch():
-                rows = freight.size
+                rows = row_frames.size
             else:
                 kind, flags, rows, length = self._next_head()
                 if kind != ASKED:
@@ -184,11 +184,11 @@ class _LinkedWorker:
                         return message
                     self._handle(message, slab)
                     continue
-                link.want(*freight.receive_asked(flags, rows))
+                link.want(*row_frames.receive_asked(flags, rows))
                 link.fill()
-                expected = freight.expected_request(flags)
+                expected = row_frames.expected_request(flags)
             clock.woken = time.perf_counter_ns()
-            freight.accept_asked(flags, rows)
+            row_frames.accept_asked(flags, rows)
             # Of what follows in the same step an environment makes other values there.
             writer.lends = slab.autoreset != SAME_STEP_ORDER
             is_all = flags & ALL_ROWS
@@ -228,7 +228,7 @@ class _LinkedWorker:
         self._runner.tell_failure = tell_failure
         self._runner.before_last_mark = count
         self._runner.after_row = self._answer_row if answers_each_row else None
-        self._freight = Freight(slab, 0)
+        self._row_frames = RowFrames(slab, 0)
         self._answered, self._sequence = slab.words.answers, slab.words.numbers
 
     def _answer(self, rows: Sequence[int]) -> None:
@@ -236,17 +236,17 @@ class _LinkedWorker:
         end_fork(self._forked)
         if not rows:
             return
-        freight = self._freight
+        row_frames = self._row_frames
         lent = self._runner.writer.lent
-        is_all = len(rows) == freight.size
-        together = freight.answer_together(lent) if is_all else None
+        is_all = len(rows) == row_frames.size
+        together = row_frames.answer_together(lent) if is_all else None
         if together is not None:
             self._link.send(together.parts, together.size)
             lent.clear()
         else:
             if lent:
                 self._runner.writer.write_lent()
-            self._link.send(freight.answer(rows))
+            self._link.send(row_frames.answer(rows))
 
     def _answer_row(self) -> None:
         """Answers the rows that have just been marked."""

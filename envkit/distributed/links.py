@@ -450,7 +450,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         self._take(known, message)
 
     def _take(self, known: _Incarnation, message: Any) -> None:
-        worker, freight = known.worker, known.freight
+        worker, row_frames = known.worker, known.row_frames
         if isinstance(message, Packed):
             message = unpacked_hello(message)
         match message:
@@ -460,7 +460,9 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
                 if self._slab is not None and worker in self._slab.layout.workers:
                     self._bind(known)
                 self._inbox.queue.append(Started(worker, message))
-            case ObjectRow() if not (freight and freight.is_outstanding(message.row)):
+            case ObjectRow() if not (
+                row_frames and row_frames.is_outstanding(message.row)
+            ):
                 pass  # What it belongs to was taken back.
             case _:
                 self._inbox.take(worker, message, known.first)
@@ -473,13 +475,13 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         """Asks an idle worker something; the answer will be an event `Replied`."""
         payload = serialize.dump_value(request.arguments, "An argument")
         known = self._workers.get(worker)
-        if known is None or known.freight is None:
+        if known is None or known.row_frames is None:
             return
         with uninterrupted():
             if request.method != "get_info":
                 self._note_question(known)
             # Infos and options belong to numbers, and the pool may have changed those.
-            self._send(known, known.freight.tell_numbers())
+            self._send(known, known.row_frames.tell_numbers())
             self._tell(known, request._replace(arguments=payload))
 
     # The end of a worker.

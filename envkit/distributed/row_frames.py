@@ -1,4 +1,4 @@
-"""`Freight`: the rows of one worker as bytes, on their way there and back.
+"""`RowFrames`: the rows of one worker as bytes, on their way there and back.
 
 ```
 ASKED     sequence, has_info       of all rows of the worker
@@ -36,7 +36,7 @@ from envkit.parallel.system.shared_memory import fence
 from envkit.time_step import StepType
 from envkit.types import Array
 
-__all__ = ["ALL_ROWS", "Freight"]
+__all__ = ["ALL_ROWS", "RowFrames"]
 
 # Of the flags of ASKED, the lowest two bits are the order, those of others the slot.
 _ORDER, _WANTS_INFOS, ALL_ROWS = 3, 4, 8
@@ -48,7 +48,7 @@ _RAISED = np.uint32(1)
 _LARGEST = 2**32 - 1
 
 
-class Freight:
+class RowFrames:
     """The rows of one worker, in the slab of one of the two sides.
 
     Rows are counted from the worker's first one. In lockstep all rows are asked with

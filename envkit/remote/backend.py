@@ -305,7 +305,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
     def _take_raised(self, known: _Session, message: dict[str, Any]) -> None:
         rows, count = message["raised"], known.rows.stop - known.first
         if (
-            known.freight is None
+            known.row_frames is None
             or not isinstance(rows, list)
             or not rows
             or not all(type(row) is int and 0 <= row < count for row in rows)
@@ -322,7 +322,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
         # It is taken up again, or without hope ended.
         self._unlink(known)
         address = known.address
-        if known.resume <= 0 or address is None or known.freight is None:
+        if known.resume <= 0 or address is None or known.row_frames is None:
             self._end(known, f"lost its link ({why})", _to_see(address))
             return
         _LOGGER.warning(
@@ -372,15 +372,15 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
 
     def _take_resumed(self, known: _Session, message: dict[str, Any]) -> None:
         """Asks again what the server has not been asked, or has not understood."""
-        freight = known.freight
-        if freight is None or not known.is_paused:
+        row_frames = known.row_frames
+        if row_frames is None or not known.is_paused:
             raise ProtocolError("its server took up a session that was not lost")
         known.is_paused = False
         answered = message["resumed"]
         if answered == []:  # The lost link has not even brought the layout.
             self._bind(known)
         else:
-            freight.ask_again(numbers_of(answered, freight.size))
+            row_frames.ask_again(numbers_of(answered, row_frames.size))
         question = known.question
         if question is not None and message.get("replied") != question[0]:
             self._send(known, question[1])
@@ -432,13 +432,13 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
                 "envs": list(request.envs),
                 "arguments": _plain_arguments(request),
             }
-        if known is None or known.freight is None:
+        if known is None or known.row_frames is None:
             return
         with uninterrupted():
             if request.method != "get_info" and name != PING:
                 self._note_question(known)
             # Infos and options belong to numbers, and the pool may have changed those.
-            frame = [*known.freight.tell_numbers(), *frame_of(message)]
+            frame = [*known.row_frames.tell_numbers(), *frame_of(message)]
             # Copies: it may be sent again, when the numbers are others.
             known.question = request.number, frame_of(message), request.envs
             known.asked_at = time.time_ns(), time.perf_counter_ns()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from envkit._internal.text import listed
-from envkit.distributed.row_frames import ALL_ROWS, Freight
+from envkit.distributed.row_frames import ALL_ROWS, RowFrames
 from envkit.errors import SpecError
 from envkit.parallel.messages import (
     Hello,
@@ -409,18 +409,18 @@ class Session:
                 return
             self._heard = self._busy_since = clock()
             if link.expects and link.fetch():
-                rows = self._freight.size
+                rows = self._row_frames.size
                 kind = ASKED
             else:
                 kind, flags, rows, length = self._next_head()
                 if kind == ASKED and self._slab is not None:
                     try:
-                        self._freight.check_asked(flags, rows, length)
+                        self._row_frames.check_asked(flags, rows, length)
                     except EOFError as error:
                         raise ProtocolError(str(error)) from error
-                    link.want(*self._freight.receive_asked(flags, rows))
+                    link.want(*self._row_frames.receive_asked(flags, rows))
                     link.fill()
-                    expected = self._freight.expected_request(flags)
+                    expected = self._row_frames.expected_request(flags)
                 elif kind == MESSAGE and length <= MOST_MESSAGE:
                     payload = bytearray(length)
                     link.want(payload)
@@ -459,7 +459,7 @@ class Session:
         self._runner.tell_failure = self._tell_failure
         self._runner.before_last_mark = self._count
         self._runner.after_row = self._answer_row if self._wanted.rings else None
-        self._freight = Freight(slab, 0)
+        self._row_frames = RowFrames(slab, 0)
         self._guard = ActionGuard(slab, self._runner.has_ended)
         self._meters = slab.counters(0)
         self._answered, self._sequence = slab.words.answers, slab.words.numbers
@@ -481,10 +481,10 @@ class Session:
     def _run(self, flags: int, rows: int) -> None:
         # Hot: once per request.
         self._woken = time.perf_counter_ns()
-        freight, runner, slab = self._freight, self._runner, self._slab
+        row_frames, runner, slab = self._row_frames, self._runner, self._slab
         assert slab is not None
         try:
-            freight.accept_asked(flags, rows)
+            row_frames.accept_asked(flags, rows)
         except EOFError as error:
             raise ProtocolError(str(error)) from error
         is_all = flags & ALL_ROWS
@@ -535,14 +535,16 @@ class Session:
         # Hot: once per request.
         if not rows:
             return
-        freight, link = self._freight, self._link
+        row_frames, link = self._row_frames, self._link
         assert link is not None
         self._busy_since = time.monotonic()
-        together = freight.answer_together({}) if len(rows) == freight.size else None
+        together = (
+            row_frames.answer_together({}) if len(rows) == row_frames.size else None
+        )
         if together is not None:
             link.send(together.parts, together.size)
         else:
-            link.send(freight.answer(rows))
+            link.send(row_frames.answer(rows))
         self._busy_since = None
         if self._options.observers:
             self._show(rows)
