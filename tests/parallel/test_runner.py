@@ -719,9 +719,6 @@ def test_a_number_with_another_shape_is_refused(way, part, wrong):
 FLOATS = np.array([1.0, 2.0])
 
 
-FLOATS = np.array([1.0, 2.0])
-
-
 @pytest.mark.parametrize("call", ["reset", "step"])
 @pytest.mark.parametrize(
     ("validate", "occasion"),

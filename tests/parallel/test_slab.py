@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,17 @@ def spans(layout):
             start = array.__array_interface__["data"][0] - base
             found.append((start, start + array.nbytes))
     return found
+
+
+def test_no_other_module_of_envkit_touches_the_arrays():
+    names = "|".join(array.name for array in ARRAYS)
+    touching = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "envkit").rglob("*.py"))
+        if path.name != "slab.py"
+        and re.search(rf"slab\._?({names})\b(?!\()", path.read_text("utf-8"))
+    ]
+    assert [] == touching
 
 
 @settings(max_examples=25)
