@@ -98,6 +98,19 @@ class WrapperInternals(Internals):
         with contextlib.suppress(NotImplementedError):
             hand_options(env._env, options, rows)
 
+    def save(self, env: Any) -> Any:
+        """Returns what the wrapper keeps between steps."""
+        return {name: getattr(env, name) for name in env._kept}
+
+    def restore(self, env: Any, saved: Any) -> None:
+        """Gives the wrapper what `save` returned; the object is the wrapper's."""
+        for name in env._kept:
+            setattr(env, name, saved[name])
+
+    def fits(self, env: Any, saved: Any) -> bool:
+        """Returns True if `save` returned it for a wrapper with these arguments."""
+        return True
+
 
 class PyEnvironmentBaseWrapper(PyEnvironment):
     """Forwards everything to the environment it wraps, single or batched.
@@ -327,22 +340,9 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         time_step = self._env.step_rows(self._act(action), stepping, beginning)
         return self._see(time_step, stepping | beginning)
 
-    def _save(self) -> Any:
-        """Returns what the wrapper keeps between steps."""
-        return {name: getattr(self, name) for name in self._kept}
-
-    def _restore(self, saved: Any) -> None:
-        """Takes over what `_save` returned; the object is this wrapper's."""
-        for name in self._kept:
-            setattr(self, name, saved[name])
-
-    def _fits(self, saved: Any) -> bool:
-        """True if what `_save` returned is of a wrapper with these arguments."""
-        return True
-
     def _get_state(self) -> WrapperState:
         return WrapperState(
-            type(self).__qualname__, self._env.get_state(), self._save()
+            type(self).__qualname__, self._env.get_state(), self._envkit.save(self)
         )
 
     def _set_state(self, state: Any) -> None:
@@ -353,7 +353,8 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
                 f"{name}.set_state() was given the state {of or describe(state)}. A "
                 "state fits environments that are wrapped in the same way."
             )
-        saved, own = self._save() if self._kept else None, state.own
+        internals, own = self._envkit, state.own
+        saved = internals.save(self) if self._kept else None
         needed = set(self._kept).intersection(saved if isinstance(saved, dict) else ())
         missing = sorted(needed.difference(own if isinstance(own, dict) else ()))
         if missing:
@@ -362,7 +363,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
                 f"{missing[0]!r}. It takes what get_state() returned."
             )
         try:
-            fits = self._fits(own)
+            fits = internals.fits(self, own)
         except (AttributeError, LookupError, TypeError):  # It lacks something.
             fits = False
         if not fits:
@@ -373,7 +374,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
             )
         # First, because it may refuse, and then nothing is to have changed.
         self._env.set_state(state.environment)
-        self._restore(state.own)
+        internals.restore(self, own)
 
 
 def _refuse_unknown_rows(wrapper: Any, whole: str, hook: str) -> NoReturn:

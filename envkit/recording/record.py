@@ -60,6 +60,12 @@ class _RecordInternals(WrapperInternals):
         if options is not None:
             env._log("options", **logged)
 
+    def restore(self, env: Any, saved: Any) -> None:
+        super().restore(env, saved)
+        env._kept_of[:] = _NOTHING
+        env._writer.leave(list(range(len(env._episodes))), "set_state")
+        env._log("set_state")
+
 
 class Record(PyEnvironmentBaseWrapper):
     """Writes episodes to files: time steps, actions, infos, lags and notes.
@@ -347,12 +353,6 @@ class Record(PyEnvironmentBaseWrapper):
                 for row in rows.tolist()
             ]
         return by_row[rows]
-
-    def _restore(self, saved: Any) -> None:
-        super()._restore(saved)
-        self._kept_of[:] = _NOTHING
-        self._writer.leave(list(range(len(self._episodes))), "set_state")
-        self._log("set_state")
 
     def _begin_directory(self, directory: Any) -> Path:
         try:

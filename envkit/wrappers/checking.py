@@ -13,7 +13,10 @@ import numpy as np
 from envkit import nest
 from envkit._internal.first_look import leave_unseen
 from envkit.actions import ACCEPTED_KINDS
-from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+)
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array, within
 from envkit.specs.environment_spec import EnvironmentSpec
@@ -49,6 +52,18 @@ __all__ = [
 ]
 
 
+class _CheckInternals(WrapperInternals):
+    """Saves what is known of the episode."""
+
+    def save(self, env: Any) -> Any:
+        return env._book.save()
+
+    def restore(self, env: Any, saved: Any) -> None:
+        env._book.restore(saved)
+        # These are of another time.
+        env._returned, env._copies = [], []
+
+
 class PassiveChecker(PyEnvironmentBaseWrapper):
     """Checks every action and every time step, and changes neither.
 
@@ -82,6 +97,8 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         ...     print(str(error).splitlines()[-2])
         The value 3 is above the maximum 2.
     """
+
+    _envkit = _CheckInternals()
 
     def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
         """Wraps an environment.
@@ -261,14 +278,6 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         if key not in self._said:
             self._said.add(key)
             warn_of(text)
-
-    def _save(self) -> Any:
-        return self._book.save()
-
-    def _restore(self, saved: Any) -> None:
-        self._book.restore(saved)
-        # These are of another time.
-        self._returned, self._copies = [], []
 
     def _get_state(self) -> Any:
         state = super()._get_state()

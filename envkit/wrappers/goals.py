@@ -10,7 +10,10 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.masks import check_time_step
-from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+)
 from envkit.errors import SpecError
 from envkit.specs.arrays import as_array
 from envkit.specs.validation import describe
@@ -22,6 +25,26 @@ __all__ = ["GoalReplayEnvWrapper"]
 
 
 _FIRST = StepType.FIRST
+
+
+class _GoalInternals(WrapperInternals):
+    """Saves the goal with its dtypes."""
+
+    def save(self, env: Any) -> Any:
+        dtypes = nest.map_structure(_dtype_of, env._goal)
+        return {**super().save(env), "dtypes": dtypes}
+
+    def fits(self, env: Any, saved: Any) -> bool:
+        return super().fits(env, saved) and "dtypes" in saved
+
+    def restore(self, env: Any, saved: Any) -> None:
+        # Pickled arrays come back in native byte order.
+        env._goal = nest.map_structure(
+            lambda leaf, dtype: leaf if dtype is None else np.asarray(leaf, dtype),
+            saved["_goal"],
+            saved["dtypes"],
+        )
+        env._goals = None
 
 
 class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
@@ -61,6 +84,8 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
         10 13
         11 13
     """
+
+    _envkit = _GoalInternals()
 
     _kept = ("_goal",)
 
@@ -164,22 +189,6 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
                 f"  got        {describe(new)}\n\n"
                 "The goals of all rows are kept together."
             )
-
-    def _save(self) -> Any:
-        dtypes = nest.map_structure(_dtype_of, self._goal)
-        return {**super()._save(), "dtypes": dtypes}
-
-    def _fits(self, saved: Any) -> bool:
-        return super()._fits(saved) and "dtypes" in saved
-
-    def _restore(self, saved: Any) -> None:
-        # Pickled arrays come back in native byte order.
-        self._goal = nest.map_structure(
-            lambda leaf, dtype: leaf if dtype is None else np.asarray(leaf, dtype),
-            saved["_goal"],
-            saved["dtypes"],
-        )
-        self._goals = None
 
 
 def _kept_goal(goal: NestedArray) -> NestedArray:

@@ -276,11 +276,27 @@ def _reshaped(spec: ArraySpec, shape: Sequence[int], bound_of: Any) -> ArraySpec
 _FIRST = StepType.FIRST
 
 
+class _PastInternals(WrapperInternals):
+    """Saves the observations of the past."""
+
+    def save(self, env: Any) -> Any:
+        return {"observations": env._past.save()}
+
+    def fits(self, env: Any, saved: Any) -> bool:
+        fits: bool = env._past.fits(saved["observations"])
+        return fits
+
+    def restore(self, env: Any, saved: Any) -> None:
+        env._past.restore(saved["observations"])
+
+
 class Remembering(PyEnvironmentBaseWrapper):
     """Keeps the last observations of each row's episode.
 
     Subclasses set `_observation_spec` and say in `_shown_now` what is seen of them.
     """
+
+    _envkit = _PastInternals()
 
     _observation_spec: NestedSpec
 
@@ -363,15 +379,6 @@ class Remembering(PyEnvironmentBaseWrapper):
                     outer_dims=self._dims,
                 )
         return leaves
-
-    def _save(self) -> Any:
-        return {"observations": self._past.save()}
-
-    def _restore(self, saved: Any) -> None:
-        self._past.restore(saved["observations"])
-
-    def _fits(self, saved: Any) -> bool:
-        return self._past.fits(saved["observations"])
 
 
 class FrameStack(Remembering):
@@ -519,6 +526,22 @@ def _checked_axis(spec: ArraySpec, path: str, axis: Any, concatenate: bool) -> i
 _LAST = StepType.LAST
 
 
+class _PastActionsInternals(_PastInternals):
+    """Saves the actions of the past, too."""
+
+    def save(self, env: Any) -> Any:
+        actions = env._past_actions.save()
+        return {**super().save(env), "actions": actions, "over": env._over}
+
+    def fits(self, env: Any, saved: Any) -> bool:
+        return super().fits(env, saved) and env._past_actions.fits(saved["actions"])
+
+    def restore(self, env: Any, saved: Any) -> None:
+        super().restore(env, saved)
+        env._past_actions.restore(saved["actions"])
+        env._over = saved["over"]
+
+
 class HistoryWrapper(Remembering):
     """Shows the last `history_length` observations, and the actions between them.
 
@@ -548,7 +571,7 @@ class HistoryWrapper(Remembering):
     _shown = ("history_length", "include_actions", "tile_first_step_obs")
 
     # It shows the caller's actions, which may be out of bounds.
-    _envkit = WrapperInternals(first_look=False)
+    _envkit = _PastActionsInternals(first_look=False)
 
     def __init__(
         self,
@@ -680,18 +703,6 @@ class HistoryWrapper(Remembering):
         stacks = self._past_actions.stacked([0] * len(self._no_action))
         actions = self._actions.unflatten(stacks)
         return {"observation": observations, "action": actions}
-
-    def _save(self) -> Any:
-        actions = self._past_actions.save()
-        return {**super()._save(), "actions": actions, "over": self._over}
-
-    def _restore(self, saved: Any) -> None:
-        super()._restore(saved)
-        self._past_actions.restore(saved["actions"])
-        self._over = saved["over"]
-
-    def _fits(self, saved: Any) -> bool:
-        return super()._fits(saved) and self._past_actions.fits(saved["actions"])
 
 
 def _converted(array: Array, spec: ArraySpec, dims: tuple[int, ...]) -> Array | None:

@@ -52,6 +52,19 @@ class _LimitInternals(WrapperInternals):
         row.limit(env, env._duration, are_own(env, _TURNING))
         return row
 
+    def save(self, env: Any) -> Any:
+        # What counts is how long it has been, on whatever clock.
+        return {**super().save(env), "elapsed": env._now() - env._began}
+
+    def fits(self, env: Any, saved: Any) -> bool:
+        return (
+            super().fits(env, saved) and np.asarray(saved["elapsed"]).dtype.kind in "fi"
+        )
+
+    def restore(self, env: Any, saved: Any) -> None:
+        super().restore(env, saved)
+        env._began = env._now() - saved["elapsed"]
+
 
 class TimeLimit(PyEnvironmentBaseWrapper):
     """Truncates episodes: their step number `duration` is the last.
@@ -270,17 +283,6 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         )
         out: Array = now - self._began >= self._seconds
         return out
-
-    def _save(self) -> Any:
-        # What counts is how long it has been, on whatever clock.
-        return {**super()._save(), "elapsed": self._now() - self._began}
-
-    def _fits(self, saved: Any) -> bool:
-        return super()._fits(saved) and np.asarray(saved["elapsed"]).dtype.kind in "fi"
-
-    def _restore(self, saved: Any) -> None:
-        super()._restore(saved)
-        self._began = self._now() - saved["elapsed"]
 
 
 _STEPPING = {

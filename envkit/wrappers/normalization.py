@@ -12,7 +12,12 @@ import numpy as np
 from envkit import nest
 from envkit._internal.arguments import checked_flag, is_number
 from envkit._internal.text import counted, listed
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, WrapperState, fresh_nest
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+    WrapperState,
+    fresh_nest,
+)
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.validation import check_fits, describe, flatten_as
@@ -340,8 +345,30 @@ class NormalizedLeaf(NamedTuple):
     statistics: RunningStatistics
 
 
+class _NormalizerInternals(WrapperInternals):
+    """Saves the statistics."""
+
+    def save(self, env: Any) -> dict[str, Any]:
+        return {
+            **super().save(env),
+            "frozen": env._frozen,
+            "statistics": [leaf.statistics.get_state() for leaf in env._leaves],
+        }
+
+    def fits(self, env: Any, saved: Any) -> bool:
+        return super().fits(env, saved) and isinstance(saved["frozen"], bool)
+
+    def restore(self, env: Any, saved: Any) -> None:
+        super().restore(env, saved)
+        env._frozen = saved["frozen"]
+        for leaf, state in zip(env._leaves, saved["statistics"], strict=True):
+            leaf.statistics.set_state(state)  # in place: others may share it
+
+
 class Normalizer(PyEnvironmentBaseWrapper):
     """What both wrappers have in common: statistics, and whether they learn."""
+
+    _envkit = _NormalizerInternals()
 
     _kept: ClassVar[tuple[str, ...]] = ("_over",)
     # The part of a time step that is normalised: "observation" or "reward".
@@ -515,13 +542,6 @@ class Normalizer(PyEnvironmentBaseWrapper):
         dtypes = listed(dict.fromkeys(str(s.dtype) for s in self._structure.leaves))
         return f"{text}its {self._part} has the dtypes {dtypes}."
 
-    def _save(self) -> dict[str, Any]:
-        return {
-            **super()._save(),
-            "frozen": self._frozen,
-            "statistics": [leaf.statistics.get_state() for leaf in self._leaves],
-        }
-
     def _set_state(self, state: Any) -> None:
         # Before anything changes, in the environment or here.
         if isinstance(state, WrapperState) and state.wrapper == type(self).__qualname__:
@@ -536,15 +556,6 @@ class Normalizer(PyEnvironmentBaseWrapper):
             for leaf, one in zip(self._leaves, given, strict=True):
                 leaf.statistics.check_state(one)
         super()._set_state(state)
-
-    def _fits(self, saved: Any) -> bool:
-        return super()._fits(saved) and isinstance(saved["frozen"], bool)
-
-    def _restore(self, saved: Any) -> None:
-        super()._restore(saved)
-        self._frozen = saved["frozen"]
-        for leaf, state in zip(self._leaves, saved["statistics"], strict=True):
-            leaf.statistics.set_state(state)  # in place: others may share it
 
 
 _FIRST = StepType.FIRST

@@ -10,7 +10,11 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_size, is_number
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, check_holds_rows
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+    check_holds_rows,
+)
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
@@ -314,6 +318,20 @@ def _as_range(duration: Any) -> tuple[int, int]:
     return least, most
 
 
+class _DelayInternals(WrapperInternals):
+    """Saves the actions that are on their way."""
+
+    def save(self, env: Any) -> Any:
+        return env._past.save()
+
+    def fits(self, env: Any, saved: Any) -> bool:
+        fits: bool = env._past.fits(saved)
+        return fits
+
+    def restore(self, env: Any, saved: Any) -> None:
+        env._past.restore(saved)
+
+
 class DelayAction(PyEnvironmentBaseWrapper):
     """Plays the action that was given `delay` steps ago.
 
@@ -329,6 +347,8 @@ class DelayAction(PyEnvironmentBaseWrapper):
         >>> paddle
         [2, 2, 3, 4]
     """
+
+    _envkit = _DelayInternals()
 
     _shown = ("delay", "first_action")
 
@@ -392,15 +412,6 @@ class DelayAction(PyEnvironmentBaseWrapper):
     def first_action(self) -> NestedArray:
         """The action before the first one that is due; `None` for about zeros."""
         return copy.deepcopy(self._first_action)
-
-    def _save(self) -> Any:
-        return self._past.save()
-
-    def _restore(self, saved: Any) -> None:
-        self._past.restore(saved)
-
-    def _fits(self, saved: Any) -> bool:
-        return self._past.fits(saved)
 
     def _play_first(self, rows: Array | None) -> None:
         """Lets nothing but the first action be on its way in some rows, or in all."""

@@ -13,7 +13,10 @@ import numpy as np
 from envkit import nest
 from envkit._internal.arguments import limited_size
 from envkit._internal.reset_order import resets_at_once
-from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+)
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
@@ -121,6 +124,25 @@ class RunStats(PyEnvironmentBaseWrapper):
         return time_step
 
 
+class _StatisticsInternals(WrapperInternals):
+    """Saves the queues of the latest episodes."""
+
+    def save(self, env: Any) -> Any:
+        return {**super().save(env), "queues": env._queues()}
+
+    def fits(self, env: Any, saved: Any) -> bool:
+        return super().fits(env, saved) and len(saved["queues"]) == len(env._queues())
+
+    def restore(self, env: Any, saved: Any) -> None:
+        super().restore(env, saved)
+        # As if the clock had stood still since.
+        env._began[...] = env._clock() - env._times
+        # The same objects, for those who hold them.
+        for queue, entries in zip(env._queues(), saved["queues"], strict=True):
+            queue.clear()
+            queue.extend(entries)
+
+
 class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
     """Adds up each episode's rewards, steps and seconds.
 
@@ -165,6 +187,8 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         >>> list(env.return_queue), list(env.length_queue)
         ([9.0], [9])
     """
+
+    _envkit = _StatisticsInternals()
 
     _kept = (
         "_returns",
@@ -356,21 +380,6 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
 
     def _queues(self) -> tuple[deque[Any], ...]:
         return self.return_queue, self.length_queue, self.time_queue
-
-    def _save(self) -> Any:
-        return {**super()._save(), "queues": self._queues()}
-
-    def _fits(self, saved: Any) -> bool:
-        return super()._fits(saved) and len(saved["queues"]) == len(self._queues())
-
-    def _restore(self, saved: Any) -> None:
-        super()._restore(saved)
-        # As if the clock had stood still since.
-        self._began[...] = self._clock() - self._times
-        # The same objects, for those who hold them.
-        for queue, entries in zip(self._queues(), saved["queues"], strict=True):
-            queue.clear()
-            queue.extend(entries)
 
 
 def _one_by_one(structure: nest.Structure, columns: list[Array], rows: int) -> Any:

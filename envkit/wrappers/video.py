@@ -21,7 +21,10 @@ import numpy as np
 
 from envkit._internal.arguments import checked_size
 from envkit._internal.text import listed
-from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperInternals,
+)
 from envkit.errors import MissingDependencyError, SpecError
 from envkit.specs.arrays import as_array
 from envkit.specs.validation import describe
@@ -47,6 +50,14 @@ _LAYOUTS = ("episode", "grid")
 # GIFs count time in hundredths of a second, and players show what is shorter than two
 # of them for ten.
 _FASTEST_GIF = 50
+
+
+class _VideoInternals(WrapperInternals):
+    """Ends the films when a state is restored."""
+
+    def restore(self, env: Any, saved: Any) -> None:
+        super().restore(env, saved)
+        env._stop(range(len(env._films)))
 
 
 class RecordVideo(PyEnvironmentBaseWrapper):
@@ -80,6 +91,8 @@ class RecordVideo(PyEnvironmentBaseWrapper):
         ...     sorted(os.listdir(folder))
         ['rl-video-episode-0.gif', 'rl-video-episode-2.gif']
     """
+
+    _envkit = _VideoInternals()
 
     _kept = ("_episodes", "_steps")
     _shown = ("video_folder",)
@@ -236,10 +249,6 @@ class RecordVideo(PyEnvironmentBaseWrapper):
             ) from error
         check_picture(picture, self._dims, f'{name}.render("rgb_array")')
         return picture if self._dims else picture[np.newaxis]  # type: ignore[no-any-return]  # it has been looked at
-
-    def _restore(self, saved: Any) -> None:
-        super()._restore(saved)
-        self._stop(range(len(self._films)))
 
     def __getstate__(self) -> dict[str, Any]:
         # A film is of one environment; a copy of it begins without.
