@@ -190,8 +190,12 @@ def reset(
     if mask is not None:
         return _reset_masked(env, mask)
     time_step = check_time_step(env, begin(env), "_reset")
-    if "reset" in env._envkit.unseen:
+    internals = env._envkit
+    if "reset" in internals.unseen:
         look_at(env, time_step, "_reset")
+    elif not internals.unseen:
+        stays_special = internals.methods.asks_should_reset or env.batched
+        env._envkit = internals.look((), stays_special)
     env._current_time_step = time_step
     return time_step
 
@@ -210,8 +214,10 @@ def _reset_masked(env: Any, mask: Any) -> TimeStep:
 
 def step(env: Any, action: NestedArray, mask: Any = None) -> TimeStep:
     """Does what `step` does for a batch, and for a first result."""
+    # Hot: called once per step of a batch.
     stepping = None if mask is None else as_mask(env, mask, "step", STEPS)
-    if moves_in_other_order(env):
+    internals = env._envkit
+    if internals.order is not None and moves_in_other_order(env):
         move = functools.partial(env.step, action, mask)
         return move_in_order(env, move, stepping)
     if stepping is not None:
@@ -219,7 +225,6 @@ def step(env: Any, action: NestedArray, mask: Any = None) -> TimeStep:
     current = env._current_time_step
     if current is None:
         return env.reset()  # type: ignore[no-any-return]
-    internals = env._envkit
     if internals.methods.asks_should_reset or current.step_type is not _MID:
         if env.should_reset(current):
             return env.reset()  # type: ignore[no-any-return]
@@ -230,8 +235,6 @@ def step(env: Any, action: NestedArray, mask: Any = None) -> TimeStep:
     stepped = check_time_step(env, env._step(action), "_step")
     if "step" in internals.unseen:
         look_at(env, stepped, "_step")
-    elif not (internals.unseen or internals.methods.asks_should_reset or env.batched):
-        env._envkit = internals.look((), is_special=False)
     env._current_time_step = stepped
     return stepped
 
