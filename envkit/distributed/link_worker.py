@@ -143,7 +143,7 @@ class _LinkedWorker:
             self._tell(message)
             if runner is not None:
                 self._runner = runner
-                self._serve(packed.job.rings_each_row)
+                self._serve(packed.job.options.rings_each_row)
             else:
                 # The pool ends the link, because it has to read the failure first.
                 with contextlib.suppress(EOFError):

@@ -14,8 +14,8 @@ from envkit._internal.text import counted, listed
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
 from envkit.batches import options_per_row
 from envkit.errors import CallOrderError, SpecError, WorkerError
-from envkit.parallel.arguments import as_timeout
 from envkit.parallel.backends.base import Backend
+from envkit.parallel.options import PoolOptions, as_timeout
 from envkit.parallel.pool_environment import PoolEnvironment, in_turn
 from envkit.parallel.restarts import RestartPolicy
 from envkit.parallel.slab import RESET, STEP
@@ -73,28 +73,9 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         delay each other least: for environments of very different speed, take as many
         workers as environments.
         """
-        options = {
-            "start_serially": start_serially,
-            "autoreset": autoreset,
-            "start_method": start_method,
-            "on_worker_failure": on_worker_failure,
-            "start_timeout": start_timeout,
-            "reset_timeout": reset_timeout,
-            "step_timeout": step_timeout,
-            "worker_setup": worker_setup,
-            "worker_env": worker_env,
-            "validate": validate,
-            "specs": specs,
-            "eager_resets": eager_resets,
-            "max_worker_memory": max_worker_memory,
-        }
-        self._open(
-            env_constructors,
-            backend=backend,
-            num_workers=num_workers,
-            rings_each_row=True,
-            **options,
-        )
+        # The parameters that are options have their names.
+        options = PoolOptions.among({**locals(), "rings_each_row": True})
+        self._open(env_constructors, backend, options)
         self._looked_at = np.zeros(0, bool)
         self._note_size()
 
@@ -106,7 +87,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         new = np.zeros(self._rows - len(known), bool)
         self._looked_at = np.concatenate([known, new])
         self._looks_at_bounds = self._looks_always or (
-            self._validate != "never" and not self._looked_at.all()
+            self._options.validate != "never" and not self._looked_at.all()
         )
 
     @property

@@ -39,6 +39,7 @@ from envkit.parallel.messages import (
     Reply,
     Request,
 )
+from envkit.parallel.options import PoolOptions
 from envkit.parallel.restarts import Decision, Replace, Restarts
 from envkit.parallel.row_sets import are_among, distinct
 from envkit.parallel.row_states import Rows
@@ -54,7 +55,6 @@ from envkit.parallel.slab import (
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.workers import (
     EXTENSION,
-    PoolOptions,
     Question,
     Waiting,
     Workers,

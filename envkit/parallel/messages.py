@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from envkit._internal.exceptions import cut, packed, unpacked
 from envkit.errors import EnvironmentRaised
+from envkit.parallel.options import PoolOptions
 from envkit.parallel.slab import SlabLayout
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import Array, EnvConstructor
@@ -33,7 +34,10 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 11
+PROTOCOL_VERSION = 12
+
+
+_USUAL = PoolOptions()
 
 
 class WorkerJob(NamedTuple):
@@ -45,25 +49,17 @@ class WorkerJob(NamedTuple):
         constructors: What to call, in order, to make its environments.
         seeds: For each environment, what to seed it with before its first reset;
             `None` to leave it alone.
-        setup: What to run before anything else.
-        validate: "always", "first" or "never".
-        rings_each_row: Whether the pool waits for single rows.
-        pads: Whether environments are to be padded to the specs of the batch.
+        options: The options of the pool.
         following: How many workers are going to start once this one has built its
             environments.
-        resets_eagerly: Whether environments are reset right after a `LAST`.
     """
 
     worker: int
     first_env: int
     constructors: tuple[EnvConstructor, ...]
     seeds: tuple[Any, ...] = ()
-    setup: str | Callable[[], Any] | None = None
-    validate: str = "first"
-    rings_each_row: bool = False
-    pads: bool = False
+    options: PoolOptions = _USUAL
     following: int = 0
-    resets_eagerly: bool = False
 
 
 class Hello(NamedTuple):

@@ -22,10 +22,12 @@ from envkit._internal.resets import reset_with
 from envkit._internal.text import counted, listed
 from envkit.batches import options_per_row, refuse_ended
 from envkit.errors import CallOrderError, ClosedError
-from envkit.parallel.arguments import as_constructors, check_name
+from envkit.parallel.opening import as_constructors
+from envkit.parallel.options import PoolOptions
 from envkit.parallel.pool_environment import (
     GRACE,
     PoolEnvironment,
+    check_name,
     in_turn,
 )
 from envkit.parallel.slab import (
@@ -197,31 +199,12 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             max_worker_memory: How many bytes a worker may hold; one that holds more is
                 replaced where episodes end. `None` for no limit.
         """
+        # The parameters that are options have their names.
+        options = PoolOptions.among(locals())
         super().__init__()
-        self._blocking = bool(blocking)
-        self._zero_copy = bool(zero_copy)
-        options = {
-            "start_serially": start_serially,
-            "autoreset": autoreset,
-            "start_method": start_method,
-            "on_worker_failure": on_worker_failure,
-            "start_timeout": start_timeout,
-            "reset_timeout": reset_timeout,
-            "step_timeout": step_timeout,
-            "worker_setup": worker_setup,
-            "worker_env": worker_env,
-            "validate": validate,
-            "specs": specs,
-            "eager_resets": eager_resets,
-            "max_worker_memory": max_worker_memory,
-        }
+        self._blocking, self._zero_copy = options.blocking, options.zero_copy
         self._opening: Callable[[], None] | None = functools.partial(
-            self._open,
-            env_constructors,
-            backend=backend,
-            num_workers=num_workers,
-            rings_each_row=False,
-            **options,
+            self._open, env_constructors, backend, options
         )
         self.start()
 
@@ -249,7 +232,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self._promises: dict[int, Promise] = {}
         # The number of row 0 in the current time step; it changes when all rows move.
         self._shown = 0
-        self._looks_at_bounds = self._validate != "never"
+        self._looks_at_bounds = self._options.validate != "never"
         self._note_size()
 
     def _note_size(self) -> None:

@@ -30,6 +30,7 @@ from envkit.parallel.durability.memory_limit import Turnover
 from envkit.parallel.durability.recovery import Recovery, may_change
 from envkit.parallel.events import Events
 from envkit.parallel.messages import Hello, RemoteFailure, Request, question_text
+from envkit.parallel.options import PoolOptions
 from envkit.parallel.row_sets import are_among
 from envkit.parallel.row_states import Rows
 from envkit.parallel.slab import (
@@ -45,7 +46,6 @@ from envkit.parallel.worker.environments import with_seeds
 from envkit.parallel.workers import (
     FIRST_NOTICE,
     POLL_INTERVAL,
-    PoolOptions,
     Question,
     Workers,
     standstill,
@@ -173,7 +173,7 @@ class Pool:
 
     def _turnover_of(self, rows: Rows) -> Turnover | None:
         """Returns what replaces workers that hold too much memory, if that is asked."""
-        limit, backend = self._options.max_memory, self._backend
+        limit, backend = self._options.max_worker_memory, self._backend
         if limit is None:
             return None
         if not backend.can_kill or not backend.keeps_states:

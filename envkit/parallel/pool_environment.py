@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import os
@@ -10,7 +11,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -23,8 +24,6 @@ from envkit._internal.threads import Turn
 from envkit.actions import ActionRows, OwnActionRows, action_rows
 from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
-from envkit.parallel import arguments
-from envkit.parallel.arguments import check_name
 from envkit.parallel.row_sets import distinct
 from envkit.parallel.slab import (
     AWAITED_NS,
@@ -42,17 +41,18 @@ from envkit.provenance import provenance_of, recipe_of_rows, record_seed
 from envkit.registry import recipe_of_constructor
 from envkit.seeding import seed_per_row
 from envkit.specs.batching import stacked_infos
+from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, TimeStep
 from envkit.types import Array, EnvConstructor, NestedSpec, Seed
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
     from envkit.parallel.durability.checkpoint import Saved
+    from envkit.parallel.options import PoolOptions
     from envkit.parallel.pool import Pool
-    from envkit.parallel.restarts import RestartPolicy
     from envkit.parallel.statistics import PoolStatistics
 
-__all__ = ["GRACE", "PoolEnvironment", "PoolInternals", "in_turn"]
+__all__ = ["GRACE", "PoolEnvironment", "PoolInternals", "check_name", "in_turn"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 AnyPool = TypeVar("AnyPool", bound="PoolEnvironment")
@@ -76,6 +76,16 @@ def in_turn(method: Method) -> Method:
     return cast(Method, run)
 
 
+def check_name(name: Any) -> None:
+    """Refuses values that are not names, and names that are private."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, got {describe(name)}.")
+    if name.startswith("_"):
+        raise AttributeError(
+            f"{name!r} is private to the environment; only public names are forwarded."
+        )
+
+
 class PoolInternals(Internals):
     """How envkit treats a pool."""
 
@@ -84,7 +94,7 @@ class PoolInternals(Internals):
     def recipe(self, env: Any) -> dict[str, Any]:
         """Returns the recipe of the pool, with those of its environments."""
         recipe = recipe_of_rows(env, map(recipe_of_constructor, env._constructors))
-        specs = {} if env._specs == "equal" else {"specs": env._specs}
+        specs = {} if env._options.specs == "equal" else {"specs": env._options.specs}
         return {**recipe, "arguments": {"autoreset": env._order_kept.value, **specs}}
 
     def packages(self, env: Any) -> set[str]:
@@ -137,66 +147,37 @@ class PoolEnvironment:
     )
 
     def _open(
-        self,
-        env_constructors: Any,
-        *,
-        start_serially: bool,
-        backend: str | Backend,
-        num_workers: int | None,
-        autoreset: AutoReset | str,
-        start_method: str,
-        on_worker_failure: str | RestartPolicy,
-        start_timeout: float | None,
-        reset_timeout: float | None,
-        step_timeout: float | None,
-        worker_setup: Any,
-        worker_env: Mapping[str, str] | None,
-        validate: str,
-        specs: str,
-        eager_resets: bool,
-        rings_each_row: bool,
-        max_worker_memory: int | None = None,
+        self, env_constructors: Any, backend: str | Backend, options: PoolOptions
     ) -> None:
-        """Checks what was given, and starts the pool."""
+        """Starts the pool."""
         # Loaded with the first pool: a program that only names the class, or that a
         # worker imports, has no use for it.
         from envkit.parallel.failures import no_room
+        from envkit.parallel.opening import (
+            as_backend,
+            as_constructors,
+            placed,
+            takes_names,
+        )
         from envkit.parallel.pool import Pool
-        from envkit.parallel.workers import PoolOptions
-        from envkit.specs.batching import as_specs
 
         name = type(self).__name__
-        constructors = arguments.as_constructors(
-            env_constructors, name, elsewhere=arguments.takes_names(backend)
-        )
+        elsewhere = takes_names(backend)
+        constructors = as_constructors(env_constructors, name, elsewhere=elsewhere)
         self._constructors = constructors
-        order = AutoReset.of(autoreset)
-        count = arguments.as_worker_count(num_workers, len(constructors))
-        options_for = functools.partial(
-            PoolOptions,
-            start_serially=bool(start_serially),
-            policy=arguments.as_policy(on_worker_failure),
-            start_timeout=arguments.as_timeout("start_timeout", start_timeout),
-            reset_timeout=arguments.as_timeout("reset_timeout", reset_timeout),
-            step_timeout=arguments.as_timeout("step_timeout", step_timeout),
-            worker_setup=worker_setup,
-            validate=arguments.as_validate(validate),
-            specs=as_specs(specs),
-            rings_each_row=rings_each_row,
-            eager_resets=arguments.as_eager_resets(
-                eager_resets, arguments.takes_names(backend)
-            ),
-            max_memory=arguments.as_bytes(max_worker_memory),
-        )
+        if options.eager_resets and elsewhere:
+            raise ValueError(
+                "eager_resets must be False for environments of servers, which reset "
+                "them when they are asked. Let the server offer environments for which "
+                "others stand by: StandbyEnvironment."
+            )
         try:
             # After everything else has been checked, because it opens files.
-            self._backend = arguments.as_backend(backend, start_method, worker_env)
+            self._backend = as_backend(backend, options)
             self._is_worker = self._backend.is_worker
             try:
-                arguments.connect(self._backend, options_for.keywords["start_timeout"])
-                options = options_for(
-                    arguments.placed(count, len(constructors), self._backend)
-                )
+                count = placed(self._backend, options, len(constructors))
+                options = dataclasses.replace(options, num_workers=count)
             except BaseException:
                 if self._backend is not backend:
                     self._backend.close(0.0)
@@ -206,10 +187,9 @@ class PoolEnvironment:
             if (refusal := no_room(error)) is None:
                 raise
             raise refusal from error
-        self._validate = options.validate
-        self._specs = options.specs
+        self._options = options
         PoolEnvironment._note_size(self)
-        self._keep_order(order)
+        self._keep_order(options.autoreset)
         # Failures that have been raised already, by row.
         self._told: dict[int, WorkerError] = {}
         self._thread_turn = Turn()
@@ -233,7 +213,9 @@ class PoolEnvironment:
     @property
     def _looks_always(self) -> bool:
         """Whether all actions' bounds are looked at, as where rows have their own."""
-        return self._validate == "always" or isinstance(self._actions, OwnActionRows)
+        return self._options.validate == "always" or isinstance(
+            self._actions, OwnActionRows
+        )
 
     # One thread at a time.
 

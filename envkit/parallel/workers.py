@@ -32,9 +32,9 @@ from envkit.parallel.messages import (
     Reply,
     WorkerJob,
 )
-from envkit.parallel.restarts import RestartPolicy
+from envkit.parallel.options import PoolOptions
 from envkit.parallel.row_states import Rows
-from envkit.parallel.slab import ELSEWHERE, STEP
+from envkit.parallel.slab import ELSEWHERE
 from envkit.seeding import derived_seed
 from envkit.specs.batching import common_spec
 from envkit.specs.environment_spec import EnvironmentSpec
@@ -44,7 +44,6 @@ __all__ = [
     "EXTENSION",
     "FIRST_NOTICE",
     "POLL_INTERVAL",
-    "PoolOptions",
     "Question",
     "Waiting",
     "Worker",
@@ -65,28 +64,6 @@ POLL_INTERVAL = 0.125
 _STANDSTILL = 0.1
 # A row or worker that became late between two calls has so many seconds more, once.
 EXTENSION = 1.0
-
-
-@dataclass(frozen=True)
-class PoolOptions:
-    """What may be chosen about a pool."""
-
-    num_workers: int
-    start_serially: bool = True
-    policy: RestartPolicy | None = None
-    start_timeout: float | None = None
-    reset_timeout: float | None = None
-    step_timeout: float | None = None
-    worker_setup: str | Callable[[], Any] | None = None
-    validate: str = "first"
-    specs: str = "equal"
-    rings_each_row: bool = False
-    eager_resets: bool = False
-    max_memory: int | None = None
-
-    def timeout_of(self, command: int) -> float | None:
-        """Returns how long a row may take to answer a command."""
-        return self.step_timeout if command == STEP else self.reset_timeout
 
 
 @dataclass(slots=True, eq=False)
@@ -305,7 +282,7 @@ class Workers:
         # How often each environment's worker was restarted in the run that a
         # checkpoint continues, because seeds of later ones are counted on from there.
         self.earlier_restarts = [0] * len(constructors)
-        self.workers = _dealt(constructors, options.num_workers)
+        self.workers = _dealt(constructors, options.num_workers or 1)
         self.unready = set(range(len(self.workers)))
         self.numbers = itertools.count(1)
         self.continuing: frozenset[int] = frozenset()
@@ -696,11 +673,7 @@ class Workers:
             first_env=worker.first_env,
             constructors=worker.constructors,
             seeds=seeds,
-            setup=self._options.worker_setup,
-            validate=self._options.validate,
-            pads=self._options.specs == "pad",
-            rings_each_row=self._options.rings_each_row,
-            resets_eagerly=self._options.eager_resets,
+            options=self._options,
         )
 
     def _envs_of(self, worker: int) -> range:

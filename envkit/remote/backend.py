@@ -537,9 +537,9 @@ def _wanted(job: WorkerJob) -> dict[str, Any]:
     Raises:
         ValueError: A server does not do that.
     """
-    if job.setup is not None:
+    if job.options.worker_setup is not None:
         raise ValueError("A server runs no worker_setup of a client: leave it out.")
-    if job.pads:
+    if job.options.specs == "pad":
         raise ValueError(
             'specs="pad" is not for environments of servers: their specs must be '
             "equal, or differ in bounds alone."
@@ -568,9 +568,9 @@ def _wanted(job: WorkerJob) -> dict[str, Any]:
     return {
         "environments": environments,
         "first_env": job.first_env,
-        "validate": job.validate,
+        "validate": job.options.validate,
         "seeds": to_plain(list(job.seeds), "seeds"),
-        "rings": job.rings_each_row,
+        "rings": job.options.rings_each_row,
     }
 
 

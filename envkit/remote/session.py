@@ -30,6 +30,7 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
+from envkit.parallel.options import PoolOptions
 from envkit.parallel.slab import (
     BUSY_NS,
     RAISED,
@@ -130,8 +131,7 @@ class Session:
             first_env=wanted.first_env,
             constructors=wanted.constructors,
             seeds=wanted.seeds,
-            validate=wanted.validate,
-            rings_each_row=wanted.rings,
+            options=PoolOptions(validate=wanted.validate, rings_each_row=wanted.rings),
         )
         self._runner: EnvRunner
         if wanted.make_pool is not None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from envkit import PyEnvironment, StepType, restart, termination, transition
 from envkit.parallel.messages import Hello, RemoteFailure, Request, WorkerJob
+from envkit.parallel.options import PoolOptions
 from envkit.parallel.slab import (
     DISABLED_ORDER,
     NEXT_STEP_ORDER,
@@ -220,7 +221,9 @@ class Rig:
 
 def rig(*makers, way="together", validate="first", order=NEXT_STEP_ORDER, passes=()):
     """Builds environments and lays their rows out behind those of another worker."""
-    runner = EnvRunner(WorkerJob(1, 2, makers, validate=validate), passes)
+    runner = EnvRunner(
+        WorkerJob(1, 2, makers, options=PoolOptions(validate=validate)), passes
+    )
     hello = runner.build()
     assert isinstance(hello, Hello), hello
     rows = sum(size or 1 for size in hello.batch_sizes)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from envkit.parallel import serialize
-from envkit.parallel.arguments import as_constructors
 from envkit.parallel.backends.launch import ForkLauncher, SpawnLauncher
 from envkit.parallel.messages import (
     PROTOCOL_VERSION,
@@ -29,6 +28,8 @@ from envkit.parallel.messages import (
     RowsRaised,
     WorkerJob,
 )
+from envkit.parallel.opening import as_constructors
+from envkit.parallel.options import PoolOptions
 from envkit.parallel.slab import (
     AWAKE,
     BUSY_NS,
@@ -91,7 +92,8 @@ class Peer:
         setup=None,
         protocol=None,
     ):
-        job = WorkerJob(1, 2, (), rings_each_row=rings_each_row)
+        options = PoolOptions(rings_each_row=rings_each_row)
+        job = WorkerJob(1, 2, (), options=options)
         payloads = tuple(
             serialize.dump_constructor(maker, 2 + index)
             for index, maker in enumerate(as_constructors(makers, "Peer"))

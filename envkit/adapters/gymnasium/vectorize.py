@@ -348,7 +348,8 @@ def _blocks(
     rows: int, num_workers: int | None, max_concurrency: int | None
 ) -> list[range]:
     """Returns the rows of each worker, adjacent and as equal in number as can be."""
-    asked = _load("envkit.parallel.arguments:as_worker_count")(num_workers, rows)
+    check = _load("envkit.parallel.options:as_worker_count")
+    asked = check("num_workers", num_workers)
     if asked is None:
         asked = _load("envkit.parallel.system.cpus:available_cpus")()
     counts = [rows, asked]

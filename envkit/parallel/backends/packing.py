@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ __all__ = [
 
 def pack_job(job: WorkerJob, *, inherits: bool = False) -> PackedJob:
     """Turns the constructors of a job into bytes, unless the worker inherits them."""
-    bare = job._replace(constructors=(), setup=None)
+    options = dataclasses.replace(job.options, worker_setup=None)
+    bare = job._replace(constructors=(), options=options)
     if inherits:
         return PackedJob(bare, ())
     return PackedJob(
@@ -39,7 +41,7 @@ def pack_job(job: WorkerJob, *, inherits: bool = False) -> PackedJob:
             serialize.dump_constructor(constructor, job.first_env + index)
             for index, constructor in enumerate(job.constructors)
         ),
-        serialize.dump_setup(job.setup),
+        serialize.dump_setup(job.options.worker_setup),
     )
 
 

@@ -319,7 +319,7 @@ class _WorkerThread(threading.Thread):
 
         runner.bind(slab, self.job.worker, may_write=may_write)
         runner.tell_failure = tell_failure
-        if self.job.rings_each_row:
+        if self.job.options.rings_each_row:
             runner.after_row = lambda: self._tell(self, None)
 
     def _leave_if_given_up(self) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from envkit._internal.arguments import checked_size
 from envkit._internal.text import a_or_an, counted
 from envkit.errors import CallOrderError
-from envkit.parallel import arguments
+from envkit.parallel.opening import as_constructors, takes_names
 from envkit.provenance import record_seed
 from envkit.seeding import seed_per_row
 from envkit.types import EnvConstructor
@@ -87,8 +87,8 @@ def _check_cut(env: Any, rows: int) -> None:
 def _new_constructors(env: Any, rows: int, given: Any) -> list[EnvConstructor]:
     """Returns what builds the environments of new rows."""
     if given is not None:
-        elsewhere = arguments.takes_names(env._backend)
-        return arguments.as_constructors(given, "resize()", elsewhere=elsewhere)
+        elsewhere = takes_names(env._backend)
+        return as_constructors(given, "resize()", elsewhere=elsewhere)
     first, *others = env._constructors
     if any(each is not first and each != first for each in others):
         raise ValueError(

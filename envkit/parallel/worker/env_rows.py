@@ -104,11 +104,11 @@ class EnvRows:
         self._is_in_reset = False
         self._ended = view_of(self.ended)
         self._resets = [self._resetting(env_row) for env_row in self.of_row]
-        self.eager = EagerResets(len(rows), is_eager=self._job.resets_eagerly)
+        self.eager = EagerResets(len(rows), is_eager=self._job.options.eager_resets)
         self._begins: list[DirectStep] = [
             functools.partial(self._begin_directly, env_row) for env_row in self.of_row
         ]
-        is_sure = self._job.validate != "always" and may_write is None
+        is_sure = self._job.options.validate != "always" and may_write is None
         self.direct = DirectRows(slab, rows, host.forked, is_sure)
         for env_row in self.all:
             self._renew(env_row)
@@ -140,7 +140,7 @@ class EnvRows:
         """Gives an environment its own step again, with the checks of a new one."""
         env_row.own_step = self.steps[env_row.place] = self._checking_step(env_row)
         env_row.is_reset_checked = env_row.is_step_checked = (
-            self._job.validate == "never"
+            self._job.options.validate == "never"
         )
         if not env_row.is_batch:
             self.direct.ask(env_row.place, env_row.env)
@@ -382,7 +382,7 @@ class EnvRows:
             self.ended[env_row.place] = True
         time_step = self.with_options(env_row, env_row.env.reset)
         end_fork(self.host.forked)
-        if not env_row.is_reset_checked or self._job.validate == "always":
+        if not env_row.is_reset_checked or self._job.options.validate == "always":
             self.check(env_row, time_step, "reset")
             env_row.is_reset_checked = True
         self.check_begun(env_row, time_step)
@@ -550,13 +550,13 @@ class EnvRows:
     def _checking_step(self, env_row: EnvRow) -> Step:
         """Returns the step of an environment that checks itself, once or always."""
         step: Step = env_row.env.step
-        if self._job.validate == "never":
+        if self._job.options.validate == "never":
             return step
 
         def checked(action: Any) -> TimeStep:
             time_step = step(action)
             self.check(env_row, time_step, "step")
-            if self._job.validate == "first":
+            if self._job.options.validate == "first":
                 env_row.own_step = self.steps[env_row.place] = step
                 env_row.is_step_checked = True
             return time_step
@@ -565,7 +565,7 @@ class EnvRows:
 
     def check(self, env_row: EnvRow, time_step: Any, call: str) -> None:
         """Raises a `MisfitError` if a time step does not fit its spec."""
-        if self._job.validate == "always":
+        if self._job.options.validate == "always":
             occasion = f"It came from {call}() of {env_row.kind}."
         else:
             occasion = (
@@ -575,7 +575,7 @@ class EnvRows:
 
     def check_always(self, env_row: EnvRow, time_step: Any, call: str) -> None:
         """Checks a time step if `validate` is "always"."""
-        if self._job.validate == "always":
+        if self._job.options.validate == "always":
             self.check(env_row, time_step, call)
 
     def check_begun(

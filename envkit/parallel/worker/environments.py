@@ -82,7 +82,7 @@ class EnvironmentHost:
     def build(self) -> Hello | RemoteFailure:
         """Builds every environment; says what they are, or what went wrong."""
         try:
-            run_setup(self.job.setup)
+            run_setup(self.job.options.worker_setup)
         except BaseException as error:
             self.let_through(error)
             return RemoteFailure.of(
@@ -129,7 +129,7 @@ class EnvironmentHost:
 
     def pad(self, spec: EnvironmentSpec) -> None:
         """Pads observations to the spec of the batch, if the job says so."""
-        if self.job.pads and self._spec is None:
+        if self.job.options.specs == "pad" and self._spec is None:
             self._spec = spec
             self.envs = [self._padded(env) for env in self.envs]
 

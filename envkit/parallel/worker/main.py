@@ -211,7 +211,7 @@ class _Worker:
             self._channel.send(message)
             if runner is not None:
                 self._runner = runner
-                self._serve(packed.job.worker, packed.job.rings_each_row)
+                self._serve(packed.job.worker, packed.job.options.rings_each_row)
 
     def _serve(self, worker: int, rings_each_row: bool) -> None:
         # The first message binds; there is no bell yet to announce it.

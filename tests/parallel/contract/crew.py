@@ -37,6 +37,7 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
+from envkit.parallel.options import PoolOptions
 from envkit.parallel.slab import REBUILD, RESET, STEP, Slab, SlabLayout, slot_of
 from envkit.testing.contract.findings import Broken, broken
 from envkit.testing.envs import check_trace
@@ -124,7 +125,10 @@ class Crew:
         firsts = [0, *itertools.accumulate(sizes)]
         self.jobs = [
             WorkerJob(
-                worker, first, tuple(map(make, range(first, first + size))), **options
+                worker,
+                first,
+                tuple(map(make, range(first, first + size))),
+                options=PoolOptions(**options),
             )
             for worker, (first, size) in enumerate(zip(firsts, sizes, strict=False))
         ]

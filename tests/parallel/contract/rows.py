@@ -142,7 +142,7 @@ def each_row(trial: BackendTrial) -> None:
     if not crew.has_come[0] or crew.has_come[1] or took > crew.too_long:
         raise broken(
             "Row 0 has answered, and row 1 of the same worker is in its environment.",
-            "With WorkerJob.rings_each_row each row that has answered ends a wait.",
+            "With PoolOptions.rings_each_row each row that has answered ends a wait.",
             **{
                 "row 0 has answered": str(crew.has_come[0]),
                 "row 1 has answered": str(crew.has_come[1]),

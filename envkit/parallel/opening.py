@@ -1,41 +1,23 @@
-"""What pools are given, checked: constructors, numbers, timeouts, names of backends."""
+"""What a pool is opened with: constructors, a backend, and places for its workers."""
 
 from __future__ import annotations
 
-import math
-import numbers
-import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from envkit import registry
 from envkit._internal import plugins
-from envkit._internal.arguments import checked_flag
 from envkit._internal.entry_points import loaded
-from envkit._internal.removed import removed_option
 from envkit.errors import EnvkitError
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
-    from envkit.parallel.restarts import RestartPolicy
+    from envkit.parallel.options import PoolOptions
 
-__all__ = [
-    "as_backend",
-    "as_bytes",
-    "as_constructors",
-    "as_eager_resets",
-    "as_policy",
-    "as_timeout",
-    "as_validate",
-    "as_worker_count",
-    "check_name",
-    "connect",
-    "placed",
-    "takes_names",
-]
+__all__ = ["as_backend", "as_constructors", "placed", "takes_names"]
 
 # The backends of this machine, by name, so that nothing is imported that is not used.
 # Others are entry points of the group `envkit.backends`.
@@ -44,8 +26,6 @@ BACKENDS = {
     "thread": "envkit.parallel.backends.thread:ThreadBackend",
     "process": "envkit.parallel.backends.process:ProcessBackend",
 }
-START_METHODS = ("spawn", "forkserver", "fork")
-VALIDATE = ("always", "first", "never")
 
 
 def takes_names(backend: Any) -> bool:
@@ -118,48 +98,18 @@ def _as_constructor(
     return entry  # type: ignore[no-any-return]  # callable() says so
 
 
-def as_worker_count(given: Any, envs: int) -> int | None:
-    """Returns how many workers were asked for: no more than environments."""
-    if given is None:
-        return None
-    if isinstance(given, str) and given == "auto":
-        raise removed_option('num_workers="auto"')
-    must = (
-        "num_workers must be an integer of at least 1, or None for one worker per "
-        "available CPU, got"
-    )
-    try:
-        if isinstance(given, bool):
-            raise TypeError
-        count = operator.index(given)
-    except TypeError:
-        raise TypeError(f"{must} {describe(given)}.") from None
-    if count < 1:
-        raise ValueError(f"{must} {count}.")
-    return min(count, envs)
-
-
-def connect(backend: Any, start_timeout: float | None) -> None:
-    """Lets a backend connect with the cluster that starts its workers, if it has one.
-
-    That is done before its places are counted, and may take long.
-    """
-    connecting = getattr(backend, "connect", None)
-    if connecting is not None:
-        connecting(start_timeout)
-
-
-def placed(count: int | None, envs: int, backend: Backend) -> int:
+def placed(backend: Any, options: PoolOptions, envs: int) -> int:
     """Returns the number of workers, for which a backend must have places.
 
-    Args:
-        count: What was asked for, if anything.
-        envs: How many environments there are.
-        backend: What is to start them.
+    A backend whose workers are started by a cluster connects with it first, which may
+    take long.
     """
-    if count is None:
-        return min(backend.usual_workers(), envs)
-    places = backend.places()
+    connect = getattr(backend, "connect", None)
+    if connect is not None:
+        connect(options.start_timeout)
+    if options.num_workers is None:
+        return min(int(backend.usual_workers()), envs)
+    count, places = min(options.num_workers, envs), backend.places()
     if places is not None and count > places:
         raise ValueError(
             f"num_workers must be at most {places}, as many as the backend has "
@@ -168,16 +118,8 @@ def placed(count: int | None, envs: int, backend: Backend) -> int:
     return count
 
 
-def as_backend(
-    given: Any, start_method: Any, worker_env: Mapping[str, str] | None
-) -> Backend:
+def as_backend(given: Any, options: PoolOptions) -> Backend:
     """Returns the backend that a name stands for, or the one that was given."""
-    if start_method not in START_METHODS:
-        raise ValueError(
-            f"start_method must be one of {', '.join(map(repr, START_METHODS))}, "
-            f"got {start_method!r:.80}."
-        )
-    _check_worker_env(worker_env)
     if not isinstance(given, str):
         if not hasattr(given, "wait_events"):
             names, _ = _names()
@@ -198,7 +140,7 @@ def as_backend(
             f"{names}{addresses}."
         )
     if given == "process":
-        return make(start_method, worker_env)  # type: ignore[no-any-return]
+        return make(options.start_method, options.worker_env)  # type: ignore[no-any-return]
     return make(given) if "://" in given else make()  # type: ignore[no-any-return]
 
 
@@ -231,96 +173,3 @@ def _names() -> tuple[str, str]:
             names.append(name)
     end = f", and {' or '.join(sorted(addresses))} is a server's" if addresses else ""
     return ", ".join(map(repr, names)), end
-
-
-def _check_worker_env(worker_env: Any) -> None:
-    if worker_env is None:
-        return
-    if not isinstance(worker_env, Mapping) or not all(
-        isinstance(part, str) for item in worker_env.items() for part in item
-    ):
-        raise TypeError(
-            "worker_env must map names of environment variables to strings, such as "
-            f'{{"CUDA_VISIBLE_DEVICES": "0"}}, got {describe(worker_env)}.'
-        )
-
-
-def as_policy(given: Any) -> RestartPolicy | None:
-    """Returns what to do about a worker that fails: `None` is to raise."""
-    if isinstance(given, str) and given == "raise":
-        return None
-    from envkit.parallel.restarts import RestartPolicy
-
-    if isinstance(given, RestartPolicy):
-        return given
-    raise ValueError(
-        f'on_worker_failure must be "raise" or a RestartPolicy(...), got {given!r:.80}.'
-    )
-
-
-def as_timeout(name: str, given: Any) -> float | None:
-    """Returns seconds, or `None` for no limit."""
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, numbers.Real):
-        raise TypeError(
-            f"{name} must be a positive number of seconds, or None, got "
-            f"{describe(given)}."
-        )
-    seconds = float(given)
-    if math.isnan(seconds) or seconds <= 0:
-        raise ValueError(
-            f"{name} must be a positive number of seconds, or None, got {given}."
-        )
-    return None if math.isinf(seconds) else seconds
-
-
-def as_bytes(given: Any) -> int | None:
-    """Returns how much memory a worker may hold, if that is limited."""
-    must = (
-        "max_worker_memory must be a whole number of bytes, such as 2 * 2**30, or "
-        "None, got"
-    )
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, numbers.Integral):
-        raise TypeError(f"{must} {describe(given)}.")
-    if given < 1:
-        raise ValueError(f"{must} {given}.")
-    return int(given)
-
-
-def as_validate(given: Any) -> str:
-    """Returns when to look at everything that environments return."""
-    if given in VALIDATE:
-        return str(given)
-    raise ValueError(
-        f"validate must be one of {', '.join(map(repr, VALIDATE))}, got {given!r:.80}."
-    )
-
-
-def as_eager_resets(given: Any, elsewhere: bool) -> bool:
-    """Returns whether environments are reset right after a `LAST`.
-
-    Args:
-        given: What was asked for.
-        elsewhere: Whether servers have the environments.
-    """
-    is_eager = checked_flag("eager_resets", given)
-    if is_eager and elsewhere:
-        raise ValueError(
-            "eager_resets must be False for environments of servers, which reset them "
-            "when they are asked. Let the server offer environments for which others "
-            "stand by: StandbyEnvironment."
-        )
-    return is_eager
-
-
-def check_name(name: Any) -> None:
-    """Refuses values that are not names, and names that are private."""
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a string, got {describe(name)}.")
-    if name.startswith("_"):
-        raise AttributeError(
-            f"{name!r} is private to the environment; only public names are forwarded."
-        )
