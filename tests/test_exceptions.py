@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit._internal.exceptions import both, packed, rebuilt, unpacked
+from envkit._internal.exceptions import (
+    both,
+    packed,
+    rebuilt,
+    unpacked,
+    with_text,
+)
 
 # From Python 3.11 on.
 ExceptionGroup = getattr(builtins, "ExceptionGroup", None)
@@ -37,6 +43,9 @@ class SlottedError(ValueError):
     def __init__(self, place):
         super().__init__(place)
         self.place = place
+
+    def __str__(self):
+        return f"at {self.place}"
 
 
 class Unspeakable:
@@ -92,6 +101,17 @@ def test_slots_stay_behind():
     arrived = sent(SlottedError("here"))
     assert (SlottedError, ("here",)) == (type(arrived), arrived.args)
     assert not hasattr(arrived, "place")
+
+
+def test_a_text_that_is_made_of_slots_is_shown_wherever_it_goes():
+    shown = with_text(sent(SlottedError("here")), "at here")
+    again = sent(shown)
+
+    for error in (shown, again):
+        assert isinstance(error, SlottedError)
+        assert ("SlottedError", ("here",)) == (type(error).__name__, error.args)
+        assert "at here" == str(error)
+    assert with_text(again, "at here") is again
 
 
 @given(

@@ -30,7 +30,9 @@ __all__ = [
     "made_from",
     "packed",
     "rebuilt",
+    "text_of",
     "unpacked",
+    "with_text",
 ]
 
 E = TypeVar("E", bound=BaseException)
@@ -77,6 +79,8 @@ def both(ours: type[Ours], theirs: type[BaseException]) -> type[Ours]:
         return theirs
     if issubclass(theirs, NEVER_BOTH):
         return ours
+    if theirs.__bases__[0] is _Unannounced:  # Of `with_text`, and the text is ours.
+        theirs = theirs.__bases__[1]
     known = _classes_of_both.get((ours, theirs))
     if known is None:
         name = f"{ours.__name__}[{theirs.__name__}]"
@@ -150,6 +154,48 @@ def caused_by(error: E, cause: BaseException | None) -> E:
     if cause is not None:
         BaseException.__setattr__(error, "__cause__", cause)
     return error
+
+
+def with_text(error: BaseException, text: str) -> BaseException:
+    """Returns an exception that shows a text, although its class makes another one.
+
+    A class may make its text of what it keeps in `__slots__`, which stays behind.
+
+    Example:
+        >>> str(with_text(KeyError("level"), "no such level"))
+        'no such level'
+    """
+    if text_of(error) == text or len(text) > _MOST_CHARACTERS:
+        return error
+    kind = type(error)
+
+    def again(self: BaseException) -> Any:
+        plain = rebuilt(kind, self.args, vars(self), made_from(self))
+        return with_text, (plain, text)
+
+    body = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__str__": lambda self: text,
+        "__reduce__": again,
+    }
+    # A class may refuse to have subclasses.
+    try:
+        bases = (_Unannounced, kind)
+        shown = types.new_class(
+            kind.__name__, bases, None, lambda own: own.update(body)
+        )
+        return rebuilt(shown, error.args, vars(error), made_from(error))
+    except Exception:
+        return error
+
+
+def text_of(error: BaseException) -> str:
+    """Returns the text of an exception, of a long one the beginning."""
+    try:
+        return cut(str(error))
+    except Exception:
+        return f"(its message cannot be shown: str({type(error).__qualname__}) raised)"
 
 
 def packed(value: object) -> bytes | None:

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from envkit._internal.exceptions import cut, packed, unpacked
+from envkit._internal.exceptions import cut, packed, text_of, unpacked, with_text
 from envkit.errors import EnvironmentRaised
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.slab import SlabLayout
@@ -139,7 +139,7 @@ class RemoteFailure(NamedTuple):
             env=env,
             command=command,
             type_name=type(raised).__qualname__,
-            message=_text_of(raised),
+            message=text_of(raised),
             traceback=_traceback_of(error),
             pickled=packed(raised),
             pid=pid,
@@ -149,7 +149,9 @@ class RemoteFailure(NamedTuple):
     def original(self) -> BaseException | None:
         """Returns the exception itself if it travelled and can be rebuilt here."""
         error = unpacked(self.pickled)
-        return error if isinstance(error, BaseException) else None
+        if not isinstance(error, BaseException):
+            return None
+        return with_text(error, self.message)
 
 
 class Request(NamedTuple):
@@ -352,13 +354,6 @@ _OLDEST, _NEWEST = 3, 5
 # What Python shows of groups of exceptions: how deep, and how many of each.
 _DEEPEST, _WIDEST = 10, 15
 _LONGEST_TRACEBACK = 60_000
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return cut(str(error))
-    except Exception:
-        return f"(its message cannot be shown: str({type(error).__qualname__}) raised)"
 
 
 def _traceback_of(error: BaseException) -> str:

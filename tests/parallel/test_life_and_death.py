@@ -79,6 +79,17 @@ class Silent(Exception):
         raise RuntimeError("no text")
 
 
+class Slotted(ValueError):
+    __slots__ = ("place",)
+
+    def __init__(self, place):
+        super().__init__(place)
+        self.place = place
+
+    def __str__(self):
+        return f"at {self.place}"
+
+
 class Refuses(Exception):
     def __reduce__(self):
         raise RuntimeError("no")
@@ -135,6 +146,7 @@ RAISED = {
         Silent,
         "Silent: (its message cannot be shown: str(Silent) raised)",
     ),
+    "slots": (raises(Slotted, "left"), Slotted, "Slotted: at left"),
     "refuses": (raises(Refuses, "x"), EnvironmentRaised, "Refuses: x"),
     "local": (
         throw_local,
@@ -184,6 +196,17 @@ def test_whatever_an_environment_raises_arrives_as_what_it_is(backend):
     } == told
     assert [] == lost
     assert [] == wrong_rows(before, None, after)
+
+
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_the_cause_has_the_class_the_arguments_and_the_text(backend):
+    with pool_of(1, backend=backend) as pool:
+        pool.reset()
+        plan(pool, 0, "step", raises(Slotted, "left"))
+        cause = failure_of(pool.step, numbers(1)).__cause__
+
+    assert isinstance(cause, Slotted)
+    assert (("left",), "at left") == (cause.args, str(cause))
 
 
 QUESTIONS = {
