@@ -43,7 +43,7 @@ def refuse_foreign_package() -> None:
     """
     package = sys.modules["envkit"]
     if not hasattr(package, "_HOMES"):
-        folder = os.path.dirname(os.path.abspath(__file__))
+        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         raise ImportError(
             f"envkit-rl has lost its __init__.py in {folder}, because another "
             f"distribution, envkit, was installed or uninstalled there: {_REMEDY}"
