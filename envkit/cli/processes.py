@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from envkit._internal.text import listed
 from envkit.cli import processes
-from envkit.parallel.durability.published import Nameplate
+from envkit.parallel.durability.published import PublishedPool
 
 __all__ = [
     "FoundPool",
@@ -127,7 +127,7 @@ class FoundPool(NamedTuple):
     pid: int
     path: str
     inode: int
-    plate: Nameplate
+    plate: PublishedPool
     members: dict[int, int]
 
     def __str__(self) -> str:
@@ -167,11 +167,11 @@ def _pool_of(inode: int, paths: dict[int, str]) -> FoundPool | None:
     return None
 
 
-def _plate_of(path: str) -> Nameplate | None:
+def _plate_of(path: str) -> PublishedPool | None:
     with contextlib.suppress(OSError, ValueError, TypeError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return Nameplate.read(fd)
+            return PublishedPool.read(fd)
         finally:
             os.close(fd)
     return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,26 +29,22 @@ from envkit.parallel.backends.base import (
     Replied,
     Started,
 )
-from envkit.parallel.durability.recovery import Recovery
 from envkit.parallel.failures import CLOSED_MEANWHILE
 from envkit.parallel.messages import (
     ExitReport,
     Hello,
     RemoteFailure,
-    ReplayPlan,
     Reply,
     Request,
 )
+from envkit.parallel.observers import PoolObserver
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.restarts import Decision, Replace, Restarts
 from envkit.parallel.row_sets import are_among, distinct
 from envkit.parallel.row_states import Rows
 from envkit.parallel.slab import (
-    NO_PROCESS,
-    PROCESS,
     REBUILD,
     RESET,
-    RESTARTS,
     STEP,
     STEPS,
 )
@@ -80,12 +76,7 @@ class _Failure:
 
 
 class Events:
-    """Waits for what happens, and carries it out.
-
-    Attributes:
-        is_plain: True while all workers are there and there is nothing special to
-            remember about any row.
-    """
+    """Waits for what happens, and carries it out."""
 
     def __init__(
         self,
@@ -94,15 +85,14 @@ class Events:
         rows: Rows,
         options: PoolOptions,
         now: Callable[[], float],
-        recovery: Recovery | None = None,
+        observers: Sequence[PoolObserver] = (),
     ) -> None:
-        self.is_plain = True
         self._backend = backend
         self._workers = workers
         self._rows = rows
         self._now = now
         self._restarts = Restarts(options.policy)
-        self._recovery = recovery
+        self._observers = observers
         self._timeout_of = options.timeout_of
         # What environments have raised whose rows are not marked yet.
         self._failures: dict[int, _Failure] = {}
@@ -113,15 +103,20 @@ class Events:
         self._has_limits = self._has_timeouts or options.start_timeout is not None
         self._is_closed = False
 
-    def move(self, rows: Rows, recovery: Recovery | None) -> None:
+    def move(self, rows: Rows) -> None:
         """Goes on with other rows, some of which are those that there were."""
         gone = self._rows.worker_of_row[rows.layout.rows :].tolist()
         for worker in set(gone).difference(rows.layout.workers):
             self._restarts.forget(("worker", worker))
         for env in range(len(rows.rows_of_env), len(self._rows.rows_of_env)):
             self._restarts.forget(("env", env))
-        self._rows, self._recovery = rows, recovery
-        self.note_plain()
+        self._rows = rows
+
+    @property
+    def is_plain(self) -> bool:
+        """True while nothing special is to be remembered about a worker or a row."""
+        # Hot in asynchronous use: called for every few rows.
+        return not self._workers.unready and self._rows.are_plain()
 
     # Waiting.
 
@@ -309,8 +304,6 @@ class Events:
                 still = self._rows.answered()
                 new = new[are_among(new, still.tolist())]
             self._rows.note_answered(new)
-            if not self.is_plain:
-                self.note_plain()
         if self._failures:
             with uninterrupted():
                 self._repair_raised()
@@ -320,7 +313,6 @@ class Events:
         with uninterrupted():
             self._workers.start_again(self._now)
             self.release()
-            self.note_plain()
         self.send()
 
     def release(self) -> None:
@@ -335,11 +327,9 @@ class Events:
                 if at <= moment and ready[rows.worker_of_row[row]]
             ]
             if free:
+                for env in rows.envs_to_rebuild(free):
+                    self._workers.count_rebuild(env)
                 rows.release(free)
-
-    def note_plain(self) -> None:
-        """Notes whether there is anything special about workers or rows."""
-        self.is_plain = not self._workers.unready and self._rows.are_plain()
 
     # What events mean.
 
@@ -364,17 +354,17 @@ class Events:
                     case Exited(worker, report):
                         self._note_exit(worker, report)
                 queue.popleft()
-            self.note_plain()
 
     def _note_reply(self, worker: int, reply: Reply) -> None:
         entry = self._workers.workers[worker]
         # Others are the answers to questions of interrupted calls.
         if entry.question is not None and entry.question.number == reply.number:
             entry.question.answer = reply
+            self._workers.take_back_seeds(entry.question, reply.results)
             if entry.state is WorkerState.RESTORING:
-                self._note_replayed(worker, reply.results)
-            elif self._recovery is not None:
-                self._recovery.note_answered(worker)
+                self._workers.become(worker, WorkerState.READY)
+            for observer in self._observers:
+                observer.replied(worker, reply.results)
             entry.question = None
 
     def _repair_raised(self) -> None:
@@ -384,18 +374,18 @@ class Events:
         for row in marked.tolist():
             told = self._failures[row]
             worker, env = int(rows.worker_of_row[row]), int(rows.env_of_row[row])
-            if self._recovery is not None:
-                self._recovery.forget(env, "it has raised an error since")
             if told.decision is None:
                 told.decision = self._restarts.decide(("env", env), now)
                 if isinstance(told.decision, Replace):
-                    self._count_restart(worker)
+                    self._workers.workers[worker].restarts += 1
                     _LOGGER.warning(
                         "env %d raised %s in %s(); it is built anew in its worker",
                         env,
                         told.failure.type_name,
                         told.failure.command,
                     )
+            for observer in self._observers:
+                observer.raised(env)
             (command,) = rows.withdraw(np.array([row]))
             del self._failures[row]
             if isinstance(told.decision, Replace):
@@ -412,14 +402,13 @@ class Events:
                     envs=(told.failure.env,),
                 )
             rows.break_row(row, told.error)
-        if marked.size:
-            self.note_plain()
 
     def _note_exit(self, worker: int, report: ExitReport) -> None:
         """Repairs or breaks the rows of a worker that is gone, and has it replaced."""
         rows, now = self._rows, self._now()
         entry = self._workers.workers[worker]
-        rows.slab.write_fact(PROCESS, NO_PROCESS, worker)
+        for observer in self._observers:
+            observer.ended(worker)
         if entry.state is WorkerState.LEAVING:  # Its rows have been noted.
             self._workers.become(worker, WorkerState.WAITING, due=now)
             return
@@ -444,28 +433,28 @@ class Events:
         question, entry.question = entry.question, None
         if question is not None:
             question.answer = error
+            self._workers.take_back_seeds(question)
         if isinstance(decision, Replace):
             self._replace(worker, now + decision.after)
-            gone = block.tolist()
-            if self._recovery is not None:
-                gone = self._recovery.take(worker, lost)
-                self._workers.continuing = self._recovery.continuing()
-            rows.note_replaced(gone, lost)
+            kept: set[int] = set()
+            for observer in self._observers:
+                kept.update(observer.lost(worker, lost))
+            rows.set_replaced([row for row in block.tolist() if row not in kept], lost)
             _LOGGER.warning("%s It is replaced.", str(error).partition("\n")[0])
         else:
             self._lose(worker, error)
 
     def _replace(self, worker: int, at: float) -> None:
         """Has a worker started again, after a pause."""
-        self._count_restart(worker)
+        self._workers.workers[worker].restarts += 1
         self._workers.become(worker, WorkerState.WAITING, due=at)
 
     def _lose(self, worker: int, error: WorkerError) -> None:
         """Breaks the rows of a worker that stays gone."""
         self._workers.workers[worker].crash = error
         self._workers.become(worker, WorkerState.LOST)
-        if self._recovery is not None:
-            self._recovery.drop(worker)
+        for observer in self._observers:
+            observer.given_up(worker)
         self._rows.break_rows(range(*self._rows.layout.blocks[worker]), error)
 
     def _ending(
@@ -498,10 +487,8 @@ class Events:
             return  # It was late, and is being ended.
         error = self._workers.welcome(worker, hello, rows)
         if error is None:
-            rows.slab.write_fact(PROCESS, entry.process, worker)
-            if self._recovery is not None:
-                self._recovery.note_started(worker, self._workers.seeds_of(worker))
-                self._replay(worker, self._recovery.plans(worker))
+            for observer in self._observers:
+                observer.started(worker)
             return
         decision = self._restarts.decide(("worker", worker), now)
         if isinstance(decision, Replace):
@@ -512,39 +499,21 @@ class Events:
         self._workers.dismiss(worker)
         self._lose(worker, error)
 
-    # Environments that continue.
-
-    def _replay(self, worker: int, plans: dict[int, ReplayPlan]) -> None:
-        """Lets a new worker bring its environments to where those before it stood."""
-        if not plans:
-            return
+    def restore(
+        self, worker: int, method: str, plans: Mapping[int, Any], steps: int
+    ) -> None:
+        """Does what `Pool.restore` promises."""
         entry = self._workers.workers[worker]
         number = next(self._workers.numbers)
-        entry.question = Question(number, "replay()", ())
+        entry.question = Question(number, f"{method}()", ())
         step, reset = self._timeout_of(STEP), self._timeout_of(RESET)
         due = allowed = None
         if step is not None:
-            length = sum(plan.length for plan in plans.values())
-            allowed = max(step, reset or 0.0) * (length + 1)
+            allowed = max(step, reset or 0.0) * (steps + 1)
             due = self._now() + allowed
         self._workers.become(worker, WorkerState.RESTORING, due=due, allowed=allowed)
-        request = Request(number, "replay", tuple(plans), tuple(plans.values()))
+        request = Request(number, method, tuple(plans), tuple(plans.values()))
         self._backend.request(worker, request)
-
-    def _note_replayed(self, worker: int, results: Sequence[Any]) -> None:
-        """Lets the environments continue that are where those before them stood."""
-        rows = self._rows
-        assert self._recovery is not None  # it has made the plans
-        self._workers.become(worker, WorkerState.READY)
-        gone = self._recovery.judge(worker, results)
-        lost = {row: rows.drop_held(row) for row in gone if row in rows.resumed}
-        # An environment that was played on is not a new one.
-        rows.note_replaced(gone, lost, REBUILD)
-
-    def _count_restart(self, worker: int) -> None:
-        entry = self._workers.workers[worker]
-        entry.restarts += 1
-        self._rows.slab.write_fact(RESTARTS, entry.restarts, worker)
 
     def _end_late(self) -> None:
         """Ends workers that did not answer, or are not there, in time."""

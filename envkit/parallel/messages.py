@@ -30,6 +30,7 @@ __all__ = [
     "Request",
     "RowsRaised",
     "WorkerJob",
+    "may_change",
     "question_text",
 ]
 
@@ -172,6 +173,37 @@ class Request(NamedTuple):
     method: str
     envs: tuple[int, ...]
     arguments: Any
+
+
+# Calls after which an environment is what it was before.
+_READING = frozenset(
+    {
+        "action_spec",
+        "current_time_step",
+        "discount_spec",
+        "environment_spec",
+        "envkit_ping",
+        "envkit_server",
+        "get_info",
+        "get_state",
+        "info_spec",
+        "observation_spec",
+        "provenance",
+        "render",
+        "reward_spec",
+        "time_step_spec",
+    }
+)
+
+
+def may_change(method: str, argument: Any) -> bool:
+    """Returns whether an environment may be another one after a question.
+
+    Example:
+        >>> may_change("call", ("get_info", (), {})), may_change("call", ("jump",))
+        (False, True)
+    """
+    return method == "call" and argument[0] not in _READING
 
 
 def question_text(method: str, arguments: Sequence[Any]) -> str:

@@ -344,10 +344,11 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             return self._begin()
         began = time.perf_counter()
         pool = self._pool
-        is_regular = pool.is_regular and pool.slab.all_answered()
+        is_regular = pool.is_regular
         if not is_regular or self._order is AutoReset.DISABLED:
             self._settle()
             self._check_can_step(self._everyone)
+            is_regular = pool.is_regular
         place = self._one_action
         if (
             place is not None
@@ -359,10 +360,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             place[...] = action
         else:
             self._write_actions(action)
-        if self._blocking or not pool.is_regular:
+        if self._blocking or not is_regular:
             return self._move(self._everyone, STEP, "step")
-        pool.step_all()
-        if not pool.is_regular:
+        if not pool.step_all():
             return self._returned()
         time_step: TimeStep = self._read()
         self._current_time_step = time_step

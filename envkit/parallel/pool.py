@@ -6,7 +6,7 @@ Beside it there are
 - `Rows`: whose every row is, and how far it has come;
 - `Events`: waits, and carries out what happens meanwhile;
 - `Restarts`: decides whether a worker or an environment that is lost is replaced;
-- `Recovery`, if it was chosen: lets the environments of a lost worker continue.
+- observers: the extras that were chosen, which are told what happens.
 
 A request to a row is a number in the slab, and so is its answer: which rows owe one
 stands nowhere else. Ctrl-C may come anywhere, because the next call finds there what
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,23 +26,20 @@ from envkit._internal.text import listed
 from envkit.errors import ConstructorError, SpecMismatchError, WorkerError
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend, Event
-from envkit.parallel.durability.memory_limit import Turnover
-from envkit.parallel.durability.recovery import Recovery, may_change
 from envkit.parallel.events import Events
-from envkit.parallel.messages import Hello, RemoteFailure, Request, question_text
+from envkit.parallel.messages import (
+    Hello,
+    RemoteFailure,
+    Request,
+    may_change,
+    question_text,
+)
+from envkit.parallel.observers import PoolObserver, RowObserver
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.row_sets import are_among
 from envkit.parallel.row_states import Rows
-from envkit.parallel.slab import (
-    CLOSED,
-    MOVED,
-    PROCESS,
-    STEP,
-    Slab,
-    shareable,
-)
+from envkit.parallel.slab import STEP, Slab, shareable
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.worker.environments import with_seeds
 from envkit.parallel.workers import (
     FIRST_NOTICE,
     POLL_INTERVAL,
@@ -72,9 +69,8 @@ class Pool:
         rows: How far each row has come, until `close`.
         num_rows: How many rows there are.
         slab: The rows, until `close`.
-        is_regular: True if all rows stand in one slot and nothing is special about any
-            of them or of the workers. A call that is interrupted by Ctrl-C while it
-            steps all rows leaves it true; that rows owe answers the slab tells.
+        workers: The workers.
+        observers: The extras that are told what happens.
         repaired: Which rows' last time step was made up for an environment that is
             gone.
         errors: For each BROKEN row, why.
@@ -91,6 +87,7 @@ class Pool:
         constructors: Sequence[EnvConstructor],
         backend: Backend,
         options: PoolOptions,
+        attach: Callable[[Pool], Sequence[PoolObserver]] | None = None,
     ) -> None:
         """Starts workers and waits until all environments are built.
 
@@ -98,31 +95,36 @@ class Pool:
             constructors: What to call for each environment.
             backend: Where they run; `close` closes it.
             options: What may be chosen.
+            attach: Returns its observers, when all workers are there.
         """
         self._backend = backend
         self._options = options
         self._now = backend.now
         self._closed = False
-        self._workers = Workers(constructors, backend, options)
+        self.workers = Workers(constructors, backend, options)
+        self.observers: list[PoolObserver] = []
+        self._row_observers: list[RowObserver] = []
         try:
-            hellos = self._workers.start(self._now)
+            hellos = self.workers.start(self._now)
             sizes = [hello.batch_sizes for hello in hellos]
             info_spec = common_info_spec(
                 [spec for hello in hellos for spec in hello.info_specs or [{}]]
             )
-            rows = Rows(self._workers.spec, sizes, shareable(info_spec))
+            rows = Rows(self.workers.spec, sizes, shareable(info_spec))
             self.continues = self._continue_after_last(hellos)
             self._take(rows, backend.bind(rows.layout))
-            self._recovery = self._recovery_of(rows)
             self._events = Events(
-                backend, self._workers, rows, options, self._now, self._recovery
+                backend, self.workers, rows, options, self._now, self.observers
             )
-            self._turnover = self._turnover_of(rows)
-            self._has_sent_ahead = False
             timeout = options.step_timeout
             self._patience = (
                 FIRST_NOTICE if timeout is None else min(timeout, POLL_INTERVAL)
             )
+            if attach is not None:
+                self.observers += attach(self)
+            self._row_observers += [
+                each for each in self.observers if isinstance(each, RowObserver)
+            ]
         except BaseException as error:
             # A person waits, and what is being built could not use the time.
             in_haste = isinstance(error, KeyboardInterrupt | SystemExit)
@@ -133,7 +135,7 @@ class Pool:
         """Returns whether environments continue after a `LAST`, as all or none do."""
         said = [one for hello in hellos for one in hello.continues]
         if any(said) and not all(said):
-            makers = [self._workers.maker(env) for env in range(len(said))]
+            makers = [self.workers.maker(env) for env in range(len(said))]
             raise ConstructorError(mixed_continues(said, makers))
         return any(said)
 
@@ -141,118 +143,76 @@ class Pool:
         """Takes rows and their slab, and what of these is read at every step."""
         self.layout = rows.layout
         self.spec = rows.layout.spec
-        self.own_specs = self._workers.specs
+        self.own_specs = self.workers.specs
         self.num_rows = rows.layout.rows
         self.is_batch = rows.is_batch
         self.rows_of_env = rows.rows_of_env
         self.env_of_row = rows.env_of_row
         self.worker_of_row = rows.worker_of_row
         self.slab = slab
-        processes = [worker.process for worker in self._workers.workers]
-        self.slab.write_fact(PROCESS, processes)
         rows.bind(slab)
+        rows.observers = self._row_observers
         self.repaired = rows.repaired
         self.errors = rows.errors
         self.begun = rows.begun
         self.rows = rows
         self._all_rows = np.arange(self.num_rows)
-        self.is_regular = True
         self._has_objects = bool(self.layout.private_steps)
 
-    def _recovery_of(self, rows: Rows) -> Recovery | None:
-        """Returns what lets environments continue, if that was chosen."""
-        policy, backend = self._options.policy, self._backend
-        # In the caller's own thread no worker ends.
-        if policy is None or policy.recover is None or backend.name == "inline":
-            return None
-        recovery = Recovery(
-            rows, policy, backend.keeps_answers, keeps_states=backend.keeps_states
+    @property
+    def is_regular(self) -> bool:
+        """True if all rows stand in one slot and nothing special is going on."""
+        # Hot: called once per batch step.
+        return (
+            not self.workers.unready
+            and self.rows.are_plain()
+            and self.slab.are_aligned()
         )
-        rows.note = recovery.note
-        return recovery
 
-    def _turnover_of(self, rows: Rows) -> Turnover | None:
-        """Returns what replaces workers that hold too much memory, if that is asked."""
-        limit, backend = self._options.max_worker_memory, self._backend
-        if limit is None:
-            return None
-        if not backend.can_kill or not backend.keeps_states:
-            raise ValueError(
-                "max_worker_memory must be None here: the workers of "
-                f"backend={backend.name!r} are no processes of this pool that it could "
-                "replace."
-            )
-        return Turnover(rows, self._workers, backend, limit, self._now)
-
-    @property
-    def restarts(self) -> list[int]:
-        """How often each worker, or an environment in it, was replaced."""
-        return [worker.restarts for worker in self._workers.workers]
-
-    @property
-    def replaced(self) -> list[int]:
-        """How often each worker was replaced because it held too much memory."""
-        return [worker.replaced for worker in self._workers.workers]
-
-    def _turn_over(self, turnover: Turnover) -> None:
-        """Replaces workers that hold too much memory, where episodes have ended."""
-        # Unless seeds or options were sent ahead, which the new ones would not have.
-        if self._has_sent_ahead or not (workers := turnover.due()):
-            return
-        try:
-            for worker in workers:
-                turnover.replace(worker, self._ask_once, self._events.wait)
-        finally:
-            if self._recovery is not None:
-                self._recovery.note_states()
-            self._events.note_plain()
-
-    @property
-    def recovered(self) -> Sequence[int]:
-        """For each worker, how many environments have continued after a crash."""
-        if self._recovery is None:
-            return [0] * len(self._workers.workers)
-        return self._recovery.recovered
-
-    def _renew_anchors(self) -> None:
-        """Asks environments for their states, from which others can continue."""
-        if self._recovery is not None and self._recovery.is_due:
-            is_ready = [worker.is_ready for worker in self._workers.workers]
-            self._recovery.renew(self.ask, is_ready)
+    def counts(self, worker: int) -> dict[str, int]:
+        """Returns what observers have counted of a worker."""
+        return {
+            name: count
+            for observer in self.observers
+            for name, count in observer.counts(worker).items()
+        }
 
     # Rows, all together.
 
-    def step_all(self) -> None:
+    def step_all(self) -> bool:
         """Steps every row of a regular pool, and waits until all have answered.
 
         Actions have been written before. Which rows failed, `errors` says.
+
+        Returns:
+            Whether nothing special has happened meanwhile.
         """
         # Hot: called once per batch step.
-        if self._turnover is not None and self._turnover.due():
-            self.run(self._all_rows, STEP)
-            return
+        for observer in self._row_observers:
+            if observer.is_due():
+                self.run(self._all_rows, STEP)
+                return False
         try:
-            began = self._now()
-            if self._has_objects:
-                self.is_regular = False
-            if self._recovery is not None:
-                self._recovery.note_all()
+            began, is_regular = self._now(), True
+            for observer in self._row_observers:
+                observer.asked_all()
             self.slab.request_all(STEP)
             self._backend.dispatch(None)
             queue = self._backend.wait_events(self._patience, 0)
             if queue or self._has_objects or not self.slab.all_answered():
+                is_regular = False
                 self._finish_step(began)
             self.rows.take_all()
-            if self._recovery is not None:
-                self._renew_anchors()
+            for observer in self._row_observers:
+                observer.answered()
         except Exception:
             # Another thread that closes the pool takes everything away.
             self._events.check_open()
             raise
+        return is_regular
 
     def _finish_step(self, began: float) -> None:
         """Waits for the rows that `step_all` has asked, whatever happens to them."""
-        self.is_regular = False
         due = began + standstill(began + self._patience, self._now())
         due += self._options.step_timeout or np.inf
         self.rows.note_sent(self._all_rows, due)
@@ -270,7 +230,7 @@ class Pool:
             began = self._now()
             self.submit(rows, command)
             self._finish(rows, began)
-            self._renew_anchors()
+            self._tell_answered()
         except Exception:
             self._events.check_open()
             raise
@@ -284,7 +244,7 @@ class Pool:
         try:
             self.wait_for(rows)
             self._align(rows)
-            self._renew_anchors()
+            self._tell_answered()
         except Exception:
             self._events.check_open()
             raise
@@ -295,11 +255,14 @@ class Pool:
         if self.errors:
             whole = moved[~are_among(moved, self.errors)]
         self.rows.align(whole)
-        self.is_regular = self._events.is_plain
+
+    def _tell_answered(self) -> None:
+        for observer in self._row_observers:
+            observer.answered()
 
     def settle(self) -> None:
         """Waits for what an interrupted call has left, and drops its answers."""
-        if not self.is_regular or not self.slab.all_answered():
+        if not self.is_regular:
             self.wait_for(self._all_rows)
             self._align(self._all_rows)
 
@@ -311,11 +274,8 @@ class Pool:
         Those whose worker stays gone are BROKEN afterwards.
         """
         # Hot in asynchronous use: called once per batch of any size.
-        self.is_regular = False
-        self._renew_anchors()
-        if self._turnover is not None:
-            self._turn_over(self._turnover)
-        self.is_regular = self._has_sent_ahead = False
+        for observer in self._row_observers:
+            observer.prepare()
         if self._events.is_plain:
             self.rows.request(rows, command)
         else:
@@ -328,12 +288,12 @@ class Pool:
         self.repaired[rows] = False
         for row in rows.tolist() if self.errors else ():
             self.errors.pop(row, None)
-        ready = np.array([worker.is_ready for worker in self._workers.workers])
+        ready = np.array([worker.is_ready for worker in self.workers.workers])
         special = (self.rows.begin[rows] != 0) | ~ready[self.worker_of_row[rows]]
         for row, command in zip(
             rows[special].tolist(), commands[special].tolist(), strict=True
         ):
-            crash = self._workers.workers[self.worker_of_row[row]].crash
+            crash = self.workers.workers[self.worker_of_row[row]].crash
             if crash is not None:
                 self.rows.break_row(row, crash)
             else:
@@ -341,16 +301,14 @@ class Pool:
         if not special.all():
             self.rows.request(rows[~special], commands[~special])
         self._events.release()
-        self._events.note_plain()
 
     def check_alive(self, rows: Array, call: str) -> None:
         """Raises if the worker of one of these rows stays gone."""
         # Hot in asynchronous use: called once per send.
-        if self._events.is_plain:
-            return
-        for worker, entry in enumerate(self._workers.workers):
-            if entry.crash is not None and (self.worker_of_row[rows] == worker).any():
-                raise failures.gone(entry.crash, call)
+        for worker in sorted(self.workers.unready):
+            crash = self.workers.workers[worker].crash
+            if crash is not None and (self.worker_of_row[rows] == worker).any():
+                raise failures.gone(crash, call)
 
     def wait_for(self, rows: Array, *, since: float | None = None) -> None:
         """Waits until these rows have answered or failed.
@@ -379,14 +337,31 @@ class Pool:
         deadline = None if timeout is None else began + timeout
         self._events.wait(is_over, rows, spare=spare, deadline=deadline, since=began)
 
-    def note_restored(self, begun: Sequence[bool], new_rows: Sequence[int]) -> None:
-        """Notes that every environment has been given another state."""
+    def wait_until(self, is_over: Callable[[], bool]) -> None:
+        """Waits until something is true for which rows need not answer."""
+        self._events.wait(is_over)
+
+    def set_restored(self, begun: Sequence[bool], new_rows: Sequence[int]) -> None:
+        """Lets rows stand where their environments are that were set to a state."""
         with uninterrupted():
-            self.rows.note_restored(begun, new_rows)
-            if self._recovery is not None:
-                self._recovery.note_states()
-            self._events.note_plain()
-            self.is_regular = self._events.is_plain and self.rows.are_aligned()
+            self.rows.set_restored(begun, new_rows)
+            for observer in self.observers:
+                observer.restored()
+
+    def restore(
+        self, worker: int, method: str, plans: Mapping[int, Any], steps: int
+    ) -> None:
+        """Lets a new worker bring environments elsewhere before it is ready.
+
+        Observers call it when a worker has started, and get its results by `replied`.
+
+        Args:
+            worker: The worker.
+            method: What it is asked.
+            plans: By environment, how.
+            steps: How many steps it may take as long as.
+        """
+        self._events.restore(worker, method, plans, steps)
 
     # Another number of rows.
 
@@ -406,11 +381,11 @@ class Pool:
             ValueError: They have another number of rows.
         """
         self._await_workers()
-        envs, first = len(self.rows_of_env), len(self._workers.workers)
+        envs, first = len(self.rows_of_env), len(self.workers.workers)
         others: deque[Event] = deque()
         has_moved = False
         try:
-            hellos = self._workers.start_more(constructors, workers, self._now, others)
+            hellos = self.workers.start_more(constructors, workers, self._now, others)
             grown = self._grown(hellos, rows)
             with uninterrupted():
                 self._move(grown, lag)
@@ -419,8 +394,8 @@ class Pool:
             if has_moved:
                 self.shrink(envs)
             else:
-                gone = range(first, len(self._workers.workers))
-                self._workers.cut(envs)
+                gone = range(first, len(self.workers.workers))
+                self.workers.cut(envs)
                 self._backend.retire(gone, _HASTY_GRACE)
             raise
         finally:
@@ -464,7 +439,7 @@ class Pool:
                 sizes.append(worker[:left])
             left -= len(worker)
         rows = Rows(self.spec, sizes, dict(self.layout.info_spec))
-        count = len(self._workers.workers)
+        count = len(self.workers.workers)
         last = len(sizes) - 1
         is_cut = sizes[last] != self.rows.batch_sizes[last]
         has_moved = False
@@ -480,36 +455,30 @@ class Pool:
 
     def _await_workers(self) -> None:
         """Waits until no worker is on its way in the place of another."""
-        self._events.wait(self._workers.are_settled)
+        self._events.wait(self.workers.are_settled)
 
     def _move(self, rows: Rows, lag: int = 0) -> None:
         """Goes on with another number of rows, of which none owes an answer."""
         before, old = self.rows, self.slab
         slab = self._backend.bind(rows.layout)
         # Nothing that can fail comes after this.
-        self._workers.cut(len(rows.rows_of_env))
+        self.workers.cut(len(rows.rows_of_env))
         count = before.layout.rows
         if rows.layout.rows > count:
             number = slab.numbers[0] - np.uint32(2 * lag)
             slab.stand_at(slice(count, None), number)
         self._take(rows, slab)
         rows.take_over(before)
-        recovery = self._recovery_of(rows)
-        if recovery is not None and self._recovery is not None:
-            recovery.take_over(self._recovery)
-        self._recovery = recovery
-        self._events.move(rows, recovery)
-        if self._turnover is not None:
-            self._turnover.move(rows)
-        self.is_regular = self._events.is_plain and rows.are_aligned()
-        old.write_fact(PROCESS, MOVED)
+        self._events.move(rows)
+        for observer in self.observers:
+            observer.resized(old)
         before.close()
 
     def _await_close(self, worker: int) -> None:
         """Waits until a worker has closed the environments without rows."""
-        number = next(self._workers.numbers)
+        number = next(self.workers.numbers)
         question = Question(number, "resize()", ())
-        self._workers.workers[worker].question = question
+        self.workers.workers[worker].question = question
         self._backend.request(worker, Request(number, "access", (), ()))
         # One that ends over it is a matter of the call that comes next.
         with contextlib.suppress(WorkerError):
@@ -524,22 +493,20 @@ class Pool:
 
         Rows that are busy are waited for first. All workers answer at the same time.
         """
-        if self._recovery is None:
-            return self._ask_once(method, envs, arguments)
         try:
-            results = self._ask_once(method, envs, arguments)
+            results = self.ask_once(method, envs, arguments)
         except WorkerError:
             # Environments that continue have not been asked, and may be once more.
-            if not self.is_replacing() or may_change(method, arguments[0]):
+            if not self.workers.continuing or may_change(method, arguments[0]):
                 raise
-            results = self.answers(self.post(method, envs, arguments), envs)
-        # The question may have left some of them without an anchor.
-        self._renew_anchors()
+            results = self.ask_once(method, envs, arguments)
+        self._tell_answered()
         return results
 
-    def _ask_once(
+    def ask_once(
         self, method: str, envs: Sequence[int], arguments: Sequence[Any]
     ) -> list[Any]:
+        """Does the same, but does not ask again where environments continue."""
         return self.answers(self.post(method, envs, arguments), envs)
 
     def post(
@@ -548,22 +515,20 @@ class Pool:
         """Sends questions, one for each worker that has such environments."""
         by_worker: dict[int, list[int]] = {}
         for position, env in enumerate(envs):
-            by_worker.setdefault(self._worker_of(env), []).append(position)
+            by_worker.setdefault(self.worker_of(env), []).append(position)
         self.check_alive(
             np.array([self.rows_of_env[env].start for env in envs], np.intp), method
         )
         rows = np.flatnonzero(are_among(self.worker_of_row, by_worker))
-        self.is_regular = False
         self._events.wait(
-            lambda: self._workers.are_idle(by_worker) and not self.rows.busy(rows),
+            lambda: self.workers.are_idle(by_worker) and not self.rows.busy(rows),
             rows,
         )
         self.check_alive(rows, method)
-        self._has_sent_ahead |= method in ("reset", "seed", "seed_rows")
         text = question_text(method, arguments)
         questions = []
         for worker, positions in by_worker.items():
-            question = Question(next(self._workers.numbers), text, positions)
+            question = Question(next(self.workers.numbers), text, positions)
             request = Request(
                 question.number,
                 method,
@@ -571,9 +536,10 @@ class Pool:
                 tuple(arguments[position] for position in positions),
             )
             questions.append(question)
-            if self._recovery is not None:
-                self._recovery.note_question(question, worker, request)
-            self._workers.workers[worker].question = question
+            self.workers.set_seeds(question, request, self.is_batch)
+            for observer in self.observers:
+                observer.questioned(worker, request)
+            self.workers.workers[worker].question = question
             try:
                 self._backend.request(worker, request)
             except BaseException:
@@ -590,8 +556,6 @@ class Pool:
             )
         finally:
             self._forget(questions)
-        # Not after Ctrl-C, which leaves events that nothing has been made of.
-        self.is_regular = self._events.is_plain and self.rows.are_aligned()
         results: list[Any] = [None] * len(envs)
         for question in questions:
             if isinstance(question.answer, WorkerError):
@@ -609,19 +573,19 @@ class Pool:
         One that is still out there is answered before what is asked later, since both
         take the same way, so its worker counts as idle.
         """
-        for worker in self._workers.workers:
-            question = worker.question
-            if question is not None and question in questions:
-                question.is_awaited = False
+        for index, worker in enumerate(self.workers.workers):
+            if worker.question is not None and worker.question in questions:
                 worker.question = None
+                for observer in self.observers:
+                    observer.abandoned(index)
 
     def raise_failures(self, envs: Sequence[int], results: Sequence[Any]) -> None:
         """Raises what environments raised when they were asked something."""
         problems = [
             failures.raised(
-                self._worker_of(env),
+                self.worker_of(env),
                 result,
-                self._workers.maker(env),
+                self.workers.maker(env),
                 "",
                 envs=(env,),
             )
@@ -631,67 +595,29 @@ class Pool:
         if problems:
             raise failures.joined(problems)
 
-    def _worker_of(self, env: int) -> int:
+    def worker_of(self, env: int) -> int:
+        """Returns the worker of an environment."""
         return int(self.worker_of_row[self.rows_of_env[env].start])
 
     def is_replacing(self) -> bool:
         """True if a new worker is on its way in the place of one that is gone."""
-        return not self._workers.are_settled()
+        return not self.workers.are_settled()
 
     def present_envs(self) -> list[int]:
         """Returns the environments whose worker is there, or is being replaced."""
-        workers = self._workers.workers
+        workers = self.workers.workers
         return [
             env
             for env in range(len(self.rows_of_env))
-            if workers[self._worker_of(env)].crash is None
+            if workers[self.worker_of(env)].crash is None
         ]
-
-    def note_seeds(self, seeds: Sequence[Any]) -> None:
-        """Remembers what environments were seeded with, for those that replace them."""
-        self._workers.note_seeds(seeds)
-
-    def note_new_seeds(self, first: int, seeds: Sequence[Any]) -> None:
-        """Remembers the same of the environments from some on."""
-        known = self._workers.seeds or [None] * len(self.rows_of_env)
-        self.note_seeds([*known[:first], *seeds])
-
-    def note_seeds_of_rows(self, seeds: Sequence[int | None]) -> None:
-        """Remembers the same of some rows; the seed of the others is `None`."""
-        known = self._workers.seeds or [None] * len(self.rows_of_env)
-        self.note_seeds(
-            [
-                with_seeds(before, [seeds[row] for row in rows], self.is_batch[env])
-                for env, (before, rows) in enumerate(
-                    zip(known, self.rows_of_env, strict=True)
-                )
-            ]
-        )
-
-    def known_seeds(self) -> tuple[list[Any] | None, list[int]]:
-        """Returns what those that replace environments are seeded with.
-
-        Returns:
-            The seeds, if there are any, and for each environment how often its worker
-            was restarted.
-        """
-        restarts = [
-            self._workers.restarts_of(env, self._worker_of(env))
-            for env in range(len(self.rows_of_env))
-        ]
-        return self._workers.seeds, restarts
-
-    def continue_seeds(self, seeds: list[Any] | None, restarts: list[int]) -> None:
-        """Continues with what `known_seeds` of another pool returned."""
-        self._workers.seeds = seeds
-        self._workers.earlier_restarts = list(restarts)
 
     # Facts, and the end.
 
     def worker_facts(self) -> list[tuple[int, str, bool, int, tuple[int, int]]]:
         """Returns each worker's process, machine, whether it is there, its memory."""
         facts = []
-        for index, worker in enumerate(self._workers.workers):
+        for index, worker in enumerate(self.workers.workers):
             pid = self._backend.pid(index)
             # Another thread may replace it meanwhile: the worker that is there must be
             # this process, and have one.
@@ -714,8 +640,8 @@ class Pool:
             try:
                 self._backend.close(grace)
             finally:
-                # To other processes it would look like a pool that rests.
-                self.slab.write_fact(PROCESS, CLOSED)
+                for observer in self.observers:
+                    observer.closed()
                 # Even if the pool itself is kept for long, its memory is not.
                 self.rows.close()
                 del self.slab

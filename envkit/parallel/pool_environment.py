@@ -8,7 +8,6 @@ import functools
 import logging
 import os
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +47,7 @@ from envkit.types import Array, EnvConstructor, NestedSpec, Seed
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
     from envkit.parallel.durability.checkpoint import Saved
+    from envkit.parallel.observers import PoolObserver
     from envkit.parallel.options import PoolOptions
     from envkit.parallel.pool import Pool
     from envkit.parallel.statistics import PoolStatistics
@@ -182,7 +182,12 @@ class PoolEnvironment:
                 if self._backend is not backend:
                     self._backend.close(0.0)
                 raise
-            self._pool = pool = Pool(constructors, self._backend, options)
+            self._pool = pool = Pool(
+                constructors,
+                self._backend,
+                options,
+                functools.partial(_observers, name, self._backend, options),
+            )
         except OSError as error:
             if (refusal := no_room(error)) is None:
                 raise
@@ -195,14 +200,12 @@ class PoolEnvironment:
         self._thread_turn = Turn()
         self._calls = 0
         self._elapsed = 0.0
-        self._began = time.time()
         self._relying_refs: list[weakref.ref[Any]] = []
         self._closed = False
         self._finalizer = weakref.finalize(self, _forgotten, name, pool)
         if self._backend.can_kill:  # Its workers are processes.
             _tell_slow_leaves(pool)
             _disown_in_forks(self)
-            self._publish()
 
     def _action_rows(self, call: str) -> ActionRows:
         """Returns what looks at the actions that a call is given."""
@@ -325,21 +328,17 @@ class PoolEnvironment:
             for env, rows in enumerate(pool.rows_of_env)
         ]
         record_seed(self, seed)
-        results = self._ask("seed", None, by_env)
-        pool.note_seeds(by_env)
-        return results
+        return self._ask("seed", None, by_env)
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
         """Seeds some rows; those whose seed is `None` go on."""
-        pool = self._pool
-        by_env = [[seeds[row] for row in rows] for rows in pool.rows_of_env]
+        by_env = [[seeds[row] for row in rows] for rows in self._pool.rows_of_env]
         envs = [
             env
             for env, own in enumerate(by_env)
             if any(seed is not None for seed in own)
         ]
         self._ask("seed_rows", envs, [by_env[env] for env in envs])
-        pool.note_seeds_of_rows(seeds)
 
     def _among_all(self, values: Sequence[Any], rows: Array) -> list[Any]:
         """Returns a list for all rows, with `None` for those that are not meant."""
@@ -699,19 +698,6 @@ class PoolEnvironment:
         "environment, or resize the pool before it is wrapped."
     )
 
-    def _publish(self) -> None:
-        """Tells other processes whose the rows are."""
-        from envkit.parallel.durability.published import put_up_nameplate
-
-        if self._backend.can_kill:  # Its workers are processes.
-            put_up_nameplate(
-                type(self).__name__,
-                self._constructors,
-                self._backend,
-                self._pool,
-                self._began,
-            )
-
     def _has_begun(self) -> bool:
         """True if new rows are to begin at once."""
         return False
@@ -824,7 +810,7 @@ class PoolEnvironment:
                 shown = state.time_step
             flatten = self._structure.flatten
             pool.rows.stand(flatten(shown), flatten(standing))
-        pool.note_restored(state.begun, state.new_rows)
+        pool.set_restored(state.begun, state.new_rows)
         return shown
 
     @in_turn
@@ -861,16 +847,16 @@ class PoolEnvironment:
         self._settle()
         results = self._ask_there("save", [pickle] * len(self._pool.rows_of_env))
         self._pool.raise_failures(range(len(results)), results)
-        for env, (token, _) in enumerate(results):
+        for env, token in enumerate(results):
             if isinstance(token, str):
                 raise not_plain(f"in env {env}, {token}")
-        state = self._state(tuple(token for token, _ in results))
+        state = self._state(tuple(results))
         shown = standing = None
         if state.standing is not None:
             shown, standing = map(
                 self._structure.flatten, (state.time_step, state.standing)
             )
-        seeds, restarts = self._pool.known_seeds()
+        workers = self._pool.workers
         saved = Saved(
             state._replace(time_step=None, standing=None),
             shown,
@@ -878,9 +864,9 @@ class PoolEnvironment:
             self._order_kept.value,
             list(self._structure.paths),
             self._envkit.seed,
-            seeds,
-            restarts,
-            [known for _, known in results],
+            workers.given_seeds(),
+            workers.restarts_by_env(),
+            [(seed.seed, seed.rebuilds) for seed in workers.seeds],
             extra,
         )
         write_checkpoint(path, saved, pickle)
@@ -938,7 +924,7 @@ class PoolEnvironment:
             )
         results = self._ask_there("assume_seed", saved.known)
         self._pool.raise_failures(range(len(results)), results)
-        self._pool.continue_seeds(saved.seeds, saved.restarts)
+        self._pool.workers.continue_run(saved.seeds, saved.restarts)
         record_seed(self, saved.noted_seed)
         cast("Any", self).set_state(state)  # Each kind of pool has its own.
         self.extra = saved.extra
@@ -968,17 +954,16 @@ class PoolEnvironment:
                 envs=tuple(range(*rows)),
                 steps=meters[index][STEPS],
                 resets=meters[index][RESETS],
-                restarts=self._pool.restarts[index],
+                restarts=self._pool.workers.workers[index].restarts,
                 stepping=meters[index][BUSY_NS] / 1e9,
                 waiting=meters[index][WAITING_NS] / 1e9,
                 resident_bytes=resident,
                 is_alive=alive,
                 host=host,
-                recovered=self._pool.recovered[index],
                 hidden_resets=meters[index][HIDDEN_RESETS],
                 hidden_seconds=meters[index][HIDDEN_NS] / 1e9,
                 awaited_seconds=meters[index][AWAITED_NS] / 1e9,
-                replaced=self._pool.replaced[index],
+                **self._pool.counts(index),
             )
             for index, (pid, host, alive, resident, rows) in enumerate(
                 self._pool.worker_facts()
@@ -1071,6 +1056,35 @@ class PoolEnvironment:
             f"{kind[0].upper()}{kind[1:]} has workers and cannot be copied or pickled: "
             "pass what it was made of, and make another there."
         )
+
+
+def _observers(
+    kind: str, backend: Backend, options: PoolOptions, pool: Pool
+) -> list[PoolObserver]:
+    """Returns the observers that the options of a pool ask for."""
+    observers: list[PoolObserver] = []
+    policy = options.policy
+    # In the caller's own thread no worker ends.
+    if policy is not None and policy.recover is not None and backend.name != "inline":
+        from envkit.parallel.durability.recovery import Recovery
+
+        observers.append(
+            Recovery(
+                pool,
+                policy,
+                keeps_answers=backend.keeps_answers,
+                keeps_states=backend.keeps_states,
+            )
+        )
+    if options.max_worker_memory is not None:
+        from envkit.parallel.durability.memory_limit import MemoryLimit
+
+        observers.append(MemoryLimit(pool, backend, options.max_worker_memory))
+    if backend.can_kill:  # Its workers are processes.
+        from envkit.parallel.durability.published import Publisher
+
+        observers.append(Publisher(pool, backend, kind))
+    return observers
 
 
 _pools: weakref.WeakSet[PoolEnvironment] = weakref.WeakSet()

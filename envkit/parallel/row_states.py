@@ -32,12 +32,13 @@ environment is not there yet is *held*: its command is sent when it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from envkit.errors import WorkerError
+from envkit.parallel.observers import RowObserver
 from envkit.parallel.row_sets import are_among
 from envkit.parallel.slab import (
     REBUILD,
@@ -85,12 +86,11 @@ class Rows:
         held: For each row whose command waits for a worker, or for a pause to pass,
             the end of the pause.
         resumed: For those of them whose environment is to continue, the command.
-        note: Called with rows and their commands before they are asked; `None` if there
-            is nothing to note.
+        observers: The extras of the pool, which are told what is asked.
     """
 
     slab: Slab
-    note: Callable[[Array, int | Array], None] | None = None
+    observers: Sequence[RowObserver] = ()
 
     def __init__(
         self,
@@ -139,6 +139,8 @@ class Rows:
         self.begun = np.zeros(rows, bool)
         self.begin = np.zeros(rows, np.uint8)
         self._nothing = bytes(rows)
+        self._begin_bytes = bytes_of(self.begin)
+        self._repaired_bytes = bytes_of(self.repaired)
         self.held: dict[int, float] = {}
         self.resumed: dict[int, int] = {}
         # When a new environment may begin, after a pause.
@@ -172,12 +174,13 @@ class Rows:
 
     def are_plain(self) -> bool:
         """True if there is nothing special to remember about any row."""
-        return not (self.errors or self.held or self.begin.any() or self.repaired.any())
-
-    def are_aligned(self) -> bool:
-        """True if all rows owe nothing and stand in the same slot."""
-        sequence = self.slab.numbers
-        return self.slab.all_answered() and not ((sequence ^ sequence[0]) & 2).any()
+        # Hot: called once per batch step. Comparing bytes is quicker than `any`.
+        return not (
+            self.errors
+            or self.held
+            or self._begin_bytes.tobytes() != self._nothing
+            or self._repaired_bytes.tobytes() != self._nothing
+        )
 
     def unsent(self) -> Array:
         """Returns the rows that were asked by a request that has not gone out."""
@@ -250,8 +253,8 @@ class Rows:
 
     def request(self, rows: Array, command: int | Array) -> None:
         """Asks the given rows."""
-        if self.note is not None:
-            self.note(rows, command)
+        for observer in self.observers:
+            observer.asked(rows, command)
         self.slab.request(rows, command)
 
     def note_answered(self, rows: Array) -> None:
@@ -260,15 +263,15 @@ class Rows:
         self._order[rows] = self._next_order + np.arange(rows.size)
         self._next_order += rows.size
         self.begun[rows] = True
-        if self.begin.tobytes() != self._nothing:
+        if self._begin_bytes.tobytes() != self._nothing:
             with uninterrupted():
                 for row in rows[self.begin[rows] != 0].tolist():
-                    self._note_begun(row)
+                    self._finish_begin(row)
                 self.noted[rows] = self.slab.numbers[rows]
             return
         self.noted[rows] = self.slab.numbers[rows]
 
-    def _note_begun(self, row: int) -> None:
+    def _finish_begin(self, row: int) -> None:
         """Notes that a new environment has begun its first episode."""
         if self.slab.requested[row] == REBUILD:
             # The whole environment was rebuilt: its other rows need only a reset.
@@ -399,10 +402,10 @@ class Rows:
         del self.held[row]
         return self.resumed.pop(row)
 
-    def note_replaced(
+    def set_replaced(
         self, rows: Sequence[int], lost: dict[int, int], begin: int = RESET
     ) -> None:
-        """Notes that a worker is replaced, and with it the environments of its rows.
+        """Ends the episodes of rows whose environments a new worker replaces.
 
         Args:
             rows: The rows whose environments are gone.
@@ -421,8 +424,8 @@ class Rows:
             self.begin[row] = begin
             self._begin_at[row] = 0.0
 
-    def note_carried(self, rows: Sequence[int]) -> None:
-        """Notes that new environments have the states of those before them."""
+    def keep_episodes(self, rows: Sequence[int]) -> None:
+        """Lets the episodes of rows go on in new environments that have the states."""
         for row in rows:
             self.begin[row] = 0
             self._cut[row] = False
@@ -440,6 +443,14 @@ class Rows:
             self._end_episode(row, float(self._begin_at[row]))
         else:
             self.held[row] = float(self._begin_at[row])
+
+    def envs_to_rebuild(self, rows: list[int]) -> set[int]:
+        """Returns the environments that are built anew when these rows are released."""
+        return {
+            int(self.env_of_row[row])
+            for row in rows
+            if row not in self.resumed and self.begin[row] == REBUILD
+        }
 
     def release(self, rows: list[int]) -> None:
         """Asks held rows, whose new environments are there."""
@@ -478,12 +489,16 @@ class Rows:
         """True if a row stands at the end of an episode."""
         return bool(self.begun[row]) and not self._is_in_episode(row)
 
+    def is_special(self, row: int) -> bool:
+        """True if a row is broken or held, or its environment is new."""
+        return bool(self.begin[row]) or row in self.held or row in self.errors
+
     def new_rows(self) -> tuple[int, ...]:
         """Returns the rows whose environment is new and has not begun."""
         return tuple(np.flatnonzero(self.begin).tolist())
 
-    def note_restored(self, begun: Sequence[bool], new_rows: Sequence[int]) -> None:
-        """Notes that every environment has been given another state.
+    def set_restored(self, begun: Sequence[bool], new_rows: Sequence[int]) -> None:
+        """Lets rows stand where their environments are that were set to a state.
 
         Args:
             begun: Which rows have begun an episode.

@@ -499,8 +499,10 @@ class Slab:
             for array in self._steps
         ]
         self._stride = np.array(layout.rows)
-        # The command that every row has, or IDLE if they differ.
+        # The command that every row has, or IDLE if they differ; and whether their
+        # numbers stand for one slot, or `None` if that has to be looked at.
         self._command_of_all = IDLE
+        self._has_one_slot: bool | None = None
         # Copying and comparing bytes is quicker than comparing two small arrays.
         self._sequence_bytes = bytes_of(sequence)
         self._answered_bytes = bytes_of(answered)
@@ -513,6 +515,7 @@ class Slab:
         rows = min(self.layout.rows, other.layout.rows)
         workers = min(len(self.layout.blocks), len(other.layout.blocks))
         self._modes[:] = other._modes
+        self._has_one_slot = None
         for name in ("meters", "worker_facts"):
             getattr(self, f"_{name}")[:workers] = getattr(other, f"_{name}")[:workers]
         for name in ("command", "has_info", "sequence", "answered"):
@@ -618,7 +621,7 @@ class Slab:
         """Asks the given rows."""
         try:
             self.asking[0] = self.announcements[0] + 1
-            self._command_of_all = IDLE
+            self._command_of_all, self._has_one_slot = IDLE, None
             self._command[rows] = command
             fence()
             self._sequence[rows] += _TWO
@@ -643,6 +646,15 @@ class Slab:
             fence()
             return True
         return False
+
+    def are_aligned(self) -> bool:
+        """True if no row owes an answer, and all of them stand in one slot."""
+        # Hot: called once per batch step.
+        if self._has_one_slot is None:
+            self._has_one_slot = not ((self._sequence ^ self._sequence[0]) & 2).any()
+        return self._has_one_slot and (
+            self._sequence_bytes.tobytes() == self._answered_bytes.tobytes()
+        )
 
     def owing_rows(self) -> Array:
         """Returns a mask of the rows that owe an answer."""
@@ -702,7 +714,7 @@ class Slab:
         row for one that was asked, and neither must an interrupted call.
         """
         with uninterrupted():
-            self._command_of_all = IDLE
+            self._command_of_all, self._has_one_slot = IDLE, None
             self._command[rows] = IDLE
             fence()
             self._sequence[rows] = numbers

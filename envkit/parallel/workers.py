@@ -11,8 +11,8 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from envkit._internal.text import listed
 from envkit.errors import WorkerError
@@ -30,11 +30,13 @@ from envkit.parallel.messages import (
     Hello,
     RemoteFailure,
     Reply,
+    Request,
     WorkerJob,
 )
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.row_states import Rows
 from envkit.parallel.slab import ELSEWHERE
+from envkit.parallel.worker.environments import with_seeds
 from envkit.seeding import derived_seed
 from envkit.specs.batching import common_spec
 from envkit.specs.environment_spec import EnvironmentSpec
@@ -44,6 +46,7 @@ __all__ = [
     "EXTENSION",
     "FIRST_NOTICE",
     "POLL_INTERVAL",
+    "EnvSeed",
     "Question",
     "Waiting",
     "Worker",
@@ -66,6 +69,25 @@ _STANDSTILL = 0.1
 EXTENSION = 1.0
 
 
+class EnvSeed(NamedTuple):
+    """What one environment is seeded with.
+
+    Attributes:
+        given: The seed that it was given last; those of later workers derive from it.
+        seed: What the environment was seeded with that is there now.
+        rebuilds: How often that was rebuilt since.
+    """
+
+    given: Any = None
+    seed: Any = None
+    rebuilds: int = 0
+
+    @property
+    def in_use(self) -> Any:
+        """The seed of the environment that is there, after its rebuilds."""
+        return derived_seed(self.seed, self.rebuilds)
+
+
 @dataclass(slots=True, eq=False)
 class Question:
     """What one worker is asked about some of its environments, and the answer.
@@ -75,14 +97,14 @@ class Question:
         text: How to call it while it is waited for.
         positions: Which of the environments that the caller asks the worker has.
         answer: The answer, or how the worker has ended instead; `None` before.
-        is_awaited: False once a call was interrupted that waited for it.
+        seeds_before: The seeds of environments that it seeds, as they were before.
     """
 
     number: int
     text: str
     positions: Sequence[int]
     answer: Reply | WorkerError | None = None
-    is_awaited: bool = True
+    seeds_before: dict[int, EnvSeed] = field(default_factory=dict)
 
 
 class WorkerState(enum.Enum):
@@ -261,6 +283,7 @@ class Workers:
     Attributes:
         workers: The workers.
         unready: The indices of workers that are not READY.
+        seeds: What each environment is seeded with.
         numbers: The numbers of questions.
         continuing: The environments that go on where those before them stood.
         specs: The specs of each environment, once they are there.
@@ -278,7 +301,7 @@ class Workers:
         """Deals the environments; nothing is started yet."""
         self._backend = backend
         self._options = options
-        self.seeds: list[Any] | None = None
+        self.seeds = [EnvSeed()] * len(constructors)
         # How often each environment's worker was restarted in the run that a
         # checkpoint continues, because seeds of later ones are counted on from there.
         self.earlier_restarts = [0] * len(constructors)
@@ -348,8 +371,7 @@ class Workers:
         self.workers += _dealt(constructors, count, len(self.earlier_restarts))
         self.unready.update(range(first, first + count))
         self.earlier_restarts += [0] * len(constructors)
-        if self.seeds is not None:
-            self.seeds += [None] * len(constructors)
+        self.seeds += [EnvSeed()] * len(constructors)
         hellos = self._start(range(first, first + count), now, others)
         specs = [spec for hello in hellos for spec in hello.specs]
         makers = [self.maker(env) for env in range(self._envs)]
@@ -366,10 +388,7 @@ class Workers:
         last = self.workers[-1]
         last.constructors = last.constructors[: envs - last.first_env]
         self.unready.intersection_update(range(len(self.workers)))
-        del self.earlier_restarts[envs:]
-        del self.specs[envs:]
-        if self.seeds is not None:
-            del self.seeds[envs:]
+        del self.earlier_restarts[envs:], self.seeds[envs:], self.specs[envs:]
 
     @property
     def _envs(self) -> int:
@@ -475,7 +494,7 @@ class Workers:
             event.report,
             command="construct",
             env=None,
-            envs=self._envs_of(event.worker),
+            envs=self.envs_of(event.worker),
             makers=self._makers(event.worker),
             reason="",
         )
@@ -488,7 +507,7 @@ class Workers:
             worker=worker,
             pid=self.workers[worker].pid,
             env=None,
-            envs=self._envs_of(worker),
+            envs=self.envs_of(worker),
             command="construct",
             timeout=self._options.start_timeout or 0.0,
             makers=self._makers(worker),
@@ -560,7 +579,7 @@ class Workers:
                 worker=worker,
                 pid=report.pid,
                 env=env,
-                envs=self._envs_of(worker),
+                envs=self.envs_of(worker),
                 command=command,
                 timeout=entry.overdue_after,
                 makers=self._makers(worker),
@@ -572,7 +591,7 @@ class Workers:
             report,
             command=command,
             env=env,
-            envs=self._envs_of(worker),
+            envs=self.envs_of(worker),
             makers=self._makers(worker),
             reason=reason,
             steps=steps,
@@ -598,12 +617,16 @@ class Workers:
         error = self._difference(worker, hello, rows)
         if error is None:
             self.workers[worker].meet(hello)
+            for env in self.envs_of(worker):
+                if env not in self.continuing:
+                    seed = self._derived(env, worker)
+                    self.seeds[env] = EnvSeed(self.seeds[env].given, seed)
             self.become(worker, WorkerState.READY)
         return error
 
     def _difference(self, worker: int, hello: Hello, rows: Rows) -> WorkerError | None:
         """Returns the error for new environments that differ from those before."""
-        envs = self._envs_of(worker)
+        envs = self.envs_of(worker)
         sizes = [len(rows.rows_of_env[env]) for env in envs]
         for env, size, spec, now in zip(
             envs, sizes, hello.specs, hello.batch_sizes, strict=True
@@ -641,33 +664,88 @@ class Workers:
         """Returns the moments at which something is to be done about workers."""
         return [worker.due for worker in self.workers if worker.due is not None]
 
-    def note_seeds(self, seeds: Sequence[Any]) -> None:
-        """Remembers what environments were seeded with, for those that replace them."""
-        self.seeds = list(seeds)
+    # Seeds.
 
-    def seeds_of(self, index: int) -> tuple[Any, ...]:
-        """Returns what a worker seeds its environments with when it starts."""
-        if self.seeds is None:
-            return (None,) * len(self.workers[index].constructors)
-        return tuple(
-            derived_seed(self.seeds[env], self.restarts_of(env, index))
-            for env in self._envs_of(index)
-        )
+    def set_seeds(
+        self, question: Question, request: Request, is_batch: Sequence[bool]
+    ) -> None:
+        """Changes the seeds of environments that a question is about to seed."""
+        for env, argument in zip(request.envs, request.arguments, strict=True):
+            before = after = self.seeds[env]
+            match request.method:
+                case "seed":
+                    after = EnvSeed(argument, argument)
+                case "seed_rows" if None in argument:
+                    given = with_seeds(before.given, argument, True)
+                    seed = with_seeds(before.seed, argument, True)
+                    after = EnvSeed(given, seed, before.rebuilds)
+                case "seed_rows":
+                    seed = argument if is_batch[env] else argument[0]
+                    after = EnvSeed(seed, seed)
+                case "assume_seed":
+                    after = EnvSeed(before.given, *argument)
+                case _:
+                    return
+            question.seeds_before[env], self.seeds[env] = before, after
+
+    def take_back_seeds(
+        self, question: Question, results: Sequence[Any] | None = None
+    ) -> None:
+        """Restores the seeds of environments that a question has not seeded.
+
+        Args:
+            question: The question.
+            results: What the environments answered; `None` if the worker has ended.
+        """
+        for index, (env, before) in enumerate(question.seeds_before.items()):
+            if results is None or isinstance(results[index], RemoteFailure):
+                self.seeds[env] = before
+
+    def count_rebuild(self, env: int) -> None:
+        """Derives the next seed of an environment that its worker rebuilds."""
+        seed = self.seeds[env]
+        self.seeds[env] = seed._replace(rebuilds=seed.rebuilds + 1)
+
+    def given_seeds(self) -> list[Any] | None:
+        """Returns what environments were given; `None` if none of them was."""
+        given = [seed.given for seed in self.seeds]
+        return None if all(seed is None for seed in given) else given
+
+    def continue_run(self, seeds: list[Any] | None, restarts: list[int]) -> None:
+        """Continues the seeds of another run, and its counts of restarts."""
+        given = seeds or [None] * len(self.seeds)
+        self.seeds = [
+            seed._replace(given=one)
+            for seed, one in zip(self.seeds, given, strict=True)
+        ]
+        self.earlier_restarts = list(restarts)
+
+    def _derived(self, env: int, worker: int) -> Any:
+        """Returns what a worker seeds an environment with when it starts."""
+        return derived_seed(self.seeds[env].given, self.restarts_of(env, worker))
 
     def restarts_of(self, env: int, worker: int) -> int:
         """Returns how often the worker of an environment was started again, ever."""
         entry = self.workers[worker]
         return entry.restarts + entry.replaced + self.earlier_restarts[env]
 
+    def restarts_by_env(self) -> list[int]:
+        """Returns for each environment how often its worker was started again, ever."""
+        return [
+            self.restarts_of(env, index)
+            for index in range(len(self.workers))
+            for env in self.envs_of(index)
+        ]
+
     def _job(self, index: int) -> WorkerJob:
         worker = self.workers[index]
-        seeds = self.seeds_of(index) if self.seeds is not None else ()
-        if seeds and self.continuing:
-            # They get the seeds of those that they continue for.
-            seeds = tuple(
-                None if env in self.continuing else seed
-                for env, seed in zip(self._envs_of(index), seeds, strict=True)
-            )
+        # Those that continue get the seeds of the ones before them later.
+        seeds = tuple(
+            None if env in self.continuing else self._derived(env, index)
+            for env in self.envs_of(index)
+        )
+        if all(seed is None for seed in seeds):
+            seeds = ()
         return WorkerJob(
             worker=index,
             first_env=worker.first_env,
@@ -676,9 +754,14 @@ class Workers:
             options=self._options,
         )
 
-    def _envs_of(self, worker: int) -> range:
+    def envs_of(self, worker: int) -> range:
+        """Returns the environments of a worker."""
         entry = self.workers[worker]
         return range(entry.first_env, entry.first_env + len(entry.constructors))
+
+    def constructors(self) -> list[EnvConstructor]:
+        """Returns what makes each environment."""
+        return [each for worker in self.workers for each in worker.constructors]
 
     def maker(self, env: int) -> str:
         """Returns how to call the constructor of an environment."""
@@ -689,7 +772,7 @@ class Workers:
         return ""
 
     def _makers(self, worker: int) -> list[str]:
-        return [self.maker(env) for env in self._envs_of(worker)]
+        return [self.maker(env) for env in self.envs_of(worker)]
 
 
 def _is_over(worker: Worker, now: float) -> bool:

@@ -36,7 +36,7 @@ PROGRAM = """
 import functools, sys, threading
 import envkit
 from envkit import ParallelPyEnvironment, RestartPolicy
-from envkit.testing import CountingEnv, SlowEnv
+from envkit.testing import CountingEnv, CrashingEnv, SlowEnv
 
 pools = {POOLS}
 print("ready", flush=True)
@@ -195,6 +195,17 @@ def test_a_worker_that_was_replaced_is_shown_with_its_new_process(program, capsy
     assert before["per_worker"][0]["pid"] != pids[0]
     assert before["per_worker"][1]["pid"] == pids[1]
     assert os.path.exists(f"/proc/{pids[0]}")
+
+
+def test_an_environment_that_was_built_anew_counts_as_a_restart(program, capsys):
+    training = program(
+        "[ParallelPyEnvironment([CountingEnv, functools.partial(CrashingEnv, "
+        "crash_at=2, how='raise')], num_workers=2, on_worker_failure=RestartPolicy())]"
+    )
+    training.do("pools[0].reset()")
+    training.do("for _ in range(4): pools[0].step([0, 0])")
+    (pool,) = looked(capsys, training.pid)
+    assert [0, 1] == [worker["restarts"] for worker in pool["per_worker"]]
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])
@@ -441,13 +452,13 @@ def test_pools_of_threads_and_inline_are_not_seen():
 @pytest.fixture
 def pretended():
     """Makes memory as a pool of this process would have it, with a plate; closes it."""
-    from envkit.parallel.durability.published import Nameplate
+    from envkit.parallel.durability.published import PublishedPool
 
     places = {"modes": 0, "sequence": 64, "command": 80, "answered": 96}
     numbers = []
 
     def make(content=None, **facts):
-        plate = Nameplate(
+        plate = PublishedPool(
             **{
                 "kind": "Pool",
                 "program": "pretended.py",

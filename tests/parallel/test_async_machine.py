@@ -170,7 +170,7 @@ class AsyncMachine(PoolMachine):
     def gone(self):
         """Returns the rows whose workers will never come back."""
         pool = self.env._pool
-        blocks = zip(pool._workers.workers, pool.layout.blocks, strict=True)
+        blocks = zip(pool.workers.workers, pool.layout.blocks, strict=True)
         return {row for entry, block in blocks if entry.crash for row in range(*block)}
 
     def busy(self):
@@ -374,7 +374,7 @@ class AsyncMachine(PoolMachine):
             named |= set(each.envs)
             # A constructor that fails names its own environment, but its worker is
             # gone with all others.
-            if pool._workers.workers[each.worker].crash is each:
+            if pool.workers.workers[each.worker].crash is each:
                 named |= set(range(*pool.layout.blocks[each.worker]))
         news = named & self.broken()
         assert not news & self.told or self.gone() & named

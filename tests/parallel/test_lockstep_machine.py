@@ -196,7 +196,7 @@ class LockstepMachine(PoolMachine):
     def note(self, error, rows):
         pool = self.env._pool
         for worker, (first, stop) in enumerate(pool.layout.blocks):
-            if pool._workers.workers[worker].crash is not None:
+            if pool.workers.workers[worker].crash is not None:
                 self.gone |= set(range(first, stop))
         for each in (error, *error.also):
             self.broken |= set(each.envs) - self.gone

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import struct
@@ -13,10 +12,9 @@ import numpy as np
 import pytest
 
 from envkit import constructor
-from envkit.parallel import ParallelPyEnvironment, RestartPolicy
-from envkit.parallel.durability.published import FORMAT, Nameplate
-from envkit.parallel.slab import CLOSED, PROCESS, RESTARTS, SlabLayout
-from envkit.testing import CountingEnv, CrashingEnv
+from envkit.parallel import ParallelPyEnvironment
+from envkit.parallel.durability.published import FORMAT, PublishedPool
+from envkit.testing import CountingEnv
 from envkit.wrappers.standby import StandbyEnvironment
 from tests import residue
 
@@ -58,7 +56,7 @@ def plates():
         for inode, path in memory_of_pools().items():
             if inode not in earlier:
                 fd = os.open(path, os.O_RDONLY)
-                found.append(Nameplate.read(fd))
+                found.append(PublishedPool.read(fd))
                 os.close(fd)
         return [plate for plate in found if plate is not None]
 
@@ -87,47 +85,6 @@ def test_a_worker_of_an_environment_that_stands_by_is_not_a_pool_to_look_at(plat
         assert [] == plates()
 
 
-def test_the_places_are_those_of_the_arrays(plates):
-    with ParallelPyEnvironment(
-        [CountingEnv] * 3, num_workers=1, start_method="fork"
-    ) as env:
-        slab, places = env._pool.slab, plates()[0].places
-        start = slab._modes.__array_interface__["data"][0]
-
-        assert {
-            name: getattr(slab, f"_{name}").__array_interface__["data"][0] - start
-            for name in places
-            if name != "modes"
-        } | {"modes": 0} == places
-
-
-@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
-def test_processes_and_restarts_are_those_of_the_statistics(backend):
-    crashing = functools.partial(CrashingEnv, crash_at=2, how="raise")
-    with ParallelPyEnvironment(
-        [CountingEnv, crashing],
-        num_workers=2,
-        backend=backend,
-        on_worker_failure=RestartPolicy(),
-    ) as env:
-        env.reset()
-        for _ in range(4):
-            env.step([0, 0])
-        facts = env._pool.slab._worker_facts.copy()
-        workers = env.statistics().workers
-
-    assert [worker.restarts for worker in workers] == facts[:, RESTARTS].tolist()
-    assert facts[1, RESTARTS] > 0
-    assert [worker.pid for worker in workers] == facts[:, PROCESS].tolist()
-
-
-def test_a_pool_that_is_closed_says_so_in_its_memory():
-    env = ParallelPyEnvironment([CountingEnv] * 2, num_workers=2, start_method="fork")
-    facts = env._pool.slab._worker_facts
-    env.close()
-    assert [CLOSED] * 2 == facts[:, PROCESS].tolist()
-
-
 @pytest.fixture
 def fd():
     """A file of memory that is called as a pool's is."""
@@ -139,7 +96,7 @@ def fd():
 @pytest.mark.parametrize("text", [b"", b"short", b"x" * 100], ids=len)
 def test_memory_without_a_plate_has_none(text, fd):
     os.write(fd, text)
-    assert Nameplate.read(fd) is None
+    assert PublishedPool.read(fd) is None
 
 
 FACTS = {
@@ -159,9 +116,9 @@ FACTS = {
 
 
 def test_a_plate_is_read_as_it_was_written(fd):
-    plate = Nameplate(**FACTS)
+    plate = PublishedPool(**FACTS)
     os.write(fd, bytes(512) + plate.packed(512))
-    assert plate == Nameplate.read(fd)
+    assert plate == PublishedPool.read(fd)
 
 
 @pytest.mark.parametrize(
@@ -205,22 +162,22 @@ def test_a_plate_is_read_as_it_was_written(fd):
 def test_a_plate_that_cannot_be_is_an_error_of_one_kind(content, fd):
     os.write(fd, bytes(512) + content + struct.pack("<Q8s", 512, b"envkit\0\1"))
     with pytest.raises(ValueError, match="plate"):
-        Nameplate.read(fd)
+        PublishedPool.read(fd)
 
 
 @pytest.mark.parametrize("place", [2**64 - 1, 2**63, 513, 528])
 def test_a_plate_that_begins_outside_its_memory_is_none(place, fd):
     os.write(fd, bytes(512) + struct.pack("<Q8s", place, b"envkit\0\1"))
-    assert Nameplate.read(fd) is None
+    assert PublishedPool.read(fd) is None
 
 
 def test_the_plate_of_another_envkit_says_which(fd):
-    plate = Nameplate(
+    plate = PublishedPool(
         "Pool", "a.py", 1, [], 1, [[0, 1]], [0], {}, False, 0.0, "9.9", 99
     )
     os.write(fd, plate.packed(0))
     with pytest.raises(ValueError, match=r"run by envkit 9\.9, which counts otherwise"):
-        Nameplate.read(fd)
+        PublishedPool.read(fd)
 
 
 def test_a_pool_without_room_for_a_plate_runs_all_the_same(plates, monkeypatch):
@@ -233,9 +190,3 @@ def test_a_pool_without_room_for_a_plate_runs_all_the_same(plates, monkeypatch):
     ) as env:
         assert [] == plates()
         assert [0, 0] == np.asarray(env.reset().observation).tolist()
-
-
-def test_a_layout_tells_the_places_of_control_arrays_only():
-    with ParallelPyEnvironment([CountingEnv], backend="inline") as env:
-        layout: SlabLayout = env._pool.layout
-    assert list(layout.offsets[:7]) == list(layout.places.values())

@@ -95,16 +95,20 @@ class Journal:
         self.time, places = other.time, np.arange(self.length)
         # Requests of all rows become those of each: here there may be further rows.
         for row in range(min(self._rows, other._rows)):
-            requests, times = other._noted(places, row)
+            requests, times = other._read(places, row)
             self._requests[:, row], self._times[:, row] = requests, times
             for mine, theirs in zip(self._actions, other._actions, strict=True):
                 mine[:, row] = theirs[:, row]
 
-    def note_all(self, command: int) -> bool:
-        """Notes what all rows are about to be asked, if their numbers are the same.
+    def numbers(self, rows: range) -> Array:
+        """Returns the numbers of the last requests of some rows."""
+        return self._slab.numbers[rows.start : rows.stop].copy()
+
+    def write_all(self, command: int) -> bool:
+        """Writes down what all rows are about to be asked, if their numbers agree.
 
         Returns:
-            Whether they are; if not, nothing has been noted.
+            Whether they do; if not, nothing has been written.
         """
         # Hot: called once per batch step.
         number = self._sequence[0]
@@ -122,8 +126,8 @@ class Journal:
         self.time += 1
         return True
 
-    def note(self, rows: Array, commands: Array) -> None:
-        """Notes what rows are about to be asked; their actions have been written."""
+    def write(self, rows: Array, commands: Array) -> None:
+        """Writes down what rows are about to be asked, with their actions."""
         slab = self._slab
         numbers = slab.numbers[rows] + _TWO
         places = self._places(numbers)
@@ -157,7 +161,7 @@ class Journal:
             steps = np.arange(1, span + 1, dtype=np.int64) * 2
             asked = (int(numbers[index]) + steps & _LARGEST).astype(np.uint32)
             places = self._places(asked)
-            requests, times = self._noted(places, row)
+            requests, times = self._read(places, row)
             # The pool has moved rows to the other numbers without a request.
             is_request = requests & _LARGEST == asked
             places = places[is_request]
@@ -175,7 +179,7 @@ class Journal:
             tuple(ring[places, owners] for ring in self._actions),
         )
 
-    def _noted(self, places: Array, row: int) -> tuple[Array, Array]:
+    def _read(self, places: Array, row: int) -> tuple[Array, Array]:
         """Returns the requests of a row at some places, and their times."""
         times, requests = self._times[places, row], self._requests[places, row]
         of_all = self._all_times[places]

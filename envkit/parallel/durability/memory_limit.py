@@ -1,4 +1,4 @@
-"""`Turnover`: replaces workers that hold too much memory, where episodes end.
+"""`MemoryLimit`: replaces workers that hold too much memory, where episodes end.
 
 A worker whose memory is above the limit is replaced once one of its rows shows a
 `LAST`, before rows are asked again: infos of ends can be read until then. Rows that
@@ -14,65 +14,66 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from envkit._internal.text import counted
 from envkit.errors import WorkerError
 from envkit.parallel.backends.base import Backend
-from envkit.parallel.messages import RemoteFailure
-from envkit.parallel.row_states import Rows
+from envkit.parallel.messages import RemoteFailure, Request
+from envkit.parallel.observers import RowObserver
 from envkit.parallel.slab import REBUILD, RESET
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.workers import Workers, WorkerState
+from envkit.parallel.workers import WorkerState
 
-__all__ = ["Turnover"]
+if TYPE_CHECKING:
+    from envkit.parallel.pool import Pool
+    from envkit.parallel.slab import Slab
+    from envkit.types import Array
+
+__all__ = ["MemoryLimit"]
 
 _LOGGER = logging.getLogger(__name__)
 
 # How often the memory is looked at, in seconds.
-_LOOK = 0.25
+_POLL_INTERVAL = 0.25
 # By how much a worker must have grown since it was new, because what it holds from the
 # beginning no replacement gives back.
 _GROWTH = 1.05
 
-Ask = Callable[[str, Sequence[int], Sequence[Any]], Sequence[Any]]
-Wait = Callable[[Callable[[], bool]], None]
 
-
-class Turnover:
+class MemoryLimit(RowObserver):
     """Looks at the memory of workers, and replaces those that hold too much."""
 
-    def __init__(
-        self,
-        rows: Rows,
-        workers: Workers,
-        backend: Backend,
-        limit: int,
-        now: Callable[[], float],
-    ) -> None:
+    def __init__(self, pool: Pool, backend: Backend, limit: int) -> None:
         """Takes workers that are new.
 
         Args:
-            rows: The rows.
-            workers: The workers.
-            backend: Where they run.
+            pool: The pool.
+            backend: Where its workers run.
             limit: How many bytes a worker may hold.
-            now: Returns the time.
 
         Raises:
             ValueError: They hold more from the beginning, or it cannot be known.
         """
-        self._rows, self._workers, self._backend = rows, workers, backend
-        self._limit, self._now = limit, now
-        self._next = now() + _LOOK
+        if not backend.can_kill or not backend.keeps_states:
+            raise ValueError(
+                "max_worker_memory must be None here: the workers of "
+                f"backend={backend.name!r} are no processes of this pool that it could "
+                "replace."
+            )
+        self._pool, self._backend, self._limit = pool, backend, limit
+        self._next = backend.now() + _POLL_INTERVAL
         # Those above the limit; and those that wait until all of their rows stand at
         # an end, because an environment cannot save its state.
         self._over: list[int] = []
         self._waiting: set[int] = set()
-        self._bases = [self._resident(worker) for worker in range(len(workers.workers))]
+        # Whether the next reset has been given seeds or options, which a new worker
+        # would not have.
+        self._has_sent_ahead = False
+        self._bases = [*map(self._resident, range(len(pool.workers.workers)))]
         if not min(self._bases):
             raise ValueError(
                 "max_worker_memory must be None here: the system does not tell how "
@@ -84,45 +85,66 @@ class Turnover:
                 f"environments are new, which is {max(self._bases)} bytes, got {limit}."
             )
 
-    def move(self, rows: Rows) -> None:
-        """Goes on with another number of rows."""
-        self._rows, self._over = rows, []
-        count, known = len(self._workers.workers), len(self._bases)
+    def resized(self, before: Slab) -> None:
+        """Forgets workers that have gone, and takes the new ones as they are."""
+        self._over = []
+        count, known = len(self._pool.workers.workers), len(self._bases)
         self._bases[count:] = map(self._resident, range(known, count))
         self._waiting.intersection_update(range(count))
+
+    def counts(self, worker: int) -> Mapping[str, int]:
+        """Returns how often a worker was replaced because it held too much memory."""
+        return {"replaced": self._pool.workers.workers[worker].replaced}
 
     def _resident(self, worker: int) -> int:
         return self._backend.resident(worker)
 
-    def due(self) -> list[int]:
-        """Returns the workers that are to be replaced now."""
+    def questioned(self, worker: int, request: Request) -> None:
+        """Lets workers be as they are that get seeds or options for a reset."""
+        self._has_sent_ahead |= request.method in ("reset", "seed", "seed_rows")
+
+    def asked_all(self) -> None:
+        """Lets workers be replaced again, whose rows move on."""
+        self._has_sent_ahead = False
+
+    def asked(self, rows: Array, commands: int | Array) -> None:
+        """Lets workers be replaced again, whose rows move on."""
+        self._has_sent_ahead = False
+
+    def is_due(self) -> bool:
+        """Returns whether a worker is to be replaced now."""
         # Hot: called once per batch step.
-        moment = self._now()
+        moment = self._backend.now()
         if moment >= self._next:
-            self._next = moment + _LOOK
+            self._next = moment + _POLL_INTERVAL
             self._over = [*self._above()]
-        return [worker for worker in self._over if self._is_time(worker)]
+        return any(map(self._is_time, self._over))
 
-    def replace(self, worker: int, ask: Ask, wait: Wait) -> None:
-        """Replaces a worker, unless it has ended or moved on meanwhile.
+    def prepare(self) -> None:
+        """Replaces workers that hold too much memory, where episodes have ended."""
+        if not self.is_due() or self._has_sent_ahead:
+            return
+        try:
+            for worker in [each for each in self._over if self._is_time(each)]:
+                self._replace_idle(worker)
+        finally:
+            for observer in self._pool.observers:
+                observer.restored()
 
-        Args:
-            worker: The worker.
-            ask: Asks some environments something.
-            wait: Waits until something is true.
-        """
-        rows = self._rows
+    def _replace_idle(self, worker: int) -> None:
+        """Replaces a worker, unless it has ended or moved on meanwhile."""
+        rows = self._pool.rows
         block = np.arange(*rows.layout.blocks[worker])
-        wait(lambda: not rows.busy(block))
+        self._pool.wait_until(lambda: not rows.busy(block))
         # A worker that ends over a question is a matter of the call that comes next.
         with contextlib.suppress(WorkerError):
             if self._is_time(worker):
                 self._over.remove(worker)
-                self._replace(worker, ask, wait)
+                self._replace(worker)
 
     def _above(self) -> Iterator[int]:
         """Yields the workers whose memory is above the limit."""
-        for worker, entry in enumerate(self._workers.workers):
+        for worker, entry in enumerate(self._pool.workers.workers):
             if entry.is_ready and entry.question is None:
                 least = max(self._limit, _GROWTH * self._bases[worker])
                 if self._resident(worker) > least:
@@ -130,7 +152,7 @@ class Turnover:
 
     def _is_time(self, worker: int) -> bool:
         """True if an episode of a worker has ended, and its other rows can go on."""
-        rows, entry = self._rows, self._workers.workers[worker]
+        rows, entry = self._pool.rows, self._pool.workers.workers[worker]
         block = range(*rows.layout.blocks[worker])
         if not entry.is_ready or entry.question is not None:
             return False
@@ -146,25 +168,22 @@ class Turnover:
 
     def _amid(self, worker: int) -> list[int]:
         """Returns the environments of a worker with a row amid an episode."""
-        rows = self._rows
+        rows = self._pool.rows
         return [
             env
-            for env in self._envs_of(worker)
+            for env in self._pool.workers.envs_of(worker)
             if any(
                 rows.begun[row] and not rows.has_ended(row)
                 for row in rows.rows_of_env[env]
             )
         ]
 
-    def _envs_of(self, worker: int) -> list[int]:
-        block = slice(*self._rows.layout.blocks[worker])
-        return sorted({int(env) for env in self._rows.env_of_row[block]})
-
-    def _replace(self, worker: int, ask: Ask, wait: Wait) -> None:
+    def _replace(self, worker: int) -> None:
         """Replaces a worker; its rows go on, at an end or with their state."""
-        rows, entry = self._rows, self._workers.workers[worker]
+        rows, entry = self._pool.rows, self._pool.workers.workers[worker]
         held = self._resident(worker)
         amid = self._amid(worker)
+        ask = self._pool.ask_once
         states = ask("get_state", amid, [None] * len(amid)) if amid else []
         if any(isinstance(state, RemoteFailure) for state in states):
             self._waiting.add(worker)
@@ -180,15 +199,15 @@ class Turnover:
         ended = [
             tuple(rows.has_ended(row) for row in rows.rows_of_env[env]) for env in amid
         ]
-        envs = self._envs_of(worker)
+        envs = self._pool.workers.envs_of(worker)
         # What their close() says is not news: they are to be gone.
         ask("call", envs, [("close", (), {})] * len(envs))
         with uninterrupted():
-            rows.note_replaced(range(*rows.layout.blocks[worker]), {}, RESET)
-            self._workers.become(worker, WorkerState.LEAVING)
+            rows.set_replaced(range(*rows.layout.blocks[worker]), {}, RESET)
+            self._pool.workers.become(worker, WorkerState.LEAVING)
             entry.replaced += 1
             self._backend.kill(worker)
-        wait(lambda: entry.is_settled)
+        self._pool.wait_until(lambda: entry.is_settled)
         if not entry.is_ready:
             return
         _LOGGER.info(
@@ -198,7 +217,7 @@ class Turnover:
             counted(len(amid), "state"),
         )
         if amid:
-            self._bring_back(amid, states, ended, ask)
+            self._bring_back(amid, states, ended)
         self._bases[worker] = self._resident(worker)
 
     def _bring_back(
@@ -206,12 +225,12 @@ class Turnover:
         envs: Sequence[int],
         states: Sequence[Any],
         ended: Sequence[tuple[bool, ...]],
-        ask: Ask,
     ) -> None:
         """Gives new environments the states of those before them."""
-        rows = self._rows
+        rows = self._pool.rows
         try:
-            results = ask("set_state", envs, [*zip(states, ended, strict=True)])
+            tokens = [*zip(states, ended, strict=True)]
+            results = self._pool.ask_once("set_state", envs, tokens)
         except WorkerError:
             return  # Their rows count as lost.
         for env, result in zip(envs, results, strict=True):
@@ -224,4 +243,4 @@ class Turnover:
                 )
                 rows.begin[rows.rows_of_env[env]] = REBUILD
             else:
-                rows.note_carried(rows.rows_of_env[env])
+                rows.keep_episodes(rows.rows_of_env[env])

@@ -1,4 +1,4 @@
-"""`Nameplate`: what a pool tells of itself to those who look on from another process.
+"""`PublishedPool`: what a pool tells of itself to programs such as `envkit top`.
 
 It is written once, behind the rows in the shared memory, when all workers are there.
 A process that may read the memory of this one finds it, on Linux as a file of `/proc`,
@@ -13,33 +13,43 @@ import math
 import os
 import struct
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from envkit.parallel.slab import METERS
+from envkit.parallel.observers import PoolObserver
+from envkit.parallel.slab import (
+    CLOSED,
+    METERS,
+    MOVED,
+    NO_PROCESS,
+    PROCESS,
+    RESTARTS,
+)
 from envkit.provenance import envkit_version
 from envkit.registry import recipe_of_constructor
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
     from envkit.parallel.pool import Pool
+    from envkit.parallel.slab import Slab
 
-__all__ = ["FORMAT", "Nameplate", "put_up_nameplate"]
+__all__ = ["FORMAT", "PublishedPool", "Publisher"]
 
 # What the numbers and places of a plate mean; it changes when they do.
-FORMAT = 2
+FORMAT = 3
 # The end of the file: where the plate begins, and what shows that there is one.
 _END = struct.Struct("<Q8s")
 _MARK = b"envkit\0\1"
 # A larger one cannot be a plate, and would take all memory of those who look on.
 _LONGEST, _MOST_ROWS = 2**26, 2**22
 # As many as a reader needs of a pool that they do not know.
-_TOLD_TARGETS = 20
+_MOST_TARGETS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Nameplate:
+class PublishedPool:
     """What a pool tells of itself.
 
     Attributes:
@@ -83,7 +93,7 @@ class Nameplate:
         return json.dumps(asdict(self)).encode() + _END.pack(size, _MARK)
 
     @classmethod
-    def read(cls, fd: int) -> Nameplate | None:
+    def read(cls, fd: int) -> PublishedPool | None:
         """Reads the plate of a file; `None` if it has none.
 
         Raises:
@@ -148,30 +158,74 @@ class Nameplate:
         )
 
 
-def put_up_nameplate(
-    kind: str, constructors: Sequence[Any], backend: Backend, pool: Pool, began: float
-) -> None:
-    """Tells whose pool this is, if the backend has a place for that."""
-    # Most constructors are one and the same.
-    distinct = {id(each): each for each in constructors}.values()
-    # A constructor says so whose pool is a part of an environment, which nobody made.
-    if not all(getattr(each, "is_listed", True) for each in distinct):
-        return
-    targets = list(dict.fromkeys(map(_target_of, distinct)))
-    plate = Nameplate(
-        kind=kind,
-        program=os.path.basename(sys.argv[0]) or "python",
-        pid=os.getpid(),
-        targets=targets[:_TOLD_TARGETS],
-        envs=len(constructors),
-        blocks=pool.layout.blocks,
-        first_rows=[rows.start for rows in pool.rows_of_env],
-        places=pool.layout.places,
-        are_linked=not backend.keeps_answers,
-        began=began,
-        envkit=envkit_version(),
-    )
-    backend.publish(plate.packed(pool.layout.size))
+class Publisher(PoolObserver):
+    """Keeps up to date what a pool publishes of itself and of its workers."""
+
+    def __init__(self, pool: Pool, backend: Backend, kind: str) -> None:
+        """Publishes a pool, if the backend has a place for that.
+
+        Args:
+            pool: The pool.
+            backend: Where its workers run.
+            kind: The class that the user knows.
+        """
+        self._pool, self._backend, self._kind = pool, backend, kind
+        self._began = time.time()
+        self._publish()
+
+    def _publish(self) -> None:
+        for worker in range(len(self._pool.workers.workers)):
+            self._write(worker)
+        constructors = self._pool.workers.constructors()
+        # Most constructors are one and the same.
+        distinct = {id(each): each for each in constructors}.values()
+        # A constructor says so whose pool is a part of an environment, not the user's.
+        if not all(getattr(each, "is_listed", True) for each in distinct):
+            return
+        targets = list(dict.fromkeys(map(_target_of, distinct)))
+        layout = self._pool.layout
+        published = PublishedPool(
+            kind=self._kind,
+            program=os.path.basename(sys.argv[0]) or "python",
+            pid=os.getpid(),
+            targets=targets[:_MOST_TARGETS],
+            envs=len(constructors),
+            blocks=layout.blocks,
+            first_rows=[rows.start for rows in self._pool.rows_of_env],
+            places=layout.places,
+            are_linked=not self._backend.keeps_answers,
+            began=self._began,
+            envkit=envkit_version(),
+        )
+        self._backend.publish(published.packed(layout.size))
+
+    def _write(self, worker: int) -> None:
+        """Writes the process of a worker, and how often it was replaced."""
+        entry = self._pool.workers.workers[worker]
+        process = entry.process if entry.is_present else NO_PROCESS
+        self._pool.slab.write_fact(PROCESS, process, worker)
+        self._pool.slab.write_fact(RESTARTS, entry.restarts, worker)
+
+    def started(self, worker: int) -> None:
+        """Publishes the process of a worker that was started again."""
+        self._write(worker)
+
+    def raised(self, env: int) -> None:
+        """Publishes that a worker has an environment built anew."""
+        self._write(self._pool.worker_of(env))
+
+    def ended(self, worker: int) -> None:
+        """Publishes that a worker has no process."""
+        self._pool.slab.write_fact(PROCESS, NO_PROCESS, worker)
+
+    def resized(self, before: Slab) -> None:
+        """Publishes the new rows; those who look at the old ones see that."""
+        before.write_fact(PROCESS, MOVED)
+        self._publish()
+
+    def closed(self) -> None:
+        """Publishes that the pool is closed; else it would look like one that rests."""
+        self._pool.slab.write_fact(PROCESS, CLOSED)
 
 
 def _target_of(constructor: Any) -> str:

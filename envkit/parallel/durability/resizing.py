@@ -165,7 +165,6 @@ def _seed(env: Any, first: int) -> None:
     ]
     new = range(first, len(by_env))
     env._ask("seed", new, by_env[first:])
-    pool.note_new_seeds(first, by_env[first:])
 
 
 def _note_size(env: Any, constructors: list[EnvConstructor]) -> None:
@@ -177,4 +176,3 @@ def _note_size(env: Any, constructors: list[EnvConstructor]) -> None:
     if seed is not None and np.ndim(seed):
         missing = [None] * (env._rows - len(seed))
         record_seed(env, [*seed[: env._rows], *missing])
-    env._publish()

@@ -185,10 +185,6 @@ class EnvironmentHost:
         self._seeds = self._seeds or [None] * len(self.envs)
         self._seeds[index], self._rebuilds[index] = seed, rebuilds
 
-    def known(self, index: int) -> tuple[Any, int]:
-        """Returns an environment's seed, and how often it was rebuilt since."""
-        return self._seeds[index] if self._seeds else None, self._rebuilds[index]
-
     def seed_rows(self, index: int, seeds: list[int | None]) -> None:
         """Seeds those rows of an environment whose seed is not `None`."""
         env = self.envs[index]

@@ -104,7 +104,7 @@ class RequestHandler:
                 return self._set_state(env_row, *argument)
             case "save":
                 state = eager.state_of(env_row.place, env.get_state(), _as_text)
-                return self._saved(state, argument), self._host.known(index)
+                return self._saved(state, argument)
             case "assume_seed":
                 return self._host.assume_seed(index, *argument)
         raise ValueError(f"The request {method!r} does not exist.")

@@ -1,0 +1,182 @@
+"""`StateRequests`: when environments are asked for their states, which are anchors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from envkit.errors import WorkerError
+from envkit.parallel.durability.anchors import EnvHistory
+from envkit.parallel.messages import RemoteFailure
+from envkit.parallel.restarts import RestartPolicy
+from envkit.parallel.slab import SAME_STEP_ORDER
+from envkit.time_step import StepType
+from envkit.types import Array
+
+if TYPE_CHECKING:
+    from envkit.parallel.pool import Pool
+
+__all__ = ["StateRequests"]
+
+# How often it is looked for anchors that are too far away, in parts of the time for
+# which each is to do.
+_LOOKS = 8
+# How many requests at least to wait for a busy worker to be idle.
+_PATIENCE = 16
+
+
+class StateRequests:
+    """Asks environments for their states when their anchors are too far away.
+
+    Attributes:
+        left: How many requests are left until anchors are looked at again.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        policy: RestartPolicy,
+        add_state: Callable[[EnvHistory, bytes], None],
+    ) -> None:
+        """Asks nothing yet.
+
+        Args:
+            pool: The pool.
+            policy: How often it asks.
+            add_state: Called with the answers.
+        """
+        self._pool, self._policy, self._add_state = pool, policy, add_state
+        self._every = max(1, (policy.anchor_every or 1) // _LOOKS)
+        self.left = 0
+        # How many requests until environments without an anchor are asked again.
+        self._pause, self._longest_pause = 1, max(self._every, _PATIENCE)
+        # Whether an environment has no certain anchor, or may have none.
+        self._is_urgent = True
+        self._anchored, self._saves = np.zeros(0, np.uint32), np.zeros(0, bool)
+
+    def adopt(self, histories: Sequence[EnvHistory]) -> None:
+        """Goes on with the rows that the pool has now, and their environments."""
+        self._histories = histories
+        rows = self._pool.rows
+        self._rows, self._slab = rows, rows.slab
+        # By row, the number of the newest anchor, and whether there can be another.
+        count = min(len(self._anchored), rows.layout.rows)
+        anchored, saves = self._anchored, self._saves
+        self._anchored = rows.slab.numbers.copy()
+        self._saves = np.ones(rows.layout.rows, bool)
+        self._anchored[:count], self._saves[:count] = anchored[:count], saves[:count]
+        self._all = np.arange(rows.layout.rows)
+
+    def set_anchor(self, rows: range, numbers: Array) -> None:
+        """Sets the numbers of the newest anchor of an environment."""
+        self._anchored[rows.start : rows.stop] = numbers
+
+    def hurry(self) -> None:
+        """Has environments asked by the next call that have no certain anchor."""
+        self.left, self._pause, self._is_urgent = 0, 1, True
+
+    def send(self, is_replaying: Sequence[bool]) -> bool:
+        """Asks environments for their state whose anchor is too far away.
+
+        Environments of workers that are busy are left for another time, unless that
+        would soon be too late: then their answers are waited for.
+
+        Args:
+            is_replaying: For each worker, whether its environments are being replayed.
+
+        Returns:
+            Whether some were asked.
+        """
+        self.left = self._every
+        if not self._is_urgent and not self._may_be_too_far():
+            return False
+        workers = self._pool.workers.workers
+        envs = [
+            env
+            for worker, block in enumerate(self._rows.layout.blocks)
+            if workers[worker].is_ready and not is_replaying[worker]
+            for env in self._envs_to_ask(worker, block)
+        ]
+        if envs:
+            self._ask(envs)
+        self._is_urgent = any(
+            known.saves is None or known.awaits_state for known in self._histories
+        )
+        if any(known.awaits_state for known in self._histories):
+            # Each look in vain takes its time where there are many environments.
+            self.left = self._pause
+            self._pause = min(2 * self._pause, self._longest_pause)
+        return bool(envs)
+
+    def _envs_to_ask(self, worker: int, block: tuple[int, int]) -> list[int]:
+        """Returns the environments of a worker that are to be asked for their state."""
+        envs = [
+            env
+            for env in self._pool.workers.envs_of(worker)
+            if self._needs_anchor(self._histories[env])
+        ]
+        rows = range(*block)
+        if not envs or any(row in rows for row in self._rows.held):
+            return []
+        is_idle = not self._slab.owing_rows()[slice(*block)].any()
+        is_late = any(self._is_overdue(self._histories[env]) for env in envs)
+        return envs if is_idle or is_late else []
+
+    def _is_overdue(self, known: EnvHistory) -> bool:
+        """True if an environment cannot be left without a new anchor for longer."""
+        if not known.has_certain_anchor:
+            return self._pause >= self._longest_pause
+        policy = self._policy
+        return 2 * self._distance(known) >= policy.max_replay + (
+            policy.anchor_every or 0
+        )
+
+    def _distance(self, known: EnvHistory) -> int:
+        """Returns how many requests the newest anchor of an environment is away."""
+        numbers = self._slab.numbers[known.rows.start : known.rows.stop]
+        return int((numbers - known.anchors[-1].numbers).max()) >> 1
+
+    def _ask(self, envs: Sequence[int]) -> None:
+        # A worker that ends meanwhile is a matter of the call that comes next.
+        with contextlib.suppress(WorkerError):
+            answers = self._pool.ask("get_state", envs, [None] * len(envs))
+            for env, answer in zip(envs, answers, strict=True):
+                known = self._histories[env]
+                if not self._needs_anchor(known):
+                    continue  # It is another one, whose worker was lost meanwhile.
+                known.saves = not isinstance(answer, RemoteFailure)
+                self._saves[known.rows.start : known.rows.stop] = known.saves
+                if known.saves:
+                    self._add_state(known, answer)
+
+    def _may_be_too_far(self) -> bool:
+        """True if an anchor may be too far away; quick, as it mostly is not."""
+        every = self._policy.anchor_every
+        if every is None:
+            return bool(self._stand_at_first(self._all).any())
+        away = (self._slab.numbers - self._anchored) >> 1
+        return bool(((away >= every) & self._saves).any())
+
+    def _needs_anchor(self, known: EnvHistory) -> bool:
+        rows = known.rows
+        if known.saves is False or any(map(self._rows.is_special, rows)):
+            return False
+        if not self._rows.begun[rows.start : rows.stop].all():
+            return False
+        if known.saves is None or not known.has_certain_anchor:
+            return True
+        away = self._distance(known)
+        if self._policy.anchor_every is not None:
+            return away >= self._policy.anchor_every
+        own = np.arange(rows.start, rows.stop)
+        return away > 0 and bool(self._stand_at_first(own).any())
+
+    def _stand_at_first(self, rows: Array) -> Array:
+        types = self._slab.step_types(rows)
+        first: Array = types == StepType.FIRST
+        if self._slab.autoreset == SAME_STEP_ORDER:
+            first |= types == StepType.LAST
+        return first
