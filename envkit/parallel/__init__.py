@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from envkit.parallel.async_parallel_py_environment import (
         AsyncParallelPyEnvironment,
     )
-    from envkit.parallel.parallel_py_environment import (
-        ParallelPyEnvironment,
-        ProcessPyEnvironment,
-    )
+    from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
+    from envkit.parallel.process_py_environment import ProcessPyEnvironment
     from envkit.parallel.restarts import RestartPolicy
     from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
     from envkit.time_step import AutoReset
@@ -26,7 +24,7 @@ _HOMES = {
     "AutoReset": "envkit.time_step",
     "ParallelPyEnvironment": "envkit.parallel.parallel_py_environment",
     "PoolStatistics": "envkit.parallel.statistics",
-    "ProcessPyEnvironment": "envkit.parallel.parallel_py_environment",
+    "ProcessPyEnvironment": "envkit.parallel.process_py_environment",
     "RestartPolicy": "envkit.parallel.restarts",
     "WorkerStatistics": "envkit.parallel.statistics",
 }

@@ -1,8 +1,4 @@
-"""`ParallelPyEnvironment`: many environments in workers as one batch, in lockstep.
-
-`EnvHandle` is one environment of it, asked alone, whose answers may be promises;
-`ProcessPyEnvironment` is a pool of one.
-"""
+"""`ParallelPyEnvironment`: many environments in workers as one batch, in lockstep."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,16 +15,12 @@ from envkit._internal.masks import STEPS, as_mask, as_moves, check_others_have_b
 from envkit._internal.removed import refuses_removed_options
 from envkit._internal.resets import reset_with
 from envkit._internal.text import counted, listed
-from envkit.batches import options_per_row, refuse_ended
-from envkit.errors import CallOrderError, ClosedError
-from envkit.parallel.opening import as_constructors
+from envkit.batches import refuse_ended
+from envkit.errors import CallOrderError
+from envkit.parallel.env_handles import EnvHandle
 from envkit.parallel.options import PoolOptions
-from envkit.parallel.pool_environment import (
-    GRACE,
-    PoolEnvironment,
-    check_name,
-    in_turn,
-)
+from envkit.parallel.pool_environment import GRACE, PoolEnvironment, in_turn
+from envkit.parallel.promise import Promise
 from envkit.parallel.slab import (
     BEGUN_INFO,
     BUSY_NS,
@@ -39,14 +30,12 @@ from envkit.parallel.slab import (
 )
 from envkit.parallel.state import PoolState, check_state
 from envkit.py_environment import PyEnvironment
-from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import as_array
 from envkit.time_step import AutoReset, TimeStep
 from envkit.types import (
     Array,
     EnvConstructor,
     NestedArray,
-    NestedSpec,
     Options,
     ResetSeed,
 )
@@ -55,74 +44,12 @@ if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
     from envkit.parallel.restarts import RestartPolicy
 
-__all__ = ["EnvHandle", "ParallelPyEnvironment", "ProcessPyEnvironment", "Promise"]
+__all__ = ["ParallelPyEnvironment"]
 
 _LOGGER = logging.getLogger(__name__)
 
 # After how many calls to say, once, that one process alone would be faster.
 _CALLS_BEFORE_ADVICE = 1000
-
-
-class Promise:
-    """The answer to a call, which is waited for when it is asked for.
-
-    Example:
-        >>> promise = Promise(lambda: 42)
-        >>> promise()
-        42
-    """
-
-    def __init__(
-        self,
-        wait: Callable[[], Any],
-        in_turn: Callable[..., Any] | None = None,
-        look: Callable[[float], bool] | None = None,
-    ) -> None:
-        """Takes what waits for the answer.
-
-        Args:
-            wait: What waits for it; it is called once.
-            in_turn: Calls what it is given when no other thread uses the pool.
-            look: Waits for so many seconds at most, and returns True if the answer has
-                come; without it there is no waiting for a time.
-        """
-        self._wait: Callable[[], Any] | None = wait
-        self._in_turn, self._look = in_turn, look
-        self._value: Any = None
-        self._error: BaseException | None = None
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits, for `timeout` seconds at most; returns True if there is an answer."""
-        in_turn = self._in_turn or (lambda _, function, *given: function(*given))
-        if self._wait is not None and timeout is not None and self._look is not None:
-            return in_turn("promise", self._look, timeout)  # type: ignore[no-any-return]  # a bool
-        if self._wait is not None:
-            in_turn("promise", self.settle)
-        return True
-
-    def settle(self) -> None:
-        """Waits for the answer, if that has not been done, and keeps it."""
-        if self._wait is None:
-            return
-        try:
-            self._value = self._wait()
-        except Exception as error:
-            # Because it is raised where the answer is asked for, and not here.
-            self._error = error
-        self._wait = None
-
-    def __call__(self) -> Any:
-        """Returns the answer, or raises what the environment raised."""
-        if self._in_turn is not None and self._wait is not None:
-            self._in_turn("promise", self.settle)
-        return self.answer()
-
-    def answer(self) -> Any:
-        """Does the same for a call that has its turn already."""
-        self.settle()
-        if self._error is not None:
-            raise self._error
-        return self._value
 
 
 class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
@@ -727,340 +654,3 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
 def _copied(time_step: TimeStep | None) -> TimeStep | None:
     return nest.map_structure(lambda leaf: np.array(as_array(leaf)), time_step)  # type: ignore[no-any-return]
-
-
-class _OneEnvironment:
-    """One environment of a pool, which lives in its worker and moves alone.
-
-    Attributes that this object does not have are asked from the environment, and set in
-    it.
-    """
-
-    __slots__ = ()
-    _pool_env: ParallelPyEnvironment | None
-    _env: int
-
-    @property
-    def _facade(self) -> ParallelPyEnvironment:
-        if self._pool_env is None:
-            raise CallOrderError(
-                f"This {type(self).__name__} has not been started. Call start() first."
-            )
-        return self._pool_env
-
-    @property
-    def _own_rows(self) -> range:
-        rows_of_env = self._facade._pool.rows_of_env
-        if self._env >= len(rows_of_env):
-            raise ClosedError(
-                f"env {self._env} was closed by resize(): the pool has "
-                f"{counted(len(rows_of_env), 'environment')} now. Take another handle "
-                "from envs."
-            )
-        return rows_of_env[self._env]
-
-    def observation_spec(self) -> NestedSpec:
-        """Returns the specs of an observation."""
-        return self._facade.observation_spec()
-
-    def action_spec(self) -> NestedSpec:
-        """Returns the specs of an action."""
-        return self._facade.action_spec()
-
-    def time_step_spec(self) -> TimeStep:
-        """Returns the specs of a time step."""
-        return self._facade.time_step_spec()
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> Promise:
-        """Calls a method of the environment; the promise waits for the result.
-
-        What the environment is asked later, it does later.
-        """
-        if name == "step":
-            return self._promise(self.step(*args, **{**kwargs, "blocking": False}))
-        if name == "reset":
-            return self._promise(self.reset(*args, **{**kwargs, "blocking": False}))
-        self._facade._check_open("call")
-        check_name(name)
-        return self._ask("call", (name, args, kwargs))
-
-    def _ask(self, method: str, argument: Any) -> Promise:
-        return self._facade._in_turn(method, self._asked, method, argument)  # type: ignore[no-any-return]
-
-    def _asked(self, method: str, argument: Any) -> Promise:
-        """Asks the environment; the promise waits for the answer."""
-        self._facade._check_open(method)
-        pool, envs = self._facade._pool, [self._env]
-        _ = self._own_rows  # There is one.
-        numbers = pool.post(method, envs, [argument])
-
-        def wait() -> Any:
-            self._facade._check_open(method)
-            with self._facade._telling():
-                results = pool.answers(numbers, envs)
-            pool.raise_failures(envs, results)
-            return results[0]
-
-        return Promise(wait, self._facade._in_turn)
-
-    @staticmethod
-    def _promise(promise: Any) -> Promise:
-        return promise  # type: ignore[no-any-return]  # blocking=False returns one
-
-    def access(self, name: str) -> Any:
-        """Returns an attribute of the environment."""
-        return self._facade.access(name, env_ids=[self._env])[0]
-
-    def set_attr(self, name: str, value: Any) -> None:
-        """Sets an attribute of the environment, as `set_attr` of the pool does."""
-        self._facade.set_attr(name, value, env_ids=[self._env])
-
-    def step(self, action: NestedArray, blocking: bool = True) -> Any:
-        """Steps this environment alone; returns its time step, or a promise of it."""
-        return self._facade._in_turn("step", self._step, action, blocking)
-
-    def _step(self, action: NestedArray, blocking: bool) -> Any:
-        facade = self._facade
-        rows = np.array(self._own_rows)
-        facade._check_open("step")
-        if not facade._pool.begun[rows].all():
-            return self._move(rows, RESET, blocking)
-        for row in rows.tolist():
-            if row in facade._promises:
-                facade._promises[row].settle()
-        facade._check_can_step(rows)
-        columns = facade._actions.columns(self._with_rows(action), rows=rows)
-        facade._pool.slab.write_actions(columns, rows)
-        return self._move(rows, STEP, blocking)
-
-    def reset(
-        self,
-        blocking: bool = True,
-        *,
-        seed: ResetSeed = None,
-        options: Options = None,
-    ) -> Any:
-        """Resets this environment alone; returns its time step, or a promise of it.
-
-        Args:
-            blocking: Whether to wait for the time step.
-            seed: What the environment is seeded with before.
-            options: What the environment is told of this one reset.
-        """
-        return self._facade._in_turn("reset", self._reset, blocking, seed, options)
-
-    def _reset(self, blocking: bool, seed: ResetSeed, options: Options) -> Any:
-        facade, rows = self._facade, np.array(self._own_rows)
-        facade._check_open("reset")
-        if options is not None:
-            own = options_per_row(options, rows.size)
-            facade._send_options(facade._among_all(own, rows), None)
-        if seed is not None:
-            is_batch = facade._pool.is_batch[self._env]
-            seeds = (
-                seed_per_row(seed, rows.size) if is_batch else checked_seeds(seed, 1)
-            )
-            facade._seed_rows(facade._among_all(seeds, rows))
-        return self._move(rows, RESET, blocking)
-
-    def _move(self, rows: Any, command: int, blocking: bool) -> Any:
-        promise = self._facade._submit(rows, command)
-        own = Promise(lambda: self._own(promise.answer()), self._facade._in_turn)
-        return own.answer() if blocking else own
-
-    def render(self, mode: str = "rgb_array", blocking: bool = True) -> Any:
-        """Returns a picture of this environment, or a promise of it."""
-        self._facade._check_open("render")
-        promise = self._ask("render", mode)
-        return promise() if blocking else promise
-
-    def _with_rows(self, action: NestedArray) -> NestedArray:
-        if self._facade._pool.is_batch[self._env]:
-            return action
-        structure = self._facade._actions.structure
-        return structure.unflatten(
-            [np.asarray(leaf)[None] for leaf in structure.flatten(action)]
-        )
-
-    def _own(self, time_step: TimeStep) -> TimeStep:
-        """Takes away the dimension of rows, unless the environment is a batch."""
-        if self._facade._pool.is_batch[self._env]:
-            return time_step
-        return nest.map_structure(lambda leaf: leaf[0, ...], time_step)  # type: ignore[no-any-return]
-
-    def current_time_step(self) -> TimeStep:
-        """Returns where this environment stands now."""
-        block = slice(self._own_rows.start, self._own_rows.stop)
-        current = self._facade.current_time_step()
-        return self._own(nest.map_structure(lambda leaf: leaf[block], current))
-
-    def __getattr__(self, name: str) -> Any:
-        # Private names are never asked for: a half-built object that is unpickled must
-        # not ask a process that is not there.
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return self.access(name)
-
-    def _set_there(self, name: str, value: Any) -> None:
-        """Sets an attribute of the environment.
-
-        Raises:
-            AttributeError: It is one of this object, which would hide that of the
-                environment.
-        """
-        kind = type(self)
-        if hasattr(kind, name):
-            raise AttributeError(
-                f"{name!r} is an attribute of {kind.__name__} and cannot be set. Where "
-                f"the environment has one of this name: set_attr({name!r}, value)."
-            )
-        self.set_attr(name, value)
-
-
-class EnvHandle(_OneEnvironment):
-    """One environment of a pool, which lives in its worker.
-
-    Attributes that the handle does not have are asked from the environment, and set in
-    it.
-
-    Example:
-        >>> from envkit import ParallelPyEnvironment
-        >>> from envkit.testing import CountingEnv
-        >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as pool:
-        ...     pool.envs[1].level = 3
-        ...     promise = pool.envs[1].call("get_info")
-        ...     pool.envs[1].level, promise()
-        (3, {})
-    """
-
-    __slots__ = ("_env", "_pool_env")
-
-    def __init__(self, pool: ParallelPyEnvironment, env: int) -> None:
-        """Makes a handle; pools do."""
-        self._pool_env = pool
-        self._env = env
-
-    @property
-    def rows(self) -> range:
-        """The rows of the batch that are this environment's."""
-        return self._own_rows
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in EnvHandle.__slots__:
-            object.__setattr__(self, name, value)
-        else:
-            self._set_there(name, value)
-
-    def __repr__(self) -> str:
-        return f"EnvHandle(env={self._env}, rows={self.rows.start}:{self.rows.stop})"
-
-
-class ProcessPyEnvironment(_OneEnvironment):
-    """Runs one environment in a process of its own: a pool of one.
-
-    Nothing runs before `start()`. Public attributes that are not here are asked from
-    the environment, and set in it.
-
-    Example:
-        >>> from envkit.testing import CountingEnv
-        >>> env = ProcessPyEnvironment(CountingEnv)
-        >>> env.start()
-        >>> _ = env.reset()
-        >>> promise = env.step(0, blocking=False)
-        >>> promise().observation
-        array(1, dtype=int32)
-        >>> env.close()
-    """
-
-    _env = 0
-
-    def __init__(
-        self,
-        env_constructor: EnvConstructor | str,
-        flatten: bool = False,
-        **options: Any,
-    ) -> None:
-        """Prepares; `start` starts the process.
-
-        Args:
-            env_constructor: What to call, in the process, or its name.
-            flatten: Accepted for TF-Agents' sake.
-            **options: Keyword arguments of `ParallelPyEnvironment`.
-        """
-        self._constructor = as_constructors([env_constructor], type(self).__name__)
-        self._options = options
-        self._pool_env: ParallelPyEnvironment | None = None
-
-    def start(self, wait_to_start: bool = True) -> None:
-        """Starts the process and waits until the environment is built.
-
-        Args:
-            wait_to_start: Accepted for TF-Agents' sake: `wait_start` then returns at
-                once.
-        """
-        if self._pool_env is None:
-            self._pool_env = ParallelPyEnvironment(self._constructor, **self._options)
-
-    def wait_start(self) -> None:
-        """Returns once the environment is built."""
-        self._facade._check_open("wait_start")
-
-    @property
-    def batched(self) -> bool:
-        """Whether the environment is a batch itself."""
-        return self._facade._pool.is_batch[0]
-
-    @property
-    def batch_size(self) -> int | None:
-        """How many rows it has if it is a batch, else `None`."""
-        return self._facade.batch_size if self.batched else None
-
-    def reward_spec(self) -> NestedSpec:
-        """Returns the spec of the reward."""
-        return self._facade.reward_spec()
-
-    def discount_spec(self) -> NestedSpec:
-        """Returns the spec of the discount."""
-        return self._facade.discount_spec()
-
-    def seed(self, seed: Any) -> Any:
-        """Seeds the environment with exactly this seed."""
-        if self.batched:
-            return self._facade.seed(seed)
-        return self._facade.seed([seed])[0]
-
-    def get_info(self) -> Any:
-        """Returns what else there is to know about the current time step."""
-        return self._facade.call("get_info")[0]
-
-    def get_state(self) -> Any:
-        """Returns a token for `set_state`."""
-        return self._facade.get_state()
-
-    def set_state(self, state: Any) -> None:
-        """Brings back what `get_state` returned."""
-        self._facade.set_state(state)
-
-    def close(self) -> None:
-        """Ends the process; calling it again does nothing."""
-        if self._pool_env is not None:
-            self._pool_env.close()
-
-    def __enter__(self) -> ProcessPyEnvironment:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._pool_env is not None:
-            self._pool_env.__exit__(exception_type, exception, traceback)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_"):
-            super().__setattr__(name, value)
-        else:
-            self._set_there(name, value)

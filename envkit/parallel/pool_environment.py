@@ -23,6 +23,7 @@ from envkit._internal.threads import Turn
 from envkit.actions import ActionRows, OwnActionRows, action_rows
 from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
+from envkit.parallel.asking import check_name
 from envkit.parallel.row_sets import distinct
 from envkit.parallel.slab import (
     AWAITED_NS,
@@ -40,7 +41,6 @@ from envkit.provenance import provenance_of, recipe_of_rows, record_seed
 from envkit.registry import recipe_of_constructor
 from envkit.seeding import seed_per_row
 from envkit.specs.batching import stacked_infos
-from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, TimeStep
 from envkit.types import Array, EnvConstructor, NestedSpec, Seed
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from envkit.parallel.pool import Pool
     from envkit.parallel.statistics import PoolStatistics
 
-__all__ = ["GRACE", "PoolEnvironment", "PoolInternals", "check_name", "in_turn"]
+__all__ = ["GRACE", "PoolEnvironment", "PoolInternals", "in_turn"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 AnyPool = TypeVar("AnyPool", bound="PoolEnvironment")
@@ -74,16 +74,6 @@ def in_turn(method: Method) -> Method:
         return self._in_turn(method.__name__, method, self, *args, **kwargs)
 
     return cast(Method, run)
-
-
-def check_name(name: Any) -> None:
-    """Refuses values that are not names, and names that are private."""
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a string, got {describe(name)}.")
-    if name.startswith("_"):
-        raise AttributeError(
-            f"{name!r} is private to the environment; only public names are forwarded."
-        )
 
 
 class PoolInternals(Internals):
