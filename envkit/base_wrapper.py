@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from envkit import nest
+from envkit._internal.direct_row import DirectRow
 from envkit._internal.internals import Internals, has_internals, own_internals
 from envkit._internal.reset_order import adopt_order_of
-from envkit._internal.resets import hand_seeds, keep_seed
+from envkit._internal.resets import keep_seed
 from envkit._internal.text import listed
 from envkit.async_environment import AsyncEnvironment
 from envkit.batches import hand_options
 from envkit.errors import EnvkitError
 from envkit.provenance import (
     MadeBy,
-    packages_of,
     plain_arguments,
     plain_recipe,
     recipe_of,
@@ -32,8 +32,6 @@ __all__ = [
     "PyEnvironmentBaseWrapper",
     "WrapperInternals",
     "WrapperState",
-    "check_holds_rows",
-    "check_resets_rows",
     "fresh_nest",
     "no_environment",
     "rendered",
@@ -72,10 +70,9 @@ class WrapperInternals(Internals):
         layer = {"class": own["class"], "arguments": plain_arguments(shown)}
         return {**inner, "seed": seed, "wrappers": [layer, *inner["wrappers"]]}
 
-    def packages(self, env: Any) -> set[str]:
-        """Names the packages of the wrapper and of the environment."""
-        inner = packages_of(env._env) if has_internals(env._env) else set()
-        return super().packages(env) | inner
+    def inside(self, env: Any) -> list[Any]:
+        """Returns the environment that is wrapped."""
+        return [env._env]
 
     def made_by(self, env: Any) -> MadeBy | None:
         """Returns `None`, unless the wrapper has a version of its own."""
@@ -97,6 +94,23 @@ class WrapperInternals(Internals):
         # The wrapper takes them, and the environment need not.
         with contextlib.suppress(NotImplementedError):
             hand_options(env._env, options, rows)
+
+    def check_resets_rows(self, env: Any) -> None:
+        """Refuses a batch whose rows cannot begin one by one; for constructors."""
+        if env.batched and not _says(env._env, "resets_rows"):
+            ability = "begin episodes in some rows alone"
+            _refuse_batch(env, ability, "_reset_rows(mask)")
+
+    def check_holds_rows(self, env: Any) -> None:
+        """Refuses a batch whose rows cannot wait for others; for constructors."""
+        if env.batched and not _says(env._env, "holds_rows"):
+            ability = "leave rows where they are while others step"
+            _refuse_batch(env, ability, "_step_rows(action, stepping, beginning)")
+
+    def inner_direct_row(self, env: Any) -> DirectRow | None:
+        """Returns what steps the wrapped environment without time steps, if any."""
+        inner = env._env
+        return inner._envkit.direct_row(inner) if has_internals(inner) else None
 
     def save(self, env: Any) -> Any:
         """Returns what the wrapper keeps between steps."""
@@ -312,7 +326,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         return time_step
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
-        hand_seeds(self._env, seeds)
+        self._env._envkit.seed_rows(self._env, seeds)
 
     def _reset(self) -> TimeStep:
         return self._see(self._env.reset(), None)
@@ -383,20 +397,6 @@ def _refuse_unknown_rows(wrapper: Any, whole: str, hook: str) -> NoReturn:
         f"and cannot know what that means for some of them: override {hook} "
         "too, or _act(action) and _see(time_step, rows) in place of both."
     )
-
-
-def check_resets_rows(wrapper: Any) -> None:
-    """Refuses a batch whose rows cannot begin one by one; for constructors."""
-    if wrapper.batched and not _says(wrapper.wrapped_env(), "resets_rows"):
-        ability = "begin episodes in some rows alone"
-        _refuse_batch(wrapper, ability, "_reset_rows(mask)")
-
-
-def check_holds_rows(wrapper: Any) -> None:
-    """Refuses a batch whose rows cannot wait for others; for constructors."""
-    if wrapper.batched and not _says(wrapper.wrapped_env(), "holds_rows"):
-        ability = "leave rows where they are while others step"
-        _refuse_batch(wrapper, ability, "_step_rows(action, stepping, beginning)")
 
 
 def _refuse_batch(wrapper: Any, ability: str, hook: str) -> NoReturn:

@@ -25,7 +25,7 @@ from envkit.base_wrapper import (
 )
 from envkit.batches import hand_options
 from envkit.errors import ClosedError, SpecError
-from envkit.provenance import packages_of, recipe_of, recipe_of_rows, record_seed
+from envkit.provenance import recipe_of, recipe_of_rows, record_seed
 from envkit.py_environment import PyEnvironment, SpecKeeper
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec
@@ -73,9 +73,10 @@ class _BatchInternals(Internals):
         recipe = recipe_of_rows(env, map(recipe_of, envs))
         return {**recipe, "arguments": {"specs": env._specs}}
 
-    def packages(self, env: Any) -> set[str]:
-        """Names the packages of the environments."""
-        return set().union(*map(packages_of, filter(has_internals, env._envs)))
+    def inside(self, env: Any) -> list[Any]:
+        """Returns the environments of the rows."""
+        envs: list[Any] = env._envs
+        return envs
 
     def padding_rows(self, env: Any) -> Array | None:
         """Returns the rows whose environments pad."""

@@ -17,7 +17,6 @@ from envkit._internal.masks import (
     check_others_have_begun,
     check_time_step,
     merge,
-    named_rows,
 )
 from envkit._internal.options import hand_options, options_copy, options_per_row
 from envkit._internal.reset_order import (
@@ -31,7 +30,7 @@ from envkit._internal.reset_order import (
     set_order,
 )
 from envkit._internal.resets import begin, begin_rows, keep_seeds_of_rows, reset_with
-from envkit._internal.text import listed
+from envkit._internal.text import listed, named_rows
 from envkit.errors import CallOrderError
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, Options, ResetSeed

@@ -25,7 +25,6 @@ from envkit.errors import (
 )
 from envkit.provenance import (
     name_of,
-    packages_of,
     plain_arguments,
     recipe_of,
     record_seed,
@@ -50,9 +49,9 @@ class _BlockingInternals(Internals):
         layer = {"class": name_of(type(env)), "arguments": plain_arguments(arguments)}
         return {**inner, "wrappers": [layer, *inner["wrappers"]]}
 
-    def packages(self, env: Any) -> set[str]:
-        """Names the packages of the environment."""
-        return packages_of(env._env)
+    def inside(self, env: Any) -> list[Any]:
+        """Returns the environment that waits for no row."""
+        return [env._env]
 
     def padding_rows(self, env: Any) -> Array | None:
         """Returns the rows that are resetting, where no call waits for them."""

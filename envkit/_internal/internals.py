@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
 
 from envkit import provenance
 from envkit._internal.options import offer_options
+from envkit._internal.text import named_rows
 from envkit.time_step import AutoReset
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ __all__ = [
     "has_internals",
     "methods_of",
     "own_internals",
+    "refuse_seeds",
     "written_with",
 ]
 
@@ -189,9 +193,15 @@ class Internals:
         """Returns the part of the provenance that it takes to make another one."""
         return provenance.plain_recipe(env)
 
+    def inside(self, env: Any) -> list[Any]:
+        """Returns the environments that this one is made of."""
+        return []
+
     def packages(self, env: Any) -> set[str]:
         """Names the packages that the environment depends on."""
-        return provenance.packages_behind(env)
+        inside = filter(has_internals, self.inside(env))
+        packages = map(provenance.packages_of, inside)
+        return provenance.packages_behind(env).union(*packages)
 
     def made_by(self, env: Any) -> provenance.MadeBy | None:
         """Returns which versions a state is of; `None` if a part of it says so."""
@@ -217,6 +227,15 @@ class Internals:
         else:
             offer_options(env, options, rows)
 
+    def seed_rows(self, env: Any, seeds: list[int | None]) -> None:
+        """Seeds all rows of a batch, or some if its class says how."""
+        if None not in seeds:
+            env.seed(seeds)
+            return
+        if not env.seeds_rows:
+            refuse_seeds(env, seeds)
+        env._seed_rows(seeds)
+
     def padding_rows(self, env: Any) -> Array | None:
         """Returns the rows whose next step repeats a `LAST`; `None` for none."""
         return None
@@ -233,6 +252,19 @@ class Internals:
         internals = own_internals(env)
         internals.order = internals.order or ResetOrder()
         internals.order.is_suspended = suspended
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the rows move as under `NEXT_STEP` for now, whatever the order."""
+        return self.order is not None and self.order.is_suspended
+
+    @property
+    def resets_at_once(self) -> bool:
+        """Whether rows are being reset in the step that ended their episodes."""
+        order = self.order
+        if order is not None and order.batch is not None:
+            order = order.batch._envkit.order
+        return order is not None and order.resets_at_once
 
     def rely_on_size(self, env: Any, holder: Any) -> None:
         """Tells a batch whose size may change what relies on it, while that lives."""
@@ -263,6 +295,16 @@ def has_internals(env: Any) -> bool:
 def closes_at_once(env: Any) -> bool:
     """Returns True if `close`, in any thread, ends the calls of others."""
     return has_internals(env) and env._envkit.closes_at_once
+
+
+def refuse_seeds(env: Any, seeds: list[int | None]) -> NoReturn:
+    """Refuses seeds for some rows alone."""
+    rows = np.array([row for row, seed in enumerate(seeds) if seed is not None])
+    raise NotImplementedError(
+        f"{type(env).__name__} cannot seed {named_rows(rows)} alone: override "
+        "_seed_rows(seeds), whose seeds are None for the rows that go on. "
+        "seed(seeds) seeds all rows."
+    )
 
 
 def own_internals(env: Any) -> Internals:

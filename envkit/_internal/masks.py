@@ -8,7 +8,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.internals import own_internals
-from envkit._internal.text import listed
+from envkit._internal.text import named_rows
 from envkit.errors import CallOrderError, SpecError
 from envkit.specs.arrays import as_array
 from envkit.specs.validation import check_fits, describe
@@ -22,7 +22,6 @@ __all__ = [
     "check_others_have_begun",
     "check_time_step",
     "merge",
-    "named_rows",
 ]
 
 # What the mask of a step says.
@@ -169,8 +168,3 @@ def check_time_step(env: Any, result: Any, method: str) -> TimeStep:
         f"{type(env).__name__}.{method}() returned {describe(result)}, not a "
         f"TimeStep. {hint}"
     )
-
-
-def named_rows(rows: Array) -> str:
-    """Returns the numbers of rows for a message, such as "rows 1 and 3"."""
-    return f"{'row' if rows.size == 1 else 'rows'} {listed(rows)}"

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit._internal.internals import ResetOrder, has_internals, own_internals
-from envkit._internal.masks import named_rows
+from envkit._internal.text import named_rows
 from envkit.errors import CallOrderError
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array
@@ -25,13 +25,11 @@ __all__ = [
     "copied_arrays",
     "get_order",
     "is_in_other_order",
-    "is_suspended",
     "move_in_order",
     "moves_in_other_order",
     "refuse_ended",
     "rely_on_size",
     "reset_in_order",
-    "resets_at_once",
     "set_order",
     "with_order_suspended",
 ]
@@ -128,19 +126,13 @@ def _refuse_order(env: Any, batch: str) -> NoReturn:
     )
 
 
-def is_suspended(batch: Any) -> bool:
-    """Returns True while the rows of a batch move as under `NEXT_STEP`."""
-    kept = batch._envkit.order
-    return kept is not None and kept.is_suspended
-
-
 def is_in_other_order(env: Any) -> bool:
     """Returns True if rows move in another order than `NEXT_STEP` in this call."""
     if env._envkit.order is None or env._envkit.keeps_order_itself:
         return False
     batch = _batch_of(env)
     return (
-        not is_suspended(batch)
+        not batch._envkit.is_suspended
         and batch.autoreset is not _NEXT_STEP
         and not env.continues_after_last
     )
@@ -154,7 +146,7 @@ def moves_in_other_order(env: Any) -> bool:
     if kept is None or internals.keeps_order_itself:
         return False
     batch = env if kept.batch is None else kept.batch
-    if is_suspended(batch):
+    if batch._envkit.is_suspended:
         return False
     if kept.shown:
         for name in kept.shown:
@@ -239,12 +231,6 @@ def _reset_at_once(env: Any, ended: Array) -> None:
         env._envkit.order.late_error = error
     finally:
         order.resets_at_once = False
-
-
-def resets_at_once(env: Any) -> bool:
-    """Returns True while rows are reset in the step that ended their episodes."""
-    order = _batch_of(env)._envkit.order
-    return order is not None and order.resets_at_once
 
 
 def _keep_showing(env: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from envkit._internal.internals import ANYTHING, own_internals
-from envkit._internal.masks import as_mask, check_others_have_begun, named_rows
+from envkit._internal.internals import ANYTHING, own_internals, refuse_seeds
+from envkit._internal.masks import as_mask, check_others_have_begun
 from envkit._internal.options import checked_options, options_copy, options_per_row
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.time_step import TimeStep
@@ -16,7 +16,6 @@ from envkit.types import Array, Options, ResetSeed, Seed
 __all__ = [
     "begin",
     "begin_rows",
-    "hand_seeds",
     "keep_seed",
     "keep_seeds_of_rows",
     "reset_with",
@@ -106,20 +105,11 @@ def _fresh_seed() -> int:
 def keep_seeds_of_rows(env: Any, seeds: list[int | None]) -> None:
     """Keeps what the next reset of some rows is seeded with."""
     if "seed" not in env._envkit.methods.reset_rows_takes:
-        _refuse_seeds(env, seeds)
+        refuse_seeds(env, seeds)
     before = env._envkit.next_seed or [None] * len(seeds)
     own_internals(env).next_seed = [
         old if new is None else new for old, new in zip(before, seeds, strict=True)
     ]
-
-
-def _refuse_seeds(env: Any, seeds: list[int | None]) -> NoReturn:
-    rows = np.array([row for row, seed in enumerate(seeds) if seed is not None])
-    raise NotImplementedError(
-        f"{type(env).__name__} cannot seed {named_rows(rows)} alone: override "
-        "_seed_rows(seeds), whose seeds are None for the rows that go on. "
-        "seed(seeds) seeds all rows."
-    )
 
 
 def _hand_seed(env: Any, seed: Any, rows: Array | None) -> None:
@@ -137,19 +127,9 @@ def _hand_seed(env: Any, seed: Any, rows: Array | None) -> None:
         if None not in given:
             env.seed(seed)  # As it came, which is what a provenance says.
         elif any(own is not None for own in given):
-            hand_seeds(env, given)
+            env._envkit.seed_rows(env, given)
     methods = env._envkit.methods
     taken = methods.reset_takes if rows is None else methods.reset_rows_takes
     # The author's seed() need not pass it on.
     if "seed" in taken and env._envkit.next_seed is None:
         own_internals(env).next_seed = given
-
-
-def hand_seeds(env: Any, seeds: list[int | None]) -> None:
-    """Seeds all rows of a batch, or some if its class says how."""
-    if None not in seeds:
-        env.seed(seeds)
-        return
-    if not env.seeds_rows:
-        _refuse_seeds(env, seeds)
-    env._seed_rows(seeds)

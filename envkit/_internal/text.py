@@ -19,6 +19,7 @@ __all__ = [
     "first_line",
     "foreign",
     "listed",
+    "named_rows",
 ]
 
 # What a terminal obeys, or what changes the order in which text is read: all control
@@ -134,3 +135,8 @@ def bound_text(bound: Array) -> str:
         return f"[{', '.join(text(row) for row in part)}]"
 
     return text(bound)
+
+
+def named_rows(rows: Any) -> str:
+    """Returns the numbers of rows for a message, such as "rows 1 and 3"."""
+    return f"{'row' if rows.size == 1 else 'rows'} {listed(rows)}"

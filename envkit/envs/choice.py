@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.internals import Internals, has_internals
+from envkit._internal.internals import Internals
 from envkit.batches import hand_options
-from envkit.provenance import packages_of, record_seed
+from envkit.provenance import record_seed
 from envkit.py_environment import PyEnvironment, SpecKeeper
 from envkit.registry import constructor
 from envkit.seeding import checked_seeds, seed_per_row
@@ -32,10 +32,11 @@ _BRANCH = 2**31
 
 
 class _ChoiceInternals(Internals):
-    """Names the packages of all environments that may be drawn."""
+    """Knows the environments that may be drawn."""
 
-    def packages(self, env: Any) -> set[str]:
-        return set().union(*map(packages_of, filter(has_internals, env._envs)))
+    def inside(self, env: Any) -> list[Any]:
+        """Returns all of them."""
+        return list(env._envs)
 
 
 class Choice(SpecKeeper, PyEnvironment):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.masks import merge
 from envkit._internal.text import a_or_an
 from envkit.errors import SpecError
 from envkit.provenance import record_seed
@@ -20,6 +20,7 @@ from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.validation import describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wrappers.rows import where_rows
 
 __all__ = ["RandomPyEnvironment"]
 
@@ -152,7 +153,12 @@ class RandomPyEnvironment(SpecifiedEnvironment):
         self._num_steps = np.where(stepping, self._num_steps, before)
         if not beginning.any():
             return stepped
-        return merge(self, beginning, self._reset_rows(beginning), stepped)
+        merged: TimeStep = nest.map_structure(
+            functools.partial(where_rows, beginning),
+            self._reset_rows(beginning),
+            stepped,
+        )
+        return merged
 
     def _step(self, action: NestedArray) -> TimeStep:
         if not self._accepts_any_action:

@@ -10,7 +10,6 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.internals import Internals
-from envkit._internal.resets import hand_seeds
 from envkit.batched_py_environment import RowCalls
 from envkit.batches import hand_options
 from envkit.errors import ClosedError, SpecError
@@ -149,7 +148,7 @@ class Joint(SpecKeeper, PyEnvironment):
     def _seed_rows(self, seeds: list[int | None]) -> None:
         def seed(env: Any, rows: slice) -> None:
             if any(own is not None for own in seeds[rows]):
-                hand_seeds(env, seeds[rows])
+                env._envkit.seed_rows(env, seeds[rows])
 
         self._for_each("seed", seed)
 

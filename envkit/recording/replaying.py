@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest, registry
-from envkit._internal.resets import hand_seeds
 from envkit.batches import hand_options
 from envkit.errors import ConstructorError, RecordingError, SpecError
 from envkit.provenance import PlainDataError, dumped, from_plain, to_plain
@@ -534,7 +533,7 @@ class _Comparison:
             elif event["event"] == "seed":
                 self._env.seed(from_plain(event["seed"]))
             else:
-                hand_seeds(self._env, event["rows"])
+                self._env._envkit.seed_rows(self._env, event["rows"])
         try:
             return self._call(moving)
         finally:

@@ -15,8 +15,6 @@ from envkit._internal.arguments import checked_flag, checked_size, limited_size
 from envkit.base_wrapper import (
     PyEnvironmentBaseWrapper,
     WrapperInternals,
-    check_holds_rows,
-    check_resets_rows,
 )
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -115,8 +113,8 @@ class _Opening(PyEnvironmentBaseWrapper):
 
     def __init__(self, env: Any, handle_auto_reset: bool) -> None:
         super().__init__(env, handle_auto_reset)
-        check_resets_rows(self)
-        check_holds_rows(self)
+        self._envkit.check_resets_rows(self)
+        self._envkit.check_holds_rows(self)
         self._action = nest.Structure(env.action_spec())
 
     @abc.abstractmethod
@@ -495,9 +493,9 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         self._look_up_lives = LivesLookup(env, lives)
         self._begins_games = handle_auto_reset or self._counts_lives
         if self._frame_skip > 1 or self._counts_lives:
-            check_holds_rows(self)
+            self._envkit.check_holds_rows(self)
         if self._begins_games:
-            check_resets_rows(self)
+            self._envkit.check_resets_rows(self)
         self._observation_spec = self._screen_spec(env.observation_spec())
         self._rewards = nest.Structure(env.reward_spec())
         self._no_rows = np.zeros(self._dims, bool)
@@ -821,7 +819,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
                 f"{type(env).__name__} has none. Put it around AtariPreprocessing, or "
                 "use TimeLimit."
             )
-        check_resets_rows(self)
+        self._envkit.check_resets_rows(self)
         self._no_rows = np.zeros(self._dims, bool)
         self._steps = np.zeros(self._dims, np.int64)
         # Where a game has ended with the current time step, inside or here; and

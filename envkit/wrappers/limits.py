@@ -12,13 +12,10 @@ import numpy as np
 from envkit import nest
 from envkit._internal.arguments import checked_seconds, checked_size
 from envkit._internal.direct_row import CountedSteps, DirectRow, are_own
-from envkit._internal.internals import has_internals
 from envkit.base_wrapper import (
     PyEnvironmentBaseWrapper,
     WrapperInternals,
     WrapperState,
-    check_holds_rows,
-    check_resets_rows,
 )
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
@@ -43,10 +40,10 @@ class _LimitInternals(WrapperInternals):
     """Lets a worker count steps where it steps the environment without time steps."""
 
     def direct_row(self, env: Any) -> DirectRow | None:
-        is_plain = not env._dims and env._seconds is None and has_internals(env._env)
+        is_plain = not env._dims and env._seconds is None
         if not (is_plain and are_own(env, _STEPPING)):
             return None
-        row: DirectRow | None = env._env._envkit.direct_row(env._env)
+        row = self.inner_direct_row(env)
         if row is None or len(row.layers) > 1:
             return None
         row.limit(env, env._duration, are_own(env, _TURNING))
@@ -141,7 +138,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         self._now = now
         # When the episode of each row began.
         self._began: Any = np.full(self._dims, now() if seconds is not None else 0.0)
-        check_resets_rows(self)
+        self._envkit.check_resets_rows(self)
         self._continues = self.continues_after_last
         self._steps = np.zeros(self._dims, np.int64)
         # Where the current time step is a LAST only here. Of a single environment it
@@ -348,8 +345,8 @@ class FixedLength(PyEnvironmentBaseWrapper):
         """
         super().__init__(env, handle_auto_reset)
         self._fix_length = checked_size("fix_length", fix_length)
-        check_holds_rows(self)
-        check_resets_rows(self)
+        self._envkit.check_holds_rows(self)
+        self._envkit.check_resets_rows(self)
         self._structure = nest.Structure(env.time_step_spec())
         self._steps = np.zeros(self._dims, np.int64)
         # Which rows stand at a LAST, and the time step there: what was returned belongs
@@ -592,7 +589,7 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         """
         super().__init__(env)
         self._episodes = checked_size("episodes", episodes)
-        check_holds_rows(self)
+        self._envkit.check_holds_rows(self)
         self._structure = nest.Structure(env.time_step_spec())
         # By row: how many episodes have ended, and whether it stood still already when
         # the last step came.

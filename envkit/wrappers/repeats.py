@@ -13,7 +13,6 @@ from envkit._internal.arguments import checked_size, is_number
 from envkit.base_wrapper import (
     PyEnvironmentBaseWrapper,
     WrapperInternals,
-    check_holds_rows,
 )
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -62,7 +61,7 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
         self._times = checked_size(
             "times", times, least=2, hint=" (greater than 1, or nothing is repeated)"
         )
-        check_holds_rows(self)
+        self._envkit.check_holds_rows(self)
 
     @property
     def times(self) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import limited_size
-from envkit._internal.reset_order import resets_at_once
 from envkit.base_wrapper import (
     PyEnvironmentBaseWrapper,
     WrapperInternals,
@@ -322,7 +321,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         first, last = step_type == _FIRST, step_type == _LAST
         if rows is not None:
             first = first & rows
-        if resets_at_once(self):
+        if self._envkit.resets_at_once:
             # Until these rows move, what is told is how the episode before has ended.
             self._begun_at_once |= first
             self._began[first] = now

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envkit._internal.resets import hand_seeds
 from envkit._internal.text import counted, listed
 from envkit.adapters.foreign import handed_options, told_of_losses
 from envkit.adapters.gymnasium.infos import (
@@ -383,7 +382,8 @@ class BatchRows:
                 f"{self._name}, which seeds all of them or none."
             )
         masked = zip(seeds, mask.tolist(), strict=True)
-        hand_seeds(self._env, [own if begins else None for own, begins in masked])
+        by_row = [own if begins else None for own, begins in masked]
+        self._env._envkit.seed_rows(self._env, by_row)
 
     def observation(self, time_step: TimeStep) -> NestedArray:
         """Returns the observation."""

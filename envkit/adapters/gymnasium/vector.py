@@ -10,7 +10,6 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import as_discount
-from envkit._internal.reset_order import is_suspended
 from envkit._internal.text import listed
 from envkit.actions import ActionRows
 from envkit.adapters.foreign import (
@@ -232,7 +231,7 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
         if self._current_time_step is not None:
             # Before the change, because the rows stay where they are.
             self._current_time_step = self.current_time_step()
-        is_same = self._order is _SAME and not is_suspended(self)
+        is_same = self._order is _SAME and not self._envkit.is_suspended
         self._steps.begin_after_step(is_same)
 
     @property

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from envkit._internal.first_look import leave_unseen
-from envkit._internal.resets import hand_seeds
 from envkit._internal.text import counted, first_line
 from envkit.errors import ConstructorError
 from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
@@ -191,7 +190,7 @@ class EnvironmentHost:
         if not env.batched or None not in seeds:
             self.seed(index, seeds if env.batched else seeds[0])
             return
-        hand_seeds(env, seeds)
+        env._envkit.seed_rows(env, seeds)
         known = self._seeds[index] if self._seeds else None
         self._seeds = self._seeds or [None] * len(self.envs)
         self._seeds[index] = with_seeds(known, seeds, True)
