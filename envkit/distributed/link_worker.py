@@ -171,7 +171,7 @@ class _LinkedWorker:
         while True:
             # Hot: once per request.
             while due and not link.is_readable():
-                runner.reset_ahead()
+                runner.reset_next()
                 clock.before = time.perf_counter_ns()
             link.expect(expected)
             if link.expects and link.fetch():

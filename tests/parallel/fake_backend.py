@@ -243,7 +243,7 @@ class FakeBackend:
         count = 0
         for worker in self._workers.values():
             while worker.runner.due and count < most:
-                worker.runner.reset_ahead()
+                worker.runner.reset_next()
                 count += 1
         return count
 

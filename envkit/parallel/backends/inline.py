@@ -114,7 +114,7 @@ class InlineBackend:
             # What rows show afterwards, and environments are like, is the same with
             # every backend.
             while runner.due:
-                runner.reset_ahead(is_hidden=False)
+                runner.reset_next(is_hidden=False)
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
         """Returns what has happened: all there is, for nothing happens meanwhile."""

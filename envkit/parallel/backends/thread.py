@@ -290,7 +290,7 @@ class _WorkerThread(threading.Thread):
         runner.before_last_mark = count
         while True:
             while runner.due and self._orders.empty():
-                runner.reset_ahead()
+                runner.reset_next()
                 before = clock()
             order = self._orders.get()
             if self._is_given_up:

@@ -179,6 +179,12 @@ class EnvRows:
             self.adopt(env_row, other)
         self.doubted[:] = other.doubted[: len(self.doubted)]
 
+    def make_plain(self) -> None:
+        """Gives every environment its time step, whose next step makes one, too."""
+        for env_row in self.all:
+            if not env_row.is_batch:
+                self.direct.leave(env_row.place)
+
     # Answers.
 
     def actions(self, rows: Sequence[int]) -> Iterable[NestedArray]:

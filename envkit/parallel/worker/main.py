@@ -283,7 +283,7 @@ class _Worker:
                 # The ring for these rows is read later, when nothing is pending.
                 clock.woken, is_awake = now(), False
             elif due:
-                runner.reset_ahead()
+                runner.reset_next()
                 clock.before = clock.woken = now()
             else:
                 rings = bell.wait() if owed <= 0 else self._wait_for_either(bell)

@@ -57,7 +57,7 @@ class EnvRunner:
         messages_seen: What `Slab.messages` was when the carrier last looked for some.
         writer: Writes time steps into rows, once it is bound.
         due: The environments that the carrier is to reset when nothing else is to be
-            done, by `reset_ahead`.
+            done, by `reset_next`.
         dump_state: Turns the state of an environment into bytes.
         load_state: Turns these bytes into the state.
     """
@@ -169,9 +169,7 @@ class EnvRunner:
         before, (first, stop) = self._env_rows, slab.layout.blocks[worker]
         # It alone writes them, and may have done so since the rows were copied.
         slab.counters(worker)[:] = self._meters
-        for env_row in before.all:
-            if not env_row.is_batch:
-                before.direct.leave(env_row.place)
+        before.make_plain()
         left = [env_row for env_row in before.all if env_row.place < stop - first]
         errors = self._host.keep(len(left))
         self.bind(slab, worker, send_objects, may_write, first_row)
@@ -244,7 +242,7 @@ class EnvRunner:
             if self.after_row is not None:
                 self.after_row()
 
-    def reset_ahead(self, *, is_hidden: bool = True) -> None:
+    def reset_next(self, *, is_hidden: bool = True) -> None:
         """Resets the environment that has been due for the longest time.
 
         Args:
@@ -316,14 +314,13 @@ class EnvRunner:
         """Does the same, without time steps in the rows that can do so."""
         # Hot: each line in the loop runs once per environment and step.
         direct, first, slot = self._direct, self._first, slot_of(number)
-        actions = direct.actions()
+        env_rows, actions = self._env_rows, direct.actions()
         if actions is None:
-            for place in range(len(self._rows)):
-                direct.leave(place)
+            env_rows.make_plain()
             self._run_lockstep(number)
             return
         places, rewards = direct.fill_with_mid(slot)
-        env_rows, answered, last = self._env_rows, self._answered, self._last_row
+        answered, last = self._answered, self._last_row
         has_info, wants_info = self._has_info, bool(self._records_infos[0])
         for row, step, action, place in zip(
             self._rows, direct.steps, actions, places, strict=True
