@@ -31,10 +31,10 @@ from environments import Working
 from side_by_side import Contender, Figures, Report, opened, options, take_turns
 
 from envkit import ArraySpec, BoundedArraySpec, ParallelPyEnvironment, PyEnvironment
+from envkit.distributed.frames import ANSWERED, HEAD, Frame
 from envkit.distributed.links import linked
+from envkit.distributed.seal import KEY_SIZE, Seal
 from envkit.envs import CartPole
-from envkit.parallel.system.frames import ANSWERED, HEAD, Frame
-from envkit.parallel.system.seal import KEY_SIZE, Seal
 from envkit.time_step import StepType, TimeStep, restart
 
 WORKERS = 2

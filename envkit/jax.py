@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from envkit import nest
-from envkit._internal.lazy_names import is_installed
 from envkit._internal.text import foreign, listed
+from envkit._shared.installed import is_installed
 from envkit.actions import ACCEPTED_KINDS
 from envkit.async_environment import AsyncEnvironment
 from envkit.batches import rely_on_size

@@ -54,7 +54,7 @@ FLOORS: dict[int, set[str]] = {
     # The engine.
     5: {"parallel"},
     # Batteries.
-    6: {"envs", "play", "realtime", "recording", "testing", "wrappers"},
+    6: {"_shared", "envs", "play", "realtime", "recording", "testing", "wrappers"},
     # Doors, and what is elsewhere.
     7: {"adapters", "desktop", "distributed", "jax", "tf", "torch"},
     8: {"remote"},
@@ -433,7 +433,7 @@ HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2.python3"}
 # It has dm_control read its own variable later than when it is imported.
 HANDS_ON_VARIABLES |= {"envkit.adapters.mujoco"}
 # It finds the folder that the system has for what runs.
-HANDS_ON_VARIABLES |= {"envkit._internal.secret_files"}
+HANDS_ON_VARIABLES |= {"envkit._shared.secret_files"}
 # They look at Ray's own variables: to refuse what Ray would do because of one, and to
 # find the cluster that Ray would find.
 HANDS_ON_VARIABLES |= {"envkit.distributed.cluster", "envkit.distributed.ray"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envkit._internal.arguments import checked_flag, known_dtype
+from envkit._internal.arguments import checked_flag
+from envkit._shared.arguments import known_dtype
 from envkit.envs import CartPole, Catch, GridWorld, TicTacToe
 from envkit.testing import CountingEnv
 from envkit.wrappers.atari import AtariPreprocessing, NoopReset

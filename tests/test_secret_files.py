@@ -11,8 +11,8 @@ from contextlib import closing
 
 import pytest
 
-from envkit._internal import secret_files
-from envkit._internal.secret_files import (
+from envkit._shared import secret_files
+from envkit._shared.secret_files import (
     find,
     new_password,
     new_token,
@@ -62,7 +62,7 @@ def test_the_file_is_removed_at_the_end(runtime):
 
 PROGRAM = """
 import sys
-from envkit._internal.secret_files import publish
+from envkit._shared.secret_files import publish
 
 file = publish("token", "127.0.0.1", 7600, sys.argv[1])
 print("ready", flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +14,12 @@ __all__ = [
     "a_or_an",
     "bound_text",
     "counted",
-    "escaped",
     "first_line",
     "foreign",
     "listed",
     "named_rows",
 ]
 
-# What a terminal obeys, or what changes the order in which text is read: all control
-# characters but tab and newline, bytes that stand for some, and marks of Unicode's.
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udc9f\u061c\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u2069\ufeff]"
-)
 
 # Other libraries have classes of these names, too: where envkit's are imported from.
 _HOMES = {
@@ -70,19 +62,6 @@ def listed(names: Iterable[object], most: int = 8) -> str:
     texts = [str(name) for name in names]
     shown = ", ".join(texts[:most])
     return shown if len(texts) <= most else f"{shown} and {len(texts) - most} more"
-
-
-def escaped(text: str) -> str:
-    r"""Returns text with its control characters written out, as JSON writes them.
-
-    Whatever another program has sent goes through this before it becomes a message or
-    a line of a log: terminals obey control characters.
-
-    Example:
-        >>> print(escaped("\x1b[2JCatch"))
-        \u001b[2JCatch
-    """
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def first_line(message: str) -> str:

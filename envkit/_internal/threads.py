@@ -8,24 +8,19 @@ short, and are repeated.
 from __future__ import annotations
 
 import functools
-import math
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from envkit.errors import CallOrderError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    pass
 
 __all__ = [
     "Turn",
     "in_turn",
-    "result_of",
     "wait_a_while",
-    "wait_for_end",
-    "wait_for_event",
 ]
 
 Result = TypeVar("Result")
@@ -46,58 +41,6 @@ def wait_a_while(changed: threading.Condition, timeout: float | None = None) -> 
         ...     wait_a_while(changed, timeout=0.0)
     """
     changed.wait(_LONGEST if timeout is None else min(timeout, _LONGEST))
-
-
-def result_of(future: Future[Result], timeout: float | None = None) -> Result:
-    """Waits for the result of a future, and returns or raises it.
-
-    After `timeout` seconds it raises what `future.result(timeout)` does.
-
-    Example:
-        >>> from concurrent.futures import Future
-        >>> future = Future()
-        >>> future.set_result(3)
-        >>> result_of(future)
-        3
-    """
-    from concurrent.futures import TimeoutError as FutureTimeoutError
-
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    while True:
-        left = max(deadline - time.monotonic(), 0.0)
-        try:
-            return future.result(min(left, _LONGEST))
-        except FutureTimeoutError:
-            if future.done():  # It has come by now, or the error is its own.
-                return future.result()
-            if left <= _LONGEST:
-                raise
-
-
-def wait_for_event(event: threading.Event) -> None:
-    """Waits until an event is set.
-
-    Example:
-        >>> event = threading.Event()
-        >>> event.set()
-        >>> wait_for_event(event)
-    """
-    while not event.wait(_LONGEST):
-        pass
-
-
-def wait_for_end(thread: threading.Thread) -> None:
-    """Waits until a thread has ended.
-
-    Example:
-        >>> thread = threading.Thread(target=list)
-        >>> thread.start()
-        >>> wait_for_end(thread)
-        >>> thread.is_alive()
-        False
-    """
-    while thread.is_alive():
-        thread.join(_LONGEST)
 
 
 class Turn(_RLock):  # type: ignore[misc]  # whatever Python has as one

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.arguments import as_discount, checked_size
+from envkit._internal.arguments import checked_size
+from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
     ForeignEnvironment,
     constant,

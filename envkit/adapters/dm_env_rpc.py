@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.secret_files import find
-from envkit._internal.text import escaped
+from envkit._shared.secret_files import find
+from envkit._shared.text import escaped
 from envkit.adapters.dm_env import DmEnvWrapper, ones_of, zeros_of
 from envkit.adapters.foreign import require
 from envkit.adapters.values import map_specs

@@ -27,10 +27,10 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from envkit._internal.arguments import as_discount
 from envkit._internal.direct_row import DirectRow, are_own
 from envkit._internal.first_look import leave_unseen
 from envkit._internal.text import listed
+from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
     ForeignEnvironment,
     constant,

@@ -2,7 +2,7 @@
 
 `OpenEnvWrapper` plays what any server of OpenEnv serves: their own, and
 `envkit serve TARGET --openenv`. It speaks the protocol itself; OpenEnv's package is not
-needed. `envkit.remote.openenv` has the messages, and `envkit.specs.json_schema` which
+needed. `envkit.remote.openenv` has the messages, and `envkit._shared.json_schema` which
 specs come of which schemas.
 """
 
@@ -22,14 +22,14 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from envkit._internal.arguments import checked_seconds
-from envkit._internal.secret_files import find
-from envkit._internal.text import escaped
+from envkit._shared.arguments import checked_seconds
+from envkit._shared.json_schema import EXACT_SCHEMA, JsonForm, has_specs, spec_of
+from envkit._shared.secret_files import find
+from envkit._shared.text import escaped
 from envkit.adapters.foreign import ForeignEnvironment, constant, require
 from envkit.adapters.values import Converter, Leaf, bounded_leaf, map_specs
 from envkit.errors import EnvkitError, SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.json_schema import EXACT_SCHEMA, JsonForm, has_specs, spec_of
 from envkit.specs.special import ObjectSpec
 from envkit.specs.validation import describe
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep

@@ -33,8 +33,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from envkit import registry
-from envkit._internal.arguments import as_discount
 from envkit._internal.extras import install_command
+from envkit._shared.arguments import as_discount
 from envkit.adapters import display
 from envkit.adapters.adapter import Adapter
 from envkit.adapters.adapter.adapted import AdaptedEnvironment

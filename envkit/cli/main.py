@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from envkit._internal.plugins import Plugins
-from envkit._internal.text import first_line
 from envkit.cli.output import say
 from envkit.cli.plugins import Command
 from envkit.errors import EnvkitError
@@ -196,7 +195,8 @@ def _command(name: str) -> Command:
 def _in_one_line(error: Exception) -> str:
     message = " ".join(str(error).split())
     if _TRACEBACK in message:  # What a worker process has told
-        message = f"{first_line(str(error))} (--debug shows where)"
+        first_line = str(error).partition("\n")[0]
+        message = f"{first_line} (--debug shows where)"
     if isinstance(error, _TELLING) and message:
         return message
     kind = type(error).__name__

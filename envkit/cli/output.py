@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from envkit._internal.text import escaped
+from envkit._shared.text import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.secret_files import DRAW
-from envkit._internal.text import counted, first_line
+from envkit._internal.text import counted
+from envkit._shared.secret_files import DRAW
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.target import (
     Closing,
@@ -392,9 +392,10 @@ class Camera:
         try:
             picture = self._env.render("rgb_array")
         except NotImplementedError as error:
+            why, *_ = str(error).split("\n")
             raise NotImplementedError(
-                f"{self._name} cannot be filmed: {first_line(str(error))} A directory "
-                "of episodes needs no pictures: -o DIRECTORY."
+                f"{self._name} cannot be filmed: {why} A directory of "
+                "episodes needs no pictures: -o DIRECTORY."
             ) from error
         check_picture(picture, self._dims, f'{self._name}: render("rgb_array")')
         self._shape = self._shape or picture.shape

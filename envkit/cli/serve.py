@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from envkit._internal.entry_points import loaded
 from envkit._internal.plugins import Plugins
-from envkit._internal.secret_files import DRAW, SecretFileError, check_token, secret_in
 from envkit._internal.text import listed
+from envkit._shared.secret_files import DRAW, SecretFileError, check_token, secret_in
 from envkit.cli.output import say
 from envkit.cli.server_log import logged
 from envkit.cli.target import at_least_one, key_value, number_within, port_number

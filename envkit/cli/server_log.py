@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterator
 
-from envkit._internal.text import first_line
 from envkit.cli.output import escaped
 from envkit.remote.unhurried import unhurried_stderr
 
@@ -68,5 +67,5 @@ def _told(error: BaseException) -> str:
     while trace is not None:
         file = os.path.basename(trace.tb_frame.f_code.co_filename)
         place, trace = f" at {file}:{trace.tb_lineno}", trace.tb_next
-    told = first_line(str(error))[:500]
+    told = str(error).partition("\n")[0][:500]
     return f"{type(error).__name__}{place}" + (f": {told}" if told else "")

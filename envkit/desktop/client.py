@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.secret_files import find
 from envkit._internal.text import listed
+from envkit._shared.secret_files import find
 from envkit.desktop.encodings import (
     COPY,
     CURSOR,

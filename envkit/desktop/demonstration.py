@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from envkit._internal.secret_files import DRAW, Draw
+from envkit._shared.secret_files import DRAW, Draw
 from envkit.desktop.actions import Actions
 from envkit.desktop.person import Person
 from envkit.time_step import TimeStep

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.arguments import checked_seconds, checked_size
+from envkit._internal.arguments import checked_size
+from envkit._shared.arguments import checked_seconds
 from envkit.desktop.actions import Actions, Controls, Size, checked_screen
 from envkit.desktop.keys import KEYBOARD, KeyEvent, chord, keysym
 from envkit.desktop.machine import Machine

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
-from envkit._internal.secret_files import secret_in
+from envkit._shared.secret_files import secret_in
 from envkit.desktop.client import DesktopClient
 from envkit.desktop.keeper import Keeper, KeeperError
 from envkit.desktop.keys import Event

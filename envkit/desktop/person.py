@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.secret_files import DRAW, Draw
+from envkit._shared.secret_files import DRAW, Draw
 from envkit.desktop.actions import fitting
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name
 from envkit.desktop.protocol import DesktopError

@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import Generator
 
-from envkit._internal.text import escaped
+from envkit._shared.text import escaped
 from envkit.errors import EnvkitError
 
 __all__ = [

@@ -16,8 +16,8 @@ from types import TracebackType
 
 import numpy as np
 
-from envkit._internal.secret_files import DRAW, Draw, ServerSecret
 from envkit._internal.text import counted
+from envkit._shared.secret_files import DRAW, Draw, ServerSecret
 from envkit.desktop.guesses import Guesses, peer_of
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from envkit._internal.arguments import checked_seconds
+from envkit._shared.arguments import checked_seconds
 from envkit.desktop.keys import Event, keysym
 from envkit.desktop.protocol import DesktopError
 from envkit.specs.validation import describe

@@ -23,7 +23,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from envkit.distributed.link import (
+    ANSWERED,
+    BEGUN,
+    HEAD,
+    MESSAGE,
+    FrameError,
+    Link,
+)
 from envkit.distributed.row_frames import RowFrames
+from envkit.distributed.seal import Seal
 from envkit.parallel.backends.base import Event, drop_events_of
 from envkit.parallel.backends.inbox import Inbox
 from envkit.parallel.messages import ExitReport, WorkerJob
@@ -32,16 +41,7 @@ from envkit.parallel.slab import RESIDENT, Slab, SlabLayout
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.doorbell import Doorbell
 from envkit.parallel.system.lifeline import forget_in_forks
-from envkit.parallel.system.link import (
-    ANSWERED,
-    BEGUN,
-    HEAD,
-    MESSAGE,
-    FrameError,
-    Link,
-)
 from envkit.parallel.system.poller import Poller
-from envkit.parallel.system.seal import Seal
 from envkit.parallel.system.shared_memory import SharedBlock
 from envkit.types import Array
 

@@ -27,6 +27,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from envkit.distributed.link import (
+    ASKED,
+    HEAD,
+    MESSAGE,
+    Address,
+    Frame,
+    FrameError,
+    Link,
+    prove,
+)
 from envkit.distributed.row_frames import ALL_ROWS, RowFrames
 from envkit.parallel import serialize
 from envkit.parallel.messages import (
@@ -47,16 +57,6 @@ from envkit.parallel.slab import (
     Slab,
 )
 from envkit.parallel.system.doorbell import linger, may_linger
-from envkit.parallel.system.link import (
-    ASKED,
-    HEAD,
-    MESSAGE,
-    Address,
-    Frame,
-    FrameError,
-    Link,
-    prove,
-)
 from envkit.parallel.worker.environments import (
     end_fork,
     lines_at_close,

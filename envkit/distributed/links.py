@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.link import HEAD, MESSAGE, UNIX, Address, Token
 from envkit.distributed.link_base import FarBackend, FarWorker
 from envkit.distributed.listener import Arrival, Door
 from envkit.errors import CallOrderError
@@ -52,7 +53,6 @@ from envkit.parallel.messages import (
 from envkit.parallel.slab import SlabLayout
 from envkit.parallel.system.cpus import available_cpus
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.system.link import HEAD, MESSAGE, UNIX, Address, Token
 from envkit.types import Array
 
 __all__ = ["Launcher", "LinkedBackend", "linked"]

@@ -17,9 +17,8 @@ import time
 import warnings
 from typing import NamedTuple
 
-from envkit.errors import InsecureWarning
-from envkit.parallel.system.certificate import NoCertificateError, own_certificate
-from envkit.parallel.system.link import (
+from envkit.distributed.certificate import NoCertificateError, own_certificate
+from envkit.distributed.link import (
     PROOF_SIZE,
     UNIX,
     Address,
@@ -29,8 +28,9 @@ from envkit.parallel.system.link import (
     keep_alive,
     unix_name,
 )
+from envkit.distributed.seal import Seal
+from envkit.errors import InsecureWarning
 from envkit.parallel.system.poller import Poller
-from envkit.parallel.system.seal import Seal
 from envkit.specs.validation import describe
 
 __all__ = ["Arrival", "Door"]

@@ -25,7 +25,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from envkit._internal.arguments import is_number
+from envkit._shared.arguments import is_number
 from envkit.distributed.cluster import await_cluster, known_cluster
 from envkit.distributed.links import LinkedBackend
 from envkit.distributed.worker_host import CUT_OFF, run_worker

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, Frame, FrameError
 from envkit.parallel.slab import (
     IDLE,
     METERS,
@@ -31,7 +32,6 @@ from envkit.parallel.slab import (
     slot_of,
     view_of,
 )
-from envkit.parallel.system.link import ANSWERED, ASKED, BEGUN, HEAD, Frame, FrameError
 from envkit.parallel.system.shared_memory import fence
 from envkit.time_step import StepType
 from envkit.types import Array

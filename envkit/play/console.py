@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from envkit._internal.text import escaped
+from envkit._shared.text import escaped
 
 __all__ = ["SafeConsole"]
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.internals import closes_at_once
-from envkit._internal.threads import result_of, wait_for_end
+from envkit._shared.waits import result_of, wait_for_end
 from envkit.blocking import Blocking
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.arguments import checked_seconds
 from envkit._internal.internals import Internals
 from envkit._internal.threads import in_turn
+from envkit._shared.arguments import checked_seconds
 from envkit.errors import ClosedError
 from envkit.provenance import name_of, plain_arguments, recipe_of, record_seed
 from envkit.py_environment import PyEnvironment

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from envkit._internal.arguments import checked_seconds
-from envkit._internal.threads import result_of, wait_a_while
+from envkit._shared.arguments import checked_seconds
+from envkit._shared.waits import result_of, wait_for_change
 from envkit.batches import hand_options
 from envkit.errors import ClosedError, WorkerTimeout
 from envkit.realtime.loop import TickLoop, with_row
@@ -398,7 +398,7 @@ class ThreadHost(LocalHost):
             if now >= give_up and self._is_beginning(mask):
                 raise self._late("step")
             ends = [end for end in (patience, give_up) if now < end < math.inf]
-            wait_a_while(self._changed, min(ends) - now if ends else None)
+            wait_for_change(self._changed, min(ends) - now if ends else None)
             self._check()
 
     def _is_beginning(self, mask: Array | None) -> bool:

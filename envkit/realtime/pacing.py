@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_seconds
+from envkit._shared.arguments import checked_seconds
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.realtime.loop import Schedule
 from envkit.realtime.report import Lag

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.threads import wait_a_while, wait_for_end
+from envkit._shared.waits import wait_for_change, wait_for_end
 from envkit.errors import RecordingError
 from envkit.provenance import dumped
 from envkit.recording.format import ACTIONS, EPISODE, OBJECT_BYTES, EpisodeFile
@@ -114,7 +114,7 @@ class _Mailbox:
             ):
                 if not wait:
                     return False
-                wait_a_while(self._changed)
+                wait_for_change(self._changed)
             self.check()
             self._letters.append((letter, size))
             self._used += size
@@ -140,7 +140,7 @@ class _Mailbox:
         with self._changed:
             last = self._put
             while self._handled < last and self._failure is None:
-                wait_a_while(self._changed)
+                wait_for_change(self._changed)
             self.check()
 
     def fail(self, failure: Exception) -> None:

@@ -20,7 +20,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from envkit._internal.text import escaped
+from envkit._shared.text import escaped
+from envkit.distributed.link import FrameError
 from envkit.distributed.link_base import FarBackend, FarWorker
 from envkit.errors import ConstructorError
 from envkit.parallel.backends.base import Exited, Replied, Started
@@ -34,7 +35,6 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.slab import SlabLayout
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.system.link import FrameError
 from envkit.provenance import PlainDataError, to_plain
 from envkit.registry import Constructor
 from envkit.remote.dialing import (

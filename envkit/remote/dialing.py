@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from envkit._internal.secret_files import SecretFileError, find, secret_in
-from envkit._internal.text import escaped
+from envkit._shared.secret_files import SecretFileError, find, secret_in
+from envkit._shared.text import escaped
+from envkit.distributed.link import keep_alive
 from envkit.errors import EnvkitError, InsecureWarning
-from envkit.parallel.system.link import keep_alive
 from envkit.provenance import envkit_version
 from envkit.remote.protocol import (
     MAGIC,

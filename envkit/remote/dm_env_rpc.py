@@ -38,8 +38,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from envkit._internal.secret_files import ServerSecret
-from envkit._internal.text import escaped
+from envkit._shared.secret_files import ServerSecret
+from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.remote.dm_env_rpc_tensors import INVALID, NOT_FOUND, RefusedError, Wire
 from envkit.remote.guesses import Guesses

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
-from envkit._internal.text import escaped
+from envkit._shared.text import escaped
 from envkit.errors import ConstructorError
 from envkit.provenance import VersionWarning, envkit_version
 from envkit.remote.protocol import PROTOCOL

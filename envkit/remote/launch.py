@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from envkit._internal.text import escaped
+from envkit._shared.text import escaped
 from envkit.errors import EnvkitError
 from envkit.parallel.system.guardian import Guardian
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit.parallel.system.link import HEAD, Link
+from envkit.distributed.link import HEAD, Link
 from envkit.remote.protocol import SHOWN, frame_of
 from envkit.types import Array
 

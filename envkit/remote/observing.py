@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import escaped
+from envkit._shared.text import escaped
+from envkit.distributed.link import HEAD, MESSAGE, Link
 from envkit.errors import ClosedError
 from envkit.parallel.slab import SlabLayout
-from envkit.parallel.system.link import HEAD, MESSAGE, Link
 from envkit.remote.dialing import ServerAddress, dial, peer_of
 from envkit.remote.protocol import (
     MOST_BEFORE,

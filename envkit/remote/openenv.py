@@ -31,8 +31,8 @@ import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from envkit._internal.secret_files import ServerSecret
-from envkit._internal.text import escaped
+from envkit._shared.secret_files import ServerSecret
+from envkit._shared.text import escaped
 from envkit.errors import MissingDependencyError
 from envkit.remote.guesses import Guesses
 from envkit.remote.openenv_site import Site

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from envkit._shared.json_schema import JsonForm, schema_of
 from envkit.errors import SpecError
 from envkit.remote.hosted import Single, flags_of
-from envkit.specs.json_schema import JsonForm, schema_of
 from envkit.time_step import TimeStep
 from envkit.types import NestedSpec
 

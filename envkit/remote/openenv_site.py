@@ -12,7 +12,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from envkit._internal.text import escaped
+from envkit._shared.json_schema import EXACT_SCHEMA
+from envkit._shared.text import escaped
 from envkit.provenance import envkit_version
 from envkit.remote.hosted import FullError, Host, Hosted, Single
 from envkit.remote.openenv_messages import (
@@ -27,7 +28,6 @@ from envkit.remote.openenv_messages import (
     task_answer,
 )
 from envkit.remote.serving import Offer, ServeOptions
-from envkit.specs.json_schema import EXACT_SCHEMA
 
 __all__ = ["Site"]
 

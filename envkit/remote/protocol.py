@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.text import escaped
+from envkit._shared.text import escaped
+from envkit.distributed.link import HEAD, MESSAGE
 from envkit.errors import EnvkitError
 from envkit.parallel.messages import RemoteFailure
 from envkit.parallel.slab import SlabLayout
-from envkit.parallel.system.link import HEAD, MESSAGE
 from envkit.provenance import dumped, from_plain, loaded, to_plain
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec

@@ -25,11 +25,12 @@ import threading
 import time
 from typing import Any
 
-from envkit._internal.secret_files import ServerSecret
-from envkit._internal.text import counted, escaped, first_line
+from envkit._internal.text import counted
+from envkit._shared.secret_files import ServerSecret
+from envkit._shared.text import escaped
+from envkit.distributed.link import keep_alive
 from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.guardian import Guardian
-from envkit.parallel.system.link import keep_alive
 from envkit.provenance import envkit_version
 from envkit.remote.guesses import Guesses
 from envkit.remote.protocol import (
@@ -341,7 +342,7 @@ class Server:
 
     def _refuse(self, sock: socket.socket, reason: str, peer: str) -> None:
         reason = self._menu.hide(reason)
-        _LOGGER.warning("%s was refused: %s", peer, escaped(first_line(reason)))
+        _LOGGER.warning("%s was refused: %s", peer, escaped(reason.partition("\n")[0]))
         with contextlib.suppress(OSError, ValueError):
             sock.settimeout(1.0)
             sock.sendall(b"".join(frame_of({"refused": reason})))

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from envkit._internal.text import listed
+from envkit.distributed.link import ASKED, HEAD, MESSAGE, Frame, Link
 from envkit.distributed.row_frames import ALL_ROWS, RowFrames
 from envkit.errors import SpecError
 from envkit.parallel.messages import (
@@ -41,7 +42,6 @@ from envkit.parallel.slab import (
     SlabLayout,
 )
 from envkit.parallel.system.doorbell import linger
-from envkit.parallel.system.link import ASKED, HEAD, MESSAGE, Frame, Link
 from envkit.parallel.worker.environments import resident_bytes
 from envkit.parallel.worker.runner import EnvRunner
 from envkit.provenance import (

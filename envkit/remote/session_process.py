@@ -30,10 +30,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from envkit.distributed.link import HEAD
 from envkit.errors import EnvkitError
 from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.guardian import Guardian
-from envkit.parallel.system.link import HEAD
 from envkit.provenance import from_plain, to_plain
 from envkit.remote.protocol import ProtocolError, frame_of, message_of
 from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._internal.secret_files import DRAW
+from envkit._shared.secret_files import DRAW
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
 from envkit.desktop.person import play_name
 from envkit.desktop.server import DesktopServer

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.secret_files import SecretFileError, find
 from envkit._internal.text import counted, listed
+from envkit._shared.secret_files import SecretFileError, find
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, as_envs
 from envkit.desktop.actions import Actions, Controls
 from envkit.desktop.client import DesktopClient

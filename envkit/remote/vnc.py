@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.secret_files import DRAW
+from envkit._shared.secret_files import DRAW
 from envkit.desktop.person import Person
 from envkit.errors import ClosedError
 from envkit.remote.serving import (

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.arguments import checked_size, is_number
+from envkit._internal.arguments import checked_size
 from envkit._internal.text import a_or_an
+from envkit._shared.arguments import is_number
 from envkit.specs.validation import describe
 
 if TYPE_CHECKING:

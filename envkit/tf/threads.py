@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import Any
 
-from envkit._internal.threads import result_of, wait_for_end
+from envkit._shared.waits import result_of, wait_for_end
 from envkit.errors import CallOrderError, ClosedError
 from envkit.specs.validation import describe
 

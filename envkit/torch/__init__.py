@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from envkit._internal.lazy_names import is_installed, lazy_names
+from envkit._internal.lazy_names import lazy_names
+from envkit._shared.installed import is_installed
 from envkit.errors import MissingDependencyError
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ import numpy as np
 import torch
 
 from envkit import nest
-from envkit._internal.arguments import as_discount, checked_size
+from envkit._internal.arguments import checked_size
 from envkit._internal.text import counted, listed
+from envkit._shared.arguments import as_discount
 from envkit.errors import CallOrderError, SpecError, SpecMismatchError
 from envkit.specs.validation import describe, flatten_as
 from envkit.time_step import AutoReset, StepType, TimeStep

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.arguments import known_dtype
+from envkit._shared.arguments import known_dtype
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.types import Array, NestedArray
 from envkit.wrappers.actions import ActionWrapper, GivenActions

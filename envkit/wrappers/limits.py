@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_seconds, checked_size
+from envkit._internal.arguments import checked_size
 from envkit._internal.direct_row import CountedSteps, DirectRow, are_own
+from envkit._shared.arguments import checked_seconds
 from envkit.base_wrapper import (
     PyEnvironmentBaseWrapper,
     WrapperInternals,

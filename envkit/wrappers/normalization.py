@@ -10,8 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_flag, is_number
+from envkit._internal.arguments import checked_flag
 from envkit._internal.text import counted, listed
+from envkit._shared.arguments import is_number
 from envkit.base_wrapper import (
     PyEnvironmentBaseWrapper,
     WrapperInternals,

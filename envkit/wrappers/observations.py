@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from envkit import nest
-from envkit._internal.arguments import checked_flag, checked_size, known_dtype
+from envkit._internal.arguments import checked_flag, checked_size
 from envkit._internal.text import counted
+from envkit._shared.arguments import known_dtype
 from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec

@@ -12,13 +12,9 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import (
-    checked_flag,
-    checked_key,
-    checked_size,
-    limited_size,
-)
+from envkit._internal.arguments import checked_flag, checked_size, limited_size
 from envkit._internal.text import listed
+from envkit._shared.arguments import checked_key
 from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.errors import CallOrderError, SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_size, is_number
+from envkit._internal.arguments import checked_size
+from envkit._shared.arguments import is_number
 from envkit.base_wrapper import (
     PyEnvironmentBaseWrapper,
     WrapperInternals,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from envkit._internal.arguments import checked_flag
-from envkit._internal.threads import wait_for_event
+from envkit._shared.waits import wait_for_event
 from envkit.base_wrapper import (
     PyEnvironmentBaseWrapper,
     WrapperInternals,

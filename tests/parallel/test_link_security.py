@@ -17,11 +17,11 @@ import pytest
 
 from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment
 from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.frames import HEAD, MESSAGE
+from envkit.distributed.link import ANSWER_SIZE, PROOF_SIZE, Address
 from envkit.distributed.links import LinkedBackend, linked
+from envkit.distributed.seal import Seal
 from envkit.errors import InsecureWarning, WorkerCrashed
-from envkit.parallel.system.frames import HEAD, MESSAGE
-from envkit.parallel.system.link import ANSWER_SIZE, PROOF_SIZE, Address
-from envkit.parallel.system.seal import Seal
 from tests.parallel import streams
 from tests.parallel.environments import Repeating, Walk
 from tests.parallel.trouble import Troubled

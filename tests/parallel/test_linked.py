@@ -31,11 +31,11 @@ from envkit.distributed import links as linked_module
 from envkit.distributed import listener as module
 from envkit.distributed import worker_host as host
 from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.link import ANSWER_SIZE, PROOF_SIZE, Address, Token
 from envkit.distributed.links import LinkedBackend, linked
 from envkit.errors import ConstructorError, WorkerCrashed, WorkerTimeout
 from envkit.parallel.messages import ExitReport, WorkerJob
 from envkit.parallel.system.lifeline import MARK
-from envkit.parallel.system.link import ANSWER_SIZE, PROOF_SIZE, Address, Token
 from tests.parallel import streams
 from tests.parallel.environments import Screens, Walk
 from tests.parallel.trouble import (

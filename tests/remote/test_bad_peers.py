@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envkit import connect, make
+from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.errors import ConstructorError, WorkerCrashed
-from envkit.parallel.system.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.remote.dialing import Peer, RefusedError, ServerAddress, dial
 from envkit.remote.protocol import MAGIC, MOST_MESSAGE, frame_of
 from tests.remote.serving import served

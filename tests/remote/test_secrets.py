@@ -15,7 +15,7 @@ import pytest
 
 import envkit
 from envkit import connect, make
-from envkit._internal.secret_files import DRAW, SecretFileError
+from envkit._shared.secret_files import DRAW, SecretFileError
 from envkit.desktop import DesktopClient, DesktopError
 from envkit.errors import ConstructorError, EnvkitError
 from envkit.remote import observe
@@ -40,7 +40,7 @@ def runtime(tmp_path, monkeypatch):
 
 def stranger(monkeypatch):
     """Lets what follows be as another user's: it finds no secrets."""
-    monkeypatch.setattr("envkit._internal.secret_files._folders", list)
+    monkeypatch.setattr("envkit._shared.secret_files._folders", list)
 
 
 # Envkit's own protocol.

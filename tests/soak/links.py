@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.link import Address
 from envkit.distributed.links import LinkedBackend
-from envkit.parallel.system.link import Address
 from tests.soak.environments import PID
 from tests.soak.judge import Judge
 from tests.soak.plan import CUTS, SWALLOWS, Trouble

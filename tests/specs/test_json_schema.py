@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import nest
+from envkit._shared.json_schema import JsonForm, has_specs, schema_of, spec_of
 from envkit.errors import SpecError
 from envkit.specs import ArraySpec, BoundedArraySpec
-from envkit.specs.json_schema import JsonForm, has_specs, schema_of, spec_of
 from envkit.specs.special import Choices, ObjectSpec, Strings, TextSpec
 from tests import strategies
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import as_discount
+from envkit._shared.arguments import as_discount
 from envkit.adapters.adapter.inference import Inferred, explained, infer
 from envkit.adapters.adapter.legality import (
     LegalActions,

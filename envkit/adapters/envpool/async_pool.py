@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.arguments import as_discount
 from envkit._internal.text import counted, listed
-from envkit._internal.threads import wait_for_end
+from envkit._shared.arguments import as_discount
+from envkit._shared.waits import wait_for_end
 from envkit.adapters.envpool.pools import (
     Answer,
     PoolActions,

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import as_discount
 from envkit._internal.text import listed
+from envkit._shared.arguments import as_discount
 from envkit.adapters.envpool.pools import (
     Answer,
     PoolActions,

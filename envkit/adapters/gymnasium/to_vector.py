@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit._internal.text import counted, listed
-from envkit._internal.threads import wait_for_end
+from envkit._shared.waits import wait_for_end
 from envkit.adapters.foreign import LateBase, forwarded_to_library, rendered, require
 from envkit.adapters.gymnasium.infos import (
     ColumnInfos,

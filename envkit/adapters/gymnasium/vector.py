@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import as_discount
 from envkit._internal.text import listed
+from envkit._shared.arguments import as_discount
 from envkit.actions import ActionRows
 from envkit.adapters.foreign import (
     ForeignEnvironment,

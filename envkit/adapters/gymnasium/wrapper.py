@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from envkit._internal.arguments import as_discount
 from envkit._internal.direct_row import (
     BEGUN,
     ENDED,
@@ -16,6 +15,7 @@ from envkit._internal.direct_row import (
     EpisodeEdge,
     are_own,
 )
+from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
     ForeignEnvironment,
     constant,

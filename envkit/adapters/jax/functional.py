@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import as_discount, checked_size
+from envkit._internal.arguments import checked_size
+from envkit._shared.arguments import as_discount
 from envkit.actions import ActionRows
 from envkit.adapters.foreign import ForeignEnvironment, require
 from envkit.adapters.jax.program import (

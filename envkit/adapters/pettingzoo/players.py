@@ -21,8 +21,8 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
-from envkit._internal.arguments import as_discount
 from envkit._internal.text import listed
+from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
     ForeignEnvironment,
     as_info,

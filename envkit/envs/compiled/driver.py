@@ -171,7 +171,7 @@ class Crew:
         if self.num_threads == 1:
             self._run_part(loop, self._parts[0], arguments)
             return
-        from envkit._internal.threads import result_of
+        from envkit._shared.waits import result_of
 
         if self._threads is None:
             from concurrent.futures import ThreadPoolExecutor

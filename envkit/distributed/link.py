@@ -34,7 +34,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from envkit.parallel.system.frames import (
+from envkit.distributed.frames import (
     ANSWERED,
     ASKED,
     BEGUN,
@@ -43,7 +43,7 @@ from envkit.parallel.system.frames import (
     Frame,
     FrameError,
 )
-from envkit.parallel.system.seal import Seal
+from envkit.distributed.seal import Seal
 
 __all__ = [
     "ANSWERED",

@@ -25,7 +25,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from envkit.parallel.system.frames import HEAD, Frame, FrameError
+from envkit.distributed.frames import HEAD, Frame, FrameError
 
 __all__ = ["KEY_SIZE", "Seal"]
 

@@ -1,0 +1,1 @@
+"""What several rooms below the wall share, and nothing above it uses."""

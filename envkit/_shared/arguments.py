@@ -1,0 +1,119 @@
+"""Checks of arguments that constructors of several rooms take."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+
+from envkit.specs.validation import describe
+
+__all__ = [
+    "as_discount",
+    "checked_key",
+    "checked_seconds",
+    "is_number",
+    "known_dtype",
+]
+
+
+def as_discount(discount: float) -> float:
+    """Returns a discount as a number, if it is between 0 and 1, and raises otherwise.
+
+    Example:
+        >>> as_discount(1)
+        1.0
+    """
+    number = float(discount)
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"discount must be between 0 and 1, got {discount}.")
+    return number
+
+
+def checked_key(name: str, key: Any) -> str:
+    """Returns `key` if it is a string, and raises otherwise.
+
+    Example:
+        >>> checked_key("render_key", 3)
+        Traceback (most recent call last):
+        TypeError: render_key must be a string, for it becomes a key of the observation, got 3 of type int.
+    """  # noqa: E501  # a message is one line
+    if not isinstance(key, str):
+        raise TypeError(
+            f"{name} must be a string, for it becomes a key of the observation, "
+            f"got {describe(key)}."
+        )
+    return key
+
+
+def checked_seconds(
+    name: str,
+    seconds: Any,
+    *others: str,
+    above_zero: bool = False,
+    hint: str = "",
+) -> float:
+    """Returns `seconds` as a float, if it is a finite number that is not negative.
+
+    Args:
+        name: The name of the argument.
+        seconds: The value.
+        others: Other values that the argument may have, for the message.
+        above_zero: Whether 0 is refused, too.
+        hint: What the message adds to "a number of seconds".
+
+    Raises:
+        ValueError: It is none.
+
+    Example:
+        >>> checked_seconds("think_time", 1)
+        1.0
+        >>> checked_seconds("pause", "short", hint=", 0 for none")
+        Traceback (most recent call last):
+        ValueError: pause must be a number of seconds, 0 for none, got the string 'short'.
+    """  # noqa: E501  # a message is one line
+    is_real = isinstance(seconds, numbers.Real) and not isinstance(seconds, bool)
+    if is_real and 0 <= seconds < math.inf and not (above_zero and seconds == 0):
+        return float(seconds)
+    allowed = "a positive number of seconds" if above_zero else "a number of seconds"
+    if others:
+        allowed = f"{', '.join(map(repr, others))} or {allowed}"
+    raise ValueError(f"{name} must be {allowed}{hint}, got {describe(seconds)}.")
+
+
+def is_number(value: Any) -> bool:
+    """Returns True if a value is one finite number, of Python or NumPy.
+
+    Example:
+        >>> is_number(np.float32(0.5)), is_number(True), is_number("3")
+        (True, False, False)
+    """
+    is_real = isinstance(value, int | float | np.integer | np.floating)
+    return bool(
+        is_real and not isinstance(value, bool) and -math.inf < value < math.inf
+    )
+
+
+def known_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    """Returns what NumPy makes of `dtype`, and raises if it makes nothing of it.
+
+    Example:
+        >>> known_dtype("dtype", "float31")
+        Traceback (most recent call last):
+        TypeError: dtype must be a dtype of numbers or booleans, such as np.float32, got 'float31'.
+    """  # noqa: E501  # a message is one line
+    problem: Exception | None = None
+    try:
+        # NumPy takes None for float64, and {} for a dtype of no fields.
+        if dtype is not None and dtype != {}:
+            known: np.dtype[Any] = np.dtype(dtype)
+            return known
+    # What it parses raises many things.
+    except (TypeError, ValueError, KeyError, OverflowError, SyntaxError) as error:
+        problem = error
+    raise TypeError(
+        f"{name} must be a dtype of numbers or booleans, such as np.float32, got "
+        f"{dtype!r:.80}."
+    ) from problem

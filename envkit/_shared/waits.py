@@ -1,0 +1,76 @@
+"""Waits for other threads that Ctrl-C ends.
+
+Python looks for interrupts before it waits, and is woken by those that come meanwhile.
+One that comes in between is overlooked until the wait is over. So all waits here are
+short, and are repeated.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TypeVar
+
+__all__ = ["result_of", "wait_for_change", "wait_for_end", "wait_for_event"]
+
+Result = TypeVar("Result")
+
+_LONGEST = 0.5  # seconds: who has pressed Ctrl-C hardly notices
+
+
+def wait_for_change(changed: threading.Condition, timeout: float | None = None) -> None:
+    """Waits for a change, for a short time: the caller looks, and calls again."""
+    changed.wait(_LONGEST if timeout is None else min(timeout, _LONGEST))
+
+
+def result_of(future: Future[Result], timeout: float | None = None) -> Result:
+    """Waits for the result of a future, and returns or raises it.
+
+    After `timeout` seconds it raises what `future.result(timeout)` does.
+
+    Example:
+        >>> from concurrent.futures import Future
+        >>> future = Future()
+        >>> future.set_result(3)
+        >>> result_of(future)
+        3
+    """
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        left = max(deadline - time.monotonic(), 0.0)
+        try:
+            return future.result(min(left, _LONGEST))
+        except FutureTimeoutError:
+            if future.done():  # It has come by now, or the error is its own.
+                return future.result()
+            if left <= _LONGEST:
+                raise
+
+
+def wait_for_event(event: threading.Event) -> None:
+    """Waits until an event is set.
+
+    Example:
+        >>> event = threading.Event()
+        >>> event.set()
+        >>> wait_for_event(event)
+    """
+    while not event.wait(_LONGEST):
+        pass
+
+
+def wait_for_end(thread: threading.Thread) -> None:
+    """Waits until a thread has ended.
+
+    Example:
+        >>> thread = threading.Thread(target=list)
+        >>> thread.start()
+        >>> wait_for_end(thread)
+        >>> thread.is_alive()
+        False
+    """
+    while thread.is_alive():
+        thread.join(_LONGEST)
