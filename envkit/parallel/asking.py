@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from envkit.errors import SpecError, WorkerError
 from envkit.specs.validation import describe
+from envkit.types import Array
 
-__all__ = ["check_name"]
+if TYPE_CHECKING:
+    from envkit.parallel.pool import Pool
+
+__all__ = [
+    "among_all",
+    "ask",
+    "ask_everyone",
+    "check_name",
+    "render",
+    "seed_rows",
+    "send_options",
+]
 
 
 def check_name(name: Any) -> None:
@@ -17,3 +34,104 @@ def check_name(name: Any) -> None:
         raise AttributeError(
             f"{name!r} is private to the environment; only public names are forwarded."
         )
+
+
+def ask(
+    facade: Any,
+    method: str,
+    envs: Sequence[int] | None,
+    values: Sequence[Any] | None = None,
+) -> list[Any]:
+    """Asks environments, all or some; raises what they have raised."""
+    everyone = range(len(facade._pool.rows_of_env))
+    envs = everyone if envs is None else envs
+    values = [None] * len(envs) if values is None else values
+    if not envs:
+        return []
+    with facade._telling():
+        results: list[Any] = facade._pool.ask(method, envs, values)
+    facade._pool.raise_failures(envs, results)
+    return results
+
+
+def ask_everyone(
+    facade: Any, method: str, values: Sequence[Any] | None = None
+) -> list[Any]:
+    """Asks every environment; where a worker is replaced, the new one as well."""
+    pool: Pool = facade._pool
+    envs = range(len(pool.rows_of_env))
+    values = [None] * len(envs) if values is None else values
+    with facade._telling():
+        try:
+            return pool.ask(method, envs, values)
+        except WorkerError:
+            # That it was dead already, only the question has shown.
+            if not pool.is_replacing():
+                raise
+        return pool.ask(method, envs, values)
+
+
+def seed_rows(facade: Any, seeds: list[int | None]) -> None:
+    """Seeds some rows; those whose seed is `None` go on."""
+    by_env = [[seeds[row] for row in rows] for rows in facade._pool.rows_of_env]
+    envs = [
+        env for env, own in enumerate(by_env) if any(seed is not None for seed in own)
+    ]
+    ask(facade, "seed_rows", envs, [by_env[env] for env in envs])
+
+
+def among_all(facade: Any, values: Sequence[Any], rows: Array) -> list[Any]:
+    """Returns a list for all rows, with `None` for those that are not meant."""
+    by_row: list[Any] = [None] * facade._rows
+    for row, value in zip(rows.tolist(), values, strict=True):
+        by_row[row] = value
+    return by_row
+
+
+def send_options(facade: Any, options: Any, rows: Array | None) -> None:
+    """Sends options ahead of the reset that they are for."""
+    facade._settle()
+    asked = {}
+    for env, block in enumerate(facade._pool.rows_of_env):
+        own = [options[row] if rows is None or rows[row] else None for row in block]
+        if any(one is not None for one in own):
+            mask = None if rows is None or rows[block].all() else rows[block]
+            is_batch = facade._pool.is_batch[env]
+            asked[env] = (own, mask) if is_batch else (own[0], None)
+    envs = list(asked)
+    try:
+        ask(facade, "reset", envs, list(asked.values()))
+    except Exception:
+        # What others have been given is not for the next reset.
+        with contextlib.suppress(WorkerError):
+            ask(facade, "reset", envs, [(None, None)] * len(envs))
+        raise
+
+
+def render(facade: Any, envs: Sequence[int], mode: str) -> Any:
+    """Returns pictures, stacked, or a list of what environments return."""
+    pictures = ask(facade, "render", envs, [mode] * len(envs))
+    if mode != "rgb_array" or not pictures:
+        return _by_row(facade, envs, pictures)
+    stacks = [
+        np.asarray(picture) if facade._pool.is_batch[env] else np.asarray(picture)[None]
+        for env, picture in zip(envs, pictures, strict=True)
+    ]
+    for env, stack in zip(envs, stacks, strict=True):
+        if stack.shape[1:] != stacks[0].shape[1:]:
+            raise SpecError(
+                f"The pictures of env {envs[0]} and env {env} have the shapes "
+                f"{stacks[0].shape[1:]} and {stack.shape[1:]}; those of a batch "
+                f"have one size. For each as it is: call('render', {mode!r})."
+            )
+    return np.concatenate(stacks)
+
+
+def _by_row(facade: Any, envs: Sequence[int], found: Sequence[Any]) -> list[Any]:
+    """Returns what environments rendered, row by row where they are batches."""
+    by_row: list[Any] = []
+    for env, one in zip(envs, found, strict=True):
+        rows = len(facade._pool.rows_of_env[env])
+        is_listed = isinstance(one, list | tuple) and len(one) == rows
+        by_row += one if facade._pool.is_batch[env] and is_listed else [one] * rows
+    return by_row

@@ -14,9 +14,11 @@ from envkit._internal.text import counted, listed
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
 from envkit.batches import options_per_row
 from envkit.errors import CallOrderError, SpecError, WorkerError
+from envkit.parallel.asking import among_all, send_options
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.options import PoolOptions, as_timeout
 from envkit.parallel.pool_environment import PoolEnvironment, in_turn
+from envkit.parallel.pool_infos import declared
 from envkit.parallel.restarts import RestartPolicy
 from envkit.parallel.slab import RESET, STEP
 from envkit.parallel.state import PoolState, check_state
@@ -139,10 +141,10 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         if options is not None:
             mask = np.zeros(self._rows, bool)
             mask[rows] = True
-            by_row = self._among_all(options_per_row(options, rows.size), rows)
-            self._send_options(by_row, mask)
+            by_row = among_all(self, options_per_row(options, rows.size), rows)
+            send_options(self, by_row, mask)
         if seed is not None:
-            self._seed_rows(self._among_all(self._seeds_of(seed, rows), rows))
+            self._seed_rows(among_all(self, self._seeds_of(seed, rows), rows))
             if rows.size == self._rows and np.ndim(seed) == 0:  # type: ignore[arg-type]  # as below
                 record_seed(self, seed)
         self._pool.submit(rows, RESET)
@@ -230,7 +232,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         An error is raised when the infos are read: the time steps are good anyway.
         """
         try:
-            return self._declared(rows)
+            return declared(self, rows)
         except (SpecError, WorkerError) as error:
             return error
 
@@ -356,11 +358,15 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         No row may owe an answer.
         """
         self._check_idle("get_state")
-        return self._state()
+        from envkit.parallel.durability.saving import state_of
+
+        return state_of(self)
 
     @in_turn
     def set_state(self, state: PoolState) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
         self._check_idle("set_state")
         check_state(state, type(self).__name__, self._pool)
-        self._restore(state)
+        from envkit.parallel.durability.saving import restore
+
+        restore(self, state)

@@ -13,7 +13,7 @@ from envkit import nest
 from envkit._internal.text import counted
 from envkit.batches import options_per_row
 from envkit.errors import CallOrderError, ClosedError
-from envkit.parallel.asking import check_name
+from envkit.parallel.asking import among_all, check_name, send_options
 from envkit.parallel.promise import Promise
 from envkit.parallel.slab import RESET, STEP
 from envkit.seeding import checked_seeds, seed_per_row
@@ -149,13 +149,13 @@ class OneEnvironment:
         facade._check_open("reset")
         if options is not None:
             own = options_per_row(options, rows.size)
-            facade._send_options(facade._among_all(own, rows), None)
+            send_options(facade, among_all(facade, own, rows), None)
         if seed is not None:
             is_batch = facade._pool.is_batch[self._env]
             seeds = (
                 seed_per_row(seed, rows.size) if is_batch else checked_seeds(seed, 1)
             )
-            facade._seed_rows(facade._among_all(seeds, rows))
+            facade._seed_rows(among_all(facade, seeds, rows))
         return self._move(rows, RESET, blocking)
 
     def _move(self, rows: Any, command: int, blocking: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,15 +10,27 @@ from typing import TYPE_CHECKING, Any
 from envkit import registry
 from envkit._internal import plugins
 from envkit._internal.entry_points import loaded
+from envkit._internal.text import listed
 from envkit.errors import EnvkitError
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
+    from envkit.parallel.observers import PoolObserver
     from envkit.parallel.options import PoolOptions
+    from envkit.parallel.pool import Pool
 
-__all__ = ["as_backend", "as_constructors", "placed", "takes_names"]
+__all__ = [
+    "as_backend",
+    "as_constructors",
+    "observers_of",
+    "placed",
+    "takes_names",
+    "tell_slow_leaves",
+]
+
+_LOGGER = logging.getLogger(__name__)
 
 # The backends of this machine, by name, so that nothing is imported that is not used.
 # Others are entry points of the group `envkit.backends`.
@@ -173,3 +186,48 @@ def _names() -> tuple[str, str]:
             names.append(name)
     end = f", and {' or '.join(sorted(addresses))} is a server's" if addresses else ""
     return ", ".join(map(repr, names)), end
+
+
+def observers_of(
+    kind: str, backend: Backend, options: PoolOptions, pool: Pool
+) -> list[PoolObserver]:
+    """Returns the observers that the options of a pool ask for."""
+    observers: list[PoolObserver] = []
+    policy = options.policy
+    # In the caller's own thread no worker ends.
+    if policy is not None and policy.recover is not None and backend.name != "inline":
+        from envkit.parallel.durability.recovery import Recovery
+
+        observers.append(
+            Recovery(
+                pool,
+                policy,
+                keeps_answers=backend.keeps_answers,
+                keeps_states=backend.keeps_states,
+            )
+        )
+    if options.max_worker_memory is not None:
+        from envkit.parallel.durability.memory_limit import MemoryLimit
+
+        observers.append(MemoryLimit(pool, backend, options.max_worker_memory))
+    if backend.can_kill:  # Its workers are processes.
+        from envkit.parallel.durability.published import Publisher
+
+        observers.append(Publisher(pool, backend, kind))
+    return observers
+
+
+def tell_slow_leaves(pool: Pool) -> None:
+    """Says once which leaves are pickled at every step."""
+    for what, structure, leaves in (
+        ("action", pool.layout.action, pool.layout.private_actions),
+        ("time step", pool.layout.time_step, pool.layout.private_steps),
+    ):
+        if leaves:
+            _LOGGER.warning(
+                "the %s%s cannot lie in shared memory, for its dtype is %s: it is "
+                "pickled at every step, which is slow",
+                what,
+                " at " + listed([structure.paths[leaf] for leaf in leaves]),
+                structure.leaves[leaves[0]].dtype,
+            )

@@ -17,9 +17,11 @@ from envkit._internal.resets import reset_with
 from envkit._internal.text import counted, listed
 from envkit.batches import refuse_ended
 from envkit.errors import CallOrderError
+from envkit.parallel.asking import ask
 from envkit.parallel.env_handles import EnvHandle
+from envkit.parallel.lifetime import GRACE
 from envkit.parallel.options import PoolOptions
-from envkit.parallel.pool_environment import GRACE, PoolEnvironment, in_turn
+from envkit.parallel.pool_environment import PoolEnvironment, in_turn
 from envkit.parallel.promise import Promise
 from envkit.parallel.slab import (
     BEGUN_INFO,
@@ -576,7 +578,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             env_ids: Which environments to ask.
         """
         self._check_idle("get_infos")
-        return self._ask("get_info", self._as_envs(env_ids))
+        return ask(self, "get_info", self._as_envs(env_ids))
 
     @in_turn
     def rows_with_info(self, *, begun: bool = False) -> Array:
@@ -622,7 +624,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         """Returns a token with which `set_state` of any such pool brings all back."""
         self._check_open("get_state")
         self._settle()
-        return self._state()
+        from envkit.parallel.durability.saving import state_of
+
+        return state_of(self)
 
     @in_turn
     def set_state(self, state: PoolState) -> None:
@@ -630,7 +634,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self._check_open("set_state")
         check_state(state, type(self).__name__, self._pool)
         self._settle()
-        shown = self._restore(state)
+        from envkit.parallel.durability.saving import restore
+
+        shown = restore(self, state)
         began = shown is not None and self._pool.begun.all()
         self._current_time_step = _copied(shown) if began else None
 

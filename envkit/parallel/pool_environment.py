@@ -7,8 +7,6 @@ import dataclasses
 import functools
 import logging
 import os
-import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -18,41 +16,33 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.internals import Internals
-from envkit._internal.text import a_or_an, listed
+from envkit._internal.text import a_or_an
 from envkit._internal.threads import Turn
 from envkit.actions import ActionRows, OwnActionRows, action_rows
 from envkit.async_environment import as_envs
-from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
+from envkit.errors import ClosedError, EnvironmentRaised, WorkerError
+from envkit.parallel import asking, pool_infos
 from envkit.parallel.asking import check_name
-from envkit.parallel.row_sets import distinct
-from envkit.parallel.slab import (
-    AWAITED_NS,
-    BUSY_NS,
-    DECLARED_INFO,
-    HIDDEN_NS,
-    HIDDEN_RESETS,
-    ONLY_DECLARED_INFO,
-    RESETS,
-    STEPS,
-    WAITING_NS,
+from envkit.parallel.lifetime import (
+    GRACE,
+    LONGEST,
+    SHORT_GRACE,
+    close_forgotten,
+    disown_in_forks,
 )
-from envkit.parallel.state import PoolState
-from envkit.provenance import provenance_of, recipe_of_rows, record_seed
-from envkit.registry import recipe_of_constructor
+from envkit.parallel.pool_internals import PoolInternals
+from envkit.provenance import provenance_of, record_seed
 from envkit.seeding import seed_per_row
-from envkit.specs.batching import stacked_infos
-from envkit.time_step import AutoReset, TimeStep
+from envkit.time_step import AutoReset
 from envkit.types import Array, EnvConstructor, NestedSpec, Seed
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
-    from envkit.parallel.durability.checkpoint import Saved
-    from envkit.parallel.observers import PoolObserver
     from envkit.parallel.options import PoolOptions
     from envkit.parallel.pool import Pool
     from envkit.parallel.statistics import PoolStatistics
 
-__all__ = ["GRACE", "PoolEnvironment", "PoolInternals", "in_turn"]
+__all__ = ["PoolEnvironment", "in_turn"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 AnyPool = TypeVar("AnyPool", bound="PoolEnvironment")
@@ -60,10 +50,6 @@ AnyPool = TypeVar("AnyPool", bound="PoolEnvironment")
 _LOGGER = logging.getLogger(__name__)
 
 _ORDERS = [AutoReset.NEXT_STEP, AutoReset.SAME_STEP, AutoReset.DISABLED]
-GRACE = 5.0
-# After Ctrl-C, and when Python ends, because a person waits.
-_SHORT_GRACE = 1.0
-_LONGEST = threading.TIMEOUT_MAX
 
 
 def in_turn(method: Method) -> Method:
@@ -74,47 +60,6 @@ def in_turn(method: Method) -> Method:
         return self._in_turn(method.__name__, method, self, *args, **kwargs)
 
     return cast(Method, run)
-
-
-class PoolInternals(Internals):
-    """How envkit treats a pool."""
-
-    keeps_order_itself = True
-
-    def recipe(self, env: Any) -> dict[str, Any]:
-        """Returns the recipe of the pool, with those of its environments."""
-        recipe = recipe_of_rows(env, map(recipe_of_constructor, env._constructors))
-        specs = {} if env._options.specs == "equal" else {"specs": env._options.specs}
-        return {**recipe, "arguments": {"autoreset": env._order_kept.value, **specs}}
-
-    def packages(self, env: Any) -> set[str]:
-        """Names none: they are in the workers."""
-        return set()
-
-    def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
-        """Sends options ahead of the reset that they are for.
-
-        Environments forget what that reset has not used, so there is nothing to take
-        back.
-        """
-        if options is not None:
-            env._send_options(options, rows)
-
-    def suspend_order(self, env: Any, suspended: bool) -> None:
-        """Suspends the order that the pool was given, or restores it."""
-        super().suspend_order(env, suspended)
-        if env._order_kept is not AutoReset.NEXT_STEP and not env._closed:
-            env._move_in(AutoReset.NEXT_STEP if suspended else env._order_kept)
-
-    def rely_on_size(self, env: Any, holder: Any) -> None:
-        """Lets `resize` refuse while something relies on the number of rows."""
-        refs = [ref for ref in env._relying_refs if ref() is not None]
-        env._relying_refs = [*refs, weakref.ref(holder)]
-
-    def others_have_begun(self, env: Any, mask: Array) -> bool:
-        """Returns True if all rows outside of a mask have begun an episode."""
-        env._settle()
-        return bool(env._pool.begun[~mask].all())
 
 
 class PoolEnvironment:
@@ -146,8 +91,10 @@ class PoolEnvironment:
         from envkit.parallel.opening import (
             as_backend,
             as_constructors,
+            observers_of,
             placed,
             takes_names,
+            tell_slow_leaves,
         )
         from envkit.parallel.pool import Pool
 
@@ -176,7 +123,7 @@ class PoolEnvironment:
                 constructors,
                 self._backend,
                 options,
-                functools.partial(_observers, name, self._backend, options),
+                functools.partial(observers_of, name, self._backend, options),
             )
         except OSError as error:
             if (refusal := no_room(error)) is None:
@@ -192,10 +139,10 @@ class PoolEnvironment:
         self._elapsed = 0.0
         self._relying_refs: list[weakref.ref[Any]] = []
         self._closed = False
-        self._finalizer = weakref.finalize(self, _forgotten, name, pool)
+        self._finalizer = weakref.finalize(self, close_forgotten, name, pool)
         if self._backend.can_kill:  # Its workers are processes.
-            _tell_slow_leaves(pool)
-            _disown_in_forks(self)
+            tell_slow_leaves(pool)
+            disown_in_forks(self)
 
     def _action_rows(self, call: str) -> ActionRows:
         """Returns what looks at the actions that a call is given."""
@@ -318,42 +265,11 @@ class PoolEnvironment:
             for env, rows in enumerate(pool.rows_of_env)
         ]
         record_seed(self, seed)
-        return self._ask("seed", None, by_env)
+        return asking.ask(self, "seed", None, by_env)
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
         """Seeds some rows; those whose seed is `None` go on."""
-        by_env = [[seeds[row] for row in rows] for rows in self._pool.rows_of_env]
-        envs = [
-            env
-            for env, own in enumerate(by_env)
-            if any(seed is not None for seed in own)
-        ]
-        self._ask("seed_rows", envs, [by_env[env] for env in envs])
-
-    def _among_all(self, values: Sequence[Any], rows: Array) -> list[Any]:
-        """Returns a list for all rows, with `None` for those that are not meant."""
-        by_row: list[Any] = [None] * self._rows
-        for row, value in zip(rows.tolist(), values, strict=True):
-            by_row[row] = value
-        return by_row
-
-    def _send_options(self, options: Any, rows: Array | None) -> None:
-        self._settle()
-        asked = {}
-        for env, block in enumerate(self._pool.rows_of_env):
-            own = [options[row] if rows is None or rows[row] else None for row in block]
-            if any(one is not None for one in own):
-                mask = None if rows is None or rows[block].all() else rows[block]
-                is_batch = self._pool.is_batch[env]
-                asked[env] = (own, mask) if is_batch else (own[0], None)
-        envs = list(asked)
-        try:
-            self._ask("reset", envs, list(asked.values()))
-        except Exception:
-            # What others have been given is not for the next reset.
-            with contextlib.suppress(WorkerError):
-                self._ask("reset", envs, [(None, None)] * len(envs))
-            raise
+        asking.seed_rows(self, seeds)
 
     @in_turn
     def render(
@@ -373,32 +289,7 @@ class PoolEnvironment:
         """
         self._check_open("render")
         envs = self._as_envs(env_ids)
-        pictures = self._ask("render", envs, [mode] * len(envs))
-        if mode != "rgb_array" or not pictures:
-            return self._by_row(envs, pictures)
-        stacks = [
-            np.asarray(picture)
-            if self._pool.is_batch[env]
-            else np.asarray(picture)[None]
-            for env, picture in zip(envs, pictures, strict=True)
-        ]
-        for env, stack in zip(envs, stacks, strict=True):
-            if stack.shape[1:] != stacks[0].shape[1:]:
-                raise SpecError(
-                    f"The pictures of env {envs[0]} and env {env} have the shapes "
-                    f"{stacks[0].shape[1:]} and {stack.shape[1:]}; those of a batch "
-                    f"have one size. For each as it is: call('render', {mode!r})."
-                )
-        return np.concatenate(stacks)
-
-    def _by_row(self, envs: Sequence[int], found: Sequence[Any]) -> list[Any]:
-        """Returns what environments rendered, row by row where they are batches."""
-        by_row: list[Any] = []
-        for env, one in zip(envs, found, strict=True):
-            rows = len(self._pool.rows_of_env[env])
-            is_listed = isinstance(one, list | tuple) and len(one) == rows
-            by_row += one if self._pool.is_batch[env] and is_listed else [one] * rows
-        return by_row
+        return asking.render(self, envs, mode)
 
     @in_turn
     def call(
@@ -428,7 +319,7 @@ class PoolEnvironment:
                 f"{name}(), with a mask for some of them."
             )
         envs = self._as_envs(env_ids)
-        return self._ask("call", envs, [(name, args, kwargs)] * len(envs))
+        return asking.ask(self, "call", envs, [(name, args, kwargs)] * len(envs))
 
     @in_turn
     def access(self, name: str, *, env_ids: Sequence[int] | None = None) -> list[Any]:
@@ -444,7 +335,7 @@ class PoolEnvironment:
         self._check_open("access")
         check_name(name)
         envs = self._as_envs(env_ids)
-        return self._ask("access", envs, [(name,)] * len(envs))
+        return asking.ask(self, "access", envs, [(name,)] * len(envs))
 
     @in_turn
     def set_attr(
@@ -473,7 +364,7 @@ class PoolEnvironment:
         self._check_open("set_attr")
         check_name(name)
         envs = self._as_envs(env_ids)
-        self._ask("set_attr", envs, [(name, value)] * len(envs))
+        asking.ask(self, "set_attr", envs, [(name, value)] * len(envs))
 
     @in_turn
     def env_is_wrapped(
@@ -497,24 +388,9 @@ class PoolEnvironment:
         """
         self._check_open("env_is_wrapped")
         envs = self._as_envs(env_ids)
-        answers = self._ask("env_is_wrapped", envs, [(wrapper_class,)] * len(envs))
+        asked = [(wrapper_class,)] * len(envs)
+        answers = asking.ask(self, "env_is_wrapped", envs, asked)
         return [is_wrapped for rows in answers for is_wrapped in rows]
-
-    def _ask(
-        self,
-        method: str,
-        envs: Sequence[int] | None,
-        values: Sequence[Any] | None = None,
-    ) -> list[Any]:
-        everyone = range(len(self._pool.rows_of_env))
-        envs = everyone if envs is None else envs
-        values = [None] * len(envs) if values is None else values
-        if not envs:
-            return []
-        with self._telling():
-            results = self._pool.ask(method, envs, values)
-        self._pool.raise_failures(envs, results)
-        return results
 
     def _as_envs(self, env_ids: Sequence[int] | None) -> list[int]:
         return as_envs(env_ids, len(self._pool.rows_of_env))
@@ -537,15 +413,7 @@ class PoolEnvironment:
         no worker is asked.
         """
         self._check_idle("get_info")
-        if any(self._pool.is_batch):
-            return self._ask("get_info", None)
-        if not self._has_more_info().any():
-            leaves = self._pool.slab.read_infos(self._everyone)
-            return self._pool.layout.info.structure.unflatten(leaves)
-        made_up = self._pool.repaired
-        answers = iter(self._ask("get_info", (~made_up).nonzero()[0].tolist()))
-        infos = [{} if gone else next(answers) for gone in made_up.tolist()]
-        return stacked_infos(infos)
+        return pool_infos.all_infos(self)
 
     @in_turn
     def declared_info(self, env_ids: Sequence[int] | None = None) -> dict[str, Any]:
@@ -575,25 +443,7 @@ class PoolEnvironment:
         rows_of_env = self._pool.rows_of_env
         rows = np.concatenate([np.empty(0, np.intp), *(rows_of_env[e] for e in envs)])
         self._check_answered(rows, "declared_info")
-        return self._declared(rows)
-
-    def _declared(self, rows: Array) -> dict[str, Any]:
-        """Returns what rows declare of their infos, in arrays of the caller's.
-
-        Raises:
-            WorkerError: An environment had to be asked, and has raised.
-        """
-        pool = self._pool
-        if not pool.layout.info_spec:
-            return {}
-        leaves = pool.slab.read_infos(rows)
-        there = self._is_in_slab(rows, DECLARED_INFO)
-        if not there.all():
-            made_up = pool.repaired[rows]
-            self._fill(leaves, rows, ~there & ~made_up)
-            for leaf in leaves:
-                leaf[made_up] = np.zeros((), leaf.dtype)
-        return pool.layout.info.structure.unflatten(leaves)  # type: ignore[no-any-return]
+        return pool_infos.declared(self, rows)
 
     @in_turn
     def rows_with_more_info(self) -> Array:
@@ -602,37 +452,10 @@ class PoolEnvironment:
         Where workers have not looked, it may have.
         """
         self._check_open("rows_with_more_info")
-        return self._has_more_info()
-
-    def _has_more_info(self) -> Array:
-        return ~self._is_in_slab(self._everyone, ONLY_DECLARED_INFO)
+        return pool_infos.has_more_info(self)
 
     def _check_answered(self, rows: Array, call: str) -> None:
         """Raises unless all that these rows were asked has been returned."""
-
-    def _is_in_slab(self, rows: Array, flag: int) -> Array:
-        """Returns a mask of those of the rows of whose infos the slab has this part."""
-        has_info = self._pool.slab.info_marks[rows] & flag != 0
-        there: Array = self._pool.rows.standing(rows) & has_info
-        return there
-
-    def _fill(self, leaves: Sequence[Array], rows: Array, wanted: Array) -> None:
-        """Asks environments for what the slab does not have.
-
-        Args:
-            leaves: Where to write it.
-            rows: Whose elements these have.
-            wanted: A mask of those of them that are to be written.
-        """
-        declared, env_of_row = self._pool.layout.info, self._pool.env_of_row
-        for env in distinct(env_of_row[rows[wanted]]):
-            mine = wanted & (env_of_row[rows] == env)
-            block = self._pool.rows_of_env[env]
-            (info,) = self._ask("get_info", [env])
-            infos = info if self._pool.is_batch[env] else [info]
-            parts = declared.batch_values(infos, len(block), f"The info of env {env}")
-            for leaf, part in zip(leaves, parts, strict=True):
-                leaf[mine] = part[rows[mine] - block.start]
 
     # How many rows there are.
 
@@ -725,84 +548,6 @@ class PoolEnvironment:
 
     # State.
 
-    def _states(self) -> tuple[bytes, ...]:
-        results = self._ask_there("get_state")
-        self._pool.raise_failures(range(len(results)), results)
-        return tuple(results)
-
-    def _ask_there(self, method: str, values: Sequence[Any] | None = None) -> list[Any]:
-        """Asks every environment; where a worker is replaced, the new one as well."""
-        pool = self._pool
-        envs = range(len(pool.rows_of_env))
-        values = [None] * len(envs) if values is None else values
-        with self._telling():
-            try:
-                return pool.ask(method, envs, values)
-            except WorkerError:
-                # That it was dead already, only the question has shown.
-                if not pool.is_replacing():
-                    raise
-            return pool.ask(method, envs, values)
-
-    def _state(self, environments: tuple[bytes, ...] | None = None) -> PoolState:
-        """Saves where everything stands, when no row owes an answer.
-
-        Args:
-            environments: Their states, if they have been asked.
-        """
-        slab, begun = self._pool.slab, self._pool.begun
-        shown = standing = None
-        if begun.any():
-            # From the slab: what was returned belongs to the caller.
-            shown = self._structure.unflatten(slab.read(self._everyone))
-            standing = self._structure.unflatten(slab.read_standing(self._everyone))
-        return PoolState(
-            environments=self._states() if environments is None else environments,
-            time_step=shown,
-            standing=standing,
-            autoreset=self._order.value,
-            new_rows=self._pool.rows.new_rows(),
-            begun=tuple(begun.tolist()),
-        )
-
-    def _restore(self, state: PoolState) -> TimeStep | None:
-        """Sets every environment's state, or changes nothing at all.
-
-        Returns:
-            The time step that counts as returned last; `None` before the first.
-        """
-        pool, standing = self._pool, state.standing
-        ended = np.zeros(self._rows, bool)
-        if standing is not None:
-            ended = np.asarray(standing.is_last())
-        flags = [[bool(ended[row]) for row in rows] for rows in pool.rows_of_env]
-        # What cannot save its state is found before anything has changed.
-        before = self._states()
-        flags_before = [
-            [pool.rows.has_ended(row) for row in rows] for rows in pool.rows_of_env
-        ]
-        tokens = list(zip(state.environments, flags, strict=True))
-        try:
-            results = self._ask_there("set_state", tokens)
-            pool.raise_failures(range(len(results)), results)
-        except BaseException:
-            tokens = list(zip(before, flags_before, strict=True))
-            envs = pool.present_envs()
-            # The error on its way says more than that another worker is lost.
-            with contextlib.suppress(WorkerError):
-                pool.ask("set_state", envs, [tokens[env] for env in envs])
-            raise
-        shown = standing
-        if standing is not None:
-            # Only under this order is what was shown not where the environments stand.
-            same = AutoReset.SAME_STEP
-            if self._order is same is AutoReset.of(state.autoreset):
-                shown = state.time_step
-            flatten = self._structure.flatten
-            pool.rows.stand(flatten(shown), flatten(standing))
-        pool.set_restored(state.begun, state.new_rows)
-        return shown
-
     @in_turn
     def save(
         self,
@@ -827,39 +572,11 @@ class PoolEnvironment:
             TypeError: The state of an environment, or `extra`, is not plain data.
             NotImplementedError: An environment cannot save its state.
         """
-        from envkit.parallel.durability.checkpoint import (
-            Saved,
-            not_plain,
-            write_checkpoint,
-        )
+        from envkit.parallel.durability import saving
 
         self._check_idle("save")
         self._settle()
-        results = self._ask_there("save", [pickle] * len(self._pool.rows_of_env))
-        self._pool.raise_failures(range(len(results)), results)
-        for env, token in enumerate(results):
-            if isinstance(token, str):
-                raise not_plain(f"in env {env}, {token}")
-        state = self._state(tuple(results))
-        shown = standing = None
-        if state.standing is not None:
-            shown, standing = map(
-                self._structure.flatten, (state.time_step, state.standing)
-            )
-        workers = self._pool.workers
-        saved = Saved(
-            state._replace(time_step=None, standing=None),
-            shown,
-            standing,
-            self._order_kept.value,
-            list(self._structure.paths),
-            self._envkit.seed,
-            workers.given_seeds(),
-            workers.restarts_by_env(),
-            [(seed.seed, seed.rebuilds) for seed in workers.seeds],
-            extra,
-        )
-        write_checkpoint(path, saved, pickle)
+        saving.save(self, path, extra, pickle)
 
     # Why a wrapper around the pool does not hand it on.
     save.is_not_forwarded = (  # type: ignore[attr-defined]
@@ -895,29 +612,11 @@ class PoolEnvironment:
             CheckpointError: The file is not a checkpoint, was truncated or altered, or
                 is one of other environments. Then no pool is left running.
         """
-        from envkit.parallel.durability.checkpoint import load_pool
+        from envkit.parallel.durability.saving import load_pool
 
         return load_pool(  # type: ignore[no-any-return]  # it makes one of `cls`
             cls, path, env_constructors, pickle, options
         )
-
-    def _continue(self, saved: Saved) -> None:
-        """Continues where the pool of a checkpoint stood."""
-        from envkit.parallel.durability.checkpoint import check_leaves
-
-        state, unflatten = saved.state, self._structure.unflatten
-        check_leaves(saved, self._structure.paths, self._pool.slab.views(0))
-        if saved.time_step is not None and saved.standing is not None:
-            state = state._replace(
-                time_step=unflatten(saved.time_step),
-                standing=unflatten(saved.standing),
-            )
-        results = self._ask_there("assume_seed", saved.known)
-        self._pool.raise_failures(range(len(results)), results)
-        self._pool.workers.continue_run(saved.seeds, saved.restarts)
-        record_seed(self, saved.noted_seed)
-        cast("Any", self).set_state(state)  # Each kind of pool has its own.
-        self.extra = saved.extra
 
     # About the pool.
 
@@ -932,34 +631,10 @@ class PoolEnvironment:
             ...     env.statistics().steps
             4
         """
-        from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
+        from envkit.parallel.statistics import statistics_of
 
         self._check_open("statistics")
-        slab = self._pool.slab
-        meters = [slab.counters(worker).tolist() for worker in slab.layout.workers]
-        workers = tuple(
-            WorkerStatistics(
-                worker=index,
-                pid=pid,
-                envs=tuple(range(*rows)),
-                steps=meters[index][STEPS],
-                resets=meters[index][RESETS],
-                restarts=self._pool.workers.workers[index].restarts,
-                stepping=meters[index][BUSY_NS] / 1e9,
-                waiting=meters[index][WAITING_NS] / 1e9,
-                resident_bytes=resident,
-                is_alive=alive,
-                host=host,
-                hidden_resets=meters[index][HIDDEN_RESETS],
-                hidden_seconds=meters[index][HIDDEN_NS] / 1e9,
-                awaited_seconds=meters[index][AWAITED_NS] / 1e9,
-                **self._pool.counts(index),
-            )
-            for index, (pid, host, alive, resident, rows) in enumerate(
-                self._pool.worker_facts()
-            )
-        )
-        return PoolStatistics(workers, self._calls, self._elapsed)
+        return statistics_of(self._pool, self._calls, self._elapsed)
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
@@ -1020,7 +695,7 @@ class PoolEnvironment:
             is_out = False
             try:
                 is_out = self._thread_turn.acquire(
-                    timeout=min(max(grace, 0.0), _LONGEST)
+                    timeout=min(max(grace, 0.0), LONGEST)
                 )
             finally:
                 try:
@@ -1036,7 +711,7 @@ class PoolEnvironment:
         traceback: TracebackType | None,
     ) -> None:
         if isinstance(exception, KeyboardInterrupt | SystemExit):
-            self.close(_SHORT_GRACE)
+            self.close(SHORT_GRACE)
         else:
             self.close()
 
@@ -1046,83 +721,3 @@ class PoolEnvironment:
             f"{kind[0].upper()}{kind[1:]} has workers and cannot be copied or pickled: "
             "pass what it was made of, and make another there."
         )
-
-
-def _observers(
-    kind: str, backend: Backend, options: PoolOptions, pool: Pool
-) -> list[PoolObserver]:
-    """Returns the observers that the options of a pool ask for."""
-    observers: list[PoolObserver] = []
-    policy = options.policy
-    # In the caller's own thread no worker ends.
-    if policy is not None and policy.recover is not None and backend.name != "inline":
-        from envkit.parallel.durability.recovery import Recovery
-
-        observers.append(
-            Recovery(
-                pool,
-                policy,
-                keeps_answers=backend.keeps_answers,
-                keeps_states=backend.keeps_states,
-            )
-        )
-    if options.max_worker_memory is not None:
-        from envkit.parallel.durability.memory_limit import MemoryLimit
-
-        observers.append(MemoryLimit(pool, backend, options.max_worker_memory))
-    if backend.can_kill:  # Its workers are processes.
-        from envkit.parallel.durability.published import Publisher
-
-        observers.append(Publisher(pool, backend, kind))
-    return observers
-
-
-_pools: weakref.WeakSet[PoolEnvironment] = weakref.WeakSet()
-_hooked: list[bool] = []
-
-
-def _disown_in_forks(pool: PoolEnvironment) -> None:
-    """Lets a fork of this process keep its hands off the pool.
-
-    The memory is shared with the workers, and they may be looking at it: what a fork
-    wrote there would be an order to them, or a part of another one.
-    """
-    if not _hooked and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_disown_all)
-        _hooked.append(True)
-    _pools.add(pool)
-
-
-def _disown_all() -> None:
-    for pool in list(_pools):
-        pool._is_inherited = pool._closed = True
-        pool._thread_turn = Turn()  # Another thread, which is not here, may hold it.
-        pool._finalizer.detach()
-
-
-def _tell_slow_leaves(pool: Pool) -> None:
-    """Says once which leaves are pickled at every step."""
-    for what, structure, leaves in (
-        ("action", pool.layout.action, pool.layout.private_actions),
-        ("time step", pool.layout.time_step, pool.layout.private_steps),
-    ):
-        if leaves:
-            _LOGGER.warning(
-                "the %s%s cannot lie in shared memory, for its dtype is %s: it is "
-                "pickled at every step, which is slow",
-                what,
-                " at " + listed([structure.paths[leaf] for leaf in leaves]),
-                structure.leaves[leaves[0]].dtype,
-            )
-
-
-def _forgotten(name: str, pool: Pool) -> None:
-    """Ends a pool that was not closed."""
-    kind = a_or_an(name)
-    warnings.warn(
-        f"{kind[0].upper()}{kind[1:]} was not closed. Use it in a with statement, or "
-        "call close().",
-        ResourceWarning,
-        stacklevel=2,
-    )
-    pool.close(_SHORT_GRACE)

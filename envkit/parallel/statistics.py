@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["PoolStatistics", "WorkerStatistics"]
+from envkit.parallel.slab import (
+    AWAITED_NS,
+    BUSY_NS,
+    HIDDEN_NS,
+    HIDDEN_RESETS,
+    RESETS,
+    STEPS,
+    WAITING_NS,
+)
+
+if TYPE_CHECKING:
+    from envkit.parallel.pool import Pool
+
+__all__ = ["PoolStatistics", "WorkerStatistics", "statistics_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +148,36 @@ class PoolStatistics:
                 + f"  {worker.host}" * has_hosts
             )
         return "\n".join(rows)
+
+
+def statistics_of(pool: Pool, calls: int, elapsed: float) -> PoolStatistics:
+    """Reads what the workers have counted in shared memory.
+
+    Args:
+        pool: The workers.
+        calls: How many batch steps and resets the caller has made.
+        elapsed: Seconds the caller has spent in them.
+    """
+    slab = pool.slab
+    meters = [slab.counters(worker).tolist() for worker in slab.layout.workers]
+    workers = tuple(
+        WorkerStatistics(
+            worker=index,
+            pid=pid,
+            envs=tuple(range(*rows)),
+            steps=meters[index][STEPS],
+            resets=meters[index][RESETS],
+            restarts=pool.workers.workers[index].restarts,
+            stepping=meters[index][BUSY_NS] / 1e9,
+            waiting=meters[index][WAITING_NS] / 1e9,
+            resident_bytes=resident,
+            is_alive=alive,
+            host=host,
+            hidden_resets=meters[index][HIDDEN_RESETS],
+            hidden_seconds=meters[index][HIDDEN_NS] / 1e9,
+            awaited_seconds=meters[index][AWAITED_NS] / 1e9,
+            **pool.counts(index),
+        )
+        for index, (pid, host, alive, resident, rows) in enumerate(pool.worker_facts())
+    )
+    return PoolStatistics(workers, calls, elapsed)

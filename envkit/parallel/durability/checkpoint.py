@@ -13,13 +13,12 @@ import functools
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.text import counted
 from envkit.errors import CheckpointError
 from envkit.parallel.state import PoolState
 from envkit.parallel.worker.plain_states import PLAIN, check_plain, is_plain_state
@@ -37,7 +36,6 @@ from envkit.types import Array
 __all__ = [
     "Saved",
     "check_leaves",
-    "load_pool",
     "not_plain",
     "read_checkpoint",
     "write_checkpoint",
@@ -268,44 +266,6 @@ def _needs_pickle(name: str) -> CheckpointError:
         "code when it is read. If you trust the file, load(path, ..., pickle=True) "
         "reads it."
     )
-
-
-# Loading.
-
-
-def load_pool(
-    make: Callable[..., Any],
-    path: str | os.PathLike[str],
-    env_constructors: Any,
-    pickles: bool,
-    options: dict[str, Any],
-) -> Any:
-    """Makes a pool that continues where the one of a checkpoint stood.
-
-    Args:
-        make: The class of the pool.
-        path: The checkpoint, which is read before anything is started.
-        env_constructors: What builds the environments.
-        pickles: Whether what is pickled in it is read.
-        options: What else the class is to be given.
-    """
-    saved = read_checkpoint(path, pickles)
-    count = len(saved.state.environments)
-    if isinstance(env_constructors, Sequence) and not isinstance(env_constructors, str):
-        given = len(env_constructors)
-        if given != count:
-            raise CheckpointError(
-                f"The checkpoint {str(path)!r} is of {counted(count, 'environment')}, "
-                f"and {counted(given, 'constructor')} were given. load() must be given "
-                "the constructors of the pool that was saved."
-            )
-    pool = make(env_constructors, **{"autoreset": saved.autoreset, **options})
-    try:
-        pool._continue(saved)
-    except BaseException:
-        pool.close()
-        raise
-    return pool
 
 
 def check_leaves(saved: Saved, paths: Sequence[str], places: Sequence[Array]) -> None:

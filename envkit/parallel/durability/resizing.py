@@ -18,6 +18,7 @@ import numpy as np
 from envkit._internal.arguments import checked_size
 from envkit._internal.text import a_or_an, counted
 from envkit.errors import CallOrderError
+from envkit.parallel.asking import ask
 from envkit.parallel.opening import as_constructors, takes_names
 from envkit.provenance import record_seed
 from envkit.seeding import seed_per_row
@@ -164,7 +165,7 @@ def _seed(env: Any, first: int) -> None:
         for index, rows in enumerate(pool.rows_of_env)
     ]
     new = range(first, len(by_env))
-    env._ask("seed", new, by_env[first:])
+    ask(env, "seed", new, by_env[first:])
 
 
 def _note_size(env: Any, constructors: list[EnvConstructor]) -> None:

@@ -1,0 +1,176 @@
+"""Saves where a pool stands, to a token or a file, and brings it back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit._internal.text import counted
+from envkit.errors import CheckpointError, WorkerError
+from envkit.parallel.asking import ask_everyone
+from envkit.parallel.durability.checkpoint import (
+    Saved,
+    check_leaves,
+    not_plain,
+    read_checkpoint,
+    write_checkpoint,
+)
+from envkit.parallel.state import PoolState
+from envkit.provenance import record_seed
+from envkit.time_step import AutoReset, TimeStep
+
+__all__ = ["load_pool", "restore", "save", "state_of"]
+
+
+def _states(facade: Any) -> tuple[bytes, ...]:
+    results = ask_everyone(facade, "get_state")
+    facade._pool.raise_failures(range(len(results)), results)
+    return tuple(results)
+
+
+def state_of(facade: Any, environments: tuple[bytes, ...] | None = None) -> PoolState:
+    """Saves where everything stands, when no row owes an answer.
+
+    Args:
+        facade: The pool.
+        environments: Their states, if they have been asked.
+    """
+    slab, begun = facade._pool.slab, facade._pool.begun
+    shown = standing = None
+    if begun.any():
+        # From the slab: what was returned belongs to the caller.
+        shown = facade._structure.unflatten(slab.read(facade._everyone))
+        standing = facade._structure.unflatten(slab.read_standing(facade._everyone))
+    return PoolState(
+        environments=_states(facade) if environments is None else environments,
+        time_step=shown,
+        standing=standing,
+        autoreset=facade._order.value,
+        new_rows=facade._pool.rows.new_rows(),
+        begun=tuple(begun.tolist()),
+    )
+
+
+def restore(facade: Any, state: PoolState) -> TimeStep | None:
+    """Sets every environment's state, or changes nothing at all.
+
+    Returns:
+        The time step that counts as returned last; `None` before the first.
+    """
+    pool, standing = facade._pool, state.standing
+    ended = np.zeros(facade._rows, bool)
+    if standing is not None:
+        ended = np.asarray(standing.is_last())
+    flags = [[bool(ended[row]) for row in rows] for rows in pool.rows_of_env]
+    # What cannot save its state is found before anything has changed.
+    before = _states(facade)
+    flags_before = [
+        [pool.rows.has_ended(row) for row in rows] for rows in pool.rows_of_env
+    ]
+    tokens = list(zip(state.environments, flags, strict=True))
+    try:
+        results = ask_everyone(facade, "set_state", tokens)
+        pool.raise_failures(range(len(results)), results)
+    except BaseException:
+        tokens = list(zip(before, flags_before, strict=True))
+        envs = pool.present_envs()
+        # The error on its way says more than that another worker is lost.
+        with contextlib.suppress(WorkerError):
+            pool.ask("set_state", envs, [tokens[env] for env in envs])
+        raise
+    shown = standing
+    if standing is not None:
+        # Only under this order is what was shown not where the environments stand.
+        same = AutoReset.SAME_STEP
+        if facade._order is same is AutoReset.of(state.autoreset):
+            shown = state.time_step
+        flatten = facade._structure.flatten
+        pool.rows.stand(flatten(shown), flatten(standing))
+    pool.set_restored(state.begun, state.new_rows)
+    return shown
+
+
+def save(facade: Any, path: str | os.PathLike[str], extra: Any, pickles: bool) -> None:
+    """Writes a checkpoint of a pool that owes nothing."""
+    facade._settle()
+    results = ask_everyone(facade, "save", [pickles] * len(facade._pool.rows_of_env))
+    facade._pool.raise_failures(range(len(results)), results)
+    for env, token in enumerate(results):
+        if isinstance(token, str):
+            raise not_plain(f"in env {env}, {token}")
+    state = state_of(facade, tuple(results))
+    shown = standing = None
+    if state.standing is not None:
+        shown, standing = map(
+            facade._structure.flatten, (state.time_step, state.standing)
+        )
+    workers = facade._pool.workers
+    saved = Saved(
+        state._replace(time_step=None, standing=None),
+        shown,
+        standing,
+        facade._order_kept.value,
+        list(facade._structure.paths),
+        facade._envkit.seed,
+        workers.given_seeds(),
+        workers.restarts_by_env(),
+        [(seed.seed, seed.rebuilds) for seed in workers.seeds],
+        extra,
+    )
+    write_checkpoint(path, saved, pickles)
+
+
+def _continue(facade: Any, saved: Saved) -> None:
+    """Continues where the pool of a checkpoint stood."""
+    state, unflatten = saved.state, facade._structure.unflatten
+    check_leaves(saved, facade._structure.paths, facade._pool.slab.views(0))
+    if saved.time_step is not None and saved.standing is not None:
+        state = state._replace(
+            time_step=unflatten(saved.time_step),
+            standing=unflatten(saved.standing),
+        )
+    results = ask_everyone(facade, "assume_seed", saved.known)
+    facade._pool.raise_failures(range(len(results)), results)
+    facade._pool.workers.continue_run(saved.seeds, saved.restarts)
+    record_seed(facade, saved.noted_seed)
+    facade.set_state(state)  # Each kind of pool has its own.
+    facade.extra = saved.extra
+
+
+def load_pool(
+    make: Callable[..., Any],
+    path: str | os.PathLike[str],
+    env_constructors: Any,
+    pickles: bool,
+    options: dict[str, Any],
+) -> Any:
+    """Makes a pool that continues where the one of a checkpoint stood.
+
+    Args:
+        make: The class of the pool.
+        path: The checkpoint, which is read before anything is started.
+        env_constructors: What builds the environments.
+        pickles: Whether what is pickled in it is read.
+        options: What else the class is to be given.
+    """
+    saved = read_checkpoint(path, pickles)
+    count = len(saved.state.environments)
+    if isinstance(env_constructors, Sequence) and not isinstance(env_constructors, str):
+        given = len(env_constructors)
+        if given != count:
+            raise CheckpointError(
+                f"The checkpoint {str(path)!r} is of {counted(count, 'environment')}, "
+                f"and {counted(given, 'constructor')} were given. load() must be given "
+                "the constructors of the pool that was saved."
+            )
+    pool = make(env_constructors, **{"autoreset": saved.autoreset, **options})
+    try:
+        _continue(pool, saved)
+    except BaseException:
+        pool.close()
+        raise
+    return pool
