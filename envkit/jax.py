@@ -21,15 +21,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import foreign, listed
 from envkit._shared.installed import is_installed
 from envkit.actions import ACCEPTED_KINDS
 from envkit.async_environment import AsyncEnvironment
-from envkit.batches import rely_on_size
 from envkit.errors import MissingDependencyError, SpecError
+from envkit.extend import describe, flatten_as, foreign, listed, rely_on_size
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 

@@ -36,12 +36,10 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envkit._internal.entry_points import own
-from envkit._internal.plugins import SCHEMES
 from envkit._internal.removed import refuse_removed_options
-from envkit._internal.schemes import Scheme, is_there, names_of, scheme_named
 from envkit.errors import ConstructorError, MissingDependencyError
 from envkit.provenance import (
     Origin,
@@ -53,9 +51,11 @@ from envkit.provenance import (
 from envkit.py_environment import Specified
 from envkit.specs.validation import describe
 
+if TYPE_CHECKING:
+    from envkit._internal.schemes import Scheme
+
 __all__ = [
     "Constructor",
-    "Scheme",
     "address_in",
     "built_by",
     "constructor",
@@ -78,6 +78,7 @@ __all__ = [
 
 # A string, because the engine stands on a higher floor than this module.
 _POOL = "envkit.parallel:ParallelPyEnvironment"
+_SCHEMES = "envkit.schemes"
 
 _registry: dict[str, str | Callable[..., Any]] = {**own("envkit.environments")}
 
@@ -493,7 +494,7 @@ def load(name: str, target: str) -> Callable[..., Any]:
         MissingDependencyError: The library of the scheme is not installed.
     """
     prefix, _, rest = target.partition(":")
-    if prefix in SCHEMES.own():
+    if prefix in own(_SCHEMES):
         return _from_scheme(name, target) or _imported(name, prefix, rest)
     # Modules come before the schemes of other packages, so that installing one of them
     # cannot change what a target means that worked before.
@@ -515,6 +516,8 @@ def schemes() -> list[str]:
         >>> {"ale", "gymnasium"} <= set(schemes())
         True
     """
+    from envkit._internal.plugins import SCHEMES
+
     return SCHEMES.names()
 
 
@@ -533,6 +536,8 @@ def names_in(scheme: str) -> list[str] | None:
         ConstructorError: There is no such scheme, or its package is broken.
         MissingDependencyError: The library is not installed.
     """
+    from envkit._internal.schemes import names_of, scheme_named
+
     found = scheme_named(scheme)
     if found is None:
         raise ConstructorError(
@@ -549,6 +554,8 @@ def address_in(scheme: str) -> str:
         >>> address_in("openenv"), address_in("gymnasium")
         ('http://localhost:8000', '')
     """
+    from envkit._internal.schemes import scheme_named
+
     found = scheme_named(scheme)
     return "" if found is None else found.address
 
@@ -560,6 +567,8 @@ def missing_for(scheme: str) -> MissingDependencyError | None:
         >>> missing_for("gymnasium") is None  # it is installed
         True
     """
+    from envkit._internal.schemes import is_there, names_of, scheme_named
+
     found = scheme_named(scheme)
     if found is None:
         return None
@@ -591,8 +600,10 @@ def makes_batches(target: Any, arguments: Collection[str]) -> bool:
 
 def _scheme_of(target: Any) -> Scheme | None:
     """Returns the scheme of a target, read as `load` does; `None` if it has none."""
+    from envkit._internal.schemes import scheme_named  # a name alone needs none
+
     prefix, _, rest = target.partition(":") if isinstance(target, str) else ("", "", "")
-    is_own = prefix in SCHEMES.own()
+    is_own = prefix in own(_SCHEMES)
     if not rest or (not is_own and _can_be_attribute(rest) and "." in prefix):
         return None
     found = scheme_named(prefix)
@@ -685,6 +696,8 @@ def _can_be_attribute(text: str) -> bool:
 
 def _from_scheme(name: str, target: str) -> Callable[..., Any] | None:
     """Returns what to call for a target of a scheme; `None` if there is no scheme."""
+    from envkit._internal.schemes import scheme_named
+
     prefix, _, rest = target.partition(":")
     scheme = scheme_named(prefix)
     if scheme is None:

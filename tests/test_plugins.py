@@ -23,7 +23,7 @@ from tests.waiting import PATIENCE
 MAZES = """
 from envkit.cli import Command
 from envkit.parallel.backends.inline import InlineBackend
-from envkit.registry import Scheme
+from envkit.extend import Scheme
 from envkit.remote import ServeProtocol
 from envkit.testing import CountingEnv
 

@@ -611,7 +611,7 @@ def test_a_scheme_hands_its_loader_what_follows_the_colon(tmp_path, monkeypatch,
         scheme="suite",
         value="maze_envs:SUITE",
         modules={
-            "maze_envs": "from envkit.registry import Scheme\n"
+            "maze_envs": "from envkit.extend import Scheme\n"
             "SUITE = Scheme('envkit_test_suite:load', package='numpy')\n"
         },
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit.specs.validation import describe
+from envkit.extend import describe
 
 __all__ = [
     "as_discount",

@@ -31,12 +31,12 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.text import listed
 from envkit.errors import SpecError
+from envkit.extend import Strings, as_array, describe, listed
 from envkit.nest import is_namedtuple
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
-from envkit.specs.special import Choices, ObjectSpec, Strings, TextSpec
-from envkit.specs.validation import check_fits, describe
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.special import Choices, ObjectSpec, TextSpec
+from envkit.specs.validation import check_fits
 from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = ["EXACT_SCHEMA", "JsonForm", "has_specs", "schema_of", "spec_of"]

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.arguments import checked_size
 from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
     ForeignEnvironment,
@@ -28,11 +27,10 @@ from envkit.adapters.foreign import (
     reward_of,
 )
 from envkit.errors import SpecError
+from envkit.extend import checked_size, describe, suggestion
 from envkit.py_environment import PyEnvironment
-from envkit.registry import suggestion
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, TextSpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.limits import TimeLimit

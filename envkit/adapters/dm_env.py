@@ -29,7 +29,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from envkit._internal.direct_row import BEGUN, ENDED, DirectRow, EpisodeEdge, are_own
+from envkit._internal.direct_row import BEGUN, ENDED, EpisodeEdge
 from envkit.adapters.foreign import ForeignEnvironment
 from envkit.adapters.mujoco import (
     PhysicsState,
@@ -51,10 +51,10 @@ from envkit.adapters.values import (
     map_with_paths,
 )
 from envkit.errors import SpecError
+from envkit.extend import DirectRow, Strings, are_own, describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.special import ObjectSpec, Strings, TextSpec
-from envkit.specs.validation import describe
+from envkit.specs.special import ObjectSpec, TextSpec
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

@@ -26,7 +26,7 @@ from envkit.adapters.dm_env import DmEnvWrapper, ones_of, zeros_of
 from envkit.adapters.foreign import require
 from envkit.adapters.values import map_specs
 from envkit.errors import EnvkitError
-from envkit.specs.validation import describe
+from envkit.extend import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, Seed
 

@@ -28,16 +28,19 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from envkit._internal.direct_row import DirectRow
-from envkit._internal.internals import Internals
-from envkit._internal.text import listed
 from envkit.adapters.state import restore_snapshot, take_snapshot
-from envkit.batches import hand_options
 from envkit.errors import ClosedError, MissingDependencyError, SpecError
+from envkit.extend import (
+    DirectRow,
+    Internals,
+    SpecifiedEnvironment,
+    describe,
+    hand_options,
+    listed,
+)
 from envkit.provenance import record_seed
-from envkit.py_environment import PyEnvironment, SpecifiedEnvironment
+from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
-from envkit.specs.validation import describe
 from envkit.time_step import flags_in
 from envkit.types import Array, Seed
 

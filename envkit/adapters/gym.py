@@ -27,9 +27,6 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from envkit._internal.direct_row import DirectRow, are_own
-from envkit._internal.first_look import leave_unseen
-from envkit._internal.text import listed
 from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
     ForeignEnvironment,
@@ -60,11 +57,11 @@ from envkit.adapters.values import (
     integer_leaf,
 )
 from envkit.errors import CallOrderError, SpecError
+from envkit.extend import DirectRow, are_own, describe, leave_unseen, listed
 from envkit.provenance import record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep, restart, termination, truncation
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers import TimeLimit

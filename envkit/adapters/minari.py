@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.internals import Internals
 from envkit.adapters.foreign import require
 from envkit.adapters.gymnasium.spaces import space_from_spec, spec_from_gym_space
 from envkit.errors import RecordingError
+from envkit.extend import Internals, describe
 from envkit.provenance import dumped, envkit_version, to_plain
 from envkit.recording.format import (
     EPISODE,
@@ -50,7 +50,6 @@ from envkit.recording.replay import Replay
 from envkit.recording.stored import Entry, Episode, Recording
 from envkit.registry import make
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import STEP_TYPE_SPEC, StepType, TimeStep
 from envkit.types import Array
 

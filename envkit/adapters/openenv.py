@@ -29,9 +29,9 @@ from envkit._shared.text import escaped
 from envkit.adapters.foreign import ForeignEnvironment, constant, require
 from envkit.adapters.values import Converter, Leaf, bounded_leaf, map_specs
 from envkit.errors import EnvkitError, SpecError
+from envkit.extend import describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec
-from envkit.specs.validation import describe
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 

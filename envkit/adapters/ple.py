@@ -33,7 +33,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from envkit import registry
-from envkit._internal.extras import install_command
 from envkit._shared.arguments import as_discount
 from envkit.adapters import display
 from envkit.adapters.adapter import Adapter
@@ -42,10 +41,10 @@ from envkit.adapters.foreign import forwarded, limited_and_wrapped, require
 from envkit.adapters.state import reduced_drawing
 from envkit.adapters.values import Converter, Leaf, array_leaf
 from envkit.errors import MissingDependencyError, SpecError
+from envkit.extend import describe, install_command
 from envkit.play.window import prepare_sdl, surface
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.limits import TimeLimit
 

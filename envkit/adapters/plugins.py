@@ -6,7 +6,7 @@ and neither has a use for the adapters themselves.
 
 from __future__ import annotations
 
-from envkit.registry import Scheme
+from envkit.extend import Scheme
 
 ALE = Scheme(
     "envkit.adapters.ale:load",

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
-from envkit._internal.text import listed
+from envkit.extend import listed
 
 __all__ = [
     "Parameters",

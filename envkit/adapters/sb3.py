@@ -29,9 +29,9 @@ from envkit.adapters.values import map_specs
 from envkit.base_wrapper import rows_in_wrapper
 from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.errors import CallOrderError
+from envkit.extend import describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
 

@@ -17,15 +17,13 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.extras import install_command
-from envkit._internal.text import a_or_an, listed
 from envkit.adapters.foreign import ForeignEnvironment, forwarded, require
 from envkit.adapters.values import Leaf, Repacker, array_leaf
 from envkit.errors import CallOrderError, MissingDependencyError, SpecError
+from envkit.extend import a_or_an, describe, install_command, listed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import (
     DISCOUNT_SPEC,
     REWARD_SPEC,

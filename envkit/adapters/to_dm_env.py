@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import counted
 from envkit.adapters.dm_env import spec_to_dm_env
 from envkit.adapters.foreign import LateBase, forwarded, require
 from envkit.adapters.values import Leaf, Repacker, bounded_leaf, integer_leaf
 from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.extend import counted, describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.special import ObjectSpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
 

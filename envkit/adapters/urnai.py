@@ -31,9 +31,9 @@ from envkit.adapters.gym import reset_takes_seed
 from envkit.adapters.gymnasium.suite import id_without_module
 from envkit.adapters.ple import as_ple, require_ple
 from envkit.adapters.pysc2 import prepare, started
+from envkit.extend import describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import BoundedArraySpec, is_discrete
-from envkit.specs.validation import describe
 from envkit.types import NestedSpec
 
 __all__ = [

@@ -20,17 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.arguments import checked_size
 from envkit._shared.arguments import as_discount
 from envkit.adapters.adapter import Adapter, Result
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
 from envkit.adapters.foreign import require
+from envkit.extend import checked_size, describe, suggestion
 from envkit.provenance import check_state_of, record_seed
 from envkit.py_environment import PyEnvironment
-from envkit.registry import suggestion
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = ["VizDoomWrapper", "load", "scenarios"]

@@ -23,7 +23,6 @@ from rich.progress import Progress
 from rich.table import Table
 
 from envkit import registry
-from envkit._internal.text import counted, listed
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.processes import Memory, memory_of
 from envkit.cli.target import (
@@ -38,6 +37,7 @@ from envkit.cli.target import (
 from envkit.cli.terminal import Fitting, add_json, print_json, progress_bar, terminal
 from envkit.cli.timing import Figures, random_policy, time_steps
 from envkit.errors import EnvkitError, MissingDependencyError
+from envkit.extend import counted, listed
 from envkit.parallel import ParallelPyEnvironment
 from envkit.parallel.system.cpus import available_cpus
 from envkit.provenance import envkit_version, plain_arguments

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from envkit._internal.text import counted
 from envkit.adapters.minari import from_minari, to_minari
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.terminal import add_json, print_json
+from envkit.extend import counted
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
 

@@ -20,12 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from envkit import registry
-from envkit._internal.extras import install_command
 from envkit.cli.describe import plain_leaves, short_text
 from envkit.cli.output import print_trimmed
 from envkit.cli.terminal import add_json, print_json, progress_bar, terminal
 from envkit.errors import MissingDependencyError
-from envkit.registry import make, registered, suggestion
+from envkit.extend import install_command, suggestion
+from envkit.registry import make, registered
 
 __all__ = [
     "EXAMPLE",

@@ -16,10 +16,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from envkit._internal.plugins import Plugins
 from envkit.cli.output import say
 from envkit.cli.plugins import Command
 from envkit.errors import EnvkitError
+from envkit.extend import Plugins
 
 # The second one comes when a terminal is closed.
 _TO_END = ("SIGTERM", "SIGHUP")

@@ -22,8 +22,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import counted
 from envkit.errors import RecordingError
+from envkit.extend import counted
 from envkit.play.game import number_text
 from envkit.play.pictures import is_picture
 from envkit.play.scene import short

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from envkit._internal.text import counted
 from envkit.cli.output import say
 from envkit.cli.target import (
     Closing,
@@ -20,6 +19,7 @@ from envkit.cli.target import (
     seed_target,
     target_arguments,
 )
+from envkit.extend import counted
 from envkit.play.game import Game
 from envkit.play.key_map import (
     PLAYING,

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from envkit._internal.text import listed
 from envkit.cli import processes
+from envkit.extend import listed
 from envkit.parallel.durability.published import PublishedPool
 
 __all__ = [

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import counted
 from envkit._shared.secret_files import DRAW
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.target import (
@@ -39,6 +38,7 @@ from envkit.cli.target import (
 from envkit.cli.terminal import add_json, print_json, progress_bar
 from envkit.desktop.person import Person
 from envkit.errors import MissingDependencyError, RecordingError, SpecError
+from envkit.extend import counted
 from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
 from envkit.recording.record import Record
 from envkit.registry import make

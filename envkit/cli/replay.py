@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from envkit import nest
-from envkit._internal.text import counted
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.page import PICTURES, write_page
 from envkit.cli.target import Closing, at_least_one, number_within
 from envkit.cli.terminal import add_json, print_json
 from envkit.errors import RecordingError
+from envkit.extend import counted
 from envkit.play.game import number_text
 from envkit.play.key_map import WATCHING, Controls
 from envkit.play.pictures import is_picture, observed_picture

@@ -14,13 +14,12 @@ import threading
 from typing import NamedTuple
 
 from envkit._internal.entry_points import loaded
-from envkit._internal.plugins import Plugins
-from envkit._internal.text import listed
 from envkit._shared.secret_files import DRAW, SecretFileError, check_token, secret_in
 from envkit.cli.output import say
 from envkit.cli.server_log import logged
 from envkit.cli.target import at_least_one, key_value, number_within, port_number
 from envkit.errors import EnvkitError
+from envkit.extend import Plugins, describe, listed
 from envkit.remote.plugins import OWN_PROTOCOL, ServeProtocol
 from envkit.remote.serving import (
     Menu,
@@ -29,7 +28,6 @@ from envkit.remote.serving import (
     Service,
     check_exposure,
 )
-from envkit.specs.validation import describe
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
 

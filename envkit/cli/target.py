@@ -12,11 +12,11 @@ from typing import Any
 
 from envkit.cli.output import say
 from envkit.errors import RecordingError
+from envkit.extend import describe
 from envkit.parallel.worker.environments import lines_at_close
 from envkit.policies import random_actions
 from envkit.provenance import recipe_of
 from envkit.registry import make
-from envkit.specs.validation import describe
 
 __all__ = [
     "Closing",

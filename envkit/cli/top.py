@@ -18,7 +18,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from envkit._internal.text import counted, listed
 from envkit.cli import processes
 from envkit.cli.output import say
 from envkit.cli.processes import (
@@ -30,6 +29,7 @@ from envkit.cli.processes import (
 )
 from envkit.cli.target import number_within
 from envkit.cli.terminal import Fitting, add_json, print_json, terminal
+from envkit.extend import counted, listed
 from envkit.parallel.slab import (
     BUSY_NS,
     CLOSED,

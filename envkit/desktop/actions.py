@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envkit._internal.arguments import checked_size
 from envkit.desktop.keys import (
     MODIFIERS,
     Event,
@@ -23,8 +22,8 @@ from envkit.desktop.keys import (
     keysym,
     keysyms,
 )
+from envkit.extend import checked_size, describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [

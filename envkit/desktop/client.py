@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.text import listed
 from envkit._shared.secret_files import find
 from envkit.desktop.encodings import (
     COPY,
@@ -40,7 +39,7 @@ from envkit.desktop.protocol import (
     version_text,
 )
 from envkit.desktop.tight import check_jpeg
-from envkit.specs.validation import describe
+from envkit.extend import describe, listed
 from envkit.types import Array
 
 __all__ = ["DesktopClient"]

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.arguments import checked_size
 from envkit._shared.arguments import checked_seconds
 from envkit.desktop.actions import Actions, Controls, Size, checked_screen
 from envkit.desktop.keys import KEYBOARD, KeyEvent, chord, keysym
@@ -24,10 +23,10 @@ from envkit.desktop.rewards import Reported, RewardChannel
 from envkit.desktop.typed import TypedKeys
 from envkit.desktop.watching import Probe, checked_probe
 from envkit.errors import ClosedError
+from envkit.extend import checked_size, describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import TextSpec
-from envkit.specs.validation import describe
 from envkit.time_step import TimeStep, restart, termination, transition, truncation
 from envkit.types import Array, NestedArray, NestedSpec
 

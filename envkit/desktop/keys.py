@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from envkit.specs.validation import describe
+from envkit.extend import describe
 
 __all__ = [
     "KEYBOARD",

@@ -18,7 +18,7 @@ from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.watching import Probe, Screen, WatchedScreen
 from envkit.errors import MissingDependencyError
-from envkit.specs.validation import describe
+from envkit.extend import describe
 from envkit.types import Array
 
 __all__ = ["Machine"]

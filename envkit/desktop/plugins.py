@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envkit.registry import Scheme
+from envkit.extend import Scheme
 
 # It needs nothing that is not there.
 VNC = Scheme("envkit.desktop.desktop:load", extra="vnc", address="//localhost:5900")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from envkit.errors import ClosedError
-from envkit.specs.validation import describe
+from envkit.extend import describe
 
 __all__ = ["ADDRESS", "EPISODE", "Reported", "Reporter", "RewardChannel"]
 

@@ -16,14 +16,13 @@ from types import TracebackType
 
 import numpy as np
 
-from envkit._internal.text import counted
 from envkit._shared.secret_files import DRAW, Draw, ServerSecret
 from envkit.desktop.guesses import Guesses, peer_of
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.viewer import Viewer, changed_tiles, grid_of
 from envkit.errors import ClosedError
-from envkit.specs.validation import describe
+from envkit.extend import counted, describe
 from envkit.types import Array
 
 __all__ = ["DesktopServer"]

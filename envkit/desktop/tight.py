@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.extras import install_command
 from envkit.desktop.pixels import (
     PixelFormat,
     Unpacker,
@@ -28,6 +27,7 @@ from envkit.desktop.pixels import (
 )
 from envkit.desktop.protocol import DesktopError
 from envkit.errors import MissingDependencyError
+from envkit.extend import install_command
 from envkit.types import Array
 
 __all__ = ["Tight", "check_jpeg", "has_jpeg"]

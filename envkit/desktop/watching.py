@@ -17,7 +17,7 @@ import numpy as np
 from envkit._shared.arguments import checked_seconds
 from envkit.desktop.keys import Event, keysym
 from envkit.desktop.protocol import DesktopError
-from envkit.specs.validation import describe
+from envkit.extend import describe
 from envkit.types import Array
 
 __all__ = ["Probe", "Screen", "WatchedScreen", "checked_probe"]

@@ -38,6 +38,7 @@ from envkit.distributed.link import (
     prove,
 )
 from envkit.distributed.row_frames import ALL_ROWS, RowFrames
+from envkit.extend import may_linger
 from envkit.parallel import serialize
 from envkit.parallel.messages import (
     Bind,
@@ -56,7 +57,7 @@ from envkit.parallel.slab import (
     SAME_STEP_ORDER,
     Slab,
 )
-from envkit.parallel.system.doorbell import linger, may_linger
+from envkit.parallel.system.doorbell import linger
 from envkit.parallel.worker.environments import (
     end_fork,
     lines_at_close,

@@ -30,8 +30,8 @@ from envkit.distributed.link import (
 )
 from envkit.distributed.seal import Seal
 from envkit.errors import InsecureWarning
+from envkit.extend import describe
 from envkit.parallel.system.poller import Poller
-from envkit.specs.validation import describe
 
 __all__ = ["Arrival", "Door"]
 

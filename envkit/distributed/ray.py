@@ -30,10 +30,9 @@ from envkit.distributed.cluster import await_cluster, known_cluster
 from envkit.distributed.links import LinkedBackend
 from envkit.distributed.worker_host import CUT_OFF, run_worker
 from envkit.errors import MissingDependencyError
+from envkit.extend import describe, uninterrupted
 from envkit.parallel.backends.launch import signal_name
 from envkit.parallel.messages import ExitReport, WorkerJob
-from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.specs.validation import describe
 
 __all__ = ["EnvkitWorker", "RayBackend", "RayLauncher"]
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from envkit._internal.arguments import checked_flag
 from envkit.envs.batch_actions import DiscreteActions
 from envkit.envs.kernels import Kernels, compiled
 from envkit.envs.row_batch import RowBatch
+from envkit.extend import checked_flag
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from envkit.errors import SpecError
-from envkit.specs.arrays import BoundedArraySpec, as_array
-from envkit.specs.validation import check_fits, describe
+from envkit.extend import as_array, describe
+from envkit.specs.arrays import BoundedArraySpec
+from envkit.specs.validation import check_fits
 from envkit.types import Array
 
 __all__ = ["DiscreteActions"]

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.internals import Internals
-from envkit.batches import hand_options
+from envkit.extend import (
+    Internals,
+    common_info_spec,
+    describe,
+    hand_options,
+    info_spec_of,
+)
 from envkit.provenance import record_seed
 from envkit.py_environment import PyEnvironment, SpecKeeper
 from envkit.registry import constructor
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.environment_spec import (
-    EnvironmentSpec,
-    common_info_spec,
-    info_spec_of,
-)
-from envkit.specs.validation import describe
+from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray, Seed
 

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from envkit._internal.arguments import checked_size
 from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import enlarged, written
 from envkit.envs.kernels import Kernels
 from envkit.envs.streams import drawn
+from envkit.extend import checked_size
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.time_step import AutoReset
 from envkit.types import Array, Seed

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import a_or_an
 from envkit.errors import SpecError
+from envkit.extend import SpecifiedEnvironment, a_or_an, as_array, describe, flatten_as
 from envkit.provenance import record_seed
-from envkit.py_environment import SpecifiedEnvironment
 from envkit.seeding import checked_seeds
-from envkit.specs.arrays import BoundedArraySpec, as_array
+from envkit.specs.arrays import BoundedArraySpec
 from envkit.specs.sampling import sample_spec_nest
-from envkit.specs.validation import describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.rows import where_rows

@@ -14,17 +14,19 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_size
-from envkit._internal.internals import Internals
-from envkit._internal.text import listed
 from envkit.envs.drawing import shaded
 from envkit.envs.streams import RowStreams
 from envkit.errors import CallOrderError
+from envkit.extend import (
+    Internals,
+    SpecifiedEnvironment,
+    checked_size,
+    describe,
+    listed,
+)
 from envkit.play.window import WINDOW
 from envkit.provenance import check_state_of, record_seed
-from envkit.py_environment import SpecifiedEnvironment
 from envkit.seeding import seed_per_row
-from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.pictures import tiled

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import counted
+from envkit.extend import counted
 from envkit.play.key_map import PLAYING, Controls, KeyMap, Pointed
 from envkit.time_step import TimeStep
 from envkit.types import Array

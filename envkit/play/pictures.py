@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.extend import describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedSpec
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.actions import ActionRows
 from envkit.errors import SpecError
+from envkit.extend import ActionRows
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.types import Array, NestedArray, NestedSpec

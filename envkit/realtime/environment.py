@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.internals import Internals
 from envkit._internal.threads import in_turn
 from envkit._shared.arguments import checked_seconds
 from envkit.errors import ClosedError
+from envkit.extend import Internals, describe
 from envkit.provenance import name_of, plain_arguments, recipe_of, record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.realtime.actions import GivenActions, LateActions
@@ -24,7 +24,6 @@ from envkit.realtime.merging import check_mergeable
 from envkit.realtime.process_host import ProcessHost
 from envkit.realtime.report import LAG_SPEC, Lag
 from envkit.registry import constructor, recipe_of_constructor
-from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

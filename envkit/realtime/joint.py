@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.internals import Internals
 from envkit.batched_py_environment import RowCalls
-from envkit.batches import hand_options
 from envkit.errors import ClosedError, SpecError
-from envkit.py_environment import PyEnvironment, SpecKeeper
-from envkit.seeding import seed_per_row
-from envkit.specs.arrays import as_array
-from envkit.specs.environment_spec import (
-    EnvironmentSpec,
+from envkit.extend import (
+    Internals,
+    as_array,
     common_info_spec,
+    describe,
+    hand_options,
     info_spec_of,
 )
-from envkit.specs.validation import describe
+from envkit.py_environment import PyEnvironment, SpecKeeper
+from envkit.seeding import seed_per_row
+from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.time_step import AutoReset, TimeStep
 from envkit.types import Array, NestedArray, Seed
 

@@ -18,11 +18,11 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import EnvkitError, SpecError
+from envkit.extend import describe
 from envkit.realtime.actions import LateActions
 from envkit.realtime.merging import EpisodeMerger, Merged
 from envkit.realtime.report import NOTHING_KNOWN, Lag, ScreenLag, lag_of
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.rows import where_rows

@@ -12,9 +12,9 @@ import numpy as np
 from envkit import nest
 from envkit._shared.arguments import checked_seconds
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.extend import describe
 from envkit.realtime.loop import Schedule
 from envkit.realtime.report import Lag
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 

@@ -13,12 +13,12 @@ import numpy as np
 from envkit import nest
 from envkit.async_environment import AsyncEnvironment
 from envkit.errors import CallOrderError, SpecError
+from envkit.extend import describe
 from envkit.realtime.actions import no_op_of
 from envkit.realtime.background import InBackground, Moved, OwnPace
 from envkit.realtime.loop import Schedule
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.sampling import sample_spec_nest
-from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

@@ -25,11 +25,11 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import EnvkitError, RecordingError
+from envkit.extend import describe
 from envkit.provenance import dumped, from_plain, to_plain
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import key_paths
 from envkit.specs.plain import plain_spec, spec_from_plain
-from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array
 

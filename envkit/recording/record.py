@@ -13,11 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.arguments import checked_size
-from envkit._internal.text import counted
 from envkit._internal.threads import in_turn
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, WrapperInternals
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import CallOrderError, RecordingError, SpecError
+from envkit.extend import (
+    WrapperInternals,
+    checked_size,
+    counted,
+    describe,
+    info_spec_of,
+)
 from envkit.provenance import Other, dumped, envkit_version, provenance_of, to_plain
 from envkit.recording.format import (
     ACTIONS,
@@ -29,8 +34,7 @@ from envkit.recording.format import (
     packer,
 )
 from envkit.recording.writer import Moved, Opening, Writer
-from envkit.specs.environment_spec import info_spec_of, key_paths
-from envkit.specs.validation import describe
+from envkit.specs.environment_spec import key_paths
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
 from envkit.wrappers.video import capped_cubic_video_schedule

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.text import counted
 from envkit.errors import RecordingEnded, RecordingError, SpecError
+from envkit.extend import counted, describe
 from envkit.provenance import dumped, to_plain
 from envkit.py_environment import PyEnvironment
 from envkit.recording.stored import Episode, Recording
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
 

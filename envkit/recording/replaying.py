@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest, registry
-from envkit.batches import hand_options
 from envkit.errors import ConstructorError, RecordingError, SpecError
+from envkit.extend import hand_options
 from envkit.provenance import PlainDataError, dumped, from_plain, to_plain
 from envkit.py_environment import PyEnvironment
 from envkit.recording.format import EPISODE, check_provenance, reading

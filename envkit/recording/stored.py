@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit.errors import RecordingError
+from envkit.extend import describe
 from envkit.provenance import VersionWarning, envkit_version, from_plain, loaded
 from envkit.recording.format import (
     ACTIONS,
@@ -30,7 +31,6 @@ from envkit.recording.format import (
     unpacker,
 )
 from envkit.specs.environment_spec import key_paths
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, WrapperInternals
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.extend import WrapperInternals
 from envkit.provenance import recipe_of
 from envkit.registry import constructor_elsewhere, load
 from envkit.remote.backend import PING, SERVER, RemoteBackend

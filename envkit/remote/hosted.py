@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import counted
 from envkit.errors import EnvkitError
+from envkit.extend import counted
 from envkit.remote.serving import Offer
 from envkit.time_step import TimeStep, flags_in
 from envkit.types import NestedArray

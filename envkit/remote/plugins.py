@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from envkit.registry import Scheme
+from envkit.extend import Scheme
 
 __all__ = ["OWN_PROTOCOL", "ServeProtocol"]
 

@@ -39,9 +39,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from envkit._internal.text import counted
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
+from envkit.extend import counted
 from envkit.remote.guesses import Guesses
 from envkit.remote.web_pages import web_page_refusal
 

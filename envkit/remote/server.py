@@ -25,12 +25,10 @@ import threading
 import time
 from typing import Any
 
-from envkit._internal.text import counted
 from envkit._shared.secret_files import ServerSecret
 from envkit._shared.text import escaped
 from envkit.distributed.link import keep_alive
-from envkit.parallel.system.doorbell import may_linger
-from envkit.parallel.system.guardian import Guardian
+from envkit.extend import Guardian, counted, may_linger
 from envkit.provenance import envkit_version
 from envkit.remote.guesses import Guesses
 from envkit.remote.protocol import (

@@ -14,12 +14,12 @@ import ssl
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from envkit._internal.text import listed
 from envkit._shared.secret_files import DRAW, Draw
 from envkit.distributed.link import is_loopback
 from envkit.errors import EnvkitError
+from envkit.extend import listed, suggestion
 from envkit.provenance import version_of, without_version
-from envkit.registry import Constructor, constructor, load, make, suggestion
+from envkit.registry import Constructor, constructor, load, make
 
 __all__ = [
     "Menu",

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.text import listed
 from envkit.distributed.link import ASKED, HEAD, MESSAGE, Frame, Link
 from envkit.distributed.row_frames import ALL_ROWS, RowFrames
 from envkit.errors import SpecError
+from envkit.extend import common_info_spec, listed
 from envkit.parallel.messages import (
     Hello,
     RemoteFailure,
@@ -69,7 +69,6 @@ from envkit.remote.replays import plan_from_plain
 from envkit.remote.serving import Refusal, ServeOptions
 from envkit.remote.states import SignedStates
 from envkit.remote.wanted import Wanted
-from envkit.specs.environment_spec import common_info_spec
 
 __all__ = ["Session"]
 

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.text import counted, listed
 from envkit._shared.secret_files import SecretFileError, find
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, as_envs
 from envkit.desktop.actions import Actions, Controls
@@ -34,12 +33,12 @@ from envkit.desktop.client import DesktopClient
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
 from envkit.desktop.protocol import DesktopError
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
+from envkit.extend import counted, describe, listed
 from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderLink
 from envkit.remote.universe_story import ResetRefusedError, Story, Told
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.specs.special import ObjectSpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Options, ResetSeed, Seed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from envkit._internal.text import counted
+from envkit.extend import counted
 from envkit.registry import constructor
 from envkit.remote.protocol import ProtocolError, value_of
 from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions, pool_of

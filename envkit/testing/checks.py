@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from envkit import registry
-from envkit.specs.validation import describe
+from envkit.extend import describe
 from envkit.testing.contract import (
     arrays,
     episodes,

@@ -22,10 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.arguments import checked_size
-from envkit._internal.text import a_or_an
 from envkit._shared.arguments import is_number
-from envkit.specs.validation import describe
+from envkit.extend import a_or_an, checked_size, describe
 
 if TYPE_CHECKING:
     from envkit.parallel.statistics import WorkerStatistics
@@ -126,7 +124,7 @@ class Chaos:
 
     def close(self) -> None:
         """Ends it, and lets workers go on that are stopped; harmless when repeated."""
-        from envkit.parallel.system.ctrl_c import uninterrupted
+        from envkit.extend import uninterrupted
 
         with uninterrupted(), self._turn:
             if not self._is_over:
@@ -216,7 +214,7 @@ class Chaos:
             return None  # It is being replaced.
         if what != _KILL and pid in self._stopped:
             return None
-        from envkit.parallel.system.ctrl_c import uninterrupted
+        from envkit.extend import uninterrupted
 
         with uninterrupted():
             now = time.monotonic()

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from envkit.extend import describe
 from envkit.provenance import MadeBy, VersionWarning, check_made_by
-from envkit.specs.validation import describe
 
 __all__ = ["CheckpointedState", "SavedState", "restore_state", "state_bytes"]
 

@@ -19,9 +19,9 @@ import tensorflow as tf
 
 from envkit import nest
 from envkit.errors import CallOrderError
+from envkit.extend import describe
 from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
-from envkit.specs.validation import describe
 from envkit.tf.leaves import ActionLeaves
 from envkit.tf.tensor_spec import to_nest_array_spec
 from envkit.tf.tf_environment import TFEnvironment

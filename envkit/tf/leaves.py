@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from envkit import nest
-from envkit._internal.text import counted
 from envkit.errors import SpecError
-from envkit.specs.arrays import ArraySpec, as_array
-from envkit.specs.validation import check_fits, flatten_as
+from envkit.extend import as_array, counted, flatten_as
+from envkit.specs.arrays import ArraySpec
+from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from envkit import nest
-from envkit._internal.arguments import checked_size
+from envkit.extend import checked_size
 from envkit.seeding import checked_seeds
 from envkit.tf.tensor_spec import (
     from_spec,

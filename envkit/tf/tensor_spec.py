@@ -20,8 +20,8 @@ import tensorflow as tf
 from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
 from envkit import nest
-from envkit._internal.text import bound_text, foreign
 from envkit.errors import SpecError
+from envkit.extend import bound_text, foreign
 from envkit.specs import array_spec
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_outer_dims
 from envkit.tf.sampling import floats, integers, limits, seeds_of

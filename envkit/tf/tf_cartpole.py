@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from envkit._internal.arguments import checked_size
 from envkit.envs.cartpole import CartPole
 from envkit.envs.streams import RowStreams
 from envkit.errors import SpecError
+from envkit.extend import checked_size
 from envkit.seeding import seed_per_row
 from envkit.tf.tensor_spec import from_spec
 from envkit.tf.tf_environment import TensorActions, TFEnvironment

@@ -10,9 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from envkit import nest
-from envkit._internal.text import bound_text
 from envkit.errors import SpecError
-from envkit.specs.validation import describe, flatten_as
+from envkit.extend import bound_text, describe, flatten_as
 from envkit.tf.tensor_spec import is_bounded
 from envkit.tf.tf_time_step import as_written, derive_from_tf_agents
 from envkit.time_step import TimeStep

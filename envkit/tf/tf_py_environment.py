@@ -23,14 +23,12 @@ import numpy as np
 import tensorflow as tf
 
 from envkit._internal.internals import closes_at_once
-from envkit._internal.text import foreign
 from envkit.batched_py_environment import BatchedPyEnvironment, with_rows
-from envkit.batches import rely_on_size
 from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.extend import describe, foreign, rely_on_size
 from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
 from envkit.specs.arrays import BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.tf import tensor_spec
 from envkit.tf.checkpoints import restore_state, state_bytes
 from envkit.tf.leaves import ActionLeaves, TimeStepLeaves

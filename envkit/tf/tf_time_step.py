@@ -19,7 +19,7 @@ from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 from envkit import nest
 from envkit import time_step as of_arrays
 from envkit.errors import SpecError
-from envkit.specs.validation import describe
+from envkit.extend import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
 

@@ -8,10 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from envkit import nest
-from envkit._internal.arguments import checked_size
-from envkit._internal.text import listed
+from envkit.extend import checked_size, describe, listed
 from envkit.py_environment import PyEnvironment
-from envkit.specs.validation import describe
 from envkit.tf.tensor_spec import BoundedTensorSpec, is_bounded
 from envkit.tf.tf_environment import TensorActions, TFEnvironment
 from envkit.time_step import AutoReset, StepType, TimeStep

@@ -16,7 +16,7 @@ from typing import Any
 
 from envkit._shared.waits import result_of, wait_for_end
 from envkit.errors import CallOrderError, ClosedError
-from envkit.specs.validation import describe
+from envkit.extend import describe
 
 __all__ = ["CallersThread", "GivenThreads", "OneThread", "thread_for"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from envkit._internal.lazy_names import lazy_names
 from envkit._shared.installed import is_installed
 from envkit.errors import MissingDependencyError
+from envkit.extend import lazy_names
 
 if TYPE_CHECKING:
     from envkit.torch.returns import generalized_advantages, n_step_returns

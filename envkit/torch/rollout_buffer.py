@@ -23,11 +23,9 @@ import numpy as np
 import torch
 
 from envkit import nest
-from envkit._internal.arguments import checked_size
-from envkit._internal.text import counted, listed
 from envkit._shared.arguments import as_discount
 from envkit.errors import CallOrderError, SpecError, SpecMismatchError
-from envkit.specs.validation import describe, flatten_as
+from envkit.extend import checked_size, counted, describe, flatten_as, listed
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.torch.returns import generalized_advantages, n_step_returns
 from envkit.torch.torch_environment import TorchEnvironment

@@ -9,13 +9,12 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from envkit._internal.text import foreign
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.errors import CallOrderError
+from envkit.extend import describe, foreign
 from envkit.py_environment import PyEnvironment, Specified
 from envkit.registry import constructor
-from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, TimeStep
 from envkit.torch.transfer import Actions, TimeSteps, as_device, checked_dtypes
 from envkit.types import NestedArray, NestedSpec, Options, ResetSeed

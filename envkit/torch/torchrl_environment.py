@@ -13,11 +13,10 @@ import numpy as np
 import torch
 
 from envkit import nest
-from envkit.batches import rely_on_size
 from envkit.errors import MissingDependencyError, SpecError
+from envkit.extend import describe, rely_on_size
 from envkit.policies import moderate
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
-from envkit.specs.validation import describe
 from envkit.time_step import FLAGS, AutoReset, TimeStep
 from envkit.torch.torch_environment import TorchEnvironment
 from envkit.torch.transfer import tensor_dtype

@@ -28,8 +28,9 @@ import torch
 
 from envkit import nest
 from envkit.errors import SpecError
-from envkit.specs.arrays import ArraySpec, as_array
-from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.extend import as_array, describe, flatten_as
+from envkit.specs.arrays import ArraySpec
+from envkit.specs.validation import check_fits
 from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from envkit import nest
-from envkit._internal.arguments import checked_size
+from envkit.extend import checked_size
 from envkit.types import NestedArray
 
 __all__ = ["Transitions"]

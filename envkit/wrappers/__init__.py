@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from envkit._internal.lazy_names import lazy_names
+from envkit.extend import lazy_names
 
 if TYPE_CHECKING:
     from envkit.base_wrapper import (

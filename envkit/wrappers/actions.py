@@ -11,19 +11,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import foreign
 from envkit.actions import ACCEPTED_KINDS
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
-from envkit.specs.arrays import (
-    ArraySpec,
-    BoundedArraySpec,
-    as_array,
-    is_continuous,
-    is_discrete,
-    within,
-)
-from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.extend import as_array, describe, flatten_as, foreign, fresh_nest, within
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_continuous, is_discrete
+from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.arguments import checked_range, nearest_within, range_text

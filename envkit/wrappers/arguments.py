@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.text import bound_text
-from envkit.specs.arrays import as_array
-from envkit.specs.validation import describe
+from envkit.extend import as_array, bound_text, describe
 from envkit.types import Array
 
 __all__ = ["checked_range", "nearest_within", "range_text"]

@@ -11,14 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_flag, checked_size, limited_size
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
-    WrapperInternals,
-)
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
+from envkit.extend import (
+    WrapperInternals,
+    checked_flag,
+    checked_size,
+    describe,
+    limited_size,
+)
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import check_fits, describe
+from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.history import FrameStack

@@ -11,16 +11,20 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.first_look import leave_unseen
 from envkit.actions import ACCEPTED_KINDS
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
-    WrapperInternals,
-)
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array, within
+from envkit.extend import (
+    WrapperInternals,
+    as_array,
+    describe,
+    flatten_as,
+    leave_unseen,
+    within,
+)
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.findings import (

@@ -7,16 +7,9 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_flag, checked_size
-from envkit._internal.text import counted
 from envkit.errors import SpecError
-from envkit.specs.arrays import (
-    ArraySpec,
-    BoundedArraySpec,
-    as_array,
-    is_continuous,
-    is_discrete,
-)
+from envkit.extend import as_array, checked_flag, checked_size, counted
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_continuous, is_discrete
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.actions import (

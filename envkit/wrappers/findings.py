@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit.specs.validation import describe
+from envkit.extend import describe
 from envkit.types import Array
 
 __all__ = [

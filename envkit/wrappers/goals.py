@@ -10,13 +10,9 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.masks import check_time_step
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
-    WrapperInternals,
-)
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
-from envkit.specs.arrays import as_array
-from envkit.specs.validation import describe
+from envkit.extend import WrapperInternals, as_array, describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.rows import where_rows

@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_flag, checked_size
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.errors import SpecError
+from envkit.extend import (
     WrapperInternals,
+    as_array,
+    checked_flag,
+    checked_size,
+    flatten_as,
     fresh_nest,
 )
-from envkit.errors import SpecError
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
-from envkit.specs.validation import check_fits, flatten_as
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.observations import place

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_size
-from envkit._internal.direct_row import CountedSteps, DirectRow, are_own
+from envkit._internal.direct_row import CountedSteps
 from envkit._shared.arguments import checked_seconds
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.extend import (
+    DirectRow,
     WrapperInternals,
     WrapperState,
+    are_own,
+    checked_size,
 )
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec

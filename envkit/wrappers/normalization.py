@@ -10,18 +10,22 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_flag
-from envkit._internal.text import counted, listed
 from envkit._shared.arguments import is_number
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.errors import SpecError
+from envkit.extend import (
     WrapperInternals,
     WrapperState,
+    as_array,
+    checked_flag,
+    counted,
+    describe,
+    flatten_as,
     fresh_nest,
+    listed,
 )
-from envkit.errors import SpecError
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
-from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wrappers.rows import beside, where_rows

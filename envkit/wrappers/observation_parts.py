@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from envkit import nest
-from envkit._internal.text import a_or_an, listed
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.extend import a_or_an, as_array, describe, fresh_nest, listed
 from envkit.nest import kind_of
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
-from envkit.specs.validation import describe
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.observations import known_bounds, usual_kind

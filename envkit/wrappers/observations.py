@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from envkit import nest
-from envkit._internal.arguments import checked_flag, checked_size
-from envkit._internal.text import counted
 from envkit._shared.arguments import known_dtype
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
+from envkit.extend import checked_flag, checked_size, counted, describe, fresh_nest
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec
-from envkit.specs.validation import check_fits, describe
+from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wrappers.arguments import checked_range, range_text

@@ -12,13 +12,19 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_flag, checked_size, limited_size
-from envkit._internal.text import listed
 from envkit._shared.arguments import checked_key
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import CallOrderError, SpecError
+from envkit.extend import (
+    checked_flag,
+    checked_size,
+    describe,
+    fresh_nest,
+    limited_size,
+    listed,
+)
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import check_fits, describe
+from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.observations import Change, LeafChanges, place

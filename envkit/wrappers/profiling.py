@@ -8,9 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from envkit._internal.arguments import checked_size
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
-from envkit.specs.validation import describe
+from envkit.extend import checked_size, describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
 

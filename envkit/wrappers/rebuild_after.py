@@ -6,13 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from envkit._internal.arguments import checked_size
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
-    WrapperInternals,
-    set_attribute,
-)
-from envkit.batches import hand_options
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.extend import WrapperInternals, checked_size, hand_options, set_attribute
 from envkit.registry import constructor
 from envkit.seeding import derived_seed
 from envkit.specs.environment_spec import EnvironmentSpec

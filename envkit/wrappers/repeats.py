@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_size
 from envkit._shared.arguments import is_number
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
-    WrapperInternals,
-)
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
+from envkit.extend import WrapperInternals, checked_size
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep

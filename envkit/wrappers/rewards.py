@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array, within
-from envkit.specs.validation import check_fits, describe
+from envkit.extend import as_array, describe, fresh_nest, within
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.rows import beside, where_rows

@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.arguments import checked_flag
 from envkit._shared.waits import wait_for_event
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.extend import (
     WrapperInternals,
     WrapperState,
+    checked_flag,
+    describe,
+    hand_options,
     set_attribute,
 )
-from envkit.batches import hand_options
 from envkit.provenance import record_seed
 from envkit.registry import constructor
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, Seed
 from envkit.wrappers.process_member import ProcessMember

@@ -11,12 +11,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import limited_size
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
-    WrapperInternals,
-)
-from envkit.specs.validation import describe
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.extend import WrapperInternals, describe, limited_size
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.limits import stands_at_last

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_flag, checked_size
 from envkit._shared.arguments import checked_key
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.extend import checked_flag, checked_size, fresh_nest
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedSpec

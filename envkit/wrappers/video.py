@@ -19,15 +19,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envkit._internal.arguments import checked_size
-from envkit._internal.text import listed
-from envkit.base_wrapper import (
-    PyEnvironmentBaseWrapper,
-    WrapperInternals,
-)
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import MissingDependencyError, SpecError
-from envkit.specs.arrays import as_array
-from envkit.specs.validation import describe
+from envkit.extend import WrapperInternals, as_array, checked_size, describe, listed
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 from envkit.wrappers.pictures import check_picture, tiled

@@ -16,7 +16,8 @@ from envkit.cli import list_command
 from envkit.cli.list_command import matches, schemes_for
 from envkit.cli.main import main
 from envkit.errors import MissingDependencyError
-from envkit.registry import Scheme, make, registered
+from envkit.extend import Scheme
+from envkit.registry import make, registered
 from tests.foreign_packages import hide_schemes
 from tests.waiting import PATIENCE
 

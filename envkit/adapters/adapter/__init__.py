@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy.typing as npt
 
-from envkit._internal.text import listed
 from envkit.adapters.adapter.adapted import (
     AdaptedEnvironment,
     adapted_class,
     start_again,
 )
 from envkit.adapters.adapter.returned import Result
+from envkit.extend import listed
 from envkit.types import NestedSpec
 
 __all__ = ["Adapter", "EnvAdapter", "Result"]

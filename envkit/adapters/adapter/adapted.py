@@ -45,13 +45,12 @@ from envkit.adapters.values import (
     compiled,
     map_specs,
 )
-from envkit.batches import copied_arrays
 from envkit.errors import SpecError
+from envkit.extend import copied_arrays, describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.environment_spec import checked_spec
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.special import ObjectSpec
-from envkit.specs.validation import describe
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

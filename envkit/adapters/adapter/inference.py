@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from envkit import nest
-from envkit._internal.text import listed
 from envkit.adapters.values import (
     Converter,
     Leaf,
@@ -33,11 +32,12 @@ from envkit.adapters.values import (
     rebuilt,
 )
 from envkit.errors import SpecError
+from envkit.extend import as_array, describe, listed
 from envkit.nest import is_namedtuple, join
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.batching import add_outer_dims_nest
 from envkit.specs.special import TextSpec
-from envkit.specs.validation import check_fits, describe
+from envkit.specs.validation import check_fits
 from envkit.types import Array, NestedSpec
 
 __all__ = ["Inferred", "MaxLengths", "explained", "infer"]

@@ -20,9 +20,9 @@ from envkit.adapters.values import (
     map_specs,
 )
 from envkit.errors import SpecError
+from envkit.extend import describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec
-from envkit.specs.validation import describe
 from envkit.types import Array, NestedSpec
 
 __all__ = ["LegalActions", "action_converter", "names_of", "numbered"]

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 
 from envkit.errors import SpecError
-from envkit.specs.validation import describe
+from envkit.extend import describe
 
 __all__ = ["Declared", "Read", "Result", "reset_reader", "step_reader"]
 

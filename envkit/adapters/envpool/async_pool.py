@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.text import counted, listed
 from envkit._shared.arguments import as_discount
 from envkit._shared.waits import wait_for_end
 from envkit.adapters.envpool.pools import (
@@ -26,10 +25,10 @@ from envkit.adapters.envpool.pools import (
 )
 from envkit.adapters.foreign import forwarded
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
-from envkit.batches import hand_options, options_per_row
+from envkit.batches import options_per_row
 from envkit.errors import CallOrderError, ClosedError
+from envkit.extend import counted, describe, hand_options, listed
 from envkit.provenance import record_seed
-from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import (
     Array,

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit.actions import ActionRows
 from envkit.adapters.foreign import require
 from envkit.adapters.gymnasium.spaces import spec_from_gym_space
 from envkit.errors import ConstructorError, SpecError
+from envkit.extend import ActionRows, describe
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import check_fits, describe
+from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 

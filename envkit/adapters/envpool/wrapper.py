@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import listed
 from envkit._shared.arguments import as_discount
 from envkit.adapters.envpool.pools import (
     Answer,
@@ -25,6 +24,7 @@ from envkit.adapters.foreign import (
     check_render_mode,
 )
 from envkit.errors import CallOrderError
+from envkit.extend import listed
 from envkit.provenance import record_seed
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed

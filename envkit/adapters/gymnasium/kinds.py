@@ -20,7 +20,7 @@ from envkit.adapters.state import (
     take_snapshot,
 )
 from envkit.errors import SpecError
-from envkit.specs.validation import describe
+from envkit.extend import describe
 from envkit.time_step import AutoReset
 from envkit.types import Array
 

@@ -25,7 +25,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import counted
 from envkit.adapters.gymnasium.spaces import (
     PADDED,
     OneOf,
@@ -46,10 +45,10 @@ from envkit.adapters.values import (
     rebuilt,
 )
 from envkit.errors import SpecError
+from envkit.extend import counted, describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.batching import add_outer_dims_nest, remove_outer_dims_nest
 from envkit.specs.special import ObjectSpec, TextSpec
-from envkit.specs.validation import describe
 from envkit.types import Array, NestedSpec
 
 __all__ = [

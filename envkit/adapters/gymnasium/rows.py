@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envkit._internal.text import counted, listed
 from envkit.adapters.foreign import handed_options, told_of_losses
 from envkit.adapters.gymnasium.infos import (
     InfosOfSome,
@@ -20,7 +19,7 @@ from envkit.adapters.gymnasium.infos import (
     block_infos,
     row_infos,
 )
-from envkit.base_wrapper import set_attribute
+from envkit.extend import counted, listed, set_attribute
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
 

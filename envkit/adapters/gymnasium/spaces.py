@@ -44,14 +44,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import bound_text, foreign, listed
 from envkit.adapters.foreign import require
 from envkit.adapters.values import map_specs
+from envkit.extend import bound_text, describe, foreign, listed
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.batching import add_outer_dims_nest, remove_outer_dims_nest
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.special import ObjectSpec, TextSpec
-from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec, RandomSource, Shape
 from envkit.wrappers.observations import usual_kind
 

@@ -22,9 +22,8 @@ from envkit.adapters.foreign import (
 from envkit.adapters.gymnasium.members import from_member, to_member
 from envkit.adapters.gymnasium.rows import own_or_first
 from envkit.adapters.gymnasium.spaces import space_from_spec
-from envkit.base_wrapper import set_attribute
+from envkit.extend import describe, set_attribute
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 
 __all__ = ["PyToGymnasium", "check_scalars", "metadata_of", "render_mode_of"]

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from envkit._internal.text import counted, listed
 from envkit._shared.waits import wait_for_end
 from envkit.adapters.foreign import LateBase, forwarded_to_library, rendered, require
 from envkit.adapters.gymnasium.infos import (
@@ -30,10 +29,10 @@ from envkit.adapters.gymnasium.to_env import (
     render_mode_of,
 )
 from envkit.adapters.values import map_specs
-from envkit.batches import MaskedRows, rely_on_size
+from envkit.batches import MaskedRows
 from envkit.errors import EnvkitError
+from envkit.extend import counted, describe, listed, rely_on_size
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
 

@@ -9,9 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import listed
 from envkit._shared.arguments import as_discount
-from envkit.actions import ActionRows
 from envkit.adapters.foreign import (
     ForeignEnvironment,
     ForeignInternals,
@@ -43,13 +41,13 @@ from envkit.adapters.reset_arguments import (
     refuse_seed,
 )
 from envkit.adapters.state import layers_of
-from envkit.batches import options_copy
 from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.extend import ActionRows, describe, listed, options_copy, within
 from envkit.provenance import record_seed
 from envkit.seeding import checked_seeds, seed_per_row
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec, within
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import TextSpec
-from envkit.specs.validation import check_fits, describe
+from envkit.specs.validation import check_fits
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

@@ -33,13 +33,12 @@ from envkit.adapters.reset_arguments import (
 )
 from envkit.adapters.state import layers_of
 from envkit.adapters.values import map_specs
-from envkit.batches import copied_arrays
 from envkit.errors import SpecError
+from envkit.extend import copied_arrays, describe
 from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.special import ObjectSpec
-from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

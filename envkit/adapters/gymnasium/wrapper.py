@@ -8,13 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from envkit._internal.direct_row import (
-    BEGUN,
-    ENDED,
-    DirectRow,
-    EpisodeEdge,
-    are_own,
-)
+from envkit._internal.direct_row import BEGUN, ENDED, EpisodeEdge
 from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
     ForeignEnvironment,
@@ -39,11 +33,10 @@ from envkit.adapters.reset_arguments import (
     refuse_seed,
 )
 from envkit.adapters.state import layers_of
-from envkit.batches import options_copy
 from envkit.errors import CallOrderError, SpecError
+from envkit.extend import DirectRow, are_own, describe, options_copy
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, Seed
 

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_size
 from envkit._shared.arguments import as_discount
-from envkit.actions import ActionRows
 from envkit.adapters.foreign import ForeignEnvironment, require
 from envkit.adapters.jax.program import (
     Answer,
@@ -31,11 +29,11 @@ from envkit.adapters.values import (
     map_specs,
     map_with_paths,
 )
+from envkit.extend import ActionRows, checked_size, describe
 from envkit.provenance import check_state_of, record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

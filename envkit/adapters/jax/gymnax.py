@@ -22,10 +22,9 @@ from envkit.adapters.foreign import require
 from envkit.adapters.jax.functional import FunctionalEnvironment
 from envkit.adapters.jax.program import OfEnvironment
 from envkit.adapters.values import rebuilt
+from envkit.extend import describe, suggestion
 from envkit.py_environment import PyEnvironment
-from envkit.registry import suggestion
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.types import Array, NestedSpec, Seed
 
 __all__ = ["GymnaxWrapper", "action_spec_from_space", "load", "names", "with_bounds"]

@@ -8,8 +8,8 @@ import numpy as np
 
 from envkit.adapters.jax.functional import FunctionalEnvironment, check_single
 from envkit.adapters.jax.program import OfEnvironment
+from envkit.extend import describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType
 from envkit.types import Seed
 

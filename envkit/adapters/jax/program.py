@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit.errors import SpecError
-from envkit.specs.validation import describe
+from envkit.extend import describe
 from envkit.time_step import StepType
 
 __all__ = [

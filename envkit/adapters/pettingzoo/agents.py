@@ -17,8 +17,8 @@ from envkit.adapters.pettingzoo.layouts import (
     OneLayout,
 )
 from envkit.errors import CallOrderError
+from envkit.extend import describe
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
 

@@ -15,7 +15,7 @@ from envkit.adapters.pettingzoo.players import (
     name_of_game,
 )
 from envkit.errors import SpecError
-from envkit.specs.validation import describe
+from envkit.extend import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray
 

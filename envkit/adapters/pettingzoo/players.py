@@ -21,7 +21,6 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
-from envkit._internal.text import listed
 from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
     ForeignEnvironment,
@@ -43,10 +42,9 @@ from envkit.adapters.reset_arguments import (
     refuse_seed,
 )
 from envkit.adapters.state import restore_snapshot, take_snapshot
-from envkit.batches import options_copy
 from envkit.errors import SpecError, SpecMismatchError
+from envkit.extend import describe, listed, options_copy
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = [

@@ -13,8 +13,8 @@ from envkit.adapters.foreign import limited_and_wrapped, require
 from envkit.adapters.pettingzoo.aec import PettingZooAECWrapper
 from envkit.adapters.pettingzoo.parallel import PettingZooWrapper
 from envkit.errors import ConstructorError, MissingDependencyError
+from envkit.extend import suggestion
 from envkit.py_environment import PyEnvironment
-from envkit.registry import suggestion
 from envkit.wrappers.limits import TimeLimit
 
 __all__ = ["load", "names"]

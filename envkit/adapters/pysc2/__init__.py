@@ -9,9 +9,8 @@ from typing import Any
 from envkit.adapters.foreign import require
 from envkit.adapters.pysc2.python3 import prepare
 from envkit.adapters.pysc2.wrapper import PySC2Wrapper
+from envkit.extend import describe, suggestion
 from envkit.py_environment import PyEnvironment
-from envkit.registry import suggestion
-from envkit.specs.validation import describe
 
 __all__ = ["load", "make_game", "names", "prepare", "started"]
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit._internal.text import listed
+from envkit.extend import listed
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.types import Array, RandomSource
 

@@ -25,9 +25,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from envkit.errors import SpecError
+from envkit.extend import describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, TextSpec
-from envkit.specs.validation import describe
 from envkit.types import Array, NestedSpec
 
 __all__ = ["MASK", "Lengths", "Observer", "Rows", "Variable"]

@@ -20,9 +20,9 @@ from envkit.adapters.pysc2.observations import MASK, Lengths, Observer, Variable
 from envkit.adapters.pysc2.python3 import prepare
 from envkit.adapters.values import Converter, bounded_leaf, map_specs
 from envkit.errors import SpecError
+from envkit.extend import describe
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.special import ObjectSpec
-from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

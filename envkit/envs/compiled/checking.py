@@ -11,8 +11,9 @@ from envkit import nest
 from envkit.envs.compiled.environment import CompiledEnvironment
 from envkit.envs.compiled.rules import Rules
 from envkit.errors import RulesDiffer
+from envkit.extend import describe
 from envkit.specs.sampling import sample_spec_nest
-from envkit.specs.validation import check_fits, describe
+from envkit.specs.validation import check_fits
 from envkit.types import Array
 
 __all__ = ["check_rules"]

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.arguments import checked_size
 from envkit.envs.compiled.explain import cannot_compile
 from envkit.envs.compiled.rng import Rng, numba_rng
 from envkit.envs.compiled.rules import Rules
 from envkit.envs.kernels import compiled, numba_for
+from envkit.extend import checked_size
 from envkit.types import Array
 
 __all__ = ["Crew", "RowError", "action_dtype", "driver", "leaf_rows"]

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from envkit._internal.arguments import checked_flag
-from envkit.actions import ActionRows
 from envkit.envs.batch_actions import DiscreteActions
 from envkit.envs.compiled.driver import (
     Crew,
@@ -20,8 +18,9 @@ from envkit.envs.compiled.driver import (
 from envkit.envs.compiled.rules import PlainArray, PlainStates, Rules
 from envkit.envs.row_batch import BatchActions, RowBatch
 from envkit.errors import SpecError
-from envkit.specs.arrays import BoundedArraySpec, as_array
-from envkit.specs.validation import check_fits, describe
+from envkit.extend import ActionRows, as_array, checked_flag, describe
+from envkit.specs.arrays import BoundedArraySpec
+from envkit.specs.validation import check_fits
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, Seed
 

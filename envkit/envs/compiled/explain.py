@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from envkit._internal.text import listed
 from envkit.envs.compiled.rules import Rules
 from envkit.errors import CompileError
+from envkit.extend import listed
 
 __all__ = ["cannot_compile"]
 

@@ -16,10 +16,8 @@ from typing import Any, cast
 import numpy as np
 
 from envkit import nest
-from envkit._internal.arguments import checked_size
-from envkit._internal.text import listed
+from envkit.extend import checked_size, describe, listed
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.validation import describe
 from envkit.types import Array, NestedSpec
 
 __all__ = ["PlainArray", "PlainStates", "Rules"]

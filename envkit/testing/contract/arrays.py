@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import foreign
+from envkit.extend import foreign
 from envkit.testing.contract.findings import Broken, broken, raised
 from envkit.testing.contract.recording import (
     Recording,

@@ -9,8 +9,9 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import SpecError
+from envkit.extend import describe
 from envkit.specs.arrays import BoundedArraySpec
-from envkit.specs.validation import describe, explain
+from envkit.specs.validation import explain
 from envkit.testing.contract.findings import (
     Broken,
     Skipped,

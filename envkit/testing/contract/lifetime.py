@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import foreign
 from envkit.async_environment import AsyncEnvironment
+from envkit.extend import describe, foreign
 from envkit.py_environment import PyEnvironment, overridden_template
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.validation import describe
 from envkit.testing.contract.findings import Broken, Skipped, broken, raised
 from envkit.testing.contract.trial import Move, Trial, is_time_step
 

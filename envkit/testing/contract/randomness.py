@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import counted
+from envkit.extend import counted
 from envkit.testing.contract.findings import Skipped, broken, refuses
 from envkit.testing.contract.recording import (
     Recording,

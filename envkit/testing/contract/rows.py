@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._internal.text import listed
+from envkit.extend import listed
 from envkit.testing.contract.findings import Skipped, broken, refuses
 from envkit.testing.contract.recording import (
     Recording,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit._internal.first_look import leave_unseen
+from envkit.extend import leave_unseen
 from envkit.policies import RandomActions, moderate, names_legal_actions
 from envkit.specs.sampling import sample_spec_nest
 from envkit.testing.contract.findings import Skipped
