@@ -116,6 +116,8 @@ LATER_TAKEN = [
     "_accepts_options",
     "_check_open",
     "_closes_at_once",
+    "_reset_ahead",
+    "_same_ahead",
     "_finish_first",
     "_finish_row",
     "_looks_closely",

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import registry
+from envkit._internal.internals import Internals
 from envkit._internal.removed import refuses_removed_options
 from envkit.adapters.foreign import require, told_of_losses
 from envkit.adapters.gymnasium.infos import DictInfos, RowInfos
@@ -431,6 +432,18 @@ class _RowSpaces(NamedTuple):
     render_mode: str | None
 
 
+class _RowsInternals(Internals):
+    """Lets a worker reset the rows that have ended, while nobody waits for them."""
+
+    resets_early = True
+    same_when_early = frozenset({"row_infos", "row_spaces", "set_reset_options"})
+
+    def reset_early(self, env: Any) -> int:
+        """Resets the rows whose episode has ended; returns their number."""
+        number: int = env._reset_ahead()
+        return number
+
+
 class GymnasiumRows(PyEnvironment):
     """Steps environments of Gymnasium together.
 
@@ -444,6 +457,8 @@ class GymnasiumRows(PyEnvironment):
         ((2, 4), array([0, 0], dtype=uint8))
         >>> rows.close()
     """
+
+    _envkit = _RowsInternals()
 
     def __init__(
         self, env_fns: Iterable[Callable[[], Any]], first_row: int = 0
@@ -565,9 +580,6 @@ class GymnasiumRows(PyEnvironment):
                 self._final_infos[row] = copied_arrays(self._infos[row])
             self._begin(row)
         return self._time_step()
-
-    # What a worker may call although it has been made to reset rows ahead.
-    _same_ahead = frozenset({"row_infos", "row_spaces", "set_reset_options"})
 
     def _reset_ahead(self) -> int:
         """Resets the rows whose episode has ended, before a step does; counts them."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.direct_row import ENDED, DirectRow, EpisodeEdge
+from envkit._internal.internals import has_internals
 from envkit.batches import hand_options
 from envkit.errors import SpecError
 from envkit.parallel.messages import RemoteFailure, WorkerJob
@@ -422,9 +423,12 @@ class EnvRows:
     def schedule(self, env_row: EnvRow) -> None:
         """Makes an environment that has ended an episode due for an early reset."""
         if self.eager.is_eager and self.slab.autoreset == NEXT_STEP_ORDER:
-            is_batch = env_row.is_batch
-            has_own = is_batch and hasattr(env_row.env, "_reset_ahead")
-            if has_own if is_batch else not env_row.repeats_last:
+            env = env_row.env
+            if env_row.is_batch:
+                may = has_internals(env) and env._envkit.resets_early
+            else:
+                may = not env_row.repeats_last
+            if may:
                 self.eager.schedule(env_row.place)
 
     def reset_next(self, *, is_hidden: bool) -> None:
@@ -473,7 +477,7 @@ class EnvRows:
     def _reset_batch_early(self, env_row: EnvRow) -> int:
         """Makes a batch reset its ended rows; returns their number."""
         try:
-            return int(env_row.env._reset_ahead())
+            return int(env_row.env._envkit.reset_early(env_row.env))
         except BaseException as error:
             self.let_through(env_row, error)
             # Not the fault of one row, which the batch would have kept for that.

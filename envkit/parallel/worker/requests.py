@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.internals import has_internals
 from envkit.base_wrapper import rendered, rows_in_wrapper, set_attribute
 from envkit.batches import hand_options
 from envkit.parallel.messages import RemoteFailure, Reply, Request, question_text
@@ -163,6 +164,8 @@ def _as_text(info: Any) -> str:
 def _may_tell_apart(method: str, env_row: EnvRow, argument: Any) -> bool:
     """Returns True if an answer may depend on a reset that was made ahead."""
     if method == "call":
-        return argument[0] not in getattr(env_row.env, "_same_ahead", ())
+        env = env_row.env
+        same = env._envkit.same_when_early if has_internals(env) else ()
+        return argument[0] not in same
     # An info is kept, and a state takes the place of everything.
     return method not in ("get_info", "set_state")
