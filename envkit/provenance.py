@@ -30,7 +30,6 @@ __all__ = [
     "PlainDataError",
     "VersionWarning",
     "check_made_by",
-    "check_state_of",
     "dumped",
     "envkit_version",
     "from_plain",
@@ -344,20 +343,6 @@ def check_made_by(env: Any, saved: MadeBy | None) -> None:
             "follows may differ from what would have followed there.",
             VersionWarning,
             stacklevel=3,
-        )
-
-
-def check_state_of(
-    env: Any, state: Any, description: str, *, kind: str = "environment"
-) -> None:
-    """Refuses a state whose `of` describes an environment with other arguments."""
-    of = state.get("of") if isinstance(state, dict) else None
-    if not isinstance(of, str) or of != description:
-        raise ValueError(
-            f"{type(env).__name__}.set_state() was given the state of another {kind}."
-            f"\n\n  expected   {description}\n"
-            f"  got        {of if isinstance(of, str) else describe(state)}\n\n"
-            f"A state fits {kind}s that were made with the same arguments."
         )
 
 

@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 
 from envkit._shared.arguments import as_discount
+from envkit._shared.states import check_state_of
 from envkit.adapters.adapter import Adapter, Result
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
 from envkit.adapters.foreign import require
 from envkit.extend import checked_size, describe, suggestion
-from envkit.provenance import check_state_of, record_seed
+from envkit.provenance import record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec

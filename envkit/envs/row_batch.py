@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from envkit import nest
+from envkit._shared.states import check_state_of
 from envkit.envs.drawing import shaded
 from envkit.envs.streams import RowStreams
 from envkit.errors import CallOrderError
@@ -25,7 +26,7 @@ from envkit.extend import (
     listed,
 )
 from envkit.play.window import WINDOW
-from envkit.provenance import check_state_of, record_seed
+from envkit.provenance import record_seed
 from envkit.seeding import seed_per_row
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed

@@ -9,6 +9,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._shared.arguments import as_discount
+from envkit._shared.states import check_state_of
 from envkit.adapters.foreign import ForeignEnvironment, require
 from envkit.adapters.jax.program import (
     Answer,
@@ -30,7 +31,7 @@ from envkit.adapters.values import (
     map_with_paths,
 )
 from envkit.extend import ActionRows, checked_size, describe
-from envkit.provenance import check_state_of, record_seed
+from envkit.provenance import record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec
