@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,10 @@ from envkit._internal.threads import Turn
 if TYPE_CHECKING:
     from envkit.parallel.pool import Pool
 
-__all__ = ["GRACE", "LONGEST", "SHORT_GRACE", "close_forgotten", "disown_in_forks"]
+__all__ = ["close_forgotten", "disown_in_forks"]
 
-# Seconds that environments have for closing, before their processes are killed.
-GRACE = 5.0
-# After Ctrl-C, and when Python ends, because a person waits.
-SHORT_GRACE = 1.0
-LONGEST = threading.TIMEOUT_MAX
+# When Python ends, because a person waits.
+_SHORT_GRACE = 1.0
 
 _pools: weakref.WeakSet[Any] = weakref.WeakSet()
 _hooked: list[bool] = []
@@ -54,4 +50,4 @@ def close_forgotten(name: str, pool: Pool) -> None:
         ResourceWarning,
         stacklevel=2,
     )
-    pool.close(SHORT_GRACE)
+    pool.close(_SHORT_GRACE)

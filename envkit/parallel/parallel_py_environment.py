@@ -18,10 +18,8 @@ from envkit._internal.text import counted, listed
 from envkit.batches import refuse_ended
 from envkit.errors import CallOrderError
 from envkit.parallel.asking import ask
-from envkit.parallel.env_handles import EnvHandle
-from envkit.parallel.lifetime import GRACE
 from envkit.parallel.options import PoolOptions
-from envkit.parallel.pool_environment import PoolEnvironment, in_turn
+from envkit.parallel.pool_environment import GRACE, PoolEnvironment, in_turn
 from envkit.parallel.promise import Promise
 from envkit.parallel.slab import (
     BEGUN_INFO,
@@ -30,7 +28,6 @@ from envkit.parallel.slab import (
     SHOWN_INFO,
     STEP,
 )
-from envkit.parallel.state import PoolState, check_state
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import as_array
 from envkit.time_step import AutoReset, TimeStep
@@ -44,7 +41,9 @@ from envkit.types import (
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
+    from envkit.parallel.env_handles import EnvHandle
     from envkit.parallel.restarts import RestartPolicy
+    from envkit.parallel.state import PoolState
 
 __all__ = ["ParallelPyEnvironment"]
 
@@ -202,6 +201,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
     @property
     def envs(self) -> list[EnvHandle]:
         """A handle on each environment, for calling just that one."""
+        from envkit.parallel.env_handles import EnvHandle
+
         return [EnvHandle(self, env) for env in range(len(self._pool.rows_of_env))]
 
     @property
@@ -631,11 +632,12 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
     @in_turn
     def set_state(self, state: PoolState) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
+        from envkit.parallel.durability.saving import restore
+        from envkit.parallel.state import check_state
+
         self._check_open("set_state")
         check_state(state, type(self).__name__, self._pool)
         self._settle()
-        from envkit.parallel.durability.saving import restore
-
         shown = restore(self, state)
         began = shown is not None and self._pool.begun.all()
         self._current_time_step = _copied(shown) if began else None

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -21,15 +22,8 @@ from envkit._internal.threads import Turn
 from envkit.actions import ActionRows, OwnActionRows, action_rows
 from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, WorkerError
-from envkit.parallel import asking, pool_infos
+from envkit.parallel import asking
 from envkit.parallel.asking import check_name
-from envkit.parallel.lifetime import (
-    GRACE,
-    LONGEST,
-    SHORT_GRACE,
-    close_forgotten,
-    disown_in_forks,
-)
 from envkit.parallel.pool_internals import PoolInternals
 from envkit.provenance import provenance_of, record_seed
 from envkit.seeding import seed_per_row
@@ -42,7 +36,7 @@ if TYPE_CHECKING:
     from envkit.parallel.pool import Pool
     from envkit.parallel.statistics import PoolStatistics
 
-__all__ = ["PoolEnvironment", "in_turn"]
+__all__ = ["GRACE", "PoolEnvironment", "in_turn"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 AnyPool = TypeVar("AnyPool", bound="PoolEnvironment")
@@ -50,6 +44,13 @@ AnyPool = TypeVar("AnyPool", bound="PoolEnvironment")
 _LOGGER = logging.getLogger(__name__)
 
 _ORDERS = [AutoReset.NEXT_STEP, AutoReset.SAME_STEP, AutoReset.DISABLED]
+
+
+# Seconds that environments have for closing, before their processes are killed.
+GRACE = 5.0
+# After Ctrl-C, because a person waits.
+_SHORT_GRACE = 1.0
+_LONGEST = threading.TIMEOUT_MAX
 
 
 def in_turn(method: Method) -> Method:
@@ -88,6 +89,7 @@ class PoolEnvironment:
         # Loaded with the first pool: a program that only names the class, or that a
         # worker imports, has no use for it.
         from envkit.parallel.failures import no_room
+        from envkit.parallel.lifetime import close_forgotten, disown_in_forks
         from envkit.parallel.opening import (
             as_backend,
             as_constructors,
@@ -412,6 +414,8 @@ class PoolEnvironment:
         time step was made up. Where infos have nothing but what `info_spec` declares,
         no worker is asked.
         """
+        from envkit.parallel import pool_infos
+
         self._check_idle("get_info")
         return pool_infos.all_infos(self)
 
@@ -438,6 +442,8 @@ class PoolEnvironment:
             ...     env.declared_info()["realtime"]["observation_tick"]
             array([1, 1])
         """
+        from envkit.parallel import pool_infos
+
         self._check_open("declared_info")
         envs = self._as_envs(env_ids)
         rows_of_env = self._pool.rows_of_env
@@ -451,6 +457,8 @@ class PoolEnvironment:
 
         Where workers have not looked, it may have.
         """
+        from envkit.parallel import pool_infos
+
         self._check_open("rows_with_more_info")
         return pool_infos.has_more_info(self)
 
@@ -695,7 +703,7 @@ class PoolEnvironment:
             is_out = False
             try:
                 is_out = self._thread_turn.acquire(
-                    timeout=min(max(grace, 0.0), LONGEST)
+                    timeout=min(max(grace, 0.0), _LONGEST)
                 )
             finally:
                 try:
@@ -711,7 +719,7 @@ class PoolEnvironment:
         traceback: TracebackType | None,
     ) -> None:
         if isinstance(exception, KeyboardInterrupt | SystemExit):
-            self.close(SHORT_GRACE)
+            self.close(_SHORT_GRACE)
         else:
             self.close()
 
