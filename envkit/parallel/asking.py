@@ -48,7 +48,7 @@ def ask(
     values = [None] * len(envs) if values is None else values
     if not envs:
         return []
-    with facade._telling():
+    with facade._marking_raised():
         results: list[Any] = facade._pool.ask(method, envs, values)
     facade._pool.raise_failures(envs, results)
     return results
@@ -61,7 +61,7 @@ def ask_everyone(
     pool: Pool = facade._pool
     envs = range(len(pool.rows_of_env))
     values = [None] * len(envs) if values is None else values
-    with facade._telling():
+    with facade._marking_raised():
         try:
             return pool.ask(method, envs, values)
         except WorkerError:

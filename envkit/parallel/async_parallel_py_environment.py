@@ -79,10 +79,10 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         options = PoolOptions.among({**locals(), "rings_each_row": True})
         self._open(env_constructors, backend, options)
         self._looked_at = np.zeros(0, bool)
-        self._note_size()
+        self._adopt_size()
 
-    def _note_size(self) -> None:
-        super()._note_size()
+    def _adopt_size(self) -> None:
+        super()._adopt_size()
         self._actions = self._action_rows("send")
         self._has_batches = any(self._pool.is_batch)
         known = self._looked_at[: self._rows]
@@ -109,7 +109,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         owing = self._pool.rows.owing()
         if self._pool.errors:
             # The error is what they owe.
-            errors, told = self._pool.errors, self._told
+            errors, told = self._pool.errors, self._raised
             owing[[row for row in errors if told.get(row) is not errors[row]]] = True
         return owing
 
@@ -221,7 +221,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         rows = pool.rows.finished(owing, wanted)
         time_step = self._structure.unflatten(pool.slab.read(rows))
         info = self._declared_of(rows) if pool.layout.info_spec else None
-        pool.rows.take(rows)
+        pool.rows.set_returned(rows)
         self._calls += 1
         self._elapsed += perf_counter() - began
         return AsyncBatch(rows, time_step, info)

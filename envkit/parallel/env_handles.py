@@ -91,7 +91,7 @@ class OneEnvironment:
 
         def wait() -> Any:
             self._facade._check_open(method)
-            with self._facade._telling():
+            with self._facade._marking_raised():
                 results = pool.answers(numbers, envs)
             pool.raise_failures(envs, results)
             return results[0]

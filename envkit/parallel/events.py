@@ -125,7 +125,7 @@ class Events:
         is_over: Callable[[], bool],
         rows: Array | None = None,
         *,
-        spare: int = 0,
+        may_owe: int = 0,
         deadline: float | None = None,
         since: float | None = None,
     ) -> None:
@@ -134,7 +134,7 @@ class Events:
         Args:
             is_over: Returns whether it is true.
             rows: The rows whose answers can make it true; `None` if answers cannot.
-            spare: How many of these may still owe an answer then.
+            may_owe: How many of these may still owe an answer then.
             deadline: When to give up, if ever.
             since: When the caller began to wait, if before this.
         """
@@ -147,16 +147,16 @@ class Events:
                 moment = self._now()
                 self._rows.extend_deadlines(moment, moment + EXTENSION)
                 self._workers.extend_deadlines(moment, moment + EXTENSION)
-            self._wait(is_over, rows, spare, deadline, waiting)
+            self._wait(is_over, rows, may_owe, deadline, waiting)
         except Exception:
             self.check_open()
             raise
 
-    def wait_plainly(self, spare: int, patience: float) -> bool:
+    def wait_plainly(self, may_owe: int, patience: float) -> bool:
         """Waits for answers in the shortest way, as long as nothing else happens.
 
         Args:
-            spare: How many rows may still owe an answer then.
+            may_owe: How many rows may still owe an answer then.
             patience: How many seconds to wait.
 
         Returns:
@@ -170,22 +170,22 @@ class Events:
         try:
             if rows.unsent().size:
                 return False
-            if rows.slab.count_owing() > spare and self._backend.wait_events(
-                patience, spare
+            if rows.slab.count_owing() > may_owe and self._backend.wait_events(
+                patience, may_owe
             ):
                 return False
-            rows.note_answered(rows.answered())
+            rows.set_answered(rows.answered())
         except Exception:
             self.check_open()
             raise
         self.check_open()
-        return rows.all_busy() <= spare
+        return rows.all_busy() <= may_owe
 
     def _wait(
         self,
         is_over: Callable[[], bool],
         rows: Array | None,
-        spare: int,
+        may_owe: int,
         deadline: float | None,
         waiting: Waiting,
     ) -> None:
@@ -200,9 +200,11 @@ class Events:
                     return
             until = self._next_deadline(deadline)
             timeout = waiting.timeout(self._now(), until)
-            queue = self._backend.wait_events(timeout, self._may_owe(rows, spare))
+            queue = self._backend.wait_events(
+                timeout, self._owing_at_end(rows, may_owe)
+            )
             lost = waiting.standstill(self._now())
-            self.take_in(queue)
+            self.handle(queue)
             self.check_open()
             if lost:
                 moment = self._now()
@@ -218,13 +220,13 @@ class Events:
             if waiting.is_due(moment):
                 self._look()
                 if not is_over():
-                    self._tell_waiting(moment - waiting.since)
+                    self._log_waiting(moment - waiting.since)
 
-    def _may_owe(self, rows: Array | None, spare: int) -> int:
+    def _owing_at_end(self, rows: Array | None, may_owe: int) -> int:
         """Returns how many rows may owe an answer when the wait for these is over."""
         if rows is None:
             return -1
-        missing = self._rows.busy(rows) - spare
+        missing = self._rows.busy(rows) - may_owe
         if missing <= 0:
             return -1  # Something else is waited for, such as a worker that starts.
         # Less than none where rows are held, because other answers are not enough then.
@@ -240,7 +242,7 @@ class Events:
         earliest = min(times, default=np.inf)
         return None if earliest == np.inf else earliest
 
-    def _tell_waiting(self, seconds: float) -> None:
+    def _log_waiting(self, seconds: float) -> None:
         """Logs which workers have not answered for so long, and what they do."""
         rows, slab = self._rows, self._rows.slab
         owing = np.flatnonzero(slab.owing_rows())
@@ -283,7 +285,7 @@ class Events:
             self._rows.slab.announce()
             # Not under `uninterrupted`, because environments may run in this thread.
             self._backend.dispatch(None if is_all else rows)
-            self._rows.note_sent(rows, due)
+            self._rows.set_sent(rows, due)
 
     def _due(self, rows: Array) -> Array:
         """Returns until when rows that are asked now must answer."""
@@ -300,10 +302,10 @@ class Events:
             if self._has_objects:
                 # They may come later than the numbers, but are there after this.
                 while queue := self._backend.wait_events(0.0):
-                    self._handle(queue)
+                    self._carry_out(queue)
                 still = self._rows.answered()
                 new = new[are_among(new, still.tolist())]
-            self._rows.note_answered(new)
+            self._rows.set_answered(new)
         if self._failures:
             with uninterrupted():
                 self._repair_raised()
@@ -333,29 +335,29 @@ class Events:
 
     # What events mean.
 
-    def take_in(self, queue: deque[Event]) -> None:
+    def handle(self, queue: deque[Event]) -> None:
         """Carries out what events mean, after what has been answered before them."""
         if queue:
             self._look()
-            self._handle(queue)
+            self._carry_out(queue)
 
-    def _handle(self, queue: deque[Event]) -> None:
+    def _carry_out(self, queue: deque[Event]) -> None:
         with uninterrupted():
             while queue:
                 # It leaves the queue when it has been dealt with: after an exception,
                 # the next call does so.
                 match queue[0]:
                     case Replied(worker, reply):
-                        self._note_reply(worker, reply)
+                        self._handle_reply(worker, reply)
                     case Raised(rows, failure):
                         self._failures.update(dict.fromkeys(rows, _Failure(failure)))
                     case Started(worker, hello):
-                        self._note_restart(worker, hello)
+                        self._handle_start(worker, hello)
                     case Exited(worker, report):
-                        self._note_exit(worker, report)
+                        self._handle_exit(worker, report)
                 queue.popleft()
 
-    def _note_reply(self, worker: int, reply: Reply) -> None:
+    def _handle_reply(self, worker: int, reply: Reply) -> None:
         entry = self._workers.workers[worker]
         # Others are the answers to questions of interrupted calls.
         if entry.question is not None and entry.question.number == reply.number:
@@ -403,7 +405,7 @@ class Events:
                 )
             rows.break_row(row, told.error)
 
-    def _note_exit(self, worker: int, report: ExitReport) -> None:
+    def _handle_exit(self, worker: int, report: ExitReport) -> None:
         """Repairs or breaks the rows of a worker that is gone, and has it replaced."""
         rows, now = self._rows, self._now()
         entry = self._workers.workers[worker]
@@ -417,7 +419,7 @@ class Events:
         block = np.arange(*rows.layout.blocks[worker])
         # What it had answered is good, and what it had raised is not a crash.
         answered = rows.answered()
-        rows.note_answered(answered[are_among(answered, block.tolist())])
+        rows.set_answered(answered[are_among(answered, block.tolist())])
         self._repair_raised()
         for row in block.tolist():
             self._failures.pop(row, None)
@@ -479,7 +481,7 @@ class Events:
             reason="" if isinstance(decision, Replace) else decision.reason,
         )
 
-    def _note_restart(self, worker: int, hello: Hello | RemoteFailure) -> None:
+    def _handle_start(self, worker: int, hello: Hello | RemoteFailure) -> None:
         """Lets a worker that was started again work, or decides what to do instead."""
         rows, now = self._rows, self._now()
         entry = self._workers.workers[worker]
@@ -521,7 +523,7 @@ class Events:
         if self._has_timeouts and rows.late(self._now()).size:
             # An answer that has come is in time, however long it was not looked at.
             while queue := self._backend.wait_events(0.0):
-                self.take_in(queue)
+                self.handle(queue)
             self._look()
             late = rows.late(self._now())
             for worker in distinct(rows.worker_of_row[late]):

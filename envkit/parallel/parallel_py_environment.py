@@ -161,10 +161,10 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         # The number of row 0 in the current time step; it changes when all rows move.
         self._shown = 0
         self._looks_at_bounds = self._options.validate != "never"
-        self._note_size()
+        self._adopt_size()
 
-    def _note_size(self) -> None:
-        super()._note_size()
+    def _adopt_size(self) -> None:
+        super()._adopt_size()
         self._actions = self._action_rows("step")
         self._looks_at_bounds |= self._looks_always
         slab = self._pool.slab
@@ -175,7 +175,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self._views = [slab.views(slot) for slot in (0, 1)]
         self._unflatten = self._structure.unflatten
         if self._current_time_step is not None:
-            self._note_current()
+            self._read_current()
 
     def _has_begun(self) -> bool:
         return self._current_time_step is not None
@@ -185,7 +185,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             # Not by `run`, which would bring them into the slot of the others before.
             self._pool.submit(rows, RESET)
             self._pool.finish(rows)
-            self._note_current()
+            self._read_current()
             self._raise_failures()
 
     @property
@@ -419,7 +419,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     def _returned(self) -> TimeStep:
         """Returns the batch, or raises what has failed; the other rows have moved."""
-        time_step = self._note_current()
+        time_step = self._read_current()
         self._raise_failures()
         return time_step
 
@@ -515,11 +515,11 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             for row in rows.tolist():
                 self._promises.pop(row, None)
                 error = pool.errors.get(row)
-                if error is not None and self._told.get(row) is not error:
-                    self._told[row] = error
+                if error is not None and self._raised.get(row) is not error:
+                    self._raised[row] = error
                     raise error
             leaves = pool.slab.read(rows)
-            pool.rows.take(rows)
+            pool.rows.set_returned(rows)
             return self._unflatten(leaves)  # type: ignore[no-any-return]
 
         promise = Promise(wait)
@@ -535,9 +535,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         has_moved = not self._pool.is_regular or self._shown != self._sequence[0]
         self._pool.settle()
         if has_moved:
-            self._note_current()
+            self._read_current()
 
-    def _note_current(self) -> TimeStep:
+    def _read_current(self) -> TimeStep:
         """Reads the batch, and notes that this is where the rows stand."""
         time_step = self._read()
         if self._pool.begun.all():

@@ -112,7 +112,7 @@ class Pool:
             )
             rows = Rows(self.workers.spec, sizes, shareable(info_spec))
             self.continues = self._continue_after_last(hellos)
-            self._take(rows, backend.bind(rows.layout))
+            self._adopt(rows, backend.bind(rows.layout))
             self._events = Events(
                 backend, self.workers, rows, options, self._now, self.observers
             )
@@ -139,7 +139,7 @@ class Pool:
             raise ConstructorError(mixed_continues(said, makers))
         return any(said)
 
-    def _take(self, rows: Rows, slab: Slab) -> None:
+    def _adopt(self, rows: Rows, slab: Slab) -> None:
         """Takes rows and their slab, and what of these is read at every step."""
         self.layout = rows.layout
         self.spec = rows.layout.spec
@@ -202,7 +202,7 @@ class Pool:
             if queue or self._has_objects or not self.slab.all_answered():
                 is_regular = False
                 self._finish_step(began)
-            self.rows.take_all()
+            self.rows.set_all_returned()
             for observer in self._row_observers:
                 observer.answered()
         except Exception:
@@ -215,7 +215,7 @@ class Pool:
         """Waits for the rows that `step_all` has asked, whatever happens to them."""
         due = began + standstill(began + self._patience, self._now())
         due += self._options.step_timeout or np.inf
-        self.rows.note_sent(self._all_rows, due)
+        self.rows.set_sent(self._all_rows, due)
         self._finish(self._all_rows, began)
 
     def run(self, rows: Array, command: int | Array) -> None:
@@ -230,7 +230,7 @@ class Pool:
             began = self._now()
             self.submit(rows, command)
             self._finish(rows, began)
-            self._tell_answered()
+            self._report_answered()
         except Exception:
             self._events.check_open()
             raise
@@ -244,7 +244,7 @@ class Pool:
         try:
             self.wait_for(rows)
             self._align(rows)
-            self._tell_answered()
+            self._report_answered()
         except Exception:
             self._events.check_open()
             raise
@@ -256,7 +256,7 @@ class Pool:
             whole = moved[~are_among(moved, self.errors)]
         self.rows.align(whole)
 
-    def _tell_answered(self) -> None:
+    def _report_answered(self) -> None:
         for observer in self._row_observers:
             observer.answered()
 
@@ -297,7 +297,7 @@ class Pool:
             if crash is not None:
                 self.rows.break_row(row, crash)
             else:
-                self.rows.take_up(row, command)
+                self.rows.resume(row, command)
         if not special.all():
             self.rows.request(rows[~special], commands[~special])
         self._events.release()
@@ -325,17 +325,19 @@ class Pool:
         The rows are all that owe an answer.
         """
         known, began = self.rows, self._now()
-        spare = rows.size - count
-        if timeout is None and self._events.wait_plainly(spare, self._patience):
+        may_owe = rows.size - count
+        if timeout is None and self._events.wait_plainly(may_owe, self._patience):
             return
 
         def is_over() -> bool:
-            return known.busy(rows) <= spare or bool(
+            return known.busy(rows) <= may_owe or bool(
                 self.errors and known.broken(rows).size
             )
 
         deadline = None if timeout is None else began + timeout
-        self._events.wait(is_over, rows, spare=spare, deadline=deadline, since=began)
+        self._events.wait(
+            is_over, rows, may_owe=may_owe, deadline=deadline, since=began
+        )
 
     def wait_until(self, is_over: Callable[[], bool]) -> None:
         """Waits until something is true for which rows need not answer."""
@@ -399,7 +401,7 @@ class Pool:
                 self._backend.retire(gone, _HASTY_GRACE)
             raise
         finally:
-            self._events.take_in(others)
+            self._events.handle(others)
 
     def _grown(self, hellos: Sequence[Hello], count: int) -> Rows:
         """Returns the rows with those of new workers behind the others."""
@@ -467,8 +469,8 @@ class Pool:
         if rows.layout.rows > count:
             number = slab.numbers[0] - np.uint32(2 * lag)
             slab.stand_at(slice(count, None), number)
-        self._take(rows, slab)
-        rows.take_over(before)
+        self._adopt(rows, slab)
+        rows.adopt(before)
         self._events.move(rows)
         for observer in self.observers:
             observer.resized(old)
@@ -500,7 +502,7 @@ class Pool:
             if not self.workers.continuing or may_change(method, arguments[0]):
                 raise
             results = self.ask_once(method, envs, arguments)
-        self._tell_answered()
+        self._report_answered()
         return results
 
     def ask_once(

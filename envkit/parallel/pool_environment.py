@@ -132,10 +132,10 @@ class PoolEnvironment:
                 raise
             raise refusal from error
         self._options = options
-        PoolEnvironment._note_size(self)
+        PoolEnvironment._adopt_size(self)
         self._keep_order(options.autoreset)
         # Failures that have been raised already, by row.
-        self._told: dict[int, WorkerError] = {}
+        self._raised: dict[int, WorkerError] = {}
         self._thread_turn = Turn()
         self._calls = 0
         self._elapsed = 0.0
@@ -531,7 +531,7 @@ class PoolEnvironment:
         known = [ref() for ref in self._relying_refs]
         return [type(one).__name__ for one in known if one is not None]
 
-    def _note_size(self) -> None:
+    def _adopt_size(self) -> None:
         """Takes from the pool what depends on how many rows there are."""
         pool = self._pool
         self._structure = pool.layout.time_step
@@ -645,7 +645,7 @@ class PoolEnvironment:
         return statistics_of(self._pool, self._calls, self._elapsed)
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _marking_raised(self) -> Iterator[None]:
         """Notes that a failure that comes as the answer has been raised."""
         try:
             yield
@@ -653,7 +653,7 @@ class PoolEnvironment:
             for env in error.envs:
                 for row in self._pool.rows_of_env[env]:
                     if row in self._pool.errors:
-                        self._told[row] = self._pool.errors[row]
+                        self._raised[row] = self._pool.errors[row]
             raise
 
     def _raise_failures(self) -> None:
@@ -664,10 +664,10 @@ class PoolEnvironment:
         untold = {
             row: error
             for row, error in sorted(errors.items())
-            if self._told.get(row) is not error
+            if self._raised.get(row) is not error
         }
         if untold:
-            self._told = dict(errors)
+            self._raised = dict(errors)
             distinct = {id(error): error for error in untold.values()}
             from envkit.parallel.failures import joined
 

@@ -127,16 +127,8 @@ class GiveUp(NamedTuple):
 Decision: TypeAlias = Replace | GiveUp
 
 
-@dataclass(slots=True)
-class _Book:
-    """The restarts of one subject: all of them counted, the last ones with times."""
-
-    recent: deque[float]
-    total: int = 0
-
-
 class Restarts:
-    """Decides about restarts, and keeps count of those it has granted.
+    """Decides about restarts, by those that it has granted of late.
 
     A subject is whatever has a budget of its own, such as `("worker", 3)`. The times
     come from a clock that never goes back.
@@ -149,24 +141,21 @@ class Restarts:
         Replace(after=0.5)
         >>> supervisor.decide("worker 3", now=12.0)
         GiveUp(reason='2 of 2 within 60 s used up')
-        >>> supervisor.restarts("worker 3")
-        2
     """
 
     def __init__(self, policy: RestartPolicy | None) -> None:
         """Makes a supervisor that has granted nothing yet; `None` never will."""
         self._policy = policy
-        self._books: dict[Hashable, _Book] = {}
+        self._granted: dict[Hashable, deque[float]] = {}
 
     def decide(self, subject: Hashable, now: float) -> Decision:
-        """Decides what becomes of a subject that failed at `now`, and books it."""
+        """Decides what becomes of a subject that failed at `now`, and counts it."""
         policy = self._policy
         if policy is None:
             return GiveUp('not allowed (on_worker_failure="raise")')
         if policy.max_restarts == 0:
             return GiveUp("not allowed (max_restarts=0)")
-        book = self._books.setdefault(subject, _Book(deque(maxlen=policy.max_restarts)))
-        recent = book.recent
+        recent = self._granted.setdefault(subject, deque(maxlen=policy.max_restarts))
         if policy.within is not None:
             while recent and now - recent[0] >= policy.within:
                 recent.popleft()
@@ -176,17 +165,11 @@ class Restarts:
         # The restart counts from when it takes place, so that pauses, which differ,
         # cannot bring more of them into one window than the policy allows.
         recent.append(now + pause)
-        book.total += 1
         return Replace(after=pause)
 
     def forget(self, subject: Hashable) -> None:
         """Forgets a subject that has ended; another may take its place."""
-        self._books.pop(subject, None)
-
-    def restarts(self, subject: Hashable) -> int:
-        """Returns how many restarts this subject was granted in all."""
-        book = self._books.get(subject)
-        return book.total if book else 0
+        self._granted.pop(subject, None)
 
 
 def _pause(backoff: float, before: int) -> float:

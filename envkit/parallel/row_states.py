@@ -9,7 +9,7 @@ the same.
  sent       the last request that went out       after `dispatch`
  answered   the last request that was answered   written by the row's worker
  noted      the last answer that the pool saw    after it has looked
- taken      the last answer that the caller got  by `recv`, or when a step returns
+ returned   the last answer that the caller got  by `recv`, or when a step returns
 ```
 
 So what a row is doing is read and not remembered, and a call that Ctrl-C has
@@ -17,7 +17,7 @@ interrupted leaves nothing half done: the next call finds in the numbers which r
 have to be sent once more and which answers have not been seen.
 
 ```
-           request                  answer                  take
+           request                  answer                 return
  READY ───────────────▶ BUSY ───────────────────▶ FINISHED ─────────▶ READY
    ▲                      │ raised, died, late
    │ repaired (FINISHED)  ▼
@@ -77,7 +77,7 @@ class Rows:
         slab: The slab, until `close`.
         sent: For each row, the number of the last request that went out.
         noted: For each row, the number of the last answer that the pool has seen.
-        taken: For each row, the number of the last answer that the caller has.
+        returned: For each row, the number of the last answer that the caller has.
         repaired: Which rows' last time step was made up for an environment that is
             gone.
         errors: For each BROKEN row, why.
@@ -129,9 +129,9 @@ class Rows:
         """Takes the slab, in which no row has been asked yet."""
         rows = self.layout.rows
         self.slab = slab
-        self.sent, self.noted, self.taken = (slab.numbers.copy() for _ in range(3))
+        self.sent, self.noted, self.returned = (slab.numbers.copy() for _ in range(3))
         # Copying bytes is three times as fast as copying small arrays.
-        self._taken_bytes = bytes_of(self.taken)
+        self._returned_bytes = bytes_of(self.returned)
         self._sent_bytes = bytes_of(self.sent)
         self._sequence_bytes = bytes_of(slab.numbers)
         self.repaired = np.zeros(rows, bool)
@@ -157,7 +157,7 @@ class Rows:
         self._order = np.zeros(rows, np.int64)
         self._next_order = 0
 
-    def take_over(self, other: Rows) -> None:
+    def adopt(self, other: Rows) -> None:
         """Lets rows be as far as they are among other rows, where none is asked.
 
         The slab has taken over what is there.
@@ -222,7 +222,7 @@ class Rows:
 
     def owing(self) -> Array:
         """Returns a mask of the rows that owe the caller an answer."""
-        owing: Array = self.taken != self.slab.numbers
+        owing: Array = self.returned != self.slab.numbers
         if self.held:
             owing[list(self.held)] = True
         return owing
@@ -240,7 +240,7 @@ class Rows:
         # Hot in asynchronous use: called for every few rows.
         numbers = self.slab.numbers[rows]
         is_new = self.noted[rows] == numbers
-        is_new &= self.taken[rows] != numbers
+        is_new &= self.returned[rows] != numbers
         done: Array = rows[is_new]
         done = done[self._order[done].argsort(kind="stable")]
         return done[:count]
@@ -257,7 +257,7 @@ class Rows:
             observer.asked(rows, command)
         self.slab.request(rows, command)
 
-    def note_answered(self, rows: Array) -> None:
+    def set_answered(self, rows: Array) -> None:
         """Notes rows that have answered, in this order."""
         # May be interrupted: until the last line nothing depends on what it writes.
         self._order[rows] = self._next_order + np.arange(rows.size)
@@ -284,14 +284,14 @@ class Rows:
             self.slab.cut_before_first(row)
             self.repaired[row] = True
 
-    def take(self, rows: Array) -> None:
+    def set_returned(self, rows: Array) -> None:
         """Notes that the caller has the answers of these rows."""
-        self.taken[rows] = self.slab.numbers[rows]
+        self.returned[rows] = self.slab.numbers[rows]
 
-    def take_all(self) -> None:
+    def set_all_returned(self) -> None:
         """Notes that the caller has all answers."""
         # Hot: called once per batch step.
-        self._taken_bytes[:] = self._sequence_bytes
+        self._returned_bytes[:] = self._sequence_bytes
 
     def align(self, moved: Array) -> None:
         """Lets every row stand in the slot of those that have moved."""
@@ -307,12 +307,12 @@ class Rows:
 
     def _stand(self, rows: Any) -> None:
         """Notes that rows stand at numbers to which the pool itself has moved them."""
-        for numbers in (self.sent, self.noted, self.taken):
+        for numbers in (self.sent, self.noted, self.returned):
             numbers[rows] = self.slab.numbers[rows]
 
     # By when rows must answer.
 
-    def note_sent(self, rows: Array, due: float | Array) -> None:
+    def set_sent(self, rows: Array, due: float | Array) -> None:
         """Notes that requests have gone out, and by when they must be answered."""
         self._due[rows] = due
         self._is_extended[rows] = False
@@ -430,7 +430,7 @@ class Rows:
             self.begin[row] = 0
             self._cut[row] = False
 
-    def take_up(self, row: int, command: int) -> None:
+    def resume(self, row: int, command: int) -> None:
         """Takes up a command for an environment that is new, or not there now.
 
         The row has finished afterwards, or its command is held.
@@ -474,7 +474,7 @@ class Rows:
         """Notes that rows' worker stays gone; what has finished is still good."""
         numbers = self.slab.numbers
         for row in rows:
-            if self.taken[row] == numbers[row]:
+            if self.returned[row] == numbers[row]:
                 self.break_row(row, error)
 
     # Where rows stand.

@@ -452,7 +452,7 @@ class Workers:
                 if isinstance(event, Raised) or event.worker < first:
                     others.append(event)
                 else:
-                    problem = self._note_start(event, hellos)
+                    problem = self._handle_start(event, hellos)
                 queue.popleft()
                 if problem is not None:
                     problems.append(problem)
@@ -473,7 +473,7 @@ class Workers:
         problems.sort(key=lambda problem: problem.worker or 0)
         return problems, deadline
 
-    def _note_start(
+    def _handle_start(
         self, event: Started | Replied | Exited, hellos: dict[int, Hello]
     ) -> WorkerError | None:
         """Takes in an event of a worker that starts for the first time."""
@@ -520,7 +520,7 @@ class Workers:
         self.specs = [spec for hello in hellos for spec in hello.specs]
         makers = [self.maker(env) for env in range(len(self.specs))]
         self.spec = common_spec(self.specs, makers, self._options.specs)
-        _tell_heavy_modules(hellos, makers)
+        _log_heavy_modules(hellos, makers)
 
     # Ends, and starts after them.
 
@@ -794,7 +794,7 @@ def _dealt(
     return dealt
 
 
-def _tell_heavy_modules(hellos: Sequence[Hello], makers: Sequence[str]) -> None:
+def _log_heavy_modules(hellos: Sequence[Hello], makers: Sequence[str]) -> None:
     """Says once which large packages the workers have loaded, and why."""
     for name in sorted({name for hello in hellos for name in hello.heavy_modules}):
         heavy = [hello for hello in hellos if name in hello.heavy_modules]

@@ -682,6 +682,29 @@ def test_an_unseeded_environment_continues_in_a_real_worker(way, caplog):
     assert [] == lines_of(caplog)
 
 
+@pytest.mark.parametrize("requests", range(5))
+def test_an_unseeded_environment_that_is_lost_early_is_recovered_later(
+    requests, caplog
+):
+    """Its worker is lost after its first requests, and again some steps later."""
+    with ParallelPyEnvironment(
+        [unseeded_walk] * 2,
+        num_workers=2,
+        start_method="fork",
+        on_worker_failure=REPLAY,
+    ) as env:
+        for turn in range(requests + 4):
+            if turn in (requests, requests + 3):
+                recovered = env.statistics().recovered
+                pid = env.statistics().workers[1].pid
+                os.kill(pid, signal.SIGKILL)
+                assert until(lambda pid=pid: not is_running(pid))
+            env.step(np.zeros((2, 2), np.float32))
+            assert not env.repaired.any()
+        assert recovered + 1 == env.statistics().recovered
+    assert [] == lines_of(caplog)
+
+
 def test_an_action_that_ends_its_worker_each_time_ends_the_episode(tmp_path, caplog):
     options = {"start_method": "fork"}
     seen, recovered = fragile_run(

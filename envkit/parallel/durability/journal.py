@@ -90,7 +90,7 @@ class Journal:
         self._sequence_bytes = bytes_of(slab.numbers)
         self._order = slab.order
 
-    def take_over(self, other: Journal) -> None:
+    def adopt(self, other: Journal) -> None:
         """Continues another journal, of rows of which this one has some or more."""
         self.time, places = other.time, np.arange(self.length)
         # Requests of all rows become those of each: here there may be further rows.

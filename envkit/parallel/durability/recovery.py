@@ -127,7 +127,7 @@ class Recovery(RowObserver):
             self._journal,
             Journal(self._slab, self._policy.max_replay),
         )
-        self._journal.take_over(journal)
+        self._journal.adopt(journal)
         self._begin_anew(range(known, len(self._histories)))
 
     def counts(self, worker: int) -> Mapping[str, int]:

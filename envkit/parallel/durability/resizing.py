@@ -138,7 +138,7 @@ def _shrink(env: Any, rows: int) -> None:
         pool.shrink(envs)
     finally:
         if pool.num_rows == rows:
-            _note_size(env, env._constructors[:envs])
+            _adopt_size(env, env._constructors[:envs])
 
 
 def _grow(env: Any, more: Sequence[EnvConstructor], rows: int, workers: int) -> None:
@@ -146,7 +146,7 @@ def _grow(env: Any, more: Sequence[EnvConstructor], rows: int, workers: int) -> 
     # Where they are reset here, that brings them into the slot of the others.
     pool.grow(more, workers, rows, lag=int(env._has_begun()))
     try:
-        _note_size(env, [*known, *more])
+        _adopt_size(env, [*known, *more])
         _seed(env, len(known))
         env._begin_new(np.arange(before, rows))
     except BaseException:
@@ -168,11 +168,11 @@ def _seed(env: Any, first: int) -> None:
     ask(env, "seed", new, by_env[first:])
 
 
-def _note_size(env: Any, constructors: list[EnvConstructor]) -> None:
+def _adopt_size(env: Any, constructors: list[EnvConstructor]) -> None:
     """Lets a pool know how many rows it has."""
     env._constructors = constructors
-    env._note_size()
-    env._told = {row: told for row, told in env._told.items() if row < env._rows}
+    env._adopt_size()
+    env._raised = {row: told for row, told in env._raised.items() if row < env._rows}
     seed = env._envkit.seed
     if seed is not None and np.ndim(seed):
         missing = [None] * (env._rows - len(seed))
