@@ -21,6 +21,7 @@ import numpy as np
 from envkit import provenance
 from envkit._internal.options import offer_options
 from envkit._internal.text import named_rows
+from envkit.provenance import Origin
 from envkit.time_step import AutoReset
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Internals:
     same_when_early: frozenset[str] = frozenset()
     locks_here = False
     lock: Turn
-    origin: provenance.Origin | None = None
+    origin: Origin | None = None
     seed: Any = None
     next_seed: Any = None
     next_options: Any = None

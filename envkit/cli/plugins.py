@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+import types
 from typing import NamedTuple
 
 __all__ = ["Command"]
@@ -25,7 +25,7 @@ class Command(NamedTuple):
         text: What it does, for `envkit --help`.
     """
 
-    module: str | ModuleType
+    module: str | types.ModuleType
     text: str
 
 
