@@ -13,7 +13,7 @@ from envkit import nest
 from envkit._internal.internals import Internals
 from envkit._internal.reset_order import adopt_order_of
 from envkit._internal.text import counted, listed
-from envkit._internal.threads import in_turn
+from envkit._internal.threads import locked
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.batches import as_mask
 from envkit.errors import (
@@ -229,7 +229,7 @@ class Blocking(PyEnvironment):
             self._closed = True
             self._env.close()
 
-    @in_turn
+    @locked
     def wait(self) -> TimeStep:
         """Completes a `step` or `reset` that ran into its timeout, and returns it."""
         self._check_open("wait")
@@ -242,7 +242,7 @@ class Blocking(PyEnvironment):
         self._current_time_step = self._complete("wait")
         return self._current_time_step
 
-    @in_turn
+    @locked
     def poll(self) -> TimeStep:
         """Returns what has come of episodes that begin, and waits for none of them.
 
@@ -266,7 +266,7 @@ class Blocking(PyEnvironment):
         self._current_time_step = self._complete("poll")
         return self._current_time_step
 
-    @in_turn
+    @locked
     def reset_async(self, mask: Array | None = None) -> None:
         """Lets the masked rows, or all, begin an episode, and does not wait for it.
 

@@ -110,7 +110,7 @@ Self = TypeVar("Self", bound="PyEnvironment")
 
 _MID = StepType.MID
 # What one thread calls at a time, where that matters.
-_LOCKED = (
+_ONE_AT_A_TIME = (
     "current_time_step",
     "get_info",
     "get_state",
@@ -199,11 +199,11 @@ class PyEnvironment(Specified, batches.MaskedRows):
         methods = methods_of(cls, PyEnvironment)
         cls._envkit = cls._envkit.of_class(methods, is_declared=declares)
         if cls._envkit.one_thread:
-            from envkit._internal.threads import in_turn
+            from envkit._internal.threads import locked
 
-            for name in _LOCKED:
+            for name in _ONE_AT_A_TIME:
                 if declares or name in vars(cls):
-                    setattr(cls, name, in_turn(getattr(cls, name)))
+                    setattr(cls, name, locked(getattr(cls, name)))
         elif "reset" in vars(cls):
             cls.reset = looking(vars(cls)["reset"])  # type: ignore[method-assign]  # it does the same
 
@@ -216,9 +216,9 @@ class PyEnvironment(Specified, batches.MaskedRows):
         """
         _check_template(type(self))
         if self._envkit.one_thread:
-            from envkit._internal.threads import Turn
+            from envkit._internal.threads import CallLock
 
-            own_internals(self).lock = Turn()
+            own_internals(self).lock = CallLock()
         self._handle_auto_reset = handle_auto_reset
         self._current_time_step = None
 

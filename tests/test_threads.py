@@ -17,7 +17,7 @@ from envkit import (
     Blocking,
     make,
 )
-from envkit._internal.threads import Turn
+from envkit._internal.threads import CallLock
 from envkit.errors import ClosedError, RecordingError
 from envkit.realtime import RealTimeEnvironment
 from envkit.recording import Record, Replay
@@ -175,7 +175,7 @@ def test_close_ends_those_that_wait_for_their_turn(in_thread, tmp_path):
         stepper = in_thread(env.step, np.zeros(env.batch_size or (), np.int64))
         assert entered.wait(PATIENCE)
         waiting = in_thread(env.current_time_step)
-        while not env._envkit.lock.line:
+        while not env._envkit.lock.waiting:
             pass
 
         closing = in_thread(env.close)
@@ -208,11 +208,11 @@ def test_close_ends_a_reset_that_does_not_return(in_thread):
     closing()
 
 
-def test_a_turn_is_copied_and_pickled_as_a_new_one():
+def test_a_call_lock_is_copied_and_pickled_as_a_new_one():
     env = BatchedPyEnvironment([Echo(), Echo()], multithreading=False)
     env.reset()
     copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
     with env._envkit.lock:
         seen = [one.step([3, 4]).observation[:, 0].tolist() for one in copies]
     assert seen == [[3, 4]] * 2
-    assert all(type(one._envkit.lock) is Turn for one in copies)
+    assert all(type(one._envkit.lock) is CallLock for one in copies)

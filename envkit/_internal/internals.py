@@ -27,7 +27,7 @@ from envkit.time_step import AutoReset
 if TYPE_CHECKING:
     from envkit import nest
     from envkit._internal.direct_row import DirectRow
-    from envkit._internal.threads import Turn
+    from envkit._internal.threads import CallLock
     from envkit.types import Array
 
 __all__ = [
@@ -129,7 +129,7 @@ class Internals:
     resets_early = False
     same_when_early: frozenset[str] = frozenset()
     locks_here = False
-    lock: Turn
+    lock: CallLock
     origin: Origin | None = None
     seed: Any = None
     next_seed: Any = None

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     pass
 
 __all__ = [
-    "Turn",
-    "in_turn",
+    "CallLock",
+    "locked",
     "wait_a_while",
 ]
 
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LONGEST = 0.5  # seconds: who has pressed Ctrl-C hardly notices
-# How long a thread that waits for its turn takes to notice that there will be none.
+# Longest sleep of a waiting thread before it looks whether the environment was closed.
 _POLL_INTERVAL = 0.05
 _RLock: Any = type(threading.RLock())
 
@@ -43,7 +43,7 @@ def wait_a_while(changed: threading.Condition, timeout: float | None = None) -> 
     changed.wait(_LONGEST if timeout is None else min(timeout, _LONGEST))
 
 
-class Turn(_RLock):  # type: ignore[misc]  # whatever Python has as one
+class CallLock(_RLock):  # type: ignore[misc]  # whatever Python has as one
     """A lock that a thread holds for a call; calls of other threads stand in line.
 
     It is taken in C: Ctrl-C does not come between that and the block it is for. It is
@@ -51,24 +51,24 @@ class Turn(_RLock):  # type: ignore[misc]  # whatever Python has as one
 
     Attributes:
         call: The call that is under way; what Ctrl-C leaves here the next call mends.
-        line: The calls that wait, by thread.
+        waiting: The calls that wait, by thread.
 
     Example:
-        >>> turn = Turn()
-        >>> with turn:
-        ...     turn.is_mine()
+        >>> lock = CallLock()
+        >>> with lock:
+        ...     lock.is_mine()
         True
     """
 
     def __init__(self) -> None:
-        """Makes a turn that is free."""
+        """Makes a lock that is free."""
         self.call: str | None = None
-        self.line: dict[int, str] = {}
+        self.waiting: dict[int, str] = {}
         # Held by the thread that is next.
-        self._door = threading.RLock()
+        self._next = threading.RLock()
 
     def __reduce__(self) -> Any:
-        return Turn, ()
+        return CallLock, ()
 
     def is_mine(self) -> bool:
         """Returns True if this thread holds it."""
@@ -81,9 +81,9 @@ class Turn(_RLock):  # type: ignore[misc]  # whatever Python has as one
             call: What is to be called.
             check_open: Is called with that now and then, and raises to end the wait.
         """
-        me, locks = threading.get_ident(), (self._door, self)
+        me, locks = threading.get_ident(), (self._next, self)
         try:
-            self.line[me] = call
+            self.waiting[me] = call
             for lock in locks:
                 while not lock.acquire(timeout=_POLL_INTERVAL):
                     check_open(call)
@@ -93,7 +93,7 @@ class Turn(_RLock):  # type: ignore[misc]  # whatever Python has as one
             for lock in locks:
                 if lock._is_owned():  # type: ignore[union-attr]
                     lock.release()
-            self.line.pop(me, None)
+            self.waiting.pop(me, None)
 
     def refuse(self, name: str, call: str) -> CallOrderError:
         """Returns the error for a call that comes inside another one."""
@@ -106,7 +106,7 @@ class Turn(_RLock):  # type: ignore[misc]  # whatever Python has as one
         )
 
 
-def in_turn(method: Method) -> Method:
+def locked(method: Method) -> Method:
     """Lets a method wait until the calls that other threads make are through.
 
     The object is an environment whose `Internals` have a lock.
@@ -114,7 +114,7 @@ def in_turn(method: Method) -> Method:
     Example:
         >>> from envkit.envs import Catch
         >>> class Counter(Catch):
-        ...     @in_turn
+        ...     @locked
         ...     def call_under_way(self):
         ...         return self._envkit.lock.call
         >>> Counter().call_under_way()
@@ -125,15 +125,15 @@ def in_turn(method: Method) -> Method:
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         internals = self._envkit
-        turn = internals.lock
-        if (turn.call is not None or turn.line) and not turn.is_mine():
-            turn.wait(name, functools.partial(internals.check_open, self))
-        with turn:
-            before = turn.call
+        lock = internals.lock
+        if (lock.call is not None or lock.waiting) and not lock.is_mine():
+            lock.wait(name, functools.partial(internals.check_open, self))
+        with lock:
+            before = lock.call
             try:
-                turn.call = before or name
+                lock.call = before or name
                 return method(self, *args, **kwargs)
             finally:
-                turn.call = before
+                lock.call = before
 
     return cast(Method, run)

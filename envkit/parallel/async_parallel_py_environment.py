@@ -17,7 +17,7 @@ from envkit.errors import CallOrderError, SpecError, WorkerError
 from envkit.parallel.asking import among_all, send_options
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.options import PoolOptions, as_timeout
-from envkit.parallel.pool_environment import PoolEnvironment, in_turn
+from envkit.parallel.pool_environment import PoolEnvironment, locked
 from envkit.parallel.pool_infos import declared
 from envkit.parallel.restarts import RestartPolicy
 from envkit.parallel.slab import RESET, STEP
@@ -98,7 +98,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         return self._rows
 
     @property
-    @in_turn
+    @locked
     def owing(self) -> Array:
         """Which rows owe an answer that no `recv` has returned yet, as a mask."""
         return self._owing()
@@ -113,7 +113,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             owing[[row for row in errors if told.get(row) is not errors[row]]] = True
         return owing
 
-    @in_turn
+    @locked
     def reset_async(
         self,
         env_ids: Sequence[int] | Array | None = None,
@@ -156,7 +156,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             return [by_row[row] for row in rows.tolist()]
         return seed_per_row(seed, rows.size)
 
-    @in_turn
+    @locked
     def send(
         self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None
     ) -> None:
@@ -190,7 +190,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         if rows.size:
             pool.submit(rows, STEP)
 
-    @in_turn
+    @locked
     def recv(
         self, count: int | None = None, timeout: float | None = None
     ) -> AsyncBatch:
@@ -262,7 +262,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             )
         return wanted
 
-    @in_turn
+    @locked
     def current_time_step(
         self, env_ids: Sequence[int] | Array | None = None
     ) -> TimeStep:
@@ -351,7 +351,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
 
     # State.
 
-    @in_turn
+    @locked
     def get_state(self) -> PoolState:
         """Returns a token with which `set_state` of any pool brings all back.
 
@@ -362,7 +362,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
 
         return state_of(self)
 
-    @in_turn
+    @locked
     def set_state(self, state: PoolState) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
         self._check_idle("set_state")

@@ -80,7 +80,7 @@ class OneEnvironment:
         return self._ask("call", (name, args, kwargs))
 
     def _ask(self, method: str, argument: Any) -> Promise:
-        return self._facade._in_turn(method, self._asked, method, argument)  # type: ignore[no-any-return]
+        return self._facade._locked(method, self._asked, method, argument)  # type: ignore[no-any-return]
 
     def _asked(self, method: str, argument: Any) -> Promise:
         """Asks the environment; the promise waits for the answer."""
@@ -96,7 +96,7 @@ class OneEnvironment:
             pool.raise_failures(envs, results)
             return results[0]
 
-        return Promise(wait, self._facade._in_turn)
+        return Promise(wait, self._facade._locked)
 
     @staticmethod
     def _promise(promise: Any) -> Promise:
@@ -112,7 +112,7 @@ class OneEnvironment:
 
     def step(self, action: NestedArray, blocking: bool = True) -> Any:
         """Steps this environment alone; returns its time step, or a promise of it."""
-        return self._facade._in_turn("step", self._step, action, blocking)
+        return self._facade._locked("step", self._step, action, blocking)
 
     def _step(self, action: NestedArray, blocking: bool) -> Any:
         facade = self._facade
@@ -142,7 +142,7 @@ class OneEnvironment:
             seed: What the environment is seeded with before.
             options: What the environment is told of this one reset.
         """
-        return self._facade._in_turn("reset", self._reset, blocking, seed, options)
+        return self._facade._locked("reset", self._reset, blocking, seed, options)
 
     def _reset(self, blocking: bool, seed: ResetSeed, options: Options) -> Any:
         facade, rows = self._facade, np.array(self._own_rows)
@@ -160,7 +160,7 @@ class OneEnvironment:
 
     def _move(self, rows: Any, command: int, blocking: bool) -> Any:
         promise = self._facade._submit(rows, command)
-        own = Promise(lambda: self._own(promise.answer()), self._facade._in_turn)
+        own = Promise(lambda: self._own(promise.answer()), self._facade._locked)
         return own.answer() if blocking else own
 
     def render(self, mode: str = "rgb_array", blocking: bool = True) -> Any:

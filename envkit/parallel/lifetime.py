@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from envkit._internal.text import a_or_an
-from envkit._internal.threads import Turn
+from envkit._internal.threads import CallLock
 
 if TYPE_CHECKING:
     from envkit.parallel.pool import Pool
@@ -37,7 +37,7 @@ def disown_in_forks(pool: Any) -> None:
 def _disown_all() -> None:
     for pool in list(_pools):
         pool._is_inherited = pool._closed = True
-        pool._thread_turn = Turn()  # Another thread, which is not here, may hold it.
+        pool._call_lock = CallLock()  # Another thread, which is not here, may hold it.
         pool._finalizer.detach()
 
 

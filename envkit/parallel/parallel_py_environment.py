@@ -19,7 +19,7 @@ from envkit.batches import refuse_ended
 from envkit.errors import CallOrderError
 from envkit.parallel.asking import ask
 from envkit.parallel.options import PoolOptions
-from envkit.parallel.pool_environment import GRACE, PoolEnvironment, in_turn
+from envkit.parallel.pool_environment import GRACE, PoolEnvironment, locked
 from envkit.parallel.promise import Promise
 from envkit.parallel.slab import (
     BEGUN_INFO,
@@ -212,7 +212,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     # Rows.
 
-    @in_turn
+    @locked
     def reset(
         self,
         mask: Array | None = None,
@@ -231,8 +231,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         """
         self._check_open("reset")
         if seed is not None or options is not None:
-            # This thread keeps its turn, and each part of the call is one of its own.
-            self._thread_turn.call = None
+            # This thread keeps the lock, and each part of the call is one of its own.
+            self._call_lock.call = None
             return reset_with(self, mask, seed, options)
         if mask is None:
             return self._move(self._everyone, RESET, "reset")
@@ -253,22 +253,22 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             self._check_open("step")
         if mask is not None:
             return self.step_rows(action, as_mask(self, mask, "step", STEPS))
-        turn = self._thread_turn
-        if turn.call is not None or turn.line:
-            self._await_turn("step")
-        with turn:
+        lock = self._call_lock
+        if lock.call is not None or lock.waiting:
+            self._await_lock("step")
+        with lock:
             try:
-                turn.call = "step"
+                lock.call = "step"
                 return self._step_all(action)
             except Exception as error:
                 self._refuse_closed(error)
                 raise
             finally:
-                turn.call = None
+                lock.call = None
 
     def _step_all(self, action: NestedArray) -> TimeStep:
         # Hot: called once per batch step.
-        if self._closed:  # While this thread waited for its turn.
+        if self._closed:  # While this thread waited for the lock.
             self._check_open("step")
         if self._current_time_step is None:
             return self._begin()
@@ -332,7 +332,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         """Whether `step` takes any mask: unless environments are batches themselves."""
         return len(self._pool.rows_of_env) == self._rows
 
-    @in_turn
+    @locked
     def step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array | None = None
     ) -> TimeStep:
@@ -430,7 +430,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             views = [view.copy() for view in views]
         return self._unflatten(views)  # type: ignore[no-any-return]
 
-    @in_turn
+    @locked
     def current_time_step(self) -> TimeStep:
         """Returns where the environments stand now: what a policy should act on.
 
@@ -459,7 +459,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         """True if what is begun goes on while the program does something else."""
         return not self._blocking and self._backend.name != "inline"
 
-    @in_turn
+    @locked
     def begin_step(self, action: NestedArray) -> Promise:
         """Begins a step of all rows, and returns a promise of the whole batch.
 
@@ -494,7 +494,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             pool.finish(rows)
             return self._returned()
 
-        promise = Promise(wait, self._in_turn, look)
+        promise = Promise(wait, self._locked, look)
         self._promises = dict.fromkeys(range(self._rows), promise)
         return promise
 
@@ -571,7 +571,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     # Infos.
 
-    @in_turn
+    @locked
     def get_infos(self, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Returns what `get_info` does, in a list with an element for each environment.
 
@@ -581,7 +581,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self._check_idle("get_infos")
         return ask(self, "get_info", self._as_envs(env_ids))
 
-    @in_turn
+    @locked
     def rows_with_info(self, *, begun: bool = False) -> Array:
         """Returns a mask of the rows that have an info.
 
@@ -620,7 +620,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             self._pool.rows.stand(leaves, leaves)
             self._current_time_step = standing
 
-    @in_turn
+    @locked
     def get_state(self) -> PoolState:
         """Returns a token with which `set_state` of any such pool brings all back."""
         self._check_open("get_state")
@@ -629,7 +629,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
         return state_of(self)
 
-    @in_turn
+    @locked
     def set_state(self, state: PoolState) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
         from envkit.parallel.durability.saving import restore

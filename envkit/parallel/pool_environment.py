@@ -18,7 +18,7 @@ import numpy as np
 from envkit import nest
 from envkit._internal.internals import Internals
 from envkit._internal.text import a_or_an
-from envkit._internal.threads import Turn
+from envkit._internal.threads import CallLock
 from envkit.actions import ActionRows, OwnActionRows, action_rows
 from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, WorkerError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from envkit.parallel.pool import Pool
     from envkit.parallel.statistics import PoolStatistics
 
-__all__ = ["GRACE", "PoolEnvironment", "in_turn"]
+__all__ = ["GRACE", "PoolEnvironment", "locked"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 AnyPool = TypeVar("AnyPool", bound="PoolEnvironment")
@@ -53,12 +53,12 @@ _SHORT_GRACE = 1.0
 _LONGEST = threading.TIMEOUT_MAX
 
 
-def in_turn(method: Method) -> Method:
+def locked(method: Method) -> Method:
     """Lets a method of a pool wait until the calls of other threads are through."""
 
     @functools.wraps(method)
     def run(self: PoolEnvironment, *args: Any, **kwargs: Any) -> Any:
-        return self._in_turn(method.__name__, method, self, *args, **kwargs)
+        return self._locked(method.__name__, method, self, *args, **kwargs)
 
     return cast(Method, run)
 
@@ -67,8 +67,8 @@ class PoolEnvironment:
     """Asks the environments of a pool, reports about it, and ends it.
 
     It is one thread's at a time: calls that ask, move or read rows hold
-    `_thread_turn`. What is marked `in_turn` calls nothing that is, unless it lets go of
-    `_thread_turn.call` first, because it consists of several such calls.
+    `_call_lock`. What is marked `locked` calls nothing that is, unless it lets go of
+    `_call_lock.call` first, because it consists of several such calls.
     """
 
     _pool: Pool
@@ -136,7 +136,7 @@ class PoolEnvironment:
         self._keep_order(options.autoreset)
         # Failures that have been raised already, by row.
         self._raised: dict[int, WorkerError] = {}
-        self._thread_turn = Turn()
+        self._call_lock = CallLock()
         self._calls = 0
         self._elapsed = 0.0
         self._relying_refs: list[weakref.ref[Any]] = []
@@ -161,30 +161,30 @@ class PoolEnvironment:
 
     # One thread at a time.
 
-    def _in_turn(
+    def _locked(
         self, call: str, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Calls a function when no other thread uses the pool."""
-        turn = self._thread_turn
-        if turn.call is not None or turn.line or self._is_worker():
-            self._await_turn(call)
-        with turn:
+        lock = self._call_lock
+        if lock.call is not None or lock.waiting or self._is_worker():
+            self._await_lock(call)
+        with lock:
             try:
-                turn.call = call
+                lock.call = call
                 return function(*args, **kwargs)
             except Exception as error:
                 self._refuse_closed(error)
                 raise
             finally:
-                turn.call = None
+                lock.call = None
 
-    def _await_turn(self, call: str) -> None:
-        turn, in_worker = self._thread_turn, self._is_worker()
-        if turn.is_mine() and turn.call is None and not in_worker:
+    def _await_lock(self, call: str) -> None:
+        lock, in_worker = self._call_lock, self._is_worker()
+        if lock.is_mine() and lock.call is None and not in_worker:
             return  # A call of several parts, of which this is one.
-        if turn.is_mine() or in_worker:
-            raise turn.refuse(type(self).__name__, call)
-        turn.wait(call, self._check_open)
+        if lock.is_mine() or in_worker:
+            raise lock.refuse(type(self).__name__, call)
+        lock.wait(call, self._check_open)
 
     def _refuse_closed(self, error: Exception) -> None:
         """Raises what a call is told that the pool was closed under."""
@@ -217,7 +217,7 @@ class PoolEnvironment:
         return self._order_kept
 
     @autoreset.setter
-    @in_turn
+    @locked
     def autoreset(self, order: AutoReset | str) -> None:
         self._check_open("autoreset")
         order = AutoReset.of(order)
@@ -256,7 +256,7 @@ class PoolEnvironment:
 
     # Asking environments.
 
-    @in_turn
+    @locked
     def seed(self, seed: Seed) -> list[Any]:
         """Seeds every environment: each with its own stream, or with its own seed."""
         self._check_idle("seed")
@@ -273,7 +273,7 @@ class PoolEnvironment:
         """Seeds some rows; those whose seed is `None` go on."""
         asking.seed_rows(self, seeds)
 
-    @in_turn
+    @locked
     def render(
         self, mode: str = "rgb_array", *, env_ids: Sequence[int] | None = None
     ) -> Any:
@@ -293,7 +293,7 @@ class PoolEnvironment:
         envs = self._as_envs(env_ids)
         return asking.render(self, envs, mode)
 
-    @in_turn
+    @locked
     def call(
         self,
         name: str,
@@ -323,7 +323,7 @@ class PoolEnvironment:
         envs = self._as_envs(env_ids)
         return asking.ask(self, "call", envs, [(name, args, kwargs)] * len(envs))
 
-    @in_turn
+    @locked
     def access(self, name: str, *, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Returns an attribute of environments.
 
@@ -339,7 +339,7 @@ class PoolEnvironment:
         envs = self._as_envs(env_ids)
         return asking.ask(self, "access", envs, [(name,)] * len(envs))
 
-    @in_turn
+    @locked
     def set_attr(
         self, name: str, value: Any, env_ids: Sequence[int] | None = None
     ) -> None:
@@ -368,7 +368,7 @@ class PoolEnvironment:
         envs = self._as_envs(env_ids)
         asking.ask(self, "set_attr", envs, [(name, value)] * len(envs))
 
-    @in_turn
+    @locked
     def env_is_wrapped(
         self, wrapper_class: type, *, env_ids: Sequence[int] | None = None
     ) -> list[bool]:
@@ -405,7 +405,7 @@ class PoolEnvironment:
             lambda spec: spec, self._pool.layout.info_spec
         )
 
-    @in_turn
+    @locked
     def get_info(self) -> Any:
         """Returns the infos stacked, or a list of them where they cannot be.
 
@@ -419,7 +419,7 @@ class PoolEnvironment:
         self._check_idle("get_info")
         return pool_infos.all_infos(self)
 
-    @in_turn
+    @locked
     def declared_info(self, env_ids: Sequence[int] | None = None) -> dict[str, Any]:
         """Returns what `info_spec` declares: arrays with an element for each row.
 
@@ -451,7 +451,7 @@ class PoolEnvironment:
         self._check_answered(rows, "declared_info")
         return pool_infos.declared(self, rows)
 
-    @in_turn
+    @locked
     def rows_with_more_info(self) -> Array:
         """Returns a mask of the rows whose info has more than `info_spec` declares.
 
@@ -467,7 +467,7 @@ class PoolEnvironment:
 
     # How many rows there are.
 
-    @in_turn
+    @locked
     def resize(
         self,
         num_envs: int,
@@ -556,7 +556,7 @@ class PoolEnvironment:
 
     # State.
 
-    @in_turn
+    @locked
     def save(
         self,
         path: str | os.PathLike[str],
@@ -702,15 +702,13 @@ class PoolEnvironment:
             self._pool.wake()
             is_out = False
             try:
-                is_out = self._thread_turn.acquire(
-                    timeout=min(max(grace, 0.0), _LONGEST)
-                )
+                is_out = self._call_lock.acquire(timeout=min(max(grace, 0.0), _LONGEST))
             finally:
                 try:
                     self._pool.close(grace)
                 finally:
                     if is_out:
-                        self._thread_turn.release()
+                        self._call_lock.release()
 
     def __exit__(
         self,

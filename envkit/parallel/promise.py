@@ -20,29 +20,29 @@ class Promise:
     def __init__(
         self,
         wait: Callable[[], Any],
-        in_turn: Callable[..., Any] | None = None,
+        locked: Callable[..., Any] | None = None,
         look: Callable[[float], bool] | None = None,
     ) -> None:
         """Takes what waits for the answer.
 
         Args:
             wait: What waits for it; it is called once.
-            in_turn: Calls what it is given when no other thread uses the pool.
+            locked: Calls what it is given when no other thread uses the pool.
             look: Waits for so many seconds at most, and returns True if the answer has
                 come; without it there is no waiting for a time.
         """
         self._wait: Callable[[], Any] | None = wait
-        self._in_turn, self._look = in_turn, look
+        self._locked, self._look = locked, look
         self._value: Any = None
         self._error: BaseException | None = None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits, for `timeout` seconds at most; returns True if there is an answer."""
-        in_turn = self._in_turn or (lambda _, function, *given: function(*given))
+        locked = self._locked or (lambda _, function, *given: function(*given))
         if self._wait is not None and timeout is not None and self._look is not None:
-            return in_turn("promise", self._look, timeout)  # type: ignore[no-any-return]  # a bool
+            return locked("promise", self._look, timeout)  # type: ignore[no-any-return]  # a bool
         if self._wait is not None:
-            in_turn("promise", self.settle)
+            locked("promise", self.settle)
         return True
 
     def settle(self) -> None:
@@ -58,12 +58,12 @@ class Promise:
 
     def __call__(self) -> Any:
         """Returns the answer, or raises what the environment raised."""
-        if self._in_turn is not None and self._wait is not None:
-            self._in_turn("promise", self.settle)
+        if self._locked is not None and self._wait is not None:
+            self._locked("promise", self.settle)
         return self.answer()
 
     def answer(self) -> Any:
-        """Does the same for a call that has its turn already."""
+        """Does the same for a call that holds the lock already."""
         self.settle()
         if self._error is not None:
             raise self._error

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.threads import in_turn
+from envkit._internal.threads import locked
 from envkit._shared.arguments import checked_seconds
 from envkit.errors import ClosedError
 from envkit.extend import Internals, describe
@@ -246,7 +246,7 @@ class RealTimeEnvironment(PyEnvironment):
         """Returns the specs of the timing, and those that the environment declares."""
         return {**self._host.info_spec, "realtime": LAG_SPEC._asdict()}
 
-    @in_turn
+    @locked
     def peek(self) -> TimeStep:
         """Returns the ticks since the current time step as one, and leaves them there.
 
@@ -257,7 +257,7 @@ class RealTimeEnvironment(PyEnvironment):
         self._check_open("peek")
         return self._host.peek(self.current_time_step())
 
-    @in_turn
+    @locked
     def lag(self) -> Lag:
         """Returns the timing of the current time step."""
         self.current_time_step()
@@ -277,7 +277,7 @@ class RealTimeEnvironment(PyEnvironment):
             ]
         return {**_as_mapping(info), "realtime": lag}
 
-    @in_turn
+    @locked
     def inner_info(self) -> Any:
         """Returns the environment's own info; `None` if it has none."""
         return self._host.info()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.threads import in_turn
+from envkit._internal.threads import locked
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import CallOrderError, RecordingError, SpecError
 from envkit.extend import (
@@ -182,7 +182,7 @@ class Record(PyEnvironmentBaseWrapper):
         """The number of episodes that the writer has dropped so far."""
         return self._writer.dropped
 
-    @in_turn
+    @locked
     def annotate(self, row: int | None = None, /, **values: Any) -> None:
         """Adds a note to the current time step, if its episode is written.
 

@@ -184,14 +184,14 @@ def test_close_ends_whoever_waits_for_an_answer_or_for_its_turn(
     pool = pool_of([functools.partial(Gated, str(gate))], backend)
     pool.reset()
     stepper = in_thread(pool.step, [1])
-    while pool._thread_turn.call is None:  # It has its turn.
+    while pool._call_lock.call is None:  # It holds the lock.
         pass
     others = [
         in_thread(pool.current_time_step),
         in_thread(pool.call, "get_info"),
         in_thread(pool.step, [0]),
     ]
-    while len(pool._thread_turn.line) < len(others):
+    while len(pool._call_lock.waiting) < len(others):
         pass
 
     closing = in_thread(pool.close)
@@ -223,10 +223,10 @@ def test_close_ends_a_thread_that_receives(in_thread, backend, tmp_path):
     pool.recv()
     pool.send([1])
     receiver = in_thread(pool.recv)
-    while pool._thread_turn.call is None:
+    while pool._call_lock.call is None:
         pass
     sender = in_thread(pool.send, [0])
-    while not pool._thread_turn.line:
+    while not pool._call_lock.waiting:
         pass
 
     closing = in_thread(pool.close)
@@ -290,7 +290,7 @@ def test_a_fork_while_another_thread_has_its_turn_does_not_wait_for_that(in_thre
 
     def hold() -> None:
         # As a call does before it has said which one it is.
-        with pool._thread_turn:
+        with pool._call_lock:
             held.set()
             assert over.wait(PATIENCE)
 

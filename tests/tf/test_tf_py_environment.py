@@ -1498,7 +1498,7 @@ def test_close_ends_the_call_of_another_thread_to_a_pool(
     env = TFPyEnvironment(pool, isolation=isolation)
     env.reset()
     stepping = in_thread(env.step, tf.constant([1]))
-    while pool._thread_turn.call is None:
+    while pool._call_lock.call is None:
         pass
 
     in_thread(env.close)()
