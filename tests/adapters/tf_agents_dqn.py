@@ -65,18 +65,19 @@ class Odd(envkit.PyEnvironment):
 
     def _time_step(self, step_type):
         self._left -= 1
-        observation = {"word": np.bool_(True), "place": (np.zeros(2),)}
-        # Numbers of Python's: whoever wants arrays has to make them.
+        observation = {"word": np.array(True), "place": (np.zeros(2),)}
+        # A number of Python's: whoever wants an array has to make one.
         return envkit.TimeStep(step_type, np.ones(2), 0.9, observation)
 
     def _reset(self):
         self._left = 4
-        return self._time_step(0)
+        return self._time_step(envkit.StepType.FIRST)
 
     def _step(self, action):
         if self._left == 0:
             return self.reset()
-        return self._time_step(1 if self._left > 1 else 2)
+        is_over = self._left == 1
+        return self._time_step(envkit.StepType.LAST if is_over else envkit.StepType.MID)
 
 
 class Ends(envkit.PyEnvironment):
