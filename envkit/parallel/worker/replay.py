@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,40 +21,40 @@ from envkit.parallel.messages import (
     Reply,
     Request,
 )
-from envkit.parallel.slab import RESET, Slab
+from envkit.parallel.slab import RESET
 from envkit.parallel.worker.env_row import EnvRow
 from envkit.parallel.worker.env_rows import EnvRows
+from envkit.parallel.worker.runner import EnvRunner
 from envkit.types import Array
 
-__all__ = ["Stage"]
+__all__ = ["Stage", "answer"]
 
 _LARGEST = 2**32 - 1
 _TWO = np.uint32(2)
 
 
+def answer(runner: EnvRunner, request: Request) -> Reply:
+    """Replays the moves of lost environments in the environments of a runner."""
+    stage = Stage(runner)
+    first = runner.env_rows.host.job.first_env
+    return Reply(
+        request.number,
+        tuple(
+            stage.replay(runner.env_rows, env - first, plan)
+            for env, plan in zip(request.envs, request.arguments, strict=True)
+        ),
+    )
+
+
 class Stage:
     """Rows on which the environments of one worker are played to where others stood."""
 
-    def __init__(
-        self,
-        env_rows: EnvRows,
-        rows: Slab,
-        run: Callable[[Sequence[int]], None],
-        handle: Callable[[Request], Reply],
-        failures: deque[RemoteFailure],
-    ) -> None:
-        """Takes a runner that is bound to the rows.
-
-        Args:
-            env_rows: The environments on these rows.
-            rows: The rows.
-            run: Runs some of them.
-            handle: Answers a request.
-            failures: Where it tells what environments have raised.
-        """
-        self._env_rows, self._rows = env_rows, rows
-        self._run, self._handle, self._failures = run, handle, failures
-        self._job = env_rows.host.job
+    def __init__(self, runner: EnvRunner) -> None:
+        """Takes the runner whose environments are to go on."""
+        self._failures: deque[RemoteFailure] = deque()
+        twin, self._rows = runner.beside(self._failures)
+        self._env_rows, self._run, self._handle = twin.env_rows, twin.run, twin.handle
+        self._job = twin.env_rows.host.job
 
     def replay(
         self, env_rows: EnvRows, index: int, plan: ReplayPlan

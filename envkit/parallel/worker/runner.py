@@ -31,7 +31,7 @@ from envkit.parallel.worker.batch_rows import BatchRows
 from envkit.parallel.worker.env_row import EnvRow
 from envkit.parallel.worker.env_rows import EnvRows
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
-from envkit.parallel.worker.replay import Stage
+from envkit.parallel.worker.extensions import extension
 from envkit.parallel.worker.requests import RequestHandler
 from envkit.parallel.worker.write_rows import RowWriter
 from envkit.time_step import StepType, TimeStep
@@ -89,6 +89,11 @@ class EnvRunner:
         self.due: Mapping[int, Any] = {}
         self.dump_state: Callable[[Any], bytes] = _pickled
         self.load_state: Callable[[bytes], Any] = _unpickled
+
+    @property
+    def env_rows(self) -> EnvRows:
+        """The environments with their rows, once it is bound."""
+        return self._env_rows
 
     @property
     def is_bound(self) -> bool:
@@ -412,31 +417,26 @@ class EnvRunner:
 
     def handle(self, request: Request) -> Reply:
         """Answers a request for each of its environments."""
-        if request.method == "replay":
-            return self._replay(request)
-        return self._requests.handle(request)
+        answer = extension(request.method)
+        return (
+            self._requests.handle(request) if answer is None else answer(self, request)
+        )
 
-    def _replay(self, request: Request) -> Reply:
-        """Replays the moves of lost environments in new ones.
+    def beside(self, failures: deque[RemoteFailure]) -> tuple[EnvRunner, Slab]:
+        """Returns a runner of new environments on rows that no other reads.
 
-        They are run by a copy of this runner, on rows that no other reads.
+        Args:
+            failures: Gets what its environments raise.
         """
         rows = Slab(self._slab.layout.of_worker(self._worker))
         rows.wants_infos[0] = self._slab.wants_infos[0]
-        twin, failures = copy.copy(self), deque[RemoteFailure]()
+        twin = copy.copy(self)
         twin.tell_failure = lambda _, failure: failures.append(failure)
         twin.before_last_mark, twin.after_row = _uncounted, None
         # With a check before each row is written, no environment leaves its time steps.
         first_row = self._first_row + self._first
         twin.bind(rows, 0, may_write=_uncounted, first_row=first_row)
-        stage = Stage(twin._env_rows, rows, twin.run, twin.handle, failures)
-        return Reply(
-            request.number,
-            tuple(
-                stage.replay(self._env_rows, env - self._first_env, plan)
-                for env, plan in zip(request.envs, request.arguments, strict=True)
-            ),
-        )
+        return twin, rows
 
     def close(self) -> list[BaseException]:
         """Closes the environments; returns what their `close` raised."""
