@@ -77,7 +77,7 @@ def test_every_exception_of_python_arrives_as_what_it_was(kind):
     [
         FileNotFoundError(2, "No such file", "level.xml"),
         OSError(5, "x", "a", None, "b"),
-        UnicodeDecodeError("utf-8", b"caf\xe9", 3, 4, "unexpected end of data"),
+        UnicodeDecodeError("utf-8", b"tor\xe9", 3, 4, "unexpected end of data"),
         KeyError("level"),
         SystemExit(3),
         SyntaxError("bad", ("f.py", 1, 2, "x")),
