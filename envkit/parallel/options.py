@@ -6,6 +6,7 @@ The pool has the options whole, and so has each worker in its job.
 
 from __future__ import annotations
 
+import copy
 import math
 import numbers
 import operator
@@ -190,6 +191,12 @@ class PoolOptions:
         """Takes the options out of all that a constructor was given."""
         names = [each.name for each in fields(cls) if each.name in given]
         return cls(**{name: given[name] for name in names})
+
+    def without_setup(self) -> PoolOptions:
+        """Returns the options without `worker_setup`, which travels on its own."""
+        options = copy.copy(self)  # unlike replace(), it checks nothing again
+        object.__setattr__(options, "worker_setup", None)
+        return options
 
     def timeout_of(self, command: int) -> float | None:
         """Returns how long a row may take to answer a command."""

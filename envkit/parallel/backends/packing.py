@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,7 @@ __all__ = [
 
 def pack_job(job: WorkerJob, *, inherits: bool = False) -> PackedJob:
     """Turns the constructors of a job into bytes, unless the worker inherits them."""
-    options = dataclasses.replace(job.options, worker_setup=None)
-    bare = job._replace(constructors=(), options=options)
+    bare = job._replace(constructors=(), options=job.options.without_setup())
     if inherits:
         return PackedJob(bare, ())
     return PackedJob(
