@@ -20,7 +20,8 @@ from envkit import ArraySpec, PyEnvironment, TimeStep, restart, transition
 from envkit.adapters import GymnasiumWrapper
 from envkit.nest import Structure
 from envkit.parallel.messages import Hello, WorkerJob
-from envkit.parallel.slab import RESET, STEP, Slab, SlabLayout
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import RESET, STEP, SlabLayout
 from envkit.parallel.worker.runner import EnvRunner
 
 OBSERVATION = np.zeros(4, np.float32)

@@ -17,7 +17,7 @@ import wrapt
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from envkit.parallel.slab import SlabLayout
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.specs import ArraySpec, BoundedArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
 

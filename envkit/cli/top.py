@@ -30,7 +30,7 @@ from envkit.cli.processes import (
 from envkit.cli.target import number_within
 from envkit.cli.terminal import Fitting, add_json, print_json, terminal
 from envkit.extend import counted, listed
-from envkit.parallel.slab import (
+from envkit.parallel.slab_layout import (
     BUSY_NS,
     CLOSED,
     ELSEWHERE,

@@ -52,11 +52,8 @@ from envkit.parallel.messages import (
     Request,
     RowsRaised,
 )
-from envkit.parallel.slab import (
-    RESIDENT,
-    SAME_STEP_ORDER,
-    Slab,
-)
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import RESIDENT, SAME_STEP_ORDER
 from envkit.parallel.system.doorbell import linger
 from envkit.parallel.worker.environments import (
     end_fork,

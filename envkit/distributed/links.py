@@ -51,7 +51,7 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.slab import SlabLayout
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.parallel.system.cpus import available_cpus
 from envkit.types import Array
 

@@ -23,14 +23,13 @@ from typing import Any
 import numpy as np
 
 from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, Frame, FrameError
-from envkit.parallel.slab import (
+from envkit.parallel.slab import Slab, view_of
+from envkit.parallel.slab_layout import (
     IDLE,
     METERS,
     SAME_STEP_ORDER,
-    Slab,
     is_private,
     slot_of,
-    view_of,
 )
 from envkit.parallel.system.shared_memory import fence
 from envkit.time_step import StepType

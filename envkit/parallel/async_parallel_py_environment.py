@@ -20,7 +20,7 @@ from envkit.parallel.options import PoolOptions, as_timeout
 from envkit.parallel.pool_environment import PoolEnvironment, locked
 from envkit.parallel.pool_infos import declared
 from envkit.parallel.restarts import RestartPolicy
-from envkit.parallel.slab import RESET, STEP
+from envkit.parallel.slab_layout import RESET, STEP
 from envkit.parallel.state import PoolState, check_state
 from envkit.provenance import record_seed
 from envkit.seeding import seed_per_row

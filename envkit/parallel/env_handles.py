@@ -15,7 +15,7 @@ from envkit.batches import options_per_row
 from envkit.errors import CallOrderError, ClosedError
 from envkit.parallel.asking import among_all, check_name, send_options
 from envkit.parallel.promise import Promise
-from envkit.parallel.slab import RESET, STEP
+from envkit.parallel.slab_layout import RESET, STEP
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray, NestedSpec, Options, ResetSeed

@@ -42,12 +42,7 @@ from envkit.parallel.options import PoolOptions
 from envkit.parallel.restarts import Decision, Replace, Restarts
 from envkit.parallel.row_sets import are_among, distinct
 from envkit.parallel.row_states import Rows
-from envkit.parallel.slab import (
-    REBUILD,
-    RESET,
-    STEP,
-    STEPS,
-)
+from envkit.parallel.slab_layout import REBUILD, RESET, STEP, STEPS
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.workers import (
     EXTENSION,

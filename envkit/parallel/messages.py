@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from envkit._internal.exceptions import cut, packed, text_of, unpacked, with_text
 from envkit.errors import EnvironmentRaised
 from envkit.parallel.options import PoolOptions
-from envkit.parallel.slab import SlabLayout
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import Array, EnvConstructor
 

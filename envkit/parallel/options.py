@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from envkit._internal.arguments import checked_flag
 from envkit._internal.removed import removed_option
-from envkit.parallel.slab import STEP
+from envkit.parallel.slab_layout import STEP
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset
 

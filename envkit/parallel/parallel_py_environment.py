@@ -22,13 +22,7 @@ from envkit.parallel.asking import ask
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.pool_environment import GRACE, PoolEnvironment, locked
 from envkit.parallel.promise import Promise
-from envkit.parallel.slab import (
-    BEGUN_INFO,
-    BUSY_NS,
-    RESET,
-    SHOWN_INFO,
-    STEP,
-)
+from envkit.parallel.slab_layout import BEGUN_INFO, BUSY_NS, RESET, SHOWN_INFO, STEP
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import as_array
 from envkit.time_step import AutoReset, TimeStep

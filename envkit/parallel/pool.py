@@ -38,7 +38,8 @@ from envkit.parallel.observers import PoolObserver, RowObserver
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.row_sets import are_among
 from envkit.parallel.row_states import Rows
-from envkit.parallel.slab import STEP, Slab, shareable
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import STEP, shareable
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.workers import (
     FIRST_NOTICE,

@@ -9,7 +9,7 @@ import numpy as np
 
 from envkit.parallel.asking import ask
 from envkit.parallel.row_sets import distinct
-from envkit.parallel.slab import DECLARED_INFO, ONLY_DECLARED_INFO
+from envkit.parallel.slab_layout import DECLARED_INFO, ONLY_DECLARED_INFO
 from envkit.specs.batching import stacked_infos
 from envkit.types import Array
 

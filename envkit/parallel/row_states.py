@@ -40,14 +40,13 @@ import numpy as np
 from envkit.errors import WorkerError
 from envkit.parallel.observers import RowObserver
 from envkit.parallel.row_sets import are_among
-from envkit.parallel.slab import (
+from envkit.parallel.slab import Slab, bytes_of
+from envkit.parallel.slab_layout import (
     REBUILD,
     RESET,
     SAME_STEP_ORDER,
     STEP,
-    Slab,
     SlabLayout,
-    bytes_of,
 )
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.shared_memory import fence

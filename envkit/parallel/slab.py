@@ -1,8 +1,8 @@
 """`Slab`: one block of memory with an array per leaf and a row per environment.
 
-`ARRAYS` is its table: which arrays there are, who writes them, and what for. No other
-module knows where they are. The parent reads rows by read-only arrays such as
-`Slab.numbers`, and writes by methods; a worker has `Slab.words` for its loops.
+`slab_layout` has the table of its arrays. No other module touches them: the parent
+reads rows by read-only arrays such as `Slab.numbers`, and writes by methods; a worker
+has `Slab.words` for its loops.
 
 A request goes up by two, so the lowest bit of an answer is free to say that the
 environment raised: one store says that a row is complete and how it ended. Everything
@@ -12,95 +12,44 @@ Each row alternates between slots 0 and 1, so that its previous time step stays 
 while the next is written: a row whose environment dies in the middle still has an
 intact last observation. Slot 2 holds the `FIRST` that follows a `LAST` in the same
 step, under `AutoReset.SAME_STEP`. Infos are those of the time steps in slots 0 and 1.
-
-What the parent writes and what workers write lie on different cache lines. Leaves of
-dtype object do not fit into shared memory: their arrays are private to each side, and
-the backend carries them over.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit import nest
+from envkit.parallel.slab_layout import (
+    ANY_INFO,
+    BEGUN_INFO,
+    CACHE_LINE,
+    IDLE,
+    RAISED,
+    SAME_STEP_ORDER,
+    SAME_STEP_SLOT,
+    SHOWN_INFO,
+    SHOWN_SLOTS,
+    SLOTS,
+    STEP,
+    SlabLayout,
+    slot_of,
+)
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence, full_fence
-from envkit.specs.arrays import ArraySpec
-from envkit.specs.environment_spec import DeclaredInfo, EnvironmentSpec
-from envkit.time_step import STEP_TYPE_SPEC, StepType, TimeStep
+from envkit.time_step import StepType
 from envkit.types import Array
 
 __all__ = [
-    "ANY_INFO",
-    "ARRAYS",
-    "AWAITED_NS",
-    "AWAKE",
-    "BEGUN_INFO",
-    "BUSY_NS",
-    "CLOSED",
-    "DECLARED_INFO",
-    "DISABLED_ORDER",
-    "ELSEWHERE",
-    "HIDDEN_NS",
-    "HIDDEN_RESETS",
-    "IDLE",
-    "LAST_CPU",
-    "METERS",
-    "MOVED",
-    "NEXT_STEP_ORDER",
-    "NO_PROCESS",
-    "ONLY_DECLARED_INFO",
-    "PROCESS",
-    "RAISED",
-    "REBUILD",
-    "RESET",
-    "RESETS",
-    "RESIDENT",
-    "RESTARTS",
-    "RUNS",
-    "SAME_STEP_ORDER",
-    "SAME_STEP_SLOT",
-    "SHOWN_INFO",
-    "STEP",
-    "STEPS",
-    "WAITING_NS",
     "Block",
     "Slab",
-    "SlabArray",
-    "SlabLayout",
     "Words",
     "bytes_of",
-    "is_private",
-    "shareable",
-    "slot_of",
     "view_of",
 ]
 
-IDLE, STEP, RESET, REBUILD = range(4)
-
-# The lowest bit of an answer.
-RAISED = 1
-
-SAME_STEP_SLOT = 2
-_SLOTS, _SHOWN_SLOTS = 3, 2
-
-# What `Slab.autoreset` holds.
-NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER = range(3)
-
-# What `Slab.has_info` holds: whether there is one for the time step that was shown, and
-# for the FIRST that follows it in the same step. Both bits are set where workers have
-# not looked.
-SHOWN_INFO, BEGUN_INFO = 1, 2
-ANY_INFO = SHOWN_INFO | BEGUN_INFO
-# Beside these: that what the environment declares of its info is in the slab, and that
-# its info has no more than that.
-DECLARED_INFO, ONLY_DECLARED_INFO = 4, 8
 
 # As arrays, with which NumPy calculates in half the time that its numbers take.
 _ONE, _TWO = np.array(1, np.uint32), np.array(2, np.uint32)
@@ -108,84 +57,8 @@ _ONE.setflags(write=False)
 _TWO.setflags(write=False)
 # Numbers of requests begin anew after this one.
 _LARGEST = 0xFFFFFFFF
-_CACHE_LINE = 64
 # Of more rows than these, a worker does not count how many owe an answer.
 _MANY = 4096
-
-# What a worker counts before it marks the last row of a run, by place in its line of
-# `meters`; where it last ran; the memory of one that may be on another machine; how
-# many resets were over before their rows were asked, how long these took, and how long
-# the others.
-STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, RESIDENT = range(7)
-HIDDEN_RESETS, HIDDEN_NS, AWAITED_NS = range(7, 10)
-# Whether it is going to look at `announcements` before it sleeps, so that it needs no
-# ring.
-AWAKE = 10
-# How many places a line has.
-METERS = 16
-
-# What the parent notes of a worker, for those who look on from another process: its
-# process, how often it was replaced. In place of a process: there is none at the
-# moment; the pool is closed; it is on another machine, where its number belongs; the
-# rows have moved to another slab, because their number has changed.
-PROCESS, RESTARTS = range(2)
-NO_PROCESS, CLOSED, ELSEWHERE, MOVED = 0, -1, -2, -3
-
-
-def slot_of(number: int) -> int:
-    """Returns which slot holds the answer to a request.
-
-    Example:
-        >>> [slot_of(number) for number in (2, 4, 6, 6 | RAISED)]
-        [1, 0, 1, 1]
-    """
-    return (number >> 1) & 1
-
-
-class SlabArray(NamedTuple):
-    """One line of the table of the slab.
-
-    Attributes:
-        name: What it is called.
-        dtype: Of its elements; empty where there is an array for each leaf, of the
-            leaf's dtype.
-        shape: The sizes of its dimensions: N are the rows, W the workers. An array of
-            a leaf has the leaf's shape behind.
-        writer: Who writes it.
-        purpose: What for.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[str | int, ...]
-    writer: str
-    purpose: str
-
-
-# In the order in which they lie. What the parent writes and what workers write lie on
-# different cache lines.
-_P, _W = "the parent", "a worker"
-ARRAYS = tuple(
-    SlabArray(*line)
-    for line in (
-        (
-            "modes",
-            "uint8",
-            (_CACHE_LINE,),
-            _P,
-            "the autoreset order, counts of requests",
-        ),
-        ("sequence", "uint32", ("N",), _P, "the number of a row's last request"),
-        ("command", "uint8", ("N",), _P, "IDLE, STEP, RESET or REBUILD"),
-        ("answered", "uint32", ("N",), _W, "the number it has answered"),
-        ("has_info", "uint8", ("N",), _W, "whether there is an info to ask for"),
-        ("meters", "int64", ("W", METERS), _W, "what statistics() shows"),
-        ("worker_facts", "int64", ("W", 2), _P, "each worker's process, its restarts"),
-        ("actions", "", ("N",), _P, "one array for each leaf of an action"),
-        ("steps", "", (_SLOTS, "N"), _W, "one for each leaf of a time step"),
-        ("infos", "", (_SHOWN_SLOTS, "N"), _W, "one for each declared leaf of an info"),
-    )
-)
 
 
 class Words(NamedTuple):
@@ -227,192 +100,6 @@ class Block(NamedTuple):
     leaves: list[list[Array]]
 
 
-@dataclass(frozen=True)
-class SlabLayout:
-    """Computes where each array lies; the same in every process.
-
-    Attributes:
-        spec: The specs of one environment.
-        blocks: For each worker, its first row and the row after its last.
-        info_spec: What all environments declare of their infos, in dictionaries.
-    """
-
-    spec: EnvironmentSpec
-    blocks: tuple[tuple[int, int], ...]
-    info_spec: dict[str, Any] = field(default_factory=dict)
-
-    def of_worker(self, worker: int) -> SlabLayout:
-        """Returns the layout of one worker's rows alone.
-
-        Example:
-            >>> from envkit.envs import CartPole
-            >>> layout = SlabLayout(EnvironmentSpec.of(CartPole()), ((0, 3), (3, 5)))
-            >>> layout.of_worker(1).blocks
-            ((0, 2),)
-        """
-        first, stop = self.blocks[worker]
-        return SlabLayout(self.spec, ((0, stop - first),), self.info_spec)
-
-    @property
-    def workers(self) -> range:
-        """The workers that have rows."""
-        return range(len(self.blocks))
-
-    @property
-    def worker_of_row(self) -> Array:
-        """For each row, the index of its worker."""
-        counts = [stop - first for first, stop in self.blocks]
-        return np.repeat(np.arange(len(self.blocks)), counts)
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return self.blocks[-1][1]
-
-    @cached_property
-    def action(self) -> nest.Structure:
-        """The structure of an action."""
-        return nest.Structure(self.spec.action)
-
-    @cached_property
-    def time_step(self) -> nest.Structure:
-        """The structure of a time step."""
-        return nest.Structure(
-            TimeStep(
-                STEP_TYPE_SPEC,
-                self.spec.reward,
-                self.spec.discount,
-                self.spec.observation,
-            )
-        )
-
-    @cached_property
-    def info(self) -> DeclaredInfo:
-        """Reads the declared leaves of an info."""
-        return DeclaredInfo(self.info_spec)
-
-    @property
-    def declares_info(self) -> bool:
-        """Whether environments declare something of their infos."""
-        return bool(self.info.structure.leaves)
-
-    @cached_property
-    def _leaves(self) -> dict[str, Sequence[ArraySpec]]:
-        """The specs of leaves, by name of an array that exists for each leaf."""
-        return {
-            "actions": self.action.leaves,
-            "steps": self.time_step.leaves,
-            "infos": self.info.structure.leaves,
-        }
-
-    @cached_property
-    def _arrays(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and dtype of every array, in the order in which they lie."""
-        sizes: dict[str | int, Any] = {"N": self.rows, "W": len(self.blocks)}
-        found: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
-        for array in ARRAYS:
-            first = tuple(
-                sizes[size] if size in sizes else int(size) for size in array.shape
-            )
-            if array.name in self._leaves:
-                leaves = self._leaves[array.name]
-                found += [((*first, *spec.shape), spec.dtype) for spec in leaves]
-            else:
-                found.append((first, np.dtype(array.dtype)))
-        return found
-
-    @cached_property
-    def offsets(self) -> tuple[int, ...]:
-        """Where each array begins; the last entry is the size of the whole."""
-        offsets = [0]
-        for shape, dtype in self._arrays:
-            size = 0 if is_private(dtype) else _bytes_of(shape, dtype)
-            offsets.append(offsets[-1] + -(-size // _CACHE_LINE) * _CACHE_LINE)
-        return tuple(offsets)
-
-    @property
-    def places(self) -> dict[str, int]:
-        """Where the arrays begin that `envkit top` reads from another process."""
-        names = [array.name for array in ARRAYS if array.dtype]
-        return dict(zip(names, self.offsets, strict=False))
-
-    @property
-    def size(self) -> int:
-        """How many bytes of shared memory are needed."""
-        return self.offsets[-1]
-
-    def arrays(self, buffer: Any) -> dict[str, list[Array]]:
-        """Lays the arrays over a buffer; those that cannot be shared are made new.
-
-        Returns:
-            By name in `ARRAYS`: one array, or one for each leaf.
-        """
-        laid = iter(
-            [
-                np.full(shape, None, object)
-                if is_private(dtype)
-                else np.ndarray(shape, dtype, buffer, offset)
-                for (shape, dtype), offset in zip(
-                    self._arrays, self.offsets, strict=False
-                )
-            ]
-        )
-        return {
-            array.name: [next(laid) for _ in self._leaves.get(array.name, (None,))]
-            for array in ARRAYS
-        }
-
-    @cached_property
-    def reward_leaves(self) -> range:
-        """The numbers of the leaves of the reward."""
-        return range(1, 1 + len(nest.flatten(self.spec.reward)))
-
-    @cached_property
-    def discount_leaves(self) -> range:
-        """The numbers of the leaves of the discount."""
-        first = self.reward_leaves.stop
-        return range(first, first + len(nest.flatten(self.spec.discount)))
-
-    @cached_property
-    def private_actions(self) -> tuple[int, ...]:
-        """The numbers of the leaves of an action that cannot be shared."""
-        return _private(self.action.leaves)
-
-    @cached_property
-    def private_steps(self) -> tuple[int, ...]:
-        """The numbers of the leaves of a time step that cannot be shared."""
-        return _private(self.time_step.leaves)
-
-
-def is_private(dtype: np.dtype[Any]) -> bool:
-    """Returns whether values of a dtype cannot lie in shared memory.
-
-    Objects are addresses, and text without a width has no place to be written to.
-    """
-    return dtype.hasobject or (dtype.itemsize == 0 and dtype.kind in "SU")
-
-
-def shareable(info_spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what of an `info_spec` can lie in shared memory."""
-    parts: dict[str, Any] = {}
-    for key, value in info_spec.items():
-        part = shareable(value) if isinstance(value, Mapping) else value
-        if part and not (isinstance(part, ArraySpec) and is_private(part.dtype)):
-            parts[key] = part
-    return parts
-
-
-def _private(specs: Sequence[ArraySpec]) -> tuple[int, ...]:
-    return tuple(index for index, spec in enumerate(specs) if is_private(spec.dtype))
-
-
-def _bytes_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    size = dtype.itemsize
-    for length in shape:
-        size *= length
-    return size
-
-
 def view_of(array: Array) -> memoryview:
     """Returns a view whose elements are Python numbers: reading one is quicker."""
     return memoryview(array)  # type: ignore[arg-type]  # arrays are buffers
@@ -438,8 +125,8 @@ def _aligned(size: int) -> memoryview:
 
     The system copies rows into a socket faster from there.
     """
-    memory = np.zeros(size + _CACHE_LINE, np.uint8)
-    place = -memory.__array_interface__["data"][0] % _CACHE_LINE
+    memory = np.zeros(size + CACHE_LINE, np.uint8)
+    place = -memory.__array_interface__["data"][0] % CACHE_LINE
     return view_of(memory)[place : place + size]
 
 
@@ -495,7 +182,7 @@ class Slab:
         self.words = Words(*map(view_of, (sequence, command, answered, has_info)))
         # One slot after the other, because an array takes one index sooner than two.
         self._all_slots = [
-            array.reshape(_SLOTS * layout.rows, *array.shape[2:])
+            array.reshape(SLOTS * layout.rows, *array.shape[2:])
             for array in self._steps
         ]
         self._stride = np.array(layout.rows)
@@ -541,10 +228,8 @@ class Slab:
         """Returns the rows of one worker."""
         first, stop = self.layout.blocks[worker]
         rows = slice(first, stop)
-        leaves = [
-            [array[slot, rows] for array in self._steps] for slot in range(_SLOTS)
-        ]
-        for slot in range(_SHOWN_SLOTS):
+        leaves = [[array[slot, rows] for array in self._steps] for slot in range(SLOTS)]
+        for slot in range(SHOWN_SLOTS):
             leaves[slot] += [array[slot, rows] for array in self._infos]
         return Block(
             self._sequence[rows],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from envkit.parallel.slab import (
+from envkit.parallel.slab_layout import (
     AWAITED_NS,
     BUSY_NS,
     HIDDEN_NS,

@@ -35,7 +35,7 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.row_states import Rows
-from envkit.parallel.slab import ELSEWHERE
+from envkit.parallel.slab_layout import ELSEWHERE
 from envkit.parallel.worker.environments import with_seeds
 from envkit.seeding import derived_seed
 from envkit.specs.batching import common_spec

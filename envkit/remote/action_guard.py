@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from envkit.parallel.slab import REBUILD, STEP, Slab
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import REBUILD, STEP
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.types import Array
 

@@ -34,7 +34,7 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.slab import SlabLayout
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.provenance import PlainDataError, to_plain
 from envkit.registry import Constructor
 from envkit.remote.dialing import (

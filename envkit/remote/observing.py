@@ -15,7 +15,7 @@ from envkit import nest
 from envkit._shared.text import escaped
 from envkit.distributed.link import HEAD, MESSAGE, Link
 from envkit.errors import ClosedError
-from envkit.parallel.slab import SlabLayout
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.remote.dialing import ServerAddress, dial, peer_of
 from envkit.remote.protocol import (
     MOST_BEFORE,

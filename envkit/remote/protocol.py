@@ -33,7 +33,7 @@ from envkit._shared.text import escaped
 from envkit.distributed.link import HEAD, MESSAGE
 from envkit.errors import EnvkitError
 from envkit.parallel.messages import RemoteFailure
-from envkit.parallel.slab import SlabLayout
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.provenance import dumped, from_plain, loaded, to_plain
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec

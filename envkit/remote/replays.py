@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from envkit.parallel.messages import ReplayPlan
-from envkit.parallel.slab import DISABLED_ORDER, RESET, STEP, SlabLayout
+from envkit.parallel.slab_layout import DISABLED_ORDER, RESET, STEP, SlabLayout
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.types import Array
 

@@ -32,13 +32,13 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.options import PoolOptions
-from envkit.parallel.slab import (
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import (
     BUSY_NS,
     RAISED,
     RESIDENT,
     RUNS,
     WAITING_NS,
-    Slab,
     SlabLayout,
 )
 from envkit.parallel.system.doorbell import linger

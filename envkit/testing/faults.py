@@ -161,7 +161,7 @@ class Chaos:
 
     def _hook(self, engine: Any) -> None:
         """Puts this in front of the two methods by which all steps are asked for."""
-        from envkit.parallel.slab import STEP
+        from envkit.parallel.slab_layout import STEP
 
         step_all, submit = engine.step_all, engine.submit
 

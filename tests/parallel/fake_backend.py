@@ -28,7 +28,8 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.slab import Slab, SlabLayout
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.parallel.system.cpus import available_cpus
 from envkit.parallel.worker.runner import EnvRunner
 from envkit.testing.clock import ManualClock

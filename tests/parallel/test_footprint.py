@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from envkit.parallel import ParallelPyEnvironment
-from envkit.parallel.slab import RUNS, STEPS
+from envkit.parallel.slab_layout import RUNS, STEPS
 from envkit.parallel.system.channel import Channel
 from envkit.parallel.system.doorbell import Doorbell
 from envkit.testing import CountingEnv

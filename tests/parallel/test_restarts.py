@@ -26,7 +26,7 @@ from envkit.errors import (
 from envkit.parallel.backends.inline import InlineBackend
 from envkit.parallel.backends.process import ProcessBackend
 from envkit.parallel.pool import Pool, PoolOptions
-from envkit.parallel.slab import RESET, STEP
+from envkit.parallel.slab_layout import RESET, STEP
 from envkit.specs import ArraySpec
 from envkit.testing import ManualClock, TracingEnv, check_trace
 from tests.parallel.environments import pair_of

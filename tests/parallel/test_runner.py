@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from envkit import PyEnvironment, StepType, restart, termination, transition
 from envkit.parallel.messages import Hello, RemoteFailure, Request, WorkerJob
 from envkit.parallel.options import PoolOptions
-from envkit.parallel.slab import (
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import (
     DISABLED_ORDER,
     NEXT_STEP_ORDER,
     RAISED,
@@ -25,7 +26,6 @@ from envkit.parallel.slab import (
     SAME_STEP_SLOT,
     STEP,
     STEPS,
-    Slab,
     SlabLayout,
     slot_of,
 )

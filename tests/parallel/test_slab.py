@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from envkit import StepType, nest
 from envkit.parallel import slab as slab_module
-from envkit.parallel.slab import (
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import (
     ARRAYS,
     DISABLED_ORDER,
     IDLE,
@@ -26,7 +27,6 @@ from envkit.parallel.slab import (
     SAME_STEP_ORDER,
     SAME_STEP_SLOT,
     STEP,
-    Slab,
     SlabLayout,
     is_private,
     slot_of,

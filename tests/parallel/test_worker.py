@@ -30,7 +30,8 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.opening import as_constructors
 from envkit.parallel.options import PoolOptions
-from envkit.parallel.slab import (
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import (
     AWAKE,
     BUSY_NS,
     RAISED,
@@ -39,7 +40,6 @@ from envkit.parallel.slab import (
     STEP,
     STEPS,
     WAITING_NS,
-    Slab,
     SlabLayout,
     slot_of,
 )

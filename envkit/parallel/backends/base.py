@@ -14,7 +14,8 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.slab import Slab, SlabLayout
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.types import Array
 
 __all__ = [

@@ -17,7 +17,8 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.slab import BUSY_NS, RUNS, Slab, SlabLayout
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import BUSY_NS, RUNS, SlabLayout
 from envkit.parallel.system.cpus import available_cpus
 from envkit.parallel.worker.environments import EnvironmentHost, log_at_close
 from envkit.parallel.worker.runner import EnvRunner

@@ -17,7 +17,7 @@ from envkit.parallel.messages import (
     Reply,
     WorkerJob,
 )
-from envkit.parallel.slab import SlabLayout
+from envkit.parallel.slab_layout import SlabLayout
 
 __all__ = [
     "not_started",

@@ -40,7 +40,8 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.slab import AWAKE, LAST_CPU, Slab, SlabLayout
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import AWAKE, LAST_CPU, SlabLayout
 from envkit.parallel.system.cpus import available_cpus, current_cpu
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.doorbell import (

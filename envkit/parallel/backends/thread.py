@@ -28,13 +28,8 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.row_sets import distinct
-from envkit.parallel.slab import (
-    BUSY_NS,
-    RUNS,
-    WAITING_NS,
-    Slab,
-    SlabLayout,
-)
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import BUSY_NS, RUNS, WAITING_NS, SlabLayout
 from envkit.parallel.system.cpus import available_cpus
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.worker.environments import EnvironmentHost, log_at_close

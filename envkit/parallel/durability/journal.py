@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envkit.parallel.slab import REBUILD, RESET, Slab, bytes_of, view_of
+from envkit.parallel.slab import Slab, bytes_of, view_of
+from envkit.parallel.slab_layout import REBUILD, RESET
 from envkit.types import Array
 
 __all__ = ["Journal", "Moves"]

@@ -24,7 +24,7 @@ from envkit.errors import WorkerError
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.messages import RemoteFailure, Request
 from envkit.parallel.observers import RowObserver
-from envkit.parallel.slab import REBUILD, RESET
+from envkit.parallel.slab_layout import REBUILD, RESET
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.workers import WorkerState
 

@@ -13,7 +13,7 @@ from envkit.parallel.durability.journal import Journal, Moves
 from envkit.parallel.messages import RemoteFailure, Replayed, ReplayPlan
 from envkit.parallel.row_sets import are_among
 from envkit.parallel.row_states import Rows
-from envkit.parallel.slab import SAME_STEP_ORDER
+from envkit.parallel.slab_layout import SAME_STEP_ORDER
 from envkit.parallel.workers import EnvSeed
 from envkit.types import Array
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from envkit.parallel.observers import PoolObserver
-from envkit.parallel.slab import (
+from envkit.parallel.slab_layout import (
     CLOSED,
     METERS,
     MOVED,

@@ -36,13 +36,8 @@ from envkit.parallel.durability.state_requests import StateRequests
 from envkit.parallel.messages import ReplayPlan, Request, may_change
 from envkit.parallel.observers import RowObserver
 from envkit.parallel.restarts import RestartPolicy
-from envkit.parallel.slab import (
-    REBUILD,
-    SAME_STEP_ORDER,
-    STEP,
-    bytes_of,
-    slot_of,
-)
+from envkit.parallel.slab import bytes_of
+from envkit.parallel.slab_layout import REBUILD, SAME_STEP_ORDER, STEP, slot_of
 from envkit.time_step import StepType
 from envkit.types import Array
 

@@ -12,7 +12,7 @@ from envkit.errors import WorkerError
 from envkit.parallel.durability.anchors import EnvHistory
 from envkit.parallel.messages import RemoteFailure
 from envkit.parallel.restarts import RestartPolicy
-from envkit.parallel.slab import SAME_STEP_ORDER
+from envkit.parallel.slab_layout import SAME_STEP_ORDER
 from envkit.time_step import StepType
 from envkit.types import Array
 

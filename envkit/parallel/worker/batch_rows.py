@@ -8,7 +8,13 @@ import numpy as np
 
 from envkit._internal.text import listed
 from envkit.errors import CallOrderError
-from envkit.parallel.slab import REBUILD, RESETS, SAME_STEP_ORDER, SAME_STEP_SLOT, STEP
+from envkit.parallel.slab_layout import (
+    REBUILD,
+    RESETS,
+    SAME_STEP_ORDER,
+    SAME_STEP_SLOT,
+    STEP,
+)
 from envkit.parallel.worker.env_row import EnvRow
 from envkit.parallel.worker.env_rows import EnvRows
 from envkit.parallel.worker.environments import end_fork

@@ -16,7 +16,8 @@ import numpy as np
 from envkit._internal.direct_row import DirectRow, EpisodeEdge
 from envkit._internal.internals import has_internals
 from envkit.nest import is_nested
-from envkit.parallel.slab import Slab, SlabLayout, is_private, view_of
+from envkit.parallel.slab import Slab, view_of
+from envkit.parallel.slab_layout import SlabLayout, is_private
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array

@@ -20,7 +20,8 @@ from envkit._internal.internals import has_internals
 from envkit.batches import hand_options
 from envkit.errors import SpecError
 from envkit.parallel.messages import RemoteFailure, WorkerJob
-from envkit.parallel.slab import (
+from envkit.parallel.slab import Slab, view_of
+from envkit.parallel.slab_layout import (
     AWAITED_NS,
     HIDDEN_NS,
     HIDDEN_RESETS,
@@ -31,8 +32,6 @@ from envkit.parallel.slab import (
     SAME_STEP_ORDER,
     SAME_STEP_SLOT,
     STEP,
-    Slab,
-    view_of,
 )
 from envkit.parallel.worker.direct_rows import DirectRows, DirectStep
 from envkit.parallel.worker.eager_resets import BegunState, EagerResets

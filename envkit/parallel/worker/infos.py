@@ -17,12 +17,12 @@ import numpy as np
 
 from envkit.batches import copied_arrays
 from envkit.errors import SpecError
-from envkit.parallel.slab import (
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import (
     BEGUN_INFO,
     DECLARED_INFO,
     ONLY_DECLARED_INFO,
     SHOWN_INFO,
-    Slab,
     slot_of,
 )
 from envkit.parallel.worker.environments import EnvironmentHost

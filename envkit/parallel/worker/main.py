@@ -43,15 +43,8 @@ from envkit.parallel.messages import (
     RowsRaised,
     WorkerJob,
 )
-from envkit.parallel.slab import (
-    AWAKE,
-    BUSY_NS,
-    LAST_CPU,
-    RUNS,
-    STEP,
-    WAITING_NS,
-    Slab,
-)
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import AWAKE, BUSY_NS, LAST_CPU, RUNS, STEP, WAITING_NS
 from envkit.parallel.system.channel import Channel
 from envkit.parallel.system.cpus import current_cpu
 from envkit.parallel.system.doorbell import MESSAGE, Doorbell, is_readable, linger

@@ -21,7 +21,7 @@ from envkit.parallel.messages import (
     Reply,
     Request,
 )
-from envkit.parallel.slab import RESET
+from envkit.parallel.slab_layout import RESET
 from envkit.parallel.worker.env_row import EnvRow
 from envkit.parallel.worker.env_rows import EnvRows
 from envkit.parallel.worker.runner import EnvRunner

@@ -20,12 +20,8 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.slab import (
-    STEP,
-    STEPS,
-    Slab,
-    slot_of,
-)
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import STEP, STEPS, slot_of
 from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence
 from envkit.parallel.worker.batch_rows import BatchRows
 from envkit.parallel.worker.env_row import EnvRow

@@ -9,7 +9,8 @@ import numpy as np
 
 from envkit.errors import SpecError
 from envkit.nest import is_nested
-from envkit.parallel.slab import SAME_STEP_SLOT, Slab, is_private, slot_of
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import SAME_STEP_SLOT, is_private, slot_of
 from envkit.specs.arrays import ArraySpec, as_array
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep

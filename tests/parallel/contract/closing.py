@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from envkit.parallel.slab import RESET, STEP
+from envkit.parallel.slab_layout import RESET, STEP
 from envkit.testing.contract.findings import Broken, broken
 from tests.parallel.contract.crew import Crew
 from tests.parallel.contract.environments import WAIT

@@ -38,7 +38,8 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.options import PoolOptions
-from envkit.parallel.slab import REBUILD, RESET, STEP, Slab, SlabLayout, slot_of
+from envkit.parallel.slab import Slab
+from envkit.parallel.slab_layout import REBUILD, RESET, STEP, SlabLayout, slot_of
 from envkit.testing.contract.findings import Broken, broken
 from envkit.testing.envs import check_trace
 from envkit.time_step import TimeStep

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from envkit.parallel.backends.base import Exited, Raised
 from envkit.parallel.messages import RemoteFailure
-from envkit.parallel.slab import STEP
+from envkit.parallel.slab_layout import STEP
 from envkit.testing.contract.findings import Broken, Skipped, broken
 from tests.parallel.contract.crew import Crew
 from tests.parallel.contract.environments import DIE, EXIT_CODE, WAIT

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.parallel.slab import RESET, STEP
+from envkit.parallel.slab_layout import RESET, STEP
 from envkit.testing.contract.findings import broken
 from envkit.types import EnvConstructor
 from tests.parallel.contract.crew import Crew

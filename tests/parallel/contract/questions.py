@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from envkit.parallel.messages import RemoteFailure
-from envkit.parallel.slab import RESET, STEP
+from envkit.parallel.slab_layout import RESET, STEP
 from envkit.testing.contract.findings import Broken, broken
 from tests.parallel.contract.crew import Crew
 from tests.parallel.contract.environments import WAIT

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit.parallel.slab import (
+from envkit.parallel.slab_layout import (
     NEXT_STEP_ORDER,
     RAISED,
     REBUILD,

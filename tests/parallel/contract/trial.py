@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from envkit.parallel.backends.base import Backend
-from envkit.parallel.slab import RESET
+from envkit.parallel.slab_layout import RESET
 from envkit.testing.contract.findings import Skipped
 from tests.parallel.contract.crew import Crew
 

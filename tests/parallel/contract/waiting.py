@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from envkit.parallel.backends.base import Event
-from envkit.parallel.slab import STEP
+from envkit.parallel.slab_layout import STEP
 from envkit.testing.contract.findings import Broken, broken
 from tests.parallel.contract.crew import LEAST_LOOKS, Crew
 from tests.parallel.contract.environments import RAISE, WAIT
