@@ -576,7 +576,9 @@ def test_each_pause_is_twice_the_one_before_and_is_waited_for():
         built.append(clock.now())
         return Troubled(0, "reset", raises(ValueError, "no"))
 
-    options = PoolOptions(1, policy=RestartPolicy(max_restarts=6, backoff=0.5))
+    options = PoolOptions(
+        1, on_worker_failure=RestartPolicy(max_restarts=6, backoff=0.5)
+    )
     pool = Pool([make], Patient(clock), options)
     pool.run(np.arange(1), RESET)
     pool.close(0.0)
@@ -595,7 +597,7 @@ def test_restarts_that_are_long_ago_do_not_count():
         return Troubled(0, "step", raises(ValueError, "no"))
 
     policy = RestartPolicy(max_restarts=2, within=10.0, backoff=1.0)
-    pool = Pool([make], Patient(clock), PoolOptions(1, policy=policy))
+    pool = Pool([make], Patient(clock), PoolOptions(1, on_worker_failure=policy))
     row = np.arange(1)
     pool.run(row, RESET)
     for _ in range(9):
