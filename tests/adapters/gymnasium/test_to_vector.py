@@ -398,11 +398,14 @@ class Overheard(ParallelPyEnvironment):
     def __init__(self, constructors):
         self.asked = []
         super().__init__(constructors, backend="inline")
+        post = self._pool.post
 
-    def _ask(self, method, envs, values=None):
-        if method in {"get_info", "call"}:
-            self.asked.append(envs)
-        return super()._ask(method, envs, values)
+        def overheard(method, envs, arguments):
+            if method in {"get_info", "call"}:
+                self.asked.append(list(envs))
+            return post(method, envs, arguments)
+
+        self._pool.post = overheard
 
 
 @pytest.mark.parametrize("infos", ["all", "final"])
