@@ -126,7 +126,7 @@ def watch(note: Callable[[FrameType], None]) -> None:
 
 
 def watch_worker(folder: str) -> None:
-    """Writes the files on the way of this process into one of a folder."""
+    """Lists the files in which this process runs, in a file of the folder."""
     seen: set[str] = set()
     path = Path(folder, str(os.getpid()))
 

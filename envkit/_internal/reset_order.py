@@ -177,11 +177,11 @@ def reset_in_order(env: Any, mask: Array | None) -> TimeStep:
 def move_in_order(
     env: Any, move: Callable[[], TimeStep], stepping: Array | None
 ) -> TimeStep:
-    """Moves rows under another order than `NEXT_STEP`.
+    """Steps or resets a batch in the order `SAME_STEP` or `DISABLED`.
 
     Args:
         env: The batch, or its wrapper.
-        move: Moves them as under that one.
+        move: Steps or resets the rows as under `NEXT_STEP`.
         stepping: A mask of those that take their action; `None` for all.
     """
     order, current = _checked_order(env, env.autoreset), env._current_time_step

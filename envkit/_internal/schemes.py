@@ -47,7 +47,7 @@ class Scheme(NamedTuple):
     beside: str = ""
 
     def missing(self, subject: str) -> MissingDependencyError | None:
-        """Returns the error for a package that is not installed; imports nothing.
+        """Returns the error if the package is missing; imports nothing.
 
         Args:
             subject: What needs the package, as the message begins.

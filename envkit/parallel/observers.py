@@ -67,7 +67,7 @@ class PoolObserver:
         """Is called when a worker has failed and is not replaced."""
 
     def started(self, worker: int) -> None:
-        """Is called when a worker is there that was started again.
+        """Is called when the replacement of a worker is ready.
 
         `Pool.restore` lets it bring its environments to where others stood.
         """

@@ -713,7 +713,7 @@ class Slab:
         return rows if self.asking[0] == number else None
 
     def commit(self, rows: slice | int | Sequence[int]) -> None:
-        """Marks rows as answered, after their answers have been written."""
+        """Marks rows as answered; their answers must be written by then."""
         fence()
         self._answered[rows] = self._sequence[rows]
 

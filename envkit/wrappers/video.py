@@ -47,7 +47,7 @@ _FASTEST_GIF = 50
 
 
 class _VideoInternals(WrapperInternals):
-    """Ends the films when a state is restored."""
+    """Finishes the open videos when a state is restored."""
 
     def restore(self, env: Any, saved: Any) -> None:
         super().restore(env, saved)

@@ -680,8 +680,8 @@ def test_no_text_of_a_client_does_more_than_end_its_connection():
     )
 
     with served() as remote, Client(remote, observer=True) as good:
-        # Where to change a message, and to what. All is drawn before the first is sent,
-        # because the connection may end at any of them.
+        # The byte of a message to change, and its new value. All are drawn before the
+        # first message is sent, because any of them may end the connection.
         changes = st.none() | st.tuples(st.integers(0, 2000), st.integers(0, 255))
         texts = parts | st.binary(max_size=40)
 

@@ -78,7 +78,7 @@ def test_the_soak_of_replays_kills_workers_and_finds_every_stream_equal(tmp_path
 
 @pytest.fixture
 def soak() -> Any:
-    """What two of the soak's environments answer, after a reset and three steps."""
+    """The answers of two soak environments to a reset and three steps."""
 
     def answered(actions: list[int], steps: list[TimeStep], **marks: Any) -> Any:
         stacked = TimeStep(*map(np.stack, zip(*steps, strict=True)))

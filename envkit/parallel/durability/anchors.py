@@ -135,7 +135,7 @@ class EnvHistory:
 
     def set_state(self, anchor: Anchor) -> None:
         """Begins again from a state that it was given."""
-        # A seed of before is over; attributes may be no part of the state.
+        # An earlier seed no longer counts. Attributes may not be in the state.
         self.attributes = self.attributes_at(None)
         self.questions.clear()
         self.anchors.clear()

@@ -230,7 +230,7 @@ class Recovery(RowObserver):
         )
 
     def _count_resets(self, rows: Array, commands: Array) -> None:
-        """Counts the resets of single environments, those that were due as well."""
+        """Counts the resets of single environments, automatic ones included."""
         is_same = self._slab.autoreset == SAME_STEP_ORDER
         has_begun = self._rows.begun[rows] & (self._rows.begin[rows] == 0)
         ended = self._slab.shows_last(rows) & has_begun

@@ -310,7 +310,7 @@ class EnvRows:
     def _not_begun(
         self, env_row: EnvRow, row: int, last: TimeStep, error: BaseException
     ) -> None:
-        """Writes the `LAST` again in place of a `FIRST` that could not be had."""
+        """Repeats the `LAST` because the environment failed to reset."""
         self.host.let_through(error)
         self.direct.leave(env_row.place)
         # The end of the episode is an answer all the same; the next step raises what
@@ -474,7 +474,7 @@ class EnvRows:
             self._is_in_reset = False
 
     def _reset_batch_early(self, env_row: EnvRow) -> int:
-        """Makes a batch reset its ended rows; returns their number."""
+        """Resets the ended rows of a batch and returns how many there were."""
         try:
             return int(env_row.env._envkit.reset_early(env_row.env))
         except BaseException as error:
