@@ -46,8 +46,8 @@ if TYPE_CHECKING:
         space_from_spec,
         spec_from_gym_space,
     )
-    from envkit.adapters.gymnasium.to_env import PyToGymnasium
-    from envkit.adapters.gymnasium.to_vector import (
+    from envkit.adapters.gymnasium.to_gymnasium import PyToGymnasium
+    from envkit.adapters.gymnasium.to_gymnasium_vector import (
         PyToGymnasiumVector,
     )
     from envkit.adapters.gymnasium.vector import (
@@ -109,8 +109,8 @@ _HOMES = {
     "PLEWrapper": "envkit.adapters.ple",
     "PySC2Wrapper": "envkit.adapters.pysc2.wrapper",
     "PyToDMWrapper": "envkit.adapters.to_dm_env",
-    "PyToGymnasium": "envkit.adapters.gymnasium.to_env",
-    "PyToGymnasiumVector": "envkit.adapters.gymnasium.to_vector",
+    "PyToGymnasium": "envkit.adapters.gymnasium.to_gymnasium",
+    "PyToGymnasiumVector": "envkit.adapters.gymnasium.to_gymnasium_vector",
     "Result": "envkit.adapters.adapter",
     "VizDoomWrapper": "envkit.adapters.vizdoom",
     "batch_space_from_spec": "envkit.adapters.gymnasium.spaces",
@@ -148,8 +148,8 @@ _ALIASES = {
     "pettingzoo_wrapper": "envkit.adapters.pettingzoo.parallel",
     "ple_wrapper": "envkit.adapters.ple",
     "py_to_dm_wrapper": "envkit.adapters.to_dm_env",
-    "py_to_gymnasium": "envkit.adapters.gymnasium.to_env",
-    "py_to_gymnasium_vector": "envkit.adapters.gymnasium.to_vector",
+    "py_to_gymnasium": "envkit.adapters.gymnasium.to_gymnasium",
+    "py_to_gymnasium_vector": "envkit.adapters.gymnasium.to_gymnasium_vector",
     "py_to_pettingzoo": "envkit.adapters.pettingzoo.to_pettingzoo",
     "py_to_sb3": "envkit.adapters.sb3",
     "pysc2_wrapper": "envkit.adapters.pysc2.wrapper",

@@ -36,8 +36,8 @@ from envkit.adapters.foreign import (
     require,
     reward_of,
 )
-from envkit.adapters.gymnasium import members, spaces
-from envkit.adapters.gymnasium.members import from_member
+from envkit.adapters.gymnasium import conversion, spaces
+from envkit.adapters.gymnasium.conversion import from_member
 from envkit.adapters.gymnasium.spaces import kind_of_space
 from envkit.adapters.gymnasium.suite import id_without_module
 from envkit.adapters.gymnasium.wrapper import (
@@ -779,7 +779,7 @@ def action_converter(space: Any, spec: NestedSpec, *, subject: str) -> Converter
     def leaf(space: Any, spec: Any, path: str) -> Leaf:
         kind = _kind(space)
         if kind not in _SPECS:
-            return members.action_converter(space, spec, subject=subject, root=path)
+            return conversion.action_converter(space, spec, subject=subject, root=path)
         return (
             integer_leaf(spec, int) if kind == "Discrete" else _array_leaf(space, spec)
         )

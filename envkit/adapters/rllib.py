@@ -7,8 +7,8 @@ from typing import Any
 
 from envkit.adapters.foreign import require
 from envkit.adapters.gymnasium.rows import check_infos
-from envkit.adapters.gymnasium.to_env import PyToGymnasium
-from envkit.adapters.gymnasium.to_vector import PyToGymnasiumVector
+from envkit.adapters.gymnasium.to_gymnasium import PyToGymnasium
+from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
 from envkit.registry import constructor, make, without_pool_options
 
 __all__ = ["RLlibCreator", "to_rllib"]

@@ -11,8 +11,8 @@ import numpy as np
 
 from envkit import nest
 from envkit.adapters.foreign import LateBase, require
+from envkit.adapters.gymnasium.conversion import to_member, to_members
 from envkit.adapters.gymnasium.infos import RowInfos
-from envkit.adapters.gymnasium.members import to_member, to_members
 from envkit.adapters.gymnasium.rows import (
     BatchRows,
     call_rows,
@@ -23,8 +23,8 @@ from envkit.adapters.gymnasium.rows import (
     set_rows,
 )
 from envkit.adapters.gymnasium.spaces import space_from_spec
-from envkit.adapters.gymnasium.to_env import check_scalars, metadata_of
-from envkit.adapters.gymnasium.to_vector import ResetMode
+from envkit.adapters.gymnasium.to_gymnasium import check_scalars, metadata_of
+from envkit.adapters.gymnasium.to_gymnasium_vector import ResetMode
 from envkit.adapters.values import map_specs
 from envkit.base_wrapper import rows_in_wrapper
 from envkit.batched_py_environment import BatchedPyEnvironment

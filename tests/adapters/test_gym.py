@@ -32,8 +32,8 @@ from envkit.adapters.gym import (
     spec_from_gym_space,
 )
 from envkit.adapters.gymnasium import spaces as gymnasium_spaces
-from envkit.adapters.gymnasium.to_env import PyToGymnasium
-from envkit.adapters.gymnasium.to_vector import PyToGymnasiumVector
+from envkit.adapters.gymnasium.to_gymnasium import PyToGymnasium
+from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
 from envkit.errors import CallOrderError, MissingDependencyError, SpecError
 from envkit.specs import check_arrays_nest
 from envkit.specs.special import ObjectSpec

@@ -18,6 +18,7 @@ from envkit.adapters.foreign import (
     forwarded,
     require,
 )
+from envkit.adapters.gymnasium.conversion import from_member, from_members, to_members
 from envkit.adapters.gymnasium.infos import FINAL_OBSERVATION, VectorInfos
 from envkit.adapters.gymnasium.kinds import (
     check_shared_memory,
@@ -27,7 +28,6 @@ from envkit.adapters.gymnasium.kinds import (
     restore_vector_state,
     take_vector_state,
 )
-from envkit.adapters.gymnasium.members import from_member, from_members, to_members
 from envkit.adapters.gymnasium.spaces import (
     OneOf,
     kind_of_space,

@@ -24,8 +24,8 @@ from envkit.adapters.gymnasium.infos import DictInfos, RowInfos
 from envkit.adapters.gymnasium.kinds import as_order
 from envkit.adapters.gymnasium.rows import Ends, check_call, check_infos, values_by_row
 from envkit.adapters.gymnasium.spaces import kind_of_space
-from envkit.adapters.gymnasium.to_env import PyToGymnasium
-from envkit.adapters.gymnasium.to_vector import PyToGymnasiumVector
+from envkit.adapters.gymnasium.to_gymnasium import PyToGymnasium
+from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
 from envkit.adapters.gymnasium.wrapper import name_of, set_attribute
 from envkit.adapters.reset_arguments import (
     known_to_reset,

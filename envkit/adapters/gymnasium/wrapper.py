@@ -16,7 +16,7 @@ from envkit.adapters.foreign import (
     require,
     reward_of,
 )
-from envkit.adapters.gymnasium.members import (
+from envkit.adapters.gymnasium.conversion import (
     action_converter,
     choices_of,
     from_member,

@@ -28,7 +28,7 @@ from envkit.adapters.foreign import (
     check_render_mode,
     require,
 )
-from envkit.adapters.gymnasium.members import action_converter, from_member
+from envkit.adapters.gymnasium.conversion import action_converter, from_member
 from envkit.adapters.gymnasium.spaces import (
     kind_of_space,
     neutral_value,

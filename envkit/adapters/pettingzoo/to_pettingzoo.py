@@ -16,9 +16,9 @@ from envkit.adapters.foreign import (
     take_flags,
     told_of_losses,
 )
-from envkit.adapters.gymnasium.members import from_member, to_member
+from envkit.adapters.gymnasium.conversion import from_member, to_member
 from envkit.adapters.gymnasium.spaces import space_from_spec
-from envkit.adapters.gymnasium.to_env import metadata_of, render_mode_of
+from envkit.adapters.gymnasium.to_gymnasium import metadata_of, render_mode_of
 from envkit.adapters.pettingzoo.agents import AgentParts, AgentView
 from envkit.errors import CallOrderError
 from envkit.time_step import TimeStep

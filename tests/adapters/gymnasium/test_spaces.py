@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envkit import ArraySpec, BoundedArraySpec, nest
-from envkit.adapters.gymnasium.members import to_member
+from envkit.adapters.gymnasium.conversion import to_member
 from envkit.adapters.gymnasium.spaces import (
     MembersOf,
     OneOf,

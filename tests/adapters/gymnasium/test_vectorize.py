@@ -18,8 +18,8 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from envkit import ParallelPyEnvironment, RestartPolicy, StandbyEnvironment
 from envkit.adapters import GymnasiumWrapper
-from envkit.adapters.gymnasium.members import to_members
-from envkit.adapters.gymnasium.to_vector import PyToGymnasiumVector
+from envkit.adapters.gymnasium.conversion import to_members
+from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
 from envkit.adapters.gymnasium.vectorize import (
     GymnasiumRows,
     Places,

@@ -13,6 +13,7 @@ import numpy as np
 
 from envkit._shared.waits import wait_for_end
 from envkit.adapters.foreign import LateBase, forwarded_to_library, rendered, require
+from envkit.adapters.gymnasium.conversion import from_members, to_member, to_members
 from envkit.adapters.gymnasium.infos import (
     ColumnInfos,
     Infos,
@@ -20,10 +21,9 @@ from envkit.adapters.gymnasium.infos import (
     RowInfos,
 )
 from envkit.adapters.gymnasium.kinds import as_order
-from envkit.adapters.gymnasium.members import from_members, to_member, to_members
 from envkit.adapters.gymnasium.rows import BatchRows, Rows, check_infos
 from envkit.adapters.gymnasium.spaces import space_from_spec
-from envkit.adapters.gymnasium.to_env import (
+from envkit.adapters.gymnasium.to_gymnasium import (
     check_scalars,
     metadata_of,
     render_mode_of,

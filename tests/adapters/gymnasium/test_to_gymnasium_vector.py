@@ -35,7 +35,7 @@ from envkit import (
 )
 from envkit.adapters import GymnasiumVectorWrapper, GymnasiumWrapper
 from envkit.adapters.gymnasium.kinds import as_order
-from envkit.adapters.gymnasium.to_vector import (
+from envkit.adapters.gymnasium.to_gymnasium_vector import (
     PyToGymnasiumVector,
     ResetMode,
 )

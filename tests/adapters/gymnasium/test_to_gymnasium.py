@@ -25,7 +25,7 @@ from envkit import (
     truncation,
 )
 from envkit.adapters import GymnasiumWrapper, spec_from_gym_space
-from envkit.adapters.gymnasium.to_env import PyToGymnasium
+from envkit.adapters.gymnasium.to_gymnasium import PyToGymnasium
 from envkit.envs import Catch, GridWorld, TicTacToe
 from envkit.envs.random_py_environment import RandomPyEnvironment
 from envkit.errors import SpecError

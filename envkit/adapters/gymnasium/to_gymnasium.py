@@ -19,7 +19,7 @@ from envkit.adapters.foreign import (
     take_flags,
     told_of_losses,
 )
-from envkit.adapters.gymnasium.members import from_member, to_member
+from envkit.adapters.gymnasium.conversion import from_member, to_member
 from envkit.adapters.gymnasium.rows import own_or_first
 from envkit.adapters.gymnasium.spaces import space_from_spec
 from envkit.extend import describe, set_attribute

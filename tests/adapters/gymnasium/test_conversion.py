@@ -27,7 +27,7 @@ from envkit.adapters import (
     space_from_spec,
     spec_from_gym_space,
 )
-from envkit.adapters.gymnasium.members import (
+from envkit.adapters.gymnasium.conversion import (
     action_converter,
     from_member,
     from_members,
