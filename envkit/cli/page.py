@@ -22,6 +22,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from envkit import nest
+from envkit._shared.pixels import resize
 from envkit.errors import RecordingError
 from envkit.extend import counted
 from envkit.play.game import number_text
@@ -30,7 +31,6 @@ from envkit.play.scene import short
 from envkit.provenance import envkit_version
 from envkit.recording.stored import Entry, Episode, Recording
 from envkit.types import Array
-from envkit.wrappers.pictures import resize
 
 __all__ = ["PICTURES", "write_page"]
 

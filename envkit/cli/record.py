@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._shared.pixels import check_picture, tiled
 from envkit._shared.secret_files import DRAW
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.target import (
@@ -44,7 +45,6 @@ from envkit.recording.record import Record
 from envkit.registry import make
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.pictures import check_picture, tiled
 from envkit.wrappers.video import FORMATS, Film
 
 __all__ = [

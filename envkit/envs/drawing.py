@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from envkit._shared.pixels import grayscale, resize
 from envkit.types import Array
-from envkit.wrappers.pictures import grayscale, resize
 
 __all__ = [
     "Color",

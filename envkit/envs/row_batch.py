@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from envkit import nest
+from envkit._shared.pixels import tiled
 from envkit._shared.states import check_state_of
 from envkit.envs.drawing import shaded
 from envkit.envs.streams import RowStreams
@@ -30,7 +31,6 @@ from envkit.provenance import record_seed
 from envkit.seeding import seed_per_row
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.wrappers.pictures import tiled
 
 __all__ = ["BatchActions", "RowBatch"]
 

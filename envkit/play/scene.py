@@ -13,10 +13,10 @@ from rich.segment import Segment, Segments
 from rich.style import Style
 
 from envkit import nest
+from envkit._shared.pixels import resize
 from envkit.play.pictures import is_picture, observed_picture
 from envkit.time_step import TimeStep
 from envkit.types import Array
-from envkit.wrappers.pictures import resize
 
 __all__ = [
     "Scene",

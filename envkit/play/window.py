@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit._shared.pixels import tiled
 from envkit.errors import MissingDependencyError
 from envkit.types import Array
-from envkit.wrappers.pictures import tiled
 
 __all__ = [
     "BACKGROUND",

@@ -11,10 +11,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from envkit import nest
 from envkit.py_environment import PyEnvironment
@@ -29,6 +28,9 @@ from envkit.time_step import (
     truncation,
 )
 from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = [
     "CountingEnv",

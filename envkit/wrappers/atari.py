@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envkit import nest
+from envkit._shared.pixels import LARGEST_SIZE, grayscale, resize
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.extend import (
@@ -27,7 +28,6 @@ from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.history import FrameStack
 from envkit.wrappers.limits import info_at_limit, stands_at_last
 from envkit.wrappers.observations import place
-from envkit.wrappers.pictures import LARGEST_SIZE, grayscale, resize
 from envkit.wrappers.randomness import Branch, branched, wrapper_streams
 from envkit.wrappers.rewards import add_in_rows, sum_spec
 from envkit.wrappers.rows import where_rows

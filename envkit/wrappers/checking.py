@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._shared.pixels import check_picture
 from envkit.actions import ACCEPTED_KINDS
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
@@ -41,7 +42,6 @@ from envkit.wrappers.findings import (
     show,
     too_early,
 )
-from envkit.wrappers.pictures import check_picture
 from envkit.wrappers.rows import beside
 
 __all__ = [

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from envkit import nest
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
@@ -17,6 +16,9 @@ from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.observations import known_bounds, usual_kind
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = [
     "FlattenObservation",

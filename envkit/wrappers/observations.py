@@ -6,10 +6,9 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from envkit import nest
 from envkit._shared.arguments import known_dtype
@@ -22,6 +21,9 @@ from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wrappers.arguments import checked_range, range_text
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = [
     "Bins",

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from envkit._shared.pixels import check_picture, tiled
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import MissingDependencyError, SpecError
 from envkit.extend import WrapperInternals, as_array, checked_size, describe, listed
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
-from envkit.wrappers.pictures import check_picture, tiled
 
 __all__ = [
     "Film",

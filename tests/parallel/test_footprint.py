@@ -146,6 +146,33 @@ def test_a_worker_loads_numpy_envkit_and_the_environments_module_only(
     assert max(private) < 40, private
 
 
+GAME = """
+import sys
+from envkit.envs import CartPole
+
+class TellingCartPole(CartPole):
+    def modules(self):
+        return sorted(sys.modules)
+"""
+
+
+@only_linux
+def test_a_worker_of_a_game_loads_no_other_game_and_no_wrappers(monkeypatch, tmp_path):
+    (tmp_path / "my_cart_pole.py").write_text(GAME)
+    monkeypatch.syspath_prepend(tmp_path)
+    with ParallelPyEnvironment(
+        ["my_cart_pole:TellingCartPole"], start_method="spawn"
+    ) as env:
+        env.reset()
+        (modules,) = env.call("modules")
+
+    assert "envkit.envs.cartpole" in modules
+    others = ("bandit", "catch", "choice", "gridworld", "tictactoe")
+    unneeded = {f"envkit.envs.{name}" for name in others} | {"numpy.typing"}
+    assert set() == unneeded & set(modules)
+    assert [] == [name for name in modules if name.startswith("envkit.wrappers")]
+
+
 def private_bytes(pid):
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
     kilobytes = [int(line.split()[1]) for line in lines if line.startswith("Private_")]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec
+from envkit._shared.pixels import grayscale, resize
 from envkit.envs import CartPole, Catch, GridWorld
 from envkit.parallel import ParallelPyEnvironment
 from envkit.seeding import seed_per_row
@@ -19,7 +20,6 @@ from envkit.wrappers.atari import (
     NoopReset,
 )
 from envkit.wrappers.limits import TimeLimit
-from envkit.wrappers.pictures import grayscale, resize
 from tests.wrappers.environments import Drive, MovesTogether, batch_of
 from tests.wrappers.games import Arcade, Film
 

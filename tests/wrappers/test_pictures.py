@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec
+from envkit._shared.pixels import check_picture, grayscale, resize, tiled
 from envkit.envs import CartPole, Catch, GridWorld, TicTacToe
 from envkit.errors import SpecError
 from envkit.py_environment import PyEnvironment
@@ -18,10 +19,6 @@ from envkit.wrappers.pictures import (
     CropObservation,
     GrayscaleObservation,
     ResizeObservation,
-    check_picture,
-    grayscale,
-    resize,
-    tiled,
 )
 from tests.wrappers.environments import Drive
 from tests.wrappers.games import Arcade, Film

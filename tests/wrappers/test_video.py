@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
 from envkit import ArraySpec, BatchedPyEnvironment, ParallelPyEnvironment
+from envkit._shared.pixels import tiled
 from envkit.envs import Catch
 from envkit.errors import MissingDependencyError
 from envkit.wrappers import video
 from envkit.wrappers.limits import TimeLimit
-from envkit.wrappers.pictures import tiled
 from envkit.wrappers.video import (
     Film,
     GifFile,

@@ -21,8 +21,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy.typing as npt
-
 from envkit.adapters.adapter.adapted import (
     AdaptedEnvironment,
     adapted_class,
@@ -98,6 +96,8 @@ class _AdapterType(abc.ABCMeta):
 
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     # To those who call it a class of an author's makes environments.
     _Made = AdaptedEnvironment
 else:

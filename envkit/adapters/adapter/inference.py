@@ -18,10 +18,9 @@ from __future__ import annotations
 import dataclasses
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from envkit import nest
 from envkit.adapters.values import (
@@ -39,6 +38,9 @@ from envkit.specs.batching import add_outer_dims_nest
 from envkit.specs.special import TextSpec
 from envkit.specs.validation import check_fits
 from envkit.types import Array, NestedSpec
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Inferred", "MaxLengths", "explained", "infer"]
 
