@@ -17,16 +17,16 @@ from envkit.batches import hand_options
 from envkit.errors import EnvkitError
 from envkit.provenance import (
     MadeBy,
-    plain_arguments,
     plain_recipe,
     recipe_of,
     record_seed,
+    wrapper_recipe,
 )
-from envkit.py_environment import PyEnvironment
+from envkit.py_environment import InnerSpecs, PyEnvironment
 from envkit.specs.environment_spec import info_spec_of
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
-from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.types import Array, NestedArray, Seed
 
 __all__ = [
     "PyEnvironmentBaseWrapper",
@@ -62,13 +62,11 @@ class WrapperInternals(Internals):
 
     def recipe(self, env: Any) -> dict[str, Any]:
         """Returns the environment's recipe, with the wrapper as a layer of it."""
-        own, inner = plain_recipe(env), recipe_of(env._env)
-        seed = inner["seed"] if own["seed"] is None else own["seed"]
-        if self.origin is not None:
-            return {**own, "seed": seed}
         shown = {name: getattr(env, name, None) for name in env._shown}
-        layer = {"class": own["class"], "arguments": plain_arguments(shown)}
-        return {**inner, "seed": seed, "wrappers": [layer, *inner["wrappers"]]}
+        layered = wrapper_recipe(env, recipe_of(env._env), shown)
+        if self.origin is not None:
+            return {**plain_recipe(env), "seed": layered["seed"]}
+        return layered
 
     def inside(self, env: Any) -> list[Any]:
         """Returns the environment that is wrapped."""
@@ -126,7 +124,7 @@ class WrapperInternals(Internals):
         return True
 
 
-class PyEnvironmentBaseWrapper(PyEnvironment):
+class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
     """Forwards everything to the environment it wraps, single or batched.
 
     A subclass overrides one or both of these, and the specs that change with them:
@@ -270,22 +268,6 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     def one_per_process(self) -> bool:
         """Whether a process may hold one such environment at a time."""
         return _says(self._env, "one_per_process")
-
-    def observation_spec(self) -> NestedSpec:
-        """Returns the specs of one row's observation."""
-        return self._env.observation_spec()
-
-    def action_spec(self) -> NestedSpec:
-        """Returns the specs of one row's action."""
-        return self._env.action_spec()
-
-    def reward_spec(self) -> NestedSpec:
-        """Returns the specs of one row's reward."""
-        return self._env.reward_spec()
-
-    def discount_spec(self) -> NestedSpec:
-        """Returns the spec of one row's discount."""
-        return self._env.discount_spec()
 
     def info_spec(self) -> dict[str, Any]:
         """Returns the specs of what the environment declares of its info."""

@@ -53,7 +53,6 @@ __all__ = [
     "PaddedRows",
     "RowCalls",
     "unstack_actions",
-    "with_rows",
 ]
 
 
@@ -652,8 +651,26 @@ class RowCalls:
             if error is not None
         ]
         if failures:
-            raise with_rows(call, failures)
+            raise self.failed(call, failures)
         return [result for result, _ in outcomes]
+
+    @staticmethod
+    def failed(call: str, failures: Sequence[tuple[int, Exception]]) -> Exception:
+        """Returns the first failure, with a note of which environments failed."""
+        (row, error), *rest = failures
+        text = f"Raised by env {row} of a BatchedPyEnvironment in {call}()."
+        if rest:
+            text += f" {counted(len(rest), 'other environment')} failed too:"
+        for other, also in rest:
+            text += f"\n  env {other} raised {type(also).__name__}: {also}"
+        notes = getattr(error, "__notes__", [])
+        if text not in notes:  # Some environments raise the same object each time.
+            # Where Python has add_note (3.11) it does this; before, pytest and others
+            # that know __notes__ show it. An exception that cannot take a note matters
+            # more than the note.
+            with contextlib.suppress(Exception):
+                error.__notes__ = [*notes, text]  # type: ignore[attr-defined,unused-ignore]
+        return error
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Threads stay in their process; a copy starts its own.
@@ -717,21 +734,3 @@ class _Turnstile:
             self._closed = True
             while self._inside:
                 wait_a_while(self._changed)
-
-
-def with_rows(call: str, failures: list[tuple[int, Exception]]) -> Exception:
-    """Takes the first failure and notes on it which environments failed."""
-    (row, error), *rest = failures
-    text = f"Raised by env {row} of a BatchedPyEnvironment in {call}()."
-    if rest:
-        text += f" {counted(len(rest), 'other environment')} failed too:"
-    for other, also in rest:
-        text += f"\n  env {other} raised {type(also).__name__}: {also}"
-    notes = getattr(error, "__notes__", [])
-    if text not in notes:  # Some environments raise the same object each time.
-        # Where Python has add_note (3.11) it does this; before, pytest and others
-        # that know __notes__ show it. An exception that cannot take a note matters
-        # more than the note.
-        with contextlib.suppress(Exception):
-            error.__notes__ = [*notes, text]  # type: ignore[attr-defined,unused-ignore]
-    return error

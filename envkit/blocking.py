@@ -23,18 +23,13 @@ from envkit.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from envkit.provenance import (
-    name_of,
-    plain_arguments,
-    recipe_of,
-    record_seed,
-)
-from envkit.py_environment import PyEnvironment
+from envkit.provenance import recipe_of, record_seed, wrapper_recipe
+from envkit.py_environment import InnerSpecs, PyEnvironment
 from envkit.specs.arrays import as_array
 from envkit.specs.environment_spec import info_spec_of
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.types import Array, NestedArray, Seed
 
 __all__ = ["Blocking"]
 
@@ -44,10 +39,8 @@ class _BlockingInternals(Internals):
 
     def recipe(self, env: Any) -> dict[str, Any]:
         """Returns the recipe of the environment, with this one as a layer of it."""
-        inner = recipe_of(env._env)
         arguments = {"timeout": env._timeout, "wait": env._waits}
-        layer = {"class": name_of(type(env)), "arguments": plain_arguments(arguments)}
-        return {**inner, "wrappers": [layer, *inner["wrappers"]]}
+        return wrapper_recipe(env, recipe_of(env._env), arguments)
 
     def inside(self, env: Any) -> list[Any]:
         """Returns the environment that waits for no row."""
@@ -62,7 +55,7 @@ class _BlockingInternals(Internals):
         env._check_open(call)
 
 
-class Blocking(PyEnvironment):
+class Blocking(InnerSpecs, PyEnvironment):
     """Makes an `AsyncEnvironment` wait for all its rows: an ordinary batch.
 
     Each `step` and `reset` returns when every row concerned has answered. Past the
@@ -176,22 +169,6 @@ class Blocking(PyEnvironment):
     def resetting(self) -> Array:
         """A mask of the rows whose next episode has yet to begin."""
         return self._beginning | self._to_reset
-
-    def observation_spec(self) -> NestedSpec:
-        """Returns the specs of one row's observation."""
-        return self._env.observation_spec()
-
-    def action_spec(self) -> NestedSpec:
-        """Returns the specs of one row's action."""
-        return self._env.action_spec()
-
-    def reward_spec(self) -> NestedSpec:
-        """Returns the spec of one row's reward."""
-        return self._env.reward_spec()
-
-    def discount_spec(self) -> NestedSpec:
-        """Returns the spec of one row's discount."""
-        return self._env.discount_spec()
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""

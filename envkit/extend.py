@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from envkit._internal.extras import install_command as install_command
     from envkit._internal.first_look import leave_unseen as leave_unseen
     from envkit._internal.internals import Internals as Internals
+    from envkit._internal.lazy_names import lazy_names as lazy_names
     from envkit._internal.plugins import Plugins as Plugins
     from envkit._internal.schemes import Scheme as Scheme
     from envkit._internal.text import a_or_an as a_or_an
@@ -26,74 +27,72 @@ if TYPE_CHECKING:
     from envkit._internal.text import counted as counted
     from envkit._internal.text import foreign as foreign
     from envkit._internal.text import listed as listed
+    from envkit._internal.threads import locked as locked
+    from envkit.actions import ACCEPTED_KINDS as ACCEPTED_KINDS
     from envkit.actions import ActionRows as ActionRows
     from envkit.base_wrapper import WrapperInternals as WrapperInternals
     from envkit.base_wrapper import WrapperState as WrapperState
     from envkit.base_wrapper import fresh_nest as fresh_nest
     from envkit.base_wrapper import set_attribute as set_attribute
+    from envkit.batched_py_environment import RowCalls as RowCalls
     from envkit.batches import copied_arrays as copied_arrays
     from envkit.batches import hand_options as hand_options
     from envkit.batches import options_copy as options_copy
     from envkit.batches import rely_on_size as rely_on_size
-    from envkit.parallel.backends.base import Backend as Backend
-    from envkit.parallel.slab import Slab as Slab
-    from envkit.parallel.system.ctrl_c import uninterrupted as uninterrupted
-    from envkit.parallel.system.doorbell import may_linger as may_linger
-    from envkit.parallel.system.guardian import Guardian as Guardian
     from envkit.py_environment import SpecifiedEnvironment as SpecifiedEnvironment
     from envkit.registry import suggestion as suggestion
     from envkit.specs.arrays import as_array as as_array
+    from envkit.specs.arrays import as_outer_dims as as_outer_dims
     from envkit.specs.arrays import within as within
-    from envkit.specs.environment_spec import common_info_spec as common_info_spec
-    from envkit.specs.environment_spec import info_spec_of as info_spec_of
-    from envkit.specs.special import Strings as Strings
-    from envkit.specs.validation import check_fits as check_fits
+    from envkit.specs.environment_spec import checked_spec as checked_spec
     from envkit.specs.validation import describe as describe
     from envkit.specs.validation import flatten_as as flatten_as
+    from envkit.time_step import FLAGS as FLAGS
+    from envkit.time_step import derive_from_tf_agents as derive_from_tf_agents
+    from envkit.time_step import flags_in as flags_in
 
 _HOMES = {
+    "ACCEPTED_KINDS": "envkit.actions",
+    "FLAGS": "envkit.time_step",
     "ActionRows": "envkit.actions",
-    "Backend": "envkit.parallel.backends.base",
     "DirectRow": "envkit._internal.direct_row",
-    "Guardian": "envkit.parallel.system.guardian",
     "Internals": "envkit._internal.internals",
     "Plugins": "envkit._internal.plugins",
+    "RowCalls": "envkit.batched_py_environment",
     "Scheme": "envkit._internal.schemes",
-    "Slab": "envkit.parallel.slab",
     "SpecifiedEnvironment": "envkit.py_environment",
-    "Strings": "envkit.specs.special",
     "WrapperInternals": "envkit.base_wrapper",
     "WrapperState": "envkit.base_wrapper",
     "a_or_an": "envkit._internal.text",
     "are_own": "envkit._internal.direct_row",
     "as_array": "envkit.specs.arrays",
+    "as_outer_dims": "envkit.specs.arrays",
     "bound_text": "envkit._internal.text",
-    "check_fits": "envkit.specs.validation",
     "checked_flag": "envkit._internal.arguments",
     "checked_size": "envkit._internal.arguments",
-    "common_info_spec": "envkit.specs.environment_spec",
+    "checked_spec": "envkit.specs.environment_spec",
     "copied_arrays": "envkit.batches",
     "counted": "envkit._internal.text",
+    "derive_from_tf_agents": "envkit.time_step",
     "describe": "envkit.specs.validation",
+    "flags_in": "envkit.time_step",
     "flatten_as": "envkit.specs.validation",
     "foreign": "envkit._internal.text",
     "fresh_nest": "envkit.base_wrapper",
     "hand_options": "envkit.batches",
-    "info_spec_of": "envkit.specs.environment_spec",
     "install_command": "envkit._internal.extras",
     "lazy_names": "envkit._internal.lazy_names",
     "leave_unseen": "envkit._internal.first_look",
     "limited_size": "envkit._internal.arguments",
     "listed": "envkit._internal.text",
-    "may_linger": "envkit.parallel.system.doorbell",
+    "locked": "envkit._internal.threads",
     "options_copy": "envkit.batches",
     "rely_on_size": "envkit.batches",
     "set_attribute": "envkit.base_wrapper",
     "suggestion": "envkit.registry",
-    "uninterrupted": "envkit.parallel.system.ctrl_c",
     "within": "envkit.specs.arrays",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = list(_HOMES)
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -22,10 +22,16 @@ import numpy as np
 
 from envkit import nest
 from envkit._shared.installed import is_installed
-from envkit.actions import ACCEPTED_KINDS
 from envkit.async_environment import AsyncEnvironment
 from envkit.errors import MissingDependencyError, SpecError
-from envkit.extend import describe, flatten_as, foreign, listed, rely_on_size
+from envkit.extend import (
+    ACCEPTED_KINDS,
+    describe,
+    flatten_as,
+    foreign,
+    listed,
+    rely_on_size,
+)
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits

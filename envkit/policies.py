@@ -381,7 +381,20 @@ def _array_of(given: Any, row: int | None) -> Array:
 
 
 def moderate(spec: Any) -> Any:
-    """Narrows floats without bounds, as actions of 1e38 break any dynamics."""
+    """Narrows floats without bounds, as actions of 1e38 break any dynamics.
+
+    Args:
+        spec: The spec of one leaf of an action; other specs than those of floats are
+            returned as they are.
+
+    Returns:
+        The spec with bounds: a missing one is 1 beyond zero, or beyond the other.
+
+    Example:
+        >>> spec = BoundedArraySpec((), np.float32, 3.0, np.inf)
+        >>> moderate(spec).minimum, moderate(spec).maximum
+        (array(3., dtype=float32), array(4., dtype=float32))
+    """
     if not is_continuous(spec):
         return spec
     bounded = BoundedArraySpec.from_spec(spec)

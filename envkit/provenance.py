@@ -49,6 +49,7 @@ __all__ = [
     "to_plain",
     "version_of",
     "without_version",
+    "wrapper_recipe",
 ]
 
 
@@ -121,7 +122,20 @@ def name_of(thing: Any) -> str:
 
 
 def plain_arguments(arguments: Any, place: str = "arguments") -> Any:
-    """Returns arguments as plain data; `{"$unknown": ...}` for what is none."""
+    """Returns arguments as plain data, whatever they are.
+
+    Args:
+        arguments: The arguments, or any other value.
+        place: What to call them in a message.
+
+    Returns:
+        What `to_plain` returns, but `{"$name": ...}` for functions and classes, and
+        `{"$unknown": ...}` for large arrays and for what no data can hold.
+
+    Example:
+        >>> plain_arguments({"size": (3, 4), "rng": object()})
+        {'size': {'$tuple': [3, 4]}, 'rng': {'$unknown': 'a object object'}}
+    """
     return to_plain(_without_large(arguments), place, _unknown)
 
 
@@ -189,7 +203,13 @@ def record_seed(env: Any, seed: Any) -> None:
 def recipe_of(env: Any) -> dict[str, Any]:
     """Returns what an environment is made of: what it takes to make another one.
 
-    An environment of another kind is known by its class alone.
+    It has the keys of `PyEnvironment.provenance()` up to `wrappers`, in a batch also
+    `environments`. An environment of another library is known by its class alone.
+
+    Example:
+        >>> from envkit import make
+        >>> recipe_of(make("Catch"))["id"]
+        'Catch-v1'
     """
     if not hasattr(type(env), "_envkit"):
         return plain_recipe(env)
@@ -217,6 +237,37 @@ def plain_recipe(env: Any) -> dict[str, Any]:
         "arguments": None if origin is None else origin.arguments,
         "seed": plain_arguments(seed),
         "wrappers": [],
+    }
+
+
+def wrapper_recipe(
+    env: Any, inner: dict[str, Any], arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the recipe of an environment around another one, whose it adds to.
+
+    Args:
+        env: The environment outside.
+        inner: The recipe of the one inside.
+        arguments: What the outer one was made with, but the inner one.
+
+    Returns:
+        The recipe of the inner one with one more layer among its `wrappers`; the seed
+        is that of the outer one if it has been given any.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> class Shouting(Catch):
+        ...     pass
+        >>> found = wrapper_recipe(Shouting(), recipe_of(Catch()), {"volume": 11})
+        >>> found["wrappers"][0]["arguments"]
+        {'volume': 11}
+    """
+    seed = plain_arguments(_kept(env, "seed"))
+    layer = {"class": name_of(type(env)), "arguments": plain_arguments(arguments)}
+    return {
+        **inner,
+        "seed": inner["seed"] if seed is None else seed,
+        "wrappers": [layer, *inner["wrappers"]],
     }
 
 
@@ -264,7 +315,12 @@ def _package(kind: type) -> str:
 
 
 def package_version(name: str) -> str | None:
-    """Returns the version of a package that is installed; `None` if that is unknown."""
+    """Returns the version of a package that is installed; `None` if that is unknown.
+
+    Example:
+        >>> package_version("no_such_package") is None
+        True
+    """
     import importlib.metadata
 
     try:
@@ -315,7 +371,15 @@ def made_by(env: Any) -> MadeBy:
 def check_made_by(env: Any, saved: MadeBy | None) -> None:
     """Refuses a state of another version of the environment.
 
-    Of one that another version of envkit has saved it warns.
+    Of one that another version of envkit has saved it warns. `set_state` calls this;
+    who keeps states in another form does so before.
+
+    Args:
+        env: The environment that is to be given the state.
+        saved: What has saved it; `None` if that is unknown.
+
+    Raises:
+        ValueError: It is of another version of the environment.
     """
     if saved is None:
         return

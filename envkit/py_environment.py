@@ -42,6 +42,7 @@ from envkit.types import Array, NestedArray, NestedSpec, Options, ResetSeed, See
 
 __all__ = [
     "EnvironmentState",
+    "InnerSpecs",
     "PyEnvironment",
     "SpecKeeper",
     "Specified",
@@ -143,6 +144,28 @@ class SpecKeeper(Specified):
     def discount_spec(self) -> NestedSpec:
         """Returns the spec of one environment's discount."""
         return self._spec.discount
+
+
+class InnerSpecs(Specified):
+    """Has the specs of the environment in `_env`; a base for what is around one."""
+
+    _env: Any
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one row's observation."""
+        return self._env.observation_spec()
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of one row's action."""
+        return self._env.action_spec()
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the specs of one row's reward."""
+        return self._env.reward_spec()
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the specs of one row's discount."""
+        return self._env.discount_spec()
 
 
 class EnvironmentState(NamedTuple):

@@ -35,7 +35,7 @@ import importlib
 import operator
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from envkit._internal.entry_points import own
@@ -57,13 +57,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Constructor",
     "address_in",
-    "built_by",
     "constructor",
     "constructor_elsewhere",
     "load",
     "main_script_names",
     "make",
-    "makes_batches",
     "missing_for",
     "module_named",
     "names_in",
@@ -119,6 +117,24 @@ class Constructor:
     def arguments(self) -> dict[str, Any]:
         """What the environment is made with."""
         return dict(self._kwargs)
+
+    @property
+    def build(self) -> str | Callable[..., Any]:
+        """What it calls, or where that is, such as `"my_package.envs:make"`."""
+        return self._build
+
+    @property
+    def makes_batch(self) -> bool:
+        """True if the library makes the rows that the arguments ask for itself.
+
+        Example:
+            >>> constructor("envpool:CartPole-v1", num_envs=2).makes_batch
+            True
+            >>> constructor("gymnasium:CartPole-v1", num_envs=2).makes_batch
+            False
+        """
+        scheme = _scheme_of(self._build)
+        return scheme is not None and scheme.batched_by in self._kwargs
 
     @property
     def is_named(self) -> bool:
@@ -233,18 +249,6 @@ def _elsewhere(**_: Any) -> Any:
     raise ConstructorError("This environment is made by a server, and nowhere else.")
 
 
-def built_by(name: str) -> str | Callable[..., Any] | None:
-    """Returns the target that a name stands for here; `None` if it is not registered.
-
-    Example:
-        >>> register("Counted-v1", "envkit.testing:CountingEnv")
-        >>> built_by("Counted") == "envkit.testing:CountingEnv"
-        True
-    """
-    identifier = _newest(name)
-    return None if identifier is None else _registry[identifier]
-
-
 def _newest(name: str) -> str | None:
     """Returns the registered name: with the newest version if there is none in it."""
     if name in _registry:
@@ -334,7 +338,7 @@ def make(
         return _called(constructor(target, **kwargs), kwargs, why)
     count = _as_count(num_envs)
     whole = constructor(target, **kwargs, num_envs=count)
-    if makes_batches(whole._build, whole._kwargs):
+    if whole.makes_batch:
         return _called(whole, kwargs, ", and this library makes its rows itself")
     refuse_removed_options(kwargs)
     own, options = without_pool_options(kwargs)
@@ -579,23 +583,6 @@ def missing_for(scheme: str) -> MissingDependencyError | None:
         except MissingDependencyError as missing:
             return missing
     return error
-
-
-def makes_batches(target: Any, arguments: Collection[str]) -> bool:
-    """Returns True if a target's library makes `num_envs` rows itself, without workers.
-
-    Args:
-        target: What `load` takes, or anything else.
-        arguments: The names of what its environment is made with.
-
-    Example:
-        >>> makes_batches("envpool:CartPole-v1", ["num_envs"])
-        True
-        >>> makes_batches("gymnasium:CartPole-v1", ["num_envs"])
-        False
-    """
-    found = _scheme_of(target)
-    return found is not None and found.batched_by in arguments
 
 
 def _scheme_of(target: Any) -> Scheme | None:

@@ -35,7 +35,6 @@ __all__ = [
     "Internals",
     "Methods",
     "ResetOrder",
-    "closes_at_once",
     "has_internals",
     "methods_of",
     "own_internals",
@@ -300,11 +299,6 @@ def has_internals(env: Any) -> bool:
     """Returns True if an environment, or whatever it is, is one of envkit's."""
     # Asked of the class, because wrappers and mocks answer to any name.
     return isinstance(getattr(type(env), "_envkit", None), Internals)
-
-
-def closes_at_once(env: Any) -> bool:
-    """Returns True if `close`, in any thread, ends the calls of others."""
-    return has_internals(env) and env._envkit.closes_at_once
 
 
 def refuse_seeds(env: Any, seeds: list[int | None]) -> NoReturn:

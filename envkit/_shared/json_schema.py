@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 
 from envkit.errors import SpecError
-from envkit.extend import Strings, as_array, describe, listed
+from envkit.extend import as_array, describe, listed
 from envkit.nest import is_namedtuple
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.special import Choices, ObjectSpec, TextSpec
+from envkit.specs.special import Choices, ObjectSpec, Strings, TextSpec
 from envkit.specs.validation import check_fits
 from envkit.types import Array, NestedArray, NestedSpec
 

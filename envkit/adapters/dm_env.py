@@ -51,10 +51,10 @@ from envkit.adapters.values import (
     map_with_paths,
 )
 from envkit.errors import SpecError
-from envkit.extend import DirectRow, Strings, are_own, describe
+from envkit.extend import DirectRow, are_own, describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.special import ObjectSpec, TextSpec
+from envkit.specs.special import ObjectSpec, Strings, TextSpec
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

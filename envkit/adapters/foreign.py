@@ -35,13 +35,13 @@ from envkit.extend import (
     Internals,
     SpecifiedEnvironment,
     describe,
+    flags_in,
     hand_options,
     listed,
 )
 from envkit.provenance import record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
-from envkit.time_step import flags_in
 from envkit.types import Array, Seed
 
 __all__ = [

@@ -365,7 +365,7 @@ def _own_batch(
     target: str, arguments: Mapping[str, Any], num_envs: int
 ) -> Candidate | None:
     """Returns how the environment steps many rows itself, if it does."""
-    if registry.makes_batches(target, {*arguments, "num_envs"}):
+    if constructor(target, **{**arguments, "num_envs": num_envs}).makes_batch:
         return Candidate("batch", None, target, arguments, {"num_envs": num_envs})
     if "batch_size" not in arguments and _takes_batch_size(target):
         return Candidate("batch", None, target, arguments, {"batch_size": num_envs})
@@ -374,7 +374,7 @@ def _own_batch(
 
 def _takes_batch_size(target: str) -> bool:
     """True if the constructor of the environment has a parameter of that name."""
-    build = constructor(target)._build
+    build = constructor(target).build
     try:
         found = registry.load(target, build) if isinstance(build, str) else build
         return "batch_size" in inspect.signature(found).parameters

@@ -24,10 +24,9 @@ from envkit.cli.target import (
     target_arguments,
 )
 from envkit.cli.terminal import add_json, print_json, terminal
-from envkit.extend import info_spec_of
 from envkit.nest import is_nested, step_into
 from envkit.provenance import plain_arguments
-from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.environment_spec import EnvironmentSpec, info_spec_of
 from envkit.time_step import AutoReset
 
 __all__ = [

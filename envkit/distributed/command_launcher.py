@@ -11,7 +11,6 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from envkit.distributed.worker_host import CUT_OFF
-from envkit.extend import Guardian
 from envkit.parallel.backends.launch import (
     StderrFile,
     signal_name,
@@ -19,6 +18,7 @@ from envkit.parallel.backends.launch import (
     stderr_file,
 )
 from envkit.parallel.messages import ExitReport
+from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.lifeline import MARK
 from envkit.parallel.system.signals import signal_group
 

@@ -33,13 +33,13 @@ from envkit.distributed.link import (
 )
 from envkit.distributed.row_frames import RowFrames
 from envkit.distributed.seal import Seal
-from envkit.extend import uninterrupted
 from envkit.parallel.backends.base import Event, drop_events_of
 from envkit.parallel.backends.inbox import Inbox
 from envkit.parallel.messages import ExitReport, WorkerJob
 from envkit.parallel.row_sets import distinct
 from envkit.parallel.slab import Slab
 from envkit.parallel.slab_layout import RESIDENT, SlabLayout
+from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.doorbell import Doorbell
 from envkit.parallel.system.lifeline import forget_in_forks
 from envkit.parallel.system.poller import Poller

@@ -38,7 +38,6 @@ from envkit.distributed.link import (
     prove,
 )
 from envkit.distributed.row_frames import ALL_ROWS, RowFrames
-from envkit.extend import may_linger
 from envkit.parallel import serialize
 from envkit.parallel.messages import (
     Bind,
@@ -54,7 +53,7 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.slab import Slab
 from envkit.parallel.slab_layout import RESIDENT, SAME_STEP_ORDER
-from envkit.parallel.system.doorbell import linger
+from envkit.parallel.system.doorbell import linger, may_linger
 from envkit.parallel.worker.environments import (
     end_fork,
     lines_at_close,

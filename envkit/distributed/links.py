@@ -28,7 +28,6 @@ from envkit.distributed.link import HEAD, MESSAGE, UNIX, Address, Token
 from envkit.distributed.link_base import FarBackend, FarWorker
 from envkit.distributed.listener import Arrival, Door
 from envkit.errors import CallOrderError
-from envkit.extend import uninterrupted
 from envkit.parallel import serialize
 from envkit.parallel.backends.base import Exited, Started
 from envkit.parallel.backends.inbox import POLL_INTERVAL
@@ -53,6 +52,7 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.slab_layout import SlabLayout
 from envkit.parallel.system.cpus import available_cpus
+from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.types import Array
 
 __all__ = ["Launcher", "LinkedBackend", "linked"]

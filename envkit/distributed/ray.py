@@ -30,9 +30,10 @@ from envkit.distributed.cluster import await_cluster, known_cluster
 from envkit.distributed.links import LinkedBackend
 from envkit.distributed.worker_host import CUT_OFF, run_worker
 from envkit.errors import MissingDependencyError
-from envkit.extend import describe, uninterrupted
+from envkit.extend import describe
 from envkit.parallel.backends.launch import signal_name
 from envkit.parallel.messages import ExitReport, WorkerJob
+from envkit.parallel.system.ctrl_c import uninterrupted
 
 __all__ = ["EnvkitWorker", "RayBackend", "RayLauncher"]
 

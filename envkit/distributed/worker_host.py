@@ -22,8 +22,8 @@ import sys
 from typing import Any
 
 from envkit.distributed.link import Address, dial, prove
-from envkit.extend import Guardian
 from envkit.parallel.system.cpus import ONE_THREAD
+from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.lifeline import MARK, close_lifeline, open_lifeline
 from envkit.parallel.system.shared_memory import anonymous_file
 from envkit.parallel.system.signals import signal_group

@@ -8,19 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from envkit.extend import (
-    Internals,
-    common_info_spec,
-    describe,
-    hand_options,
-    info_spec_of,
-)
+from envkit.extend import Internals, SpecifiedEnvironment, describe, hand_options
 from envkit.provenance import record_seed
-from envkit.py_environment import PyEnvironment, SpecKeeper
+from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.environment_spec import (
+    EnvironmentSpec,
+    common_info_spec,
+    info_spec_of,
+)
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray, Seed
 
@@ -39,7 +37,7 @@ class _ChoiceInternals(Internals):
         return list(env._envs)
 
 
-class Choice(SpecKeeper, PyEnvironment):
+class Choice(SpecifiedEnvironment):
     """Plays each episode in an environment drawn from several.
 
     Each `reset`, and each step after a `LAST`, draws one of them, and what `reset` is
@@ -101,7 +99,12 @@ class Choice(SpecKeeper, PyEnvironment):
         except BaseException:
             self.close()
             raise
-        self._spec = EnvironmentSpec.of(self._envs[0])
+        (
+            self._observation_spec,
+            self._action_spec,
+            self._reward_spec,
+            self._discount_spec,
+        ) = EnvironmentSpec.of(self._envs[0])
         self._choice: int | None = None
         self._rng = np.random.default_rng()
         if seed is not None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._internal.internals import closes_at_once
+from envkit._shared.closing import closes_at_once
 from envkit._shared.waits import result_of, wait_for_end
 from envkit.blocking import Blocking
 from envkit.time_step import TimeStep

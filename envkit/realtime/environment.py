@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.threads import locked
 from envkit._shared.arguments import checked_seconds
 from envkit.errors import ClosedError
-from envkit.extend import Internals, describe
-from envkit.provenance import name_of, plain_arguments, recipe_of, record_seed
+from envkit.extend import Internals, describe, locked
+from envkit.provenance import recipe_of, record_seed, wrapper_recipe
 from envkit.py_environment import PyEnvironment
 from envkit.realtime.actions import GivenActions, LateActions
 from envkit.realtime.hosts import Host, ThreadHost, VirtualHost
@@ -23,7 +22,7 @@ from envkit.realtime.loop import EngineSchedule, Schedule, TickLoop
 from envkit.realtime.merging import check_mergeable
 from envkit.realtime.process_host import ProcessHost
 from envkit.realtime.report import LAG_SPEC, Lag
-from envkit.registry import constructor, recipe_of_constructor
+from envkit.registry import constructor
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
@@ -38,12 +37,10 @@ class _RealTimeInternals(Internals):
 
     def recipe(self, env: Any) -> dict[str, Any]:
         """Returns the recipe of the environment, with the clock as a layer of it."""
-        inner = env._inside(env._make_env)
-        layer = {"class": name_of(type(env)), "arguments": env._given}
-        seed = plain_arguments(self.seed)
-        if seed is None:
-            seed = inner["seed"]
-        return {**inner, "seed": seed, "wrappers": [layer, *inner["wrappers"]]}
+        inner = env._make_env
+        if not _is_environment(inner):
+            return wrapper_recipe(env, constructor(inner).plain_recipe(), env._given)
+        return wrapper_recipe(env, recipe_of(inner), env._given)
 
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
         """Keeps options that the environment at the host takes."""
@@ -168,9 +165,8 @@ class RealTimeEnvironment(PyEnvironment):
         _check_choices(make_env, told)
         self._is_closed = False
         self._seeded = False
-        self._inside = recipe_of if _is_environment(make_env) else recipe_of_constructor
         self._make_env = make_env
-        self._given = plain_arguments(told)
+        self._given = told
         make_loop = functools.partial(
             _make_loop,
             make_env,

@@ -21,11 +21,11 @@ import numpy as np
 from envkit._shared.arguments import checked_seconds
 from envkit._shared.waits import result_of, wait_for_change
 from envkit.errors import ClosedError, WorkerTimeout
-from envkit.extend import hand_options, info_spec_of
+from envkit.extend import hand_options
 from envkit.realtime.loop import TickLoop, with_row
 from envkit.realtime.merging import merged_spec
 from envkit.realtime.report import Lag
-from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.environment_spec import EnvironmentSpec, info_spec_of
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, Seed
 

@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.batched_py_environment import RowCalls
 from envkit.errors import ClosedError, SpecError
 from envkit.extend import (
     Internals,
+    RowCalls,
+    SpecifiedEnvironment,
     as_array,
-    common_info_spec,
     describe,
     hand_options,
+)
+from envkit.seeding import seed_per_row
+from envkit.specs.environment_spec import (
+    EnvironmentSpec,
+    common_info_spec,
     info_spec_of,
 )
-from envkit.py_environment import PyEnvironment, SpecKeeper
-from envkit.seeding import seed_per_row
-from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.time_step import AutoReset, TimeStep
 from envkit.types import Array, NestedArray, Seed
 
@@ -39,7 +41,7 @@ class _JointInternals(Internals):
         env._for_each("reset", hand)
 
 
-class Joint(SpecKeeper, PyEnvironment):
+class Joint(SpecifiedEnvironment):
     """Joins batches of any sizes into one, and moves them at the same time.
 
     The rows of the first batch come first. All batches must have the same specs; step
@@ -67,29 +69,24 @@ class Joint(SpecKeeper, PyEnvironment):
         """
         super().__init__()
         self._envs = _checked(envs)
-        self._spec = EnvironmentSpec.of(self._envs[0])
+        (
+            self._observation_spec,
+            self._action_spec,
+            self._reward_spec,
+            self._discount_spec,
+        ) = EnvironmentSpec.of(self._envs[0])
         EnvironmentSpec.check_all_equal(
             [EnvironmentSpec.of(env) for env in self._envs],
             [type(env).__name__ for env in self._envs],
         )
         stops = np.cumsum([0, *(env.batch_size for env in self._envs)]).tolist()
-        self._rows: int = stops[-1]
+        self._rows = self._batch_size = int(stops[-1])
         # By batch: its rows.
         self._parts = [slice(*ends) for ends in pairwise(stops)]
-        self._action = nest.Structure(self._spec.action)
+        self._action = nest.Structure(self._action_spec)
         self._time_step = nest.Structure(self._envs[0].time_step_spec())
         self._calls = RowCalls(self._envs, multithreading=multithreading)
         self._closed = False
-
-    @property
-    def batched(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def batch_size(self) -> int:
-        """The number of rows of all batches together."""
-        return self._rows
 
     @property
     def envs(self) -> list[Any]:

@@ -28,7 +28,7 @@ from envkit.errors import EnvkitError, RecordingError
 from envkit.extend import describe
 from envkit.provenance import dumped, from_plain, to_plain
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.environment_spec import key_paths
+from envkit.specs.environment_spec import DeclaredInfo
 from envkit.specs.plain import plain_spec, spec_from_plain
 from envkit.time_step import TimeStep
 from envkit.types import Array
@@ -131,6 +131,7 @@ class Layout:
         actions: The names of its columns.
         info: The structure of the infos that are arrays.
         infos: The names of their columns.
+        info_keys: The keys that lead to each of them.
     """
 
     def __init__(self, time_step: Any, action: Any, info: Any) -> None:
@@ -143,7 +144,8 @@ class Layout:
         """
         self.time_step = nest.Structure(time_step)
         self.action = nest.Structure(action)
-        self.info = nest.Structure(info)
+        declared = DeclaredInfo(info)
+        self.info, self.info_keys = declared.structure, declared.keys
         self.steps = self.time_step.paths
         self.actions = tuple(f"action{path}" for path in self.action.paths)
         self.infos = tuple(f"info{path}" for path in self.info.paths)
@@ -168,9 +170,7 @@ class Layout:
             raise ValueError(
                 f"time_step_spec() must be a TimeStep, got {describe(time_step)}"
             )
-        layout = cls(time_step, action, info)
-        list(key_paths(layout.info.template))  # It raises where infos have no keys.
-        return layout
+        return cls(time_step, action, info)
 
 
 def _check_dtype(dtype: np.dtype[Any]) -> None:

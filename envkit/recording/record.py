@@ -13,17 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.threads import locked
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import CallOrderError, RecordingError, SpecError
-from envkit.extend import (
-    WrapperInternals,
-    checked_size,
-    counted,
-    describe,
-    info_spec_of,
-)
-from envkit.provenance import Other, dumped, envkit_version, provenance_of, to_plain
+from envkit.extend import WrapperInternals, checked_size, counted, describe, locked
+from envkit.provenance import dumped, envkit_version, provenance_of, to_plain
 from envkit.recording.format import (
     ACTIONS,
     EPISODE,
@@ -34,7 +27,7 @@ from envkit.recording.format import (
     packer,
 )
 from envkit.recording.writer import Moved, Opening, Writer
-from envkit.specs.environment_spec import key_paths
+from envkit.specs.environment_spec import info_spec_of
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
 from envkit.wrappers.video import capped_cubic_video_schedule
@@ -434,9 +427,10 @@ class _Infos:
     The values that `info_spec()` declares become arrays, the rest lines of JSON.
     """
 
-    def __init__(self, env: Any, layout: Layout, pack: Other) -> None:
+    def __init__(
+        self, env: Any, layout: Layout, pack: Callable[[Any, str], Any]
+    ) -> None:
         self._env, self._layout, self._pack = env, layout, pack
-        self._paths = list(key_paths(layout.info.template))
         self._rows: int | None = env.batch_size if env.batched else None
         # True as soon as there was one, false if there was none at first.
         self._has_some: bool | None = None
@@ -462,7 +456,10 @@ class _Infos:
         for row in rows:
             rest = _of_row(info, row, self._rows)
             for leaf, path, column in zip(
-                self._layout.info.leaves, self._paths, columns.values(), strict=True
+                self._layout.info.leaves,
+                self._layout.info_keys,
+                columns.values(),
+                strict=True,
             ):
                 absent = np.zeros(leaf.shape, leaf.dtype)
                 rest, value = _taken(rest, path, absent)

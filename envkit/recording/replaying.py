@@ -22,7 +22,7 @@ from envkit.provenance import PlainDataError, dumped, from_plain, to_plain
 from envkit.py_environment import PyEnvironment
 from envkit.recording.format import EPISODE, check_provenance, reading
 from envkit.recording.stored import Episode, Recording
-from envkit.registry import built_by, constructor
+from envkit.registry import constructor
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 
@@ -104,9 +104,13 @@ def _names_in(recipe: dict[str, Any]) -> Iterator[str]:
 
 
 def _name_of_id(name: str) -> Iterator[str]:
-    target = name if ":" in name else built_by(name)
-    is_one = target is not None and not _is_nowhere(name)
-    if is_one and not _is_own(target, _OWN_ENVIRONMENTS):
+    target: Any = name
+    if ":" not in name:
+        try:
+            target = constructor(name).build
+        except ValueError:  # It is the name of none.
+            return
+    if not (_is_nowhere(name) or _is_own(target, _OWN_ENVIRONMENTS)):
         yield name
 
 

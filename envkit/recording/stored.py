@@ -30,7 +30,6 @@ from envkit.recording.format import (
     reading,
     unpacker,
 )
-from envkit.specs.environment_spec import key_paths
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray
 
@@ -363,8 +362,9 @@ class Episode:
         line = self._columns["info"][step]
         with reading(self._file):
             info = from_plain(loaded(line), self._unpack)
-            keys = key_paths(self._layout.info.template)
-            for name, path in zip(self._layout.infos, keys, strict=True):
+            for name, path in zip(
+                self._layout.infos, self._layout.info_keys, strict=True
+            ):
                 _put(info, path, self._columns[name][step, ...].copy())
         return info
 

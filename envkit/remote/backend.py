@@ -24,7 +24,6 @@ from envkit._shared.text import escaped
 from envkit.distributed.link import FrameError
 from envkit.distributed.link_base import FarBackend, FarWorker
 from envkit.errors import ConstructorError
-from envkit.extend import uninterrupted
 from envkit.parallel.backends.base import Exited, Replied, Started
 from envkit.parallel.messages import (
     ExitReport,
@@ -35,6 +34,7 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.slab_layout import SlabLayout
+from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.provenance import PlainDataError, to_plain
 from envkit.registry import Constructor
 from envkit.remote.dialing import (

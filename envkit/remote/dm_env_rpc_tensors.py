@@ -15,9 +15,9 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import SpecError
-from envkit.extend import Strings, describe
+from envkit.extend import describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.special import ObjectSpec
+from envkit.specs.special import ObjectSpec, Strings
 from envkit.specs.validation import check_fits
 from envkit.time_step import DISCOUNT_SPEC, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec

@@ -20,9 +20,9 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import EnvkitError
-from envkit.extend import counted
+from envkit.extend import counted, flags_in
 from envkit.remote.serving import Offer
-from envkit.time_step import TimeStep, flags_in
+from envkit.time_step import TimeStep
 from envkit.types import NestedArray
 
 __all__ = ["FullError", "Host", "Hosted", "Single", "flags_of", "specs_of"]

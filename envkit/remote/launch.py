@@ -17,7 +17,7 @@ from typing import Any
 
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError
-from envkit.extend import Guardian
+from envkit.parallel.system.guardian import Guardian
 
 __all__ = ["LaunchError", "Launched"]
 

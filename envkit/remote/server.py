@@ -28,7 +28,9 @@ from typing import Any
 from envkit._shared.secret_files import ServerSecret
 from envkit._shared.text import escaped
 from envkit.distributed.link import keep_alive
-from envkit.extend import Guardian, counted, may_linger
+from envkit.extend import counted
+from envkit.parallel.system.doorbell import may_linger
+from envkit.parallel.system.guardian import Guardian
 from envkit.provenance import envkit_version
 from envkit.remote.guesses import Guesses
 from envkit.remote.protocol import (

@@ -18,7 +18,6 @@ from envkit._shared.secret_files import DRAW, Draw
 from envkit.distributed.link import is_loopback
 from envkit.errors import EnvkitError
 from envkit.extend import listed, suggestion
-from envkit.provenance import version_of, without_version
 from envkit.registry import Constructor, constructor, load, make
 
 __all__ = [
@@ -160,8 +159,9 @@ class Offer:
         self.arguments = dict(arguments or {})
         self._num_workers, self._recover = num_workers, recover
         self.recipe = constructor(self.target, **self.arguments)
-        self.id: str = self.recipe.plain_recipe()["id"]
-        self.version = version_of(self.id)
+        recipe = self.recipe.plain_recipe()
+        self.id: str = recipe["id"]
+        self.version: int | None = recipe["version"]
         self._parameters: dict[str, inspect.Parameter] | None = None
 
     @property
@@ -169,7 +169,8 @@ class Offer:
         """What clients may call it."""
         if self.name != self.target:
             return (self.name,)
-        return tuple(dict.fromkeys([self.name, self.id, without_version(self.id)]))
+        bare = self.id.removesuffix(f"-v{self.version}")
+        return tuple(dict.fromkeys([self.name, self.id, bare]))
 
     def check_arguments(
         self, arguments: Any, allowed: Sequence[str] = ()
@@ -229,7 +230,7 @@ class Offer:
     def _signature(self) -> dict[str, inspect.Parameter]:
         """Returns the parameters that a client may give by name."""
         if self._parameters is None:
-            build = self.recipe._build
+            build = self.recipe.build
             if isinstance(build, str):
                 build = load(self.name, build)
             try:

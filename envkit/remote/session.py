@@ -24,7 +24,7 @@ import numpy as np
 from envkit.distributed.link import ASKED, HEAD, MESSAGE, Frame, Link
 from envkit.distributed.row_frames import ALL_ROWS, RowFrames
 from envkit.errors import SpecError
-from envkit.extend import common_info_spec, listed
+from envkit.extend import listed
 from envkit.parallel.messages import (
     Hello,
     RemoteFailure,
@@ -69,6 +69,7 @@ from envkit.remote.replays import plan_from_plain
 from envkit.remote.serving import Refusal, ServeOptions
 from envkit.remote.states import SignedStates
 from envkit.remote.wanted import Wanted
+from envkit.specs.environment_spec import common_info_spec
 
 __all__ = ["Session"]
 

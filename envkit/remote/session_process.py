@@ -32,7 +32,8 @@ from typing import Any
 
 from envkit.distributed.link import HEAD
 from envkit.errors import EnvkitError
-from envkit.extend import Guardian, may_linger
+from envkit.parallel.system.doorbell import may_linger
+from envkit.parallel.system.guardian import Guardian
 from envkit.provenance import from_plain, to_plain
 from envkit.remote.protocol import ProtocolError, frame_of, message_of
 from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions

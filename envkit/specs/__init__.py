@@ -12,7 +12,13 @@ from envkit.specs.arrays import (
 from envkit.specs.batching import add_outer_dims_nest, remove_outer_dims_nest
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.sampling import sample_bounded_spec, sample_spec_nest
-from envkit.specs.special import ObjectKind, ObjectSpec, TextSpec
+from envkit.specs.special import (
+    Choices,
+    ObjectKind,
+    ObjectSpec,
+    Strings,
+    TextSpec,
+)
 from envkit.specs.validation import (
     assert_arrays_spec_nest,
     check_arrays_nest,
@@ -23,9 +29,11 @@ from envkit.specs.validation import (
 __all__ = [
     "ArraySpec",
     "BoundedArraySpec",
+    "Choices",
     "EnvironmentSpec",
     "ObjectKind",
     "ObjectSpec",
+    "Strings",
     "TextSpec",
     "add_outer_dims_nest",
     "array_spec",

@@ -22,7 +22,6 @@ __all__ = [
     "common_info_spec",
     "difference_of_leaves",
     "info_spec_of",
-    "key_paths",
     "mismatch",
 ]
 
@@ -295,16 +294,16 @@ def _is_same(first: Any, second: Any) -> bool:
     return isinstance(first, ArraySpec) and bool(first == second)
 
 
-def key_paths(template: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _key_paths(template: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yields the keys that lead to each leaf, in the order of leaves.
 
     Example:
-        >>> list(key_paths({"fuel": 0, "at": {"y": 0, "x": 0}}))
+        >>> list(_key_paths({"fuel": 0, "at": {"y": 0, "x": 0}}))
         [('at', 'x'), ('at', 'y'), ('fuel',)]
     """
     if isinstance(template, Mapping):
         for key in sorted(template):
-            yield from key_paths(template[key], (*path, key))
+            yield from _key_paths(template[key], (*path, key))
     else:
         yield path
 
@@ -314,6 +313,7 @@ class DeclaredInfo:
 
     Attributes:
         structure: The structure of that.
+        keys: For each leaf, the keys that lead to it.
 
     Example:
         >>> import numpy as np
@@ -327,7 +327,7 @@ class DeclaredInfo:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         """Takes what `info_spec_of` returns."""
         self.structure = nest.Structure(dict(spec))
-        self._keys = list(key_paths(spec))
+        self.keys = list(_key_paths(spec))
         self._sizes = list(_sizes(spec))
 
     def values(
@@ -348,7 +348,7 @@ class DeclaredInfo:
         # Hot: called once per step of environments that declare something.
         dims = tuple(dims)
         leaves = []
-        for keys, spec in zip(self._keys, self.structure.leaves, strict=True):
+        for keys, spec in zip(self.keys, self.structure.leaves, strict=True):
             value = info
             for key in keys:
                 try:

@@ -124,7 +124,7 @@ class Chaos:
 
     def close(self) -> None:
         """Ends it, and lets workers go on that are stopped; harmless when repeated."""
-        from envkit.extend import uninterrupted
+        from envkit.parallel.system.ctrl_c import uninterrupted
 
         with uninterrupted(), self._turn:
             if not self._is_over:
@@ -214,7 +214,7 @@ class Chaos:
             return None  # It is being replaced.
         if what != _KILL and pid in self._stopped:
             return None
-        from envkit.extend import uninterrupted
+        from envkit.parallel.system.ctrl_c import uninterrupted
 
         with uninterrupted():
             now = time.monotonic()

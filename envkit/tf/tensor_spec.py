@@ -21,9 +21,9 @@ from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
 from envkit import nest
 from envkit.errors import SpecError
-from envkit.extend import bound_text, foreign
+from envkit.extend import as_outer_dims, bound_text, foreign
 from envkit.specs import array_spec
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_outer_dims
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.tf.sampling import floats, integers, limits, seeds_of
 from envkit.tf.tf_time_step import as_written, derive_from_tf_agents
 from envkit.types import Array, NestedArray, NestedSpec

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from envkit._internal.internals import closes_at_once
-from envkit.batched_py_environment import BatchedPyEnvironment, with_rows
+from envkit._shared.closing import closes_at_once
+from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.extend import describe, foreign, rely_on_size
 from envkit.py_environment import PyEnvironment
@@ -483,7 +483,7 @@ class _BatchOfOne(BatchedPyEnvironment):
         try:
             time_step = env.step(number)
         except Exception as error:
-            raise with_rows("step", [(0, error)])  # noqa: B904  # it is the same
+            raise self._calls.failed("step", [(0, error)])  # noqa: B904  # it is the same
         return self._columns([time_step])
 
     def step_columns(self, columns: Sequence[Array]) -> list[Array]:
@@ -510,7 +510,7 @@ class _BatchOfOne(BatchedPyEnvironment):
                 action = structure.unflatten([column[0] for column in columns])
                 time_step = env.step(action)
         except Exception as error:
-            raise with_rows("step", [(0, error)])  # noqa: B904  # it is the same
+            raise self._calls.failed("step", [(0, error)])  # noqa: B904  # it is the same
         return self._columns([time_step])
 
     def _columns(self, time_steps: list[TimeStep]) -> list[Array]:

@@ -17,8 +17,8 @@ import tensorflow as tf
 from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
 from envkit import nest
-from envkit import time_step as of_arrays
 from envkit.errors import SpecError
+from envkit.extend import derive_from_tf_agents as derive_arrays
 from envkit.extend import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
@@ -46,7 +46,7 @@ def as_written(function: _Function) -> _Function:
     return kept
 
 
-derive_from_tf_agents = as_written(of_arrays.derive_from_tf_agents)
+derive_from_tf_agents = as_written(derive_arrays)
 
 
 @as_written

@@ -13,7 +13,7 @@ from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.errors import CallOrderError
 from envkit.extend import describe, foreign
-from envkit.py_environment import PyEnvironment, Specified
+from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
 from envkit.time_step import AutoReset, TimeStep
 from envkit.torch.transfer import Actions, TimeSteps, as_device, checked_dtypes
@@ -300,7 +300,7 @@ def _as_array(value: Any) -> Any:
 
 def _batch_of(given: Any) -> tuple[Any, bool, bool]:
     """Returns a batch; true if it was made here; and true if it is of one."""
-    is_ready = isinstance(given, Specified)
+    is_ready = isinstance(given, AsyncEnvironment | PyEnvironment)
     make = constructor(given) if isinstance(given, str) else given
     env = make() if callable(make) and not is_ready else make
     if isinstance(env, AsyncEnvironment):

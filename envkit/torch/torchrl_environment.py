@@ -14,10 +14,10 @@ import torch
 
 from envkit import nest
 from envkit.errors import MissingDependencyError, SpecError
-from envkit.extend import describe, rely_on_size
+from envkit.extend import FLAGS, describe, rely_on_size
 from envkit.policies import moderate
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
-from envkit.time_step import FLAGS, AutoReset, TimeStep
+from envkit.time_step import AutoReset, TimeStep
 from envkit.torch.torch_environment import TorchEnvironment
 from envkit.torch.transfer import tensor_dtype
 from envkit.types import NestedSpec

@@ -11,10 +11,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit.actions import ACCEPTED_KINDS
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
-from envkit.extend import as_array, describe, flatten_as, foreign, fresh_nest, within
+from envkit.extend import (
+    ACCEPTED_KINDS,
+    as_array,
+    describe,
+    flatten_as,
+    foreign,
+    fresh_nest,
+    within,
+)
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_continuous, is_discrete
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep

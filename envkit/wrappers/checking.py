@@ -12,10 +12,10 @@ import numpy as np
 
 from envkit import nest
 from envkit._shared.pixels import check_picture
-from envkit.actions import ACCEPTED_KINDS
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.extend import (
+    ACCEPTED_KINDS,
     WrapperInternals,
     as_array,
     describe,

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.masks import check_time_step
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.extend import WrapperInternals, as_array, describe
@@ -137,7 +136,13 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
             self._with_own_nest(time_step),
             copy.deepcopy(self._goal),
         )
-        return check_time_step(self, shown, "get_trajectory_with_goal")
+        if not hasattr(shown, "step_type"):
+            raise SpecError(
+                f"{type(self).__name__}.get_trajectory_with_goal() returned "
+                f"{describe(shown)}, not a TimeStep. Did a return statement get "
+                "lost?"
+            )
+        return shown
 
     def _with_own_nest(self, time_step: TimeStep) -> TimeStep:
         """Packs the observation anew: people write `observation["goal"] = ...`."""

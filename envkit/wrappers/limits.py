@@ -14,6 +14,7 @@ from envkit._internal.direct_row import CountedSteps
 from envkit._shared.arguments import checked_seconds
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.extend import (
+    FLAGS,
     DirectRow,
     WrapperInternals,
     WrapperState,
@@ -23,7 +24,7 @@ from envkit.extend import (
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits
-from envkit.time_step import FLAGS, AutoReset, StepType, TimeStep
+from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.rows import where_rows
 

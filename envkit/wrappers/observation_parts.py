@@ -11,7 +11,6 @@ import numpy as np
 from envkit import nest
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.extend import a_or_an, as_array, describe, fresh_nest, listed
-from envkit.nest import kind_of
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
@@ -463,7 +462,7 @@ def _checked_keys(
 def _kind(spec: NestedSpec) -> str:
     if isinstance(spec, ArraySpec):
         return f"an array of shape {spec.shape}"
-    return a_or_an(kind_of(spec))
+    return a_or_an("dictionary" if isinstance(spec, Mapping) else type(spec).__name__)
 
 
 class Packing:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from envkit.base_wrapper import rows_in_wrapper
-from envkit.extend import Internals, hand_options, info_spec_of, set_attribute
+from envkit.extend import Internals, hand_options, set_attribute
 from envkit.parallel import ProcessPyEnvironment
+from envkit.specs.environment_spec import info_spec_of
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 

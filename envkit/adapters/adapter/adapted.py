@@ -46,9 +46,8 @@ from envkit.adapters.values import (
     map_specs,
 )
 from envkit.errors import SpecError
-from envkit.extend import copied_arrays, describe
+from envkit.extend import checked_spec, copied_arrays, describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
-from envkit.specs.environment_spec import checked_spec
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.special import ObjectSpec
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep

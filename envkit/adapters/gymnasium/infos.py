@@ -20,9 +20,8 @@ from envkit import nest
 from envkit.adapters.episode_info import take_ended_columns, with_ended_alone
 from envkit.adapters.foreign import as_info, take_flags
 from envkit.errors import SpecError
-from envkit.extend import as_array, copied_arrays
+from envkit.extend import FLAGS, as_array, copied_arrays
 from envkit.specs.batching import stacked_infos
-from envkit.time_step import FLAGS
 from envkit.types import Array
 
 __all__ = [

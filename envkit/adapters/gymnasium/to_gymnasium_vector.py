@@ -29,9 +29,9 @@ from envkit.adapters.gymnasium.to_gymnasium import (
     render_mode_of,
 )
 from envkit.adapters.values import map_specs
-from envkit.batches import MaskedRows
 from envkit.errors import EnvkitError
 from envkit.extend import counted, describe, listed, rely_on_size
+from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
@@ -859,7 +859,7 @@ def _chosen_order(env: Any, wanted: AutoReset) -> AutoReset:
     found = getattr(type(env), "autoreset", None)
     if not isinstance(found, property) or found.fset is None:
         return own
-    if found.fset is vars(MaskedRows)["autoreset"].fset:
+    if found.fset is inspect.getattr_static(PyEnvironment, "autoreset").fset:
         # Because episodes are begun here instead, where the infos of both are read.
         wanted = _NEXT
     if own is not wanted:

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from envkit import nest
 from envkit.extend import checked_size, describe, listed
 from envkit.specs.arrays import ArraySpec
 from envkit.types import Array, NestedSpec
@@ -248,7 +247,7 @@ def _check_specs(observation: Any, action: Any) -> None:
     if not leaves or not all(_is_numeric(leaf, "biuf") for leaf in leaves):
         raise TypeError(
             "Rules.observation_spec must be a spec of numbers, or a dictionary of such "
-            f"specs by name, got {nest.shown(observation)}."
+            f"specs by name, got {describe(observation)}."
         )
     if isinstance(observation, Mapping):
         for name in observation:
@@ -261,7 +260,7 @@ def _check_specs(observation: Any, action: Any) -> None:
     if not _is_numeric(action, "iuf"):
         raise TypeError(
             "Rules.action_spec must be one spec of integers or floats, got "
-            f"{nest.shown(action)}. Several actions may be elements of one array."
+            f"{describe(action)}. Several actions may be elements of one array."
         )
 
 

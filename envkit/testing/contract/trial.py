@@ -13,7 +13,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.extend import leave_unseen
-from envkit.policies import RandomActions, moderate, names_legal_actions
+from envkit.policies import moderate, names_legal_actions, random_actions
 from envkit.specs.sampling import sample_spec_nest
 from envkit.testing.contract.findings import Skipped
 from envkit.testing.contract.recording import BEGINS, Recording, snapshot
@@ -215,9 +215,12 @@ class Trial:
             # A copy, because some checks write into actions.
             return lambda time_step, env: copy.deepcopy(action_fn(time_step, rng))
         if self.legality:
-            policy = RandomActions(self.action_spec, rng, self.rows)
+            policies: list[Any] = []
 
             def act(time_step: TimeStep, env: Any) -> NestedArray:
+                if not policies:
+                    policies.append(random_actions(env, rng))
+                (policy,) = policies
                 policy.env = env if self.legality == "info" else None
                 return policy(time_step)
 

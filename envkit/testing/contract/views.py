@@ -11,8 +11,8 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import MissingDependencyError, SpecError
-from envkit.extend import describe, info_spec_of
-from envkit.specs.environment_spec import DeclaredInfo
+from envkit.extend import describe
+from envkit.specs.environment_spec import DeclaredInfo, info_spec_of
 from envkit.testing.contract.arrays import expect_undamaged, scribble
 from envkit.testing.contract.findings import Broken, Skipped, broken
 from envkit.testing.contract.recording import (
