@@ -39,15 +39,14 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.observers import PoolObserver
 from envkit.parallel.options import PoolOptions
+from envkit.parallel.pool_clock import PoolClock, Waiting
 from envkit.parallel.restarts import Decision, Replace, Restarts
 from envkit.parallel.row_sets import are_among, distinct
 from envkit.parallel.row_states import Rows
 from envkit.parallel.slab_layout import REBUILD, RESET, STEP, STEPS
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.workers import (
-    EXTENSION,
     Question,
-    Waiting,
     Workers,
     WorkerState,
 )
@@ -79,13 +78,13 @@ class Events:
         workers: Workers,
         rows: Rows,
         options: PoolOptions,
-        now: Callable[[], float],
+        clock: PoolClock,
         observers: Sequence[PoolObserver] = (),
     ) -> None:
         self._backend = backend
         self._workers = workers
         self._rows = rows
-        self._now = now
+        self._clock = clock
         self._restarts = Restarts(options.policy)
         self._observers = observers
         self._timeout_of = options.timeout_of
@@ -133,15 +132,10 @@ class Events:
             deadline: When to give up, if ever.
             since: When the caller began to wait, if before this.
         """
-        waiting = Waiting(self._now() if since is None else since)
+        waiting = Waiting(self._clock.now() if since is None else since)
         self.check_open()
         try:
             self.send()
-            if self._has_limits:
-                # Between calls everything may have stood still.
-                moment = self._now()
-                self._rows.extend_deadlines(moment, moment + EXTENSION)
-                self._workers.extend_deadlines(moment, moment + EXTENSION)
             self._wait(is_over, rows, may_owe, deadline, waiting)
         except Exception:
             self.check_open()
@@ -194,21 +188,16 @@ class Events:
                 if is_over():
                     return
             until = self._next_deadline(deadline)
-            timeout = waiting.timeout(self._now(), until)
+            timeout = waiting.timeout(self._clock.now(), until)
             queue = self._backend.wait_events(
                 timeout, self._owing_at_end(rows, may_owe)
             )
-            lost = waiting.standstill(self._now())
+            self._clock.end_wait(timeout)
             self.handle(queue)
             self.check_open()
-            if lost:
-                moment = self._now()
-                self._rows.postpone(lost, moment + EXTENSION)
-                self._workers.postpone(lost)
-                deadline = None if deadline is None else deadline + lost
             if self._has_limits:
                 self._end_late()
-            moment = self._now()
+            moment = self._clock.now()
             if deadline is not None and moment >= deadline:
                 self._look()
                 return
@@ -280,13 +269,13 @@ class Events:
             self._rows.slab.announce()
             # Not under `uninterrupted`, because environments may run in this thread.
             self._backend.dispatch(None if is_all else rows)
-            self._rows.set_sent(rows, due)
+            self._rows.set_sent(rows, due, self._clock.away)
 
     def _due(self, rows: Array) -> Array:
         """Returns until when rows that are asked now must answer."""
         step, reset = (self._timeout_of(one) or np.inf for one in (STEP, RESET))
         commands = self._rows.slab.requested[rows]
-        due: Array = self._now() + np.where(commands == STEP, step, reset)
+        due: Array = self._clock.now() + np.where(commands == STEP, step, reset)
         return due
 
     def _look(self) -> None:
@@ -308,7 +297,7 @@ class Events:
     def _go_on(self) -> None:
         """Starts workers whose pause has passed, and asks rows that waited for them."""
         with uninterrupted():
-            self._workers.start_again(self._now)
+            self._workers.start_again()
             self.release()
         self.send()
 
@@ -316,7 +305,7 @@ class Events:
         """Asks the held rows whose worker is there and whose pause has passed."""
         rows = self._rows
         if rows.held:
-            moment = self._now()
+            moment = self._clock.now()
             ready = [worker.is_ready for worker in self._workers.workers]
             free = [
                 row
@@ -366,7 +355,7 @@ class Events:
 
     def _repair_raised(self) -> None:
         """Repairs or breaks rows that are marked, by what their environments raised."""
-        rows, now = self._rows, self._now()
+        rows, now = self._rows, self._clock.now()
         marked = rows.slab.raised_rows(np.array(list(self._failures), np.intp))
         for row in marked.tolist():
             told = self._failures[row]
@@ -402,7 +391,7 @@ class Events:
 
     def _handle_exit(self, worker: int, report: ExitReport) -> None:
         """Repairs or breaks the rows of a worker that is gone, and has it replaced."""
-        rows, now = self._rows, self._now()
+        rows, now = self._rows, self._clock.now()
         entry = self._workers.workers[worker]
         for observer in self._observers:
             observer.ended(worker)
@@ -478,7 +467,7 @@ class Events:
 
     def _handle_start(self, worker: int, hello: Hello | RemoteFailure) -> None:
         """Lets a worker that was started again work, or decides what to do instead."""
-        rows, now = self._rows, self._now()
+        rows, now = self._rows, self._clock.now()
         entry = self._workers.workers[worker]
         if entry.state is not WorkerState.STARTING:
             return  # It was late, and is being ended.
@@ -507,24 +496,26 @@ class Events:
         due = allowed = None
         if step is not None:
             allowed = max(step, reset or 0.0) * (steps + 1)
-            due = self._now() + allowed
+            due = self._clock.now() + allowed
         self._workers.become(worker, WorkerState.RESTORING, due=due, allowed=allowed)
         request = Request(number, method, tuple(plans), tuple(plans.values()))
         self._backend.request(worker, request)
 
     def _end_late(self) -> None:
         """Ends workers that did not answer, or are not there, in time."""
-        rows = self._rows
-        if self._has_timeouts and rows.late(self._now()).size:
+        rows, clock = self._rows, self._clock
+        if self._has_timeouts and rows.late(clock.now()).size:
             # An answer that has come is in time, however long it was not looked at.
             while queue := self._backend.wait_events(0.0):
                 self.handle(queue)
             self._look()
-            late = rows.late(self._now())
+            moment = clock.now()
+            rows.extend_deadlines(moment, clock.away)
+            late = rows.late(moment)
             for worker in distinct(rows.worker_of_row[late]):
                 entry = self._workers.workers[worker]
                 if entry.is_ready and entry.overdue_after is None:
                     first = late[rows.worker_of_row[late] == worker][0]
                     command = int(rows.slab.requested[first])
                     self._workers.kill(worker, self._timeout_of(command))
-        self._workers.kill_late_starts(self._now())
+        self._workers.kill_late_starts()

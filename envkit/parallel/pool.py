@@ -36,18 +36,13 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.observers import PoolObserver, RowObserver
 from envkit.parallel.options import PoolOptions
+from envkit.parallel.pool_clock import FIRST_NOTICE, POLL_INTERVAL, PoolClock
 from envkit.parallel.row_sets import are_among
 from envkit.parallel.row_states import Rows
 from envkit.parallel.slab import Slab
 from envkit.parallel.slab_layout import STEP, shareable
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.workers import (
-    FIRST_NOTICE,
-    POLL_INTERVAL,
-    Question,
-    Workers,
-    standstill,
-)
+from envkit.parallel.workers import Question, Workers
 from envkit.specs.batching import mixed_continues
 from envkit.specs.environment_spec import common_info_spec
 from envkit.types import Array, EnvConstructor
@@ -101,12 +96,13 @@ class Pool:
         self._backend = backend
         self._options = options
         self._now = backend.now
+        self._clock = PoolClock(backend.now)
         self._closed = False
-        self.workers = Workers(constructors, backend, options)
+        self.workers = Workers(constructors, backend, options, self._clock)
         self.observers: list[PoolObserver] = []
         self._row_observers: list[RowObserver] = []
         try:
-            hellos = self.workers.start(self._now)
+            hellos = self.workers.start()
             sizes = [hello.batch_sizes for hello in hellos]
             info_spec = common_info_spec(
                 [spec for hello in hellos for spec in hello.info_specs or [{}]]
@@ -115,7 +111,7 @@ class Pool:
             self.continues = self._continue_after_last(hellos)
             self._adopt(rows, backend.bind(rows.layout))
             self._events = Events(
-                backend, self.workers, rows, options, self._now, self.observers
+                backend, self.workers, rows, options, self._clock, self.observers
             )
             timeout = options.step_timeout
             self._patience = (
@@ -214,10 +210,12 @@ class Pool:
 
     def _finish_step(self, began: float) -> None:
         """Waits for the rows that `step_all` has asked, whatever happens to them."""
-        due = began + standstill(began + self._patience, self._now())
-        due += self._options.step_timeout or np.inf
-        self.rows.set_sent(self._all_rows, due)
-        self._finish(self._all_rows, began)
+        clock = self._clock
+        since = clock.now(began)
+        due = since + (self._options.step_timeout or np.inf)
+        self.rows.set_sent(self._all_rows, due, clock.away)
+        clock.end_wait(self._patience)
+        self._finish(self._all_rows, since)
 
     def run(self, rows: Array, command: int | Array) -> None:
         """Asks the given rows and waits until they have answered or failed.
@@ -228,16 +226,16 @@ class Pool:
         """
         try:
             self.settle()
-            began = self._now()
+            since = self._clock.now()
             self.submit(rows, command)
-            self._finish(rows, began)
+            self._finish(rows, since)
             self._report_answered()
         except Exception:
             self._events.check_open()
             raise
 
-    def _finish(self, rows: Array, began: float) -> None:
-        self.wait_for(rows, since=began)
+    def _finish(self, rows: Array, since: float) -> None:
+        self.wait_for(rows, since=since)
         self._align(rows)
 
     def finish(self, rows: Array) -> None:
@@ -335,9 +333,10 @@ class Pool:
                 self.errors and known.broken(rows).size
             )
 
-        deadline = None if timeout is None else began + timeout
+        since = self._clock.now(began)
+        deadline = None if timeout is None else since + timeout
         self._events.wait(
-            is_over, rows, may_owe=may_owe, deadline=deadline, since=began
+            is_over, rows, may_owe=may_owe, deadline=deadline, since=since
         )
 
     def wait_until(self, is_over: Callable[[], bool]) -> None:
@@ -388,7 +387,7 @@ class Pool:
         others: deque[Event] = deque()
         has_moved = False
         try:
-            hellos = self.workers.start_more(constructors, workers, self._now, others)
+            hellos = self.workers.start_more(constructors, workers, others)
             grown = self._grown(hellos, rows)
             with uninterrupted():
                 self._move(grown, lag)

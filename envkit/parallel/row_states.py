@@ -148,10 +148,10 @@ class Rows:
         self._cut = np.zeros(rows, bool)
         # Rows that return a LAST together with the FIRST of the new environment.
         self._cut_at_once = np.zeros(rows, bool)
-        # Until when each row that was sent must answer, and which of these deadlines
-        # have been extended.
+        # Until when each row that was sent must answer, and what `PoolClock.away` was
+        # then: infinite where this deadline has been extended.
         self._due = np.full(rows, np.inf)
-        self._is_extended = np.zeros(rows, bool)
+        self._away = np.zeros(rows)
         # Which rows finished before which.
         self._order = np.zeros(rows, np.int64)
         self._next_order = 0
@@ -311,31 +311,17 @@ class Rows:
 
     # By when rows must answer.
 
-    def set_sent(self, rows: Array, due: float | Array) -> None:
+    def set_sent(self, rows: Array, due: float | Array, away: float) -> None:
         """Notes that requests have gone out, and by when they must be answered."""
         self._due[rows] = due
-        self._is_extended[rows] = False
+        self._away[rows] = away
         self.sent[rows] = self.slab.numbers[rows]
 
-    def postpone(self, seconds: float, until: float) -> None:
-        """Gives rows that owe an answer the seconds in which nothing ran.
-
-        Args:
-            seconds: How many.
-            until: Until when a row has in any case, but only once for each request.
-        """
-        owing = self.slab.owing_rows()
-        self._due[owing] += seconds
-        self._extend(owing & (self._due < until), until)
-
-    def extend_deadlines(self, now: float, until: float) -> None:
-        """Extends the deadlines that have passed between two calls, once each."""
-        self._extend(self.slab.owing_rows() & (self._due <= now), until)
-
-    def _extend(self, rows: Array, until: float) -> None:
-        rows &= ~self._is_extended
-        self._due[rows] = until
-        self._is_extended[rows] = True
+    def extend_deadlines(self, now: float, away: float) -> None:
+        """Extends deadlines that have passed by the seconds away, once a request."""
+        late = self.late(now)
+        self._due[late] += np.maximum(away - self._away[late], 0.0)
+        self._away[late] = np.inf
 
     def late(self, now: float) -> Array:
         """Returns the rows that should have answered by now."""

@@ -6,11 +6,12 @@ import enum
 import functools
 import itertools
 import logging
+import math
 import operator
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.options import PoolOptions
+from envkit.parallel.pool_clock import PoolClock, Waiting
 from envkit.parallel.row_states import Rows
 from envkit.parallel.slab_layout import ELSEWHERE
 from envkit.parallel.worker.environments import with_seeds
@@ -43,30 +45,14 @@ from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import EnvConstructor
 
 __all__ = [
-    "EXTENSION",
-    "FIRST_NOTICE",
-    "POLL_INTERVAL",
     "EnvSeed",
     "Question",
-    "Waiting",
     "Worker",
     "WorkerState",
     "Workers",
-    "standstill",
 ]
 
 _LOGGER = logging.getLogger(__name__)
-
-# Seconds after which to say what is being waited for, and then again.
-FIRST_NOTICE = 10.0
-_NEXT_NOTICE = 60.0
-# Where there is a deadline, no wait is longer: one that is over much later than it was
-# to be shows that this process has not been running.
-POLL_INTERVAL = 0.125
-# How much later than asked for a wait ends only if it was not running.
-_STANDSTILL = 0.1
-# A row or worker that became late between two calls has so many seconds more, once.
-EXTENSION = 1.0
 
 
 class EnvSeed(NamedTuple):
@@ -154,7 +140,8 @@ class Worker:
         due: When it is started again, where it is WAITING; until when it has to be
             ready, where it is on its way and there is a limit.
         allowed: How many seconds it has for being ready.
-        is_extended: Whether its deadline has been extended already.
+        away: What `PoolClock.away` was when its deadline was set; `math.inf` once this
+            has been extended.
         crash: The error that says how it ended, if it is LOST.
         overdue_after: The timeout that had passed when the pool killed it.
         question: The question it is answering.
@@ -164,12 +151,12 @@ class Worker:
 
     __slots__ = (
         "allowed",
+        "away",
         "constructors",
         "crash",
         "due",
         "first_env",
         "host",
-        "is_extended",
         "overdue_after",
         "pid",
         "question",
@@ -187,7 +174,7 @@ class Worker:
         self.state = WorkerState.NEW
         self.due: float | None = None
         self.allowed: float | None = None
-        self.is_extended = False
+        self.away = 0.0
         self.crash: WorkerError | None = None
         self.overdue_after: float | None = None
         self.question: Question | None = None
@@ -219,64 +206,6 @@ class Worker:
         self.pid, self.host = hello.pid, hello.host
 
 
-def standstill(until: float, now: float) -> float:
-    """Returns for how long this process did not run, if a wait was to end at `until`.
-
-    A container may have been paused, a laptop closed: workers did not run either.
-
-    Example:
-        >>> standstill(until=10.0, now=10.0625), standstill(until=10.0, now=70.0)
-        (0.0, 60.0)
-    """
-    late = now - until
-    return late if late > _STANDSTILL else 0.0
-
-
-class Waiting:
-    """How long something has been waited for, and when to say so next.
-
-    Attributes:
-        since: When the waiting began.
-
-    Example:
-        >>> waiting = Waiting(since=100.0)
-        >>> waiting.timeout(now=103.0, deadline=None)
-        7.0
-        >>> waiting.timeout(now=103.0, deadline=105.0)
-        0.125
-        >>> waiting.is_due(now=110.0), waiting.is_due(now=111.0)
-        (True, False)
-    """
-
-    def __init__(self, since: float) -> None:
-        """Begins to wait."""
-        self.since = since
-        self._next = since + FIRST_NOTICE
-        self._until = since
-
-    def timeout(self, now: float, deadline: float | None) -> float:
-        """Returns how long to wait now."""
-        until = self._next
-        if deadline is not None:
-            until = min(until, deadline, now + POLL_INTERVAL)
-        self._until = max(until, now)
-        return self._until - now
-
-    def standstill(self, now: float) -> float:
-        """Returns for how long this process did not run in the wait that is over."""
-        lost = standstill(self._until, now)
-        self.since += lost
-        self._next += lost
-        return lost
-
-    def is_due(self, now: float) -> bool:
-        """True if it is time to say something, once each time."""
-        if now < self._next:
-            return False
-        self._next = now + _NEXT_NOTICE
-        return True
-
-
 class Workers:
     """Deals environments to workers, starts these, and knows how they fare.
 
@@ -297,9 +226,11 @@ class Workers:
         constructors: Sequence[EnvConstructor],
         backend: Backend,
         options: PoolOptions,
+        clock: PoolClock,
     ) -> None:
         """Deals the environments; nothing is started yet."""
         self._backend = backend
+        self._clock = clock
         self._options = options
         self.seeds = [EnvSeed()] * len(constructors)
         # How often each environment's worker was restarted in the run that a
@@ -334,7 +265,7 @@ class Workers:
                 f"{state.value}."
             )
         worker.state, worker.due, worker.allowed = state, due, allowed
-        worker.is_extended = False
+        worker.away = self._clock.away
         if state is WorkerState.READY:
             self.unready.discard(index)
         else:
@@ -342,9 +273,9 @@ class Workers:
 
     # The first start.
 
-    def start(self, now: Callable[[], float]) -> list[Hello]:
+    def start(self) -> list[Hello]:
         """Starts all workers and waits for them; their environments are alike."""
-        in_order = self._start(range(len(self.workers)), now, deque())
+        in_order = self._start(range(len(self.workers)), deque())
         self._compare(in_order)
         return in_order
 
@@ -352,7 +283,6 @@ class Workers:
         self,
         constructors: Sequence[EnvConstructor],
         count: int,
-        now: Callable[[], float],
         others: deque[Event],
     ) -> list[Hello]:
         """Starts workers behind those that there are, and waits for them.
@@ -360,7 +290,6 @@ class Workers:
         Args:
             constructors: What builds their environments.
             count: How many there are to be.
-            now: Returns the time.
             others: Where events go that are about other workers.
 
         Raises:
@@ -372,7 +301,7 @@ class Workers:
         self.unready.update(range(first, first + count))
         self.earlier_restarts += [0] * len(constructors)
         self.seeds += [EnvSeed()] * len(constructors)
-        hellos = self._start(range(first, first + count), now, others)
+        hellos = self._start(range(first, first + count), others)
         specs = [spec for hello in hellos for spec in hello.specs]
         makers = [self.maker(env) for env in range(self._envs)]
         found = common_spec([*self.specs, *specs], makers, self._options.specs)
@@ -395,30 +324,25 @@ class Workers:
         """How many environments there are."""
         return len(self.earlier_restarts)
 
-    def _start(
-        self, workers: range, now: Callable[[], float], others: deque[Event]
-    ) -> list[Hello]:
+    def _start(self, workers: range, others: deque[Event]) -> list[Hello]:
         """Starts workers; events that are about others go into `others`."""
-        timeout = self._options.start_timeout
-        deadline = None if timeout is None else now() + timeout
+        timeout, clock = self._options.start_timeout, self._clock
+        due = None if timeout is None else clock.now() + timeout
         hellos: dict[int, Hello] = {}
         waves = [[index] for index in workers]
         if not self._options.start_serially:
             waves = [functools.reduce(operator.iadd, waves, [])]
         for wave in waves:
-            began = now()
+            began = clock.now()
             following = len(self.workers) - wave[-1] - 1
             jobs = [self._job(worker) for worker in wave]
             self._backend.start([job._replace(following=following) for job in jobs])
             # That builds no environments, and may itself have stood still.
-            if deadline is not None:
-                deadline += now() - began
+            if due is not None:
+                due += clock.now() - began
             for worker in wave:
-                self.become(worker, WorkerState.STARTING)
-            problems, deadline = self._await_hellos(
-                wave, hellos, deadline, now, workers.start, others
-            )
-            if problems:
+                self.become(worker, WorkerState.STARTING, due=due, allowed=timeout)
+            if problems := self._await_hellos(wave, hellos, workers.start, others):
                 raise failures.joined(problems)
         return [hellos[worker] for worker in workers]
 
@@ -426,26 +350,20 @@ class Workers:
         self,
         wave: Sequence[int],
         hellos: dict[int, Hello],
-        deadline: float | None,
-        now: Callable[[], float],
         first: int,
         others: deque[Event],
-    ) -> tuple[list[WorkerError], float | None]:
-        """Waits for workers that start; events of those before the first are put aside.
+    ) -> list[WorkerError]:
+        """Waits for workers that start, and returns what went wrong.
 
-        Returns:
-            What went wrong, and the deadline, which has moved if nothing ran for long.
+        Events of workers before the first are put aside.
         """
         problems: list[WorkerError] = []
-        waiting = Waiting(now())
-        if deadline is not None and deadline <= waiting.since:
-            deadline = waiting.since + EXTENSION
+        waiting = Waiting(self._clock.now())
         while any(self._is_starting(worker) for worker in wave):
-            timeout = waiting.timeout(now(), deadline)
+            deadline = min(self.deadlines(), default=None)
+            timeout = waiting.timeout(self._clock.now(), deadline)
             queue = self._backend.wait_events(timeout)
-            lost = waiting.standstill(now())
-            if deadline is not None:
-                deadline += lost
+            self._clock.end_wait(timeout)
             while queue:
                 event = queue[0]
                 problem = None
@@ -456,22 +374,21 @@ class Workers:
                 queue.popleft()
                 if problem is not None:
                     problems.append(problem)
-            moment = now()
-            late = [worker for worker in wave if self._is_starting(worker)]
-            if late and deadline is not None and moment >= deadline:
-                for worker in late:
-                    self.become(worker, WorkerState.LOST)
-                    self._backend.kill(worker)
-                    problems.append(self._late_start(worker))
-            elif late and waiting.is_due(moment):
+            for worker in self._late():
+                self.become(worker, WorkerState.LOST)
+                self._backend.kill(worker)
+                problems.append(self._late_start(worker))
+            missing = [worker for worker in wave if self._is_starting(worker)]
+            moment = self._clock.now()
+            if missing and waiting.is_due(moment):
                 _LOGGER.warning(
                     "still waiting for %s to build %s environments, for %d s now",
-                    listed([f"worker {worker}" for worker in late]),
-                    "its" if len(late) == 1 else "their",
+                    listed([f"worker {worker}" for worker in missing]),
+                    "its" if len(missing) == 1 else "their",
                     moment - waiting.since,
                 )
         problems.sort(key=lambda problem: problem.worker or 0)
-        return problems, deadline
+        return problems
 
     def _handle_start(
         self, event: Started | Replied | Exited, hellos: dict[int, Hello]
@@ -533,25 +450,22 @@ class Workers:
         """Ends a worker of which nothing is expected any more."""
         self._backend.kill(worker)
 
-    def postpone(self, seconds: float) -> None:
-        """Gives workers that are started again the seconds in which nothing ran."""
-        for worker in self.workers:
-            if worker.due is not None and worker.is_present:
-                worker.due += seconds
-
-    def extend_deadlines(self, now: float, until: float) -> None:
-        """Extends the deadlines that have passed between two calls, once each."""
-        for worker in self.workers:
-            if worker.is_present and not worker.is_extended and _is_over(worker, now):
-                worker.due = until
-                worker.is_extended = True
-
-    def kill_late_starts(self, now: float) -> None:
+    def kill_late_starts(self) -> None:
         """Ends workers that were started again and are not ready in time."""
+        for index in self._late():
+            self.workers[index].due = None
+            self.kill(index, self.workers[index].allowed)
+
+    def _late(self) -> list[int]:
+        """Returns the workers that should be ready by now."""
+        late, now = [], self._clock.now()
         for index, worker in enumerate(self.workers):
-            if worker.is_present and _is_over(worker, now):
-                worker.due = None
-                self.kill(index, worker.allowed)
+            if worker.is_present and worker.due is not None and now >= worker.due:
+                worker.due += max(self._clock.away - worker.away, 0.0)
+                worker.away = math.inf
+                if now >= worker.due:
+                    late.append(index)
+        return late
 
     def ending(
         self,
@@ -598,14 +512,14 @@ class Workers:
             others=sum(other.is_ready for other in self.workers if other is not entry),
         )
 
-    def start_again(self, now: Callable[[], float]) -> None:
+    def start_again(self) -> None:
         """Starts workers whose pause has passed."""
-        moment = now()
+        moment = self._clock.now()
         for index, worker in enumerate(self.workers):
-            if worker.state is WorkerState.WAITING and _is_over(worker, moment):
+            if worker.state is WorkerState.WAITING and moment >= (worker.due or 0.0):
                 timeout = self._options.start_timeout
                 self._backend.replace(index, self._job(index))
-                due = None if timeout is None else now() + timeout
+                due = None if timeout is None else self._clock.now() + timeout
                 self.become(index, WorkerState.STARTING, due=due, allowed=timeout)
 
     def welcome(
@@ -773,11 +687,6 @@ class Workers:
 
     def _makers(self, worker: int) -> list[str]:
         return [self.maker(env) for env in self.envs_of(worker)]
-
-
-def _is_over(worker: Worker, now: float) -> bool:
-    """Returns whether the moment has come at which something is to be done."""
-    return worker.due is not None and now >= worker.due
 
 
 def _dealt(

@@ -448,14 +448,47 @@ def test_what_hangs_is_ended_also_where_every_wait_stands_still():
     assert isinstance(error, WorkerTimeout)
 
 
-def test_what_is_overdue_when_a_call_begins_has_a_moment_more():
+@pytest.mark.parametrize("paused", [2.0, 3600.0])
+def test_a_pause_between_two_calls_takes_no_time_from_a_row(paused):
+    pool, backend = pausable_pool(step_timeout=3.0)
+    with pool:
+        pool.send([0, 0])
+        backend.plan(Pass(0.5))
+        failure_or_none(pool.recv, timeout=0.5)
+        backend.clock.advance(paused)
+        backend.plan(Pass(2.25), Finish())
+        batch = pool.recv()
+    assert [1, 1] == batch.time_step.observation.tolist()
+
+
+def test_a_pause_while_a_worker_is_replaced_takes_no_time_from_the_rows_of_others():
+    pool, backend = pausable_pool(
+        step_timeout=5.0, on_worker_failure=RestartPolicy(backoff=0.0)
+    )
+    backend.to_start = 3600.0
+    with pool:
+        pool.send([0, 0])
+        backend.plan(Die(1), Pass(4.5), Finish(), Start())
+        batches = [pool.recv(count=1), pool.recv(count=1)]
+        restarts = pool.statistics().restarts
+    assert [1, 1] == sorted(int(batch.env_ids.size) for batch in batches)
+    assert 1 == restarts
+
+
+def test_what_hangs_is_ended_after_at_most_twice_its_timeout():
+    """The caller computes all the time, and looks in now and then."""
     pool, backend = pausable_pool(step_timeout=5.0)
     with pool:
         pool.send([0, 0])
-        backend.clock.advance(3600.0)
-        backend.plan(Pass(0.5), Finish())
-        batch = pool.recv()
-    assert [1, 1] == batch.time_step.observation.tolist()
+        backend.plan(Hang(1), Finish((0,)))
+        pool.recv(count=1)
+        began, error = backend.clock.now(), None
+        while error is None:
+            backend.clock.advance(0.5)
+            error = failure_or_none(pool.recv, timeout=0)
+        took = backend.clock.now() - began
+    assert isinstance(error, WorkerTimeout)
+    assert 10.0 <= took <= 10.5  # The look after its end is the one that finds it.
 
 
 def failure_or_none(call, **options):
