@@ -36,7 +36,7 @@ _LOGGER = logging.getLogger(__name__)
 # How often a program is started for one episode before that is given up.
 _ATTEMPTS = 3
 # Seconds between two looks while an episode begins.
-_GLANCE = 0.02
+_POLL_INTERVAL = 0.02
 # Seconds without a change after which a window counts as drawn, and within which one
 # does that keeps changing.
 _QUIET, _LONGEST_DRAWING = 0.1, 1.0
@@ -378,7 +378,7 @@ class Desktop(PyEnvironment):
             left = deadline - time.monotonic()
             if left <= 0 or self._machine.trouble() is not None:
                 return False
-            self._machine.update(min(left, _GLANCE))
+            self._machine.update(min(left, _POLL_INTERVAL))
         return True
 
     def close(self) -> None:
@@ -479,7 +479,7 @@ class Desktop(PyEnvironment):
                     return None
             elif now - began >= float(ready):
                 return None
-            machine.update(_GLANCE)
+            machine.update(_POLL_INTERVAL)
         return "it was not ready in time. ready= says when it is"
 
     def _step(self, action: NestedArray) -> TimeStep:

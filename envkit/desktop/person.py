@@ -34,7 +34,7 @@ _SMALLEST = 300
 # The steps in a second of a desktop, which has no pace of its own.
 _OF_DESKTOPS = 30.0
 # Seconds between two looks whether the waiting is over.
-_GLANCE = 0.2
+_POLL_INTERVAL = 0.2
 
 
 class HeldKeys:
@@ -476,11 +476,11 @@ class Person:
         """Waits until a condition holds, or for so many seconds."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self._closed and not is_so():
-            left = _GLANCE if deadline is None else deadline - time.monotonic()
+            left = _POLL_INTERVAL if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return
             # Short, because Ctrl-C and new viewers do not ring.
-            self._wake.wait(min(left, _GLANCE))
+            self._wake.wait(min(left, _POLL_INTERVAL))
             self._wake.clear()
             reason = self._server.ended()
             if reason is not None:

@@ -25,7 +25,7 @@ from envkit.types import Array
 __all__ = ["XvfbScreen", "xvfb_command"]
 
 # Seconds between two looks at the memory.
-_GLANCE = 0.004
+_POLL_INTERVAL = 0.004
 _TIMEOUT = 30.0
 # The numbers of X11's requests, and of the events that XTEST makes.
 _CHANGE_KEYS, _GET_KEYS, _QUERY_EXTENSION, _FAKE = 100, 101, 98, 2
@@ -110,7 +110,8 @@ class XvfbScreen:
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 return False
-            time.sleep(_GLANCE if deadline is None else min(_GLANCE, deadline - now))
+            left = _POLL_INTERVAL if deadline is None else deadline - now
+            time.sleep(min(left, _POLL_INTERVAL))
         return True
 
     def _look(self) -> bool:

@@ -29,7 +29,7 @@ from envkit.types import Array, NestedArray
 __all__ = ["InBackground", "Moved", "OwnPace"]
 
 # Seconds for which a call looks whether a reset is through; most resets are by then.
-_GLANCE = 0.01
+_PATIENCE = 0.01
 
 Calls = queue.SimpleQueue[Any]
 
@@ -162,7 +162,8 @@ class InBackground:
             self._submit(taken | self.beginning, self._env.step, action)
             if taken.all():
                 return Moved(self._take(), ~nothing, taken)
-        if self._pending and concurrent.futures.wait([self._pending], _GLANCE).not_done:
+        pending = self._pending
+        if pending and concurrent.futures.wait([pending], _PATIENCE).not_done:
             return Moved(None, nothing, taken)
         covers = self._covers
         time_step = self._take()

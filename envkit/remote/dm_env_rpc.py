@@ -69,7 +69,7 @@ _GRACE = 5.0  # seconds that streams have to end when the server does
 # Streams of clients that have left, which gRPC notices a little later: who comes at
 # once finds room.
 _LEAVING = 8
-_GLANCE = 0.5  # seconds after which a wait looks at whether the server is stopping
+_POLL_INTERVAL = 0.5  # seconds after which a wait looks whether the server is stopping
 _SERVICE = "dm_env_rpc.v1.Environment"
 # Further codes of google.rpc.
 _FULL, _NOT_NOW, _UNKNOWN, _INTERNAL = 8, 9, 12, 13
@@ -525,7 +525,7 @@ class _Stream:
         # Hot: called once per step.
         while True:
             try:
-                return asked.result(_GLANCE)
+                return asked.result(_POLL_INTERVAL)
             except FutureTimeoutError:
                 if asked.done():  # It has come by now, or the error is its own.
                     return asked.result()

@@ -24,7 +24,7 @@ __all__ = ["LaunchError", "Launched"]
 _LOGGER = logging.getLogger(__name__)
 
 _ADDRESS = re.compile(rb"\bt(?:cp|ls)://[^\s,]+")
-_LOOK = 0.05
+_POLL_INTERVAL = 0.05
 _GRACE = 5.0
 _TAIL = 2000
 
@@ -125,7 +125,7 @@ class Launched:
                         f"{self._timeout:g} s (start_timeout).{self._tail()} Pass the "
                         "address if it prints none."
                     )
-                self._changed.wait(min(left, _LOOK))
+                self._changed.wait(min(left, _POLL_INTERVAL))
 
     def problem(self) -> str | None:
         """Returns how the command has ended; `None` as long as it runs."""

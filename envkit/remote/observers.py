@@ -15,8 +15,8 @@ from envkit.types import Array
 
 __all__ = ["Observer"]
 
-# How long an observer that is sent away is waited for, in seconds.
-_GLANCE = 0.25
+# Seconds that an observer that is sent away has for reading why.
+_FAREWELL = 0.25
 
 
 class Observer:
@@ -55,7 +55,7 @@ class Observer:
         with self._lock:
             if not self.is_over:
                 self._link.send(frame_of({"end": reason}))
-                self._link.push(_GLANCE)
+                self._link.push(_FAREWELL)
                 self._end()
 
     def _end(self) -> None:

@@ -63,7 +63,7 @@ _LOGGER = logging.getLogger(__name__)
 
 # Seconds for a connection to say who it is, and how many may be about it.
 _TO_PROVE, _MOST_STRANGERS = 10.0, 64
-_GLANCE = 0.25
+_POLL_INTERVAL = 0.25
 # Of how many sessions is kept how they have crashed.
 _MOST_CRASHED = 64
 # How long environments have to end what they are doing when the server stops.
@@ -208,7 +208,7 @@ class Server:
         poller.register(self._listener, select.POLLIN)
         try:
             while not self._closing:
-                if poller.poll(1000 * _GLANCE):
+                if poller.poll(1000 * _POLL_INTERVAL):
                     self._accept()
                 self._look(time.monotonic())
         except Exception as error:
@@ -221,7 +221,7 @@ class Server:
         except (BlockingIOError, ConnectionError):
             return
         except OSError:  # No descriptor is left: those that are open may end.
-            time.sleep(_GLANCE)
+            time.sleep(_POLL_INTERVAL)
             return
         with self._lock:
             if len(self._strangers) >= _MOST_STRANGERS:

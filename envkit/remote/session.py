@@ -73,8 +73,8 @@ from envkit.specs.environment_spec import common_info_spec
 
 __all__ = ["Session"]
 
-# How often a session that waits looks whether it is to end, in seconds.
-_GLANCE = 0.25
+# Seconds after which a session that waits looks whether it is to end.
+_POLL_INTERVAL = 0.25
 _LOOK_NS = 1_000_000_000
 _RESUME = 30.0
 # What a client may ask besides `call`, which is allowed by name.
@@ -385,7 +385,7 @@ class Session:
                     "(--idle-timeout)"
                 )
                 break
-            if poll(1000 * min(left, _GLANCE)):
+            if poll(1000 * min(left, _POLL_INTERVAL)):
                 return not self._reason
         return False
 

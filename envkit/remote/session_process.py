@@ -43,7 +43,7 @@ from envkit.remote.wanted import wanted_by
 
 __all__ = ["SessionProcess", "main"]
 
-_GLANCE = 0.25
+_POLL_INTERVAL = 0.25
 # Seconds that a process has to end when its server has, or when its client has left.
 _GRACE = 10.0
 _AT_ONCE = 1 << 16
@@ -224,7 +224,7 @@ class SessionProcess:
         poller = select.poll()
         poller.register(self._channel.fileno(), select.POLLIN)
         # What an environment has forked may keep the channel open.
-        while not poller.poll(1000 * _GLANCE):
+        while not poller.poll(1000 * _POLL_INTERVAL):
             if self._process.poll() is not None:
                 return None
         with contextlib.suppress(EOFError):
@@ -390,7 +390,7 @@ class _Hosted:
         assert session is not None
         try:
             while True:
-                if poller.poll(1000 * _GLANCE):
+                if poller.poll(1000 * _POLL_INTERVAL):
                     self._do(session, *self._channel.hear())
                 session.look(time.monotonic())
         except (EOFError, ProtocolError):
@@ -413,7 +413,7 @@ class _Hosted:
             try:
                 session.observe(sock, message["observe"])
             except Refusal as refusal:
-                sock.settimeout(_GLANCE)
+                sock.settimeout(_POLL_INTERVAL)
                 with contextlib.suppress(OSError):
                     sock.sendall(b"".join(frame_of({"refused": str(refusal)})))
                 sock.close()

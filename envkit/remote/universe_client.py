@@ -743,7 +743,7 @@ class _Row:
         poll.register(desktop, select.POLLIN)
         try:
             while not self._env._closed and self._lost is None:
-                poll.poll(_GLANCE)  # milliseconds
+                poll.poll(_POLL_INTERVAL_MS)
                 with self._using:
                     before = desktop.updates
                     is_new = desktop.update(0.0)
@@ -789,5 +789,5 @@ class _Row:
 
 
 _MOST_LOSSES = 5
-# Milliseconds after which the desktop is looked at, whether anything has come or not.
-_GLANCE = 200
+# After that, the desktop is looked at, whether anything has come or not.
+_POLL_INTERVAL_MS = 200
