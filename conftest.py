@@ -33,7 +33,7 @@ _NEEDED_BY = {
         "tests/adapters/browsergym_checks.py",
         "tests/adapters/browser_tasks.py",
     ],
-    "dm_control": ["envkit/adapters/dm_control.py"],
+    "dm_control": ["envkit/adapters/dm_control/suite.py"],
     "envpool": ["tests/adapters/pools.py"],
     "jax": ["envkit/jax.py", "docs/jax.md"],
     "minari": ["docs/adapters/minari.md"],

@@ -381,20 +381,21 @@ class MissingDependencyError(EnvkitError, ImportError):
     Attributes:
         package: The package that is missing.
         extra: The extra of envkit that installs it.
+        command: The pip command that installs it, if that is all it takes.
     """
 
     package: str = ""
     extra: str = ""
+    command: str = ""
 
     @classmethod
     def needed_by(
-        cls, what: str, *, package: str, extra: str
+        cls, what: str, *, package: str, extra: str, requires: Sequence[str] = ()
     ) -> MissingDependencyError:
         """Builds the error with the command that installs what is missing."""
+        command = install_command(extra, package=package, requires=requires)
         error = cls(
-            f"{what} needs the package {package}, which is not installed. "
-            f"{install_command(extra, package=package)}"
+            f"{what} needs the package {package}, which is not installed. {command}"
         )
-        error.package = package
-        error.extra = extra
+        error.package, error.extra, error.command = package, extra, command
         return error

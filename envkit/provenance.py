@@ -14,7 +14,6 @@ import collections
 import functools
 import itertools
 import math
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit._internal.text import version_of, without_version
 from envkit.specs.validation import describe
 
 __all__ = [
@@ -53,7 +53,6 @@ __all__ = [
 ]
 
 
-_VERSION = re.compile(r"(?<=.)-v(0|[1-9][0-9]*)\Z")
 # Of arrays that are larger a provenance says only what they look like.
 _LARGEST = 4096
 
@@ -92,22 +91,6 @@ class MadeBy(NamedTuple):
 def envkit_version() -> str:
     """Returns the version of this envkit."""
     return str(sys.modules["envkit"].__version__)
-
-
-def version_of(identifier: str) -> int | None:
-    """Returns the version that an id ends in.
-
-    Example:
-        >>> version_of("CartPole-v1"), version_of("my_package.envs:make")
-        (1, None)
-    """
-    found = _VERSION.search(identifier)
-    return int(found[1]) if found else None
-
-
-def without_version(identifier: str) -> str:
-    """Returns an id without its version."""
-    return _VERSION.sub("", identifier)
 
 
 def name_of(thing: Any) -> str:

@@ -11,7 +11,8 @@ A target is one of
 - anything that can be called and returns an environment.
 
 A constructor made from a string pickles as that string, so it travels to a worker that
-has nothing but the import path. Nothing is imported before it is called.
+has nothing but the import path. Nothing is imported before it is called, NumPy
+included: `envkit list` reads the schemes without it.
 
 A package adds a scheme with an entry point of the group `envkit.schemes`. In its
 `pyproject.toml`, for targets such as `"maze:small/7"`:
@@ -40,19 +41,12 @@ from typing import TYPE_CHECKING, Any
 
 from envkit._internal.entry_points import own
 from envkit._internal.removed import refuse_removed_options
+from envkit._internal.text import version_of, without_version
 from envkit.errors import ConstructorError, MissingDependencyError
-from envkit.provenance import (
-    Origin,
-    origin_of,
-    plain_arguments,
-    version_of,
-    without_version,
-)
-from envkit.py_environment import Specified
-from envkit.specs.validation import describe
 
 if TYPE_CHECKING:
     from envkit._internal.schemes import Scheme
+    from envkit.provenance import Origin
 
 __all__ = [
     "Constructor",
@@ -147,6 +141,9 @@ class Constructor:
 
     def __call__(self, **kwargs: Any) -> Any:
         """Builds an environment; arguments given here replace those of the recipe."""
+        from envkit.provenance import origin_of
+        from envkit.py_environment import Specified
+
         build = self._build
         if isinstance(build, str):
             build = load(self._name, build)
@@ -159,6 +156,8 @@ class Constructor:
         return env
 
     def _origin(self, kwargs: dict[str, Any], inner: Origin | None = None) -> Origin:
+        from envkit.provenance import Origin, plain_arguments
+
         build = self._build
         if isinstance(build, functools.partial):
             return _origin_of_partial(build, kwargs, inner)
@@ -296,6 +295,8 @@ def _origin_of_partial(
     """Returns the origin of a partial, with arguments by name where they are known."""
     import inspect
 
+    from envkit.provenance import Origin, plain_arguments
+
     merged = {**build.keywords, **kwargs}
     function = build.func
     if isinstance(function, Constructor):
@@ -392,6 +393,8 @@ def _as_count(num_envs: Any) -> int:
     try:
         count = operator.index(num_envs)
     except TypeError:
+        from envkit.specs.validation import describe
+
         raise TypeError(
             f"num_envs must be an integer, or None for a single environment without "
             f"workers, got {describe(num_envs)}."
@@ -470,6 +473,8 @@ def _name_of(target: Any) -> str:
             f"  constructor({kind}, ...)       # the recipe"
         )
     if not callable(target):
+        from envkit.specs.validation import describe
+
         raise TypeError(
             f"The target is {describe(target)}, which is non-callable. It must be a "
             "string or something to call that makes an environment."
@@ -739,6 +744,8 @@ def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]
             )
         found = getattr(found, part)
     if not callable(found):
+        from envkit.specs.validation import describe
+
         raise ConstructorError(
             f"{name!r} is {describe(found)}, which cannot be called to make an "
             "environment."

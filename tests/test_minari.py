@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import envkit
 from envkit import BatchedPyEnvironment, RandomPyEnvironment, make, nest
-from envkit.adapters.minari import MinariReplay, from_minari, to_minari
+from envkit.adapters.minari.datasets import MinariReplay, from_minari, to_minari
 from envkit.cli.main import main
 from envkit.errors import RecordingEnded, RecordingError
 from envkit.recording import Record, Recording, Replay

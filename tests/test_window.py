@@ -45,7 +45,7 @@ def run_alone(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 PLAY = """
     import os, signal, sys
-    from envkit.adapters.ple import PLEWrapper
+    from envkit.adapters.ple.suite import PLEWrapper
     from tests.adapters.ple_games import PLE, Catcher
     assert "pygame" not in sys.modules
     env = PLEWrapper(lambda: PLE(Catcher()))

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from envkit._internal.entry_points import loaded
 from envkit._internal.plugins import NAMES, SCHEMES, Plugin
 from envkit.errors import MissingDependencyError
-from envkit.specs.validation import describe
 
 __all__ = ["Scheme", "is_there", "names_of", "scheme_named"]
 
@@ -17,13 +16,19 @@ class Scheme(NamedTuple):
     """A library's environments: who makes them, and what has to be installed.
 
     An entry point of the group `envkit.schemes` names one. Functions may be given as
-    `"module:function"`, so that the facts can be read without importing more.
+    `"module:function"`, so that the facts can be read without importing more: a module
+    that has a scheme imports neither its library nor NumPy, and then `envkit list`
+    reads twenty of them in a moment.
 
     Attributes:
         loader: Takes what follows the colon, and keyword arguments; returns the
             environment.
+        title: The name of the library, for tables.
+        example: What may stand after the colon, for tables.
+        page: The page about it in `docs`, without `.md`: "adapters/atari".
         package: The package that must be there, as Python imports it; "" for none.
         extra: The extra of envkit that installs the package.
+        requires: What pip has to install, as in `pyproject.toml`.
         lister: Returns what may stand after the colon.
         address: An example of the addresses that stand after the colon, if it is
             those; there is no list of them.
@@ -40,6 +45,10 @@ class Scheme(NamedTuple):
     loader: str | Callable[..., Any]
     package: str = ""
     extra: str = ""
+    requires: tuple[str, ...] = ()
+    title: str = ""
+    example: str = ""
+    page: str = ""
     lister: str | Callable[[], Iterable[str]] | None = None
     address: str = ""
     batched_by: str = ""
@@ -55,7 +64,7 @@ class Scheme(NamedTuple):
         if not self.package or is_there(self.package):
             return None
         return MissingDependencyError.needed_by(
-            subject, package=self.package, extra=self.extra
+            subject, package=self.package, extra=self.extra, requires=self.requires
         )
 
 
@@ -95,6 +104,8 @@ def names_of(name: str, scheme: Scheme) -> list[str] | None:
 
 def _callable(plugin: Plugin, found: Any) -> Callable[..., Any]:
     if not callable(found):
+        from envkit.specs.validation import describe  # which loads NumPy
+
         raise plugin.broken(
             f"is {describe(found)}, which cannot be called to make an environment"
         )

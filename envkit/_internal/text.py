@@ -1,7 +1,8 @@
-"""The small words in messages: articles, counts, lists of names, bounds."""
+"""The small words in messages: articles, counts, lists of names, bounds, versions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,11 @@ __all__ = [
     "foreign",
     "listed",
     "named_rows",
+    "version_of",
+    "without_version",
 ]
 
+_VERSION = re.compile(r"(?<=.)-v(0|[1-9][0-9]*)\Z")
 
 # Other libraries have classes of these names, too: where envkit's are imported from.
 _HOMES = {
@@ -119,3 +123,19 @@ def bound_text(bound: Array) -> str:
 def named_rows(rows: Any) -> str:
     """Returns the numbers of rows for a message, such as "rows 1 and 3"."""
     return f"{'row' if rows.size == 1 else 'rows'} {listed(rows)}"
+
+
+def version_of(identifier: str) -> int | None:
+    """Returns the version that an id ends in.
+
+    Example:
+        >>> version_of("CartPole-v1"), version_of("my_package.envs:make")
+        (1, None)
+    """
+    found = _VERSION.search(identifier)
+    return int(found[1]) if found else None
+
+
+def without_version(identifier: str) -> str:
+    """Returns an id without its version."""
+    return _VERSION.sub("", identifier)

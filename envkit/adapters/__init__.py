@@ -12,29 +12,27 @@ from typing import TYPE_CHECKING
 from envkit.extend import lazy_names
 
 if TYPE_CHECKING:
-    from envkit.adapters import ale as suite_ale
-    from envkit.adapters import browsergym as suite_browsergym
     from envkit.adapters import bsuite as suite_bsuite
-    from envkit.adapters import dm_control as suite_dm_control
     from envkit.adapters import gin as gin
-    from envkit.adapters import gym as gym_wrapper
-    from envkit.adapters import gym as suite_gym
     from envkit.adapters import minigrid as suite_minigrid
-    from envkit.adapters import ple as suite_ple
     from envkit.adapters import pysc2 as pysc2
     from envkit.adapters import urnai as urnai
-    from envkit.adapters import vizdoom as suite_vizdoom
     from envkit.adapters.adapter import Adapter, Result
     from envkit.adapters.adapter import Adapter as EnvAdapter
-    from envkit.adapters.ale import AtariVectorWrapper
-    from envkit.adapters.browsergym import BrowserGymWrapper
-    from envkit.adapters.dm_control import DmControlWrapper
+    from envkit.adapters.ale import suite as suite_ale
+    from envkit.adapters.ale.suite import AtariVectorWrapper
+    from envkit.adapters.browsergym import suite as suite_browsergym
+    from envkit.adapters.browsergym.suite import BrowserGymWrapper
+    from envkit.adapters.dm_control import suite as suite_dm_control
+    from envkit.adapters.dm_control.suite import DmControlWrapper
     from envkit.adapters.dm_env import DmEnvWrapper
-    from envkit.adapters.dm_env_rpc import DmEnvRpcError, DmEnvRpcWrapper
+    from envkit.adapters.dm_env_rpc.client import DmEnvRpcError, DmEnvRpcWrapper
     from envkit.adapters.envpool import suite as suite_envpool
     from envkit.adapters.envpool.async_pool import AsyncEnvPool
     from envkit.adapters.envpool.wrapper import EnvPoolWrapper
-    from envkit.adapters.gym import GymWrapper
+    from envkit.adapters.gym import suite as gym_wrapper
+    from envkit.adapters.gym import suite as suite_gym
+    from envkit.adapters.gym.suite import GymWrapper
     from envkit.adapters.gymnasium import suite as suite_gymnasium
     from envkit.adapters.gymnasium import wrapper as gymnasium_wrapper
     from envkit.adapters.gymnasium.spaces import (
@@ -60,59 +58,61 @@ if TYPE_CHECKING:
     from envkit.adapters.jax.functional import FunctionalEnvironment
     from envkit.adapters.jax.gymnax import GymnaxWrapper
     from envkit.adapters.jax.jumanji import JumanjiWrapper
-    from envkit.adapters.minari import MinariReplay, from_minari, to_minari
-    from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
+    from envkit.adapters.minari.datasets import MinariReplay, from_minari, to_minari
+    from envkit.adapters.openenv.client import OpenEnvError, OpenEnvWrapper
     from envkit.adapters.pettingzoo import suite as suite_pettingzoo
     from envkit.adapters.pettingzoo.aec import PettingZooAECWrapper
     from envkit.adapters.pettingzoo.agents import AgentTimeSteps
     from envkit.adapters.pettingzoo.parallel import PettingZooWrapper
     from envkit.adapters.pettingzoo.to_pettingzoo import to_pettingzoo
-    from envkit.adapters.ple import PLEWrapper
+    from envkit.adapters.ple import suite as suite_ple
+    from envkit.adapters.ple.suite import PLEWrapper
     from envkit.adapters.pysc2.wrapper import PySC2Wrapper
     from envkit.adapters.rllib import to_rllib
     from envkit.adapters.sb3 import to_sb3
     from envkit.adapters.tf_agents import from_tf_agents, to_tf_agents
     from envkit.adapters.to_dm_env import PyToDMWrapper
     from envkit.adapters.urnai import from_urnai, to_urnai
-    from envkit.adapters.vizdoom import VizDoomWrapper
+    from envkit.adapters.vizdoom import suite as suite_vizdoom
+    from envkit.adapters.vizdoom.suite import VizDoomWrapper
 
 _HOMES = {
-    "MinariReplay": "envkit.adapters.minari",
-    "from_minari": "envkit.adapters.minari",
-    "to_minari": "envkit.adapters.minari",
+    "MinariReplay": "envkit.adapters.minari.datasets",
+    "from_minari": "envkit.adapters.minari.datasets",
+    "to_minari": "envkit.adapters.minari.datasets",
     "Adapter": "envkit.adapters.adapter",
     "AgentTimeSteps": "envkit.adapters.pettingzoo.agents",
     "AsyncEnvPool": "envkit.adapters.envpool.async_pool",
-    "AtariVectorWrapper": "envkit.adapters.ale",
+    "AtariVectorWrapper": "envkit.adapters.ale.suite",
     "BraxWrapper": "envkit.adapters.jax.brax",
-    "BrowserGymWrapper": "envkit.adapters.browsergym",
-    "DmControlWrapper": "envkit.adapters.dm_control",
-    "DmEnvRpcError": "envkit.adapters.dm_env_rpc",
-    "DmEnvRpcWrapper": "envkit.adapters.dm_env_rpc",
+    "BrowserGymWrapper": "envkit.adapters.browsergym.suite",
+    "DmControlWrapper": "envkit.adapters.dm_control.suite",
+    "DmEnvRpcError": "envkit.adapters.dm_env_rpc.client",
+    "DmEnvRpcWrapper": "envkit.adapters.dm_env_rpc.client",
     "DmEnvWrapper": "envkit.adapters.dm_env",
     "EnvAdapter": "envkit.adapters.adapter",
     "EnvPoolWrapper": "envkit.adapters.envpool.wrapper",
     "FunctionalEnvironment": "envkit.adapters.jax.functional",
-    "GymWrapper": "envkit.adapters.gym",
+    "GymWrapper": "envkit.adapters.gym.suite",
     "GymnasiumVectorWrapper": "envkit.adapters.gymnasium.vector",
     "GymnasiumWrapper": "envkit.adapters.gymnasium.wrapper",
     "GymnaxWrapper": "envkit.adapters.jax.gymnax",
     "JumanjiWrapper": "envkit.adapters.jax.jumanji",
     "OneOf": "envkit.adapters.gymnasium.spaces",
-    "OpenEnvError": "envkit.adapters.openenv",
-    "OpenEnvWrapper": "envkit.adapters.openenv",
+    "OpenEnvError": "envkit.adapters.openenv.client",
+    "OpenEnvWrapper": "envkit.adapters.openenv.client",
     "PaddedGraph": "envkit.adapters.gymnasium.spaces",
     "PaddedSequence": "envkit.adapters.gymnasium.spaces",
     "PaddedStack": "envkit.adapters.gymnasium.spaces",
     "PettingZooAECWrapper": "envkit.adapters.pettingzoo.aec",
     "PettingZooWrapper": "envkit.adapters.pettingzoo.parallel",
-    "PLEWrapper": "envkit.adapters.ple",
+    "PLEWrapper": "envkit.adapters.ple.suite",
     "PySC2Wrapper": "envkit.adapters.pysc2.wrapper",
     "PyToDMWrapper": "envkit.adapters.to_dm_env",
     "PyToGymnasium": "envkit.adapters.gymnasium.to_gymnasium",
     "PyToGymnasiumVector": "envkit.adapters.gymnasium.to_gymnasium_vector",
     "Result": "envkit.adapters.adapter",
-    "VizDoomWrapper": "envkit.adapters.vizdoom",
+    "VizDoomWrapper": "envkit.adapters.vizdoom.suite",
     "batch_space_from_spec": "envkit.adapters.gymnasium.spaces",
     "from_tf_agents": "envkit.adapters.tf_agents",
     "from_urnai": "envkit.adapters.urnai",
@@ -133,40 +133,40 @@ _MODULES = (
 # The names that modules have in TF-Agents, and those that they had before.
 _ALIASES = {
     "agent_time_steps": "envkit.adapters.pettingzoo.agents",
-    "atari_vector_wrapper": "envkit.adapters.ale",
-    "dm_control_wrapper": "envkit.adapters.dm_control",
+    "atari_vector_wrapper": "envkit.adapters.ale.suite",
+    "dm_control_wrapper": "envkit.adapters.dm_control.suite",
     "dm_env_wrapper": "envkit.adapters.dm_env",
     "env_adapter": "envkit.adapters.adapter",
     "envpool_async": "envkit.adapters.envpool.async_pool",
     "envpool_wrapper": "envkit.adapters.envpool.wrapper",
     "functional_env": "envkit.adapters.jax.functional",
-    "gym_wrapper": "envkit.adapters.gym",
+    "gym_wrapper": "envkit.adapters.gym.suite",
     "gymnasium_vector_wrapper": "envkit.adapters.gymnasium.vector",
     "gymnasium_wrapper": "envkit.adapters.gymnasium.wrapper",
     "gymnax_wrapper": "envkit.adapters.jax.gymnax",
     "pettingzoo_aec_wrapper": "envkit.adapters.pettingzoo.aec",
     "pettingzoo_wrapper": "envkit.adapters.pettingzoo.parallel",
-    "ple_wrapper": "envkit.adapters.ple",
+    "ple_wrapper": "envkit.adapters.ple.suite",
     "py_to_dm_wrapper": "envkit.adapters.to_dm_env",
     "py_to_gymnasium": "envkit.adapters.gymnasium.to_gymnasium",
     "py_to_gymnasium_vector": "envkit.adapters.gymnasium.to_gymnasium_vector",
     "py_to_pettingzoo": "envkit.adapters.pettingzoo.to_pettingzoo",
     "py_to_sb3": "envkit.adapters.sb3",
     "pysc2_wrapper": "envkit.adapters.pysc2.wrapper",
-    "suite_ale": "envkit.adapters.ale",
-    "suite_browsergym": "envkit.adapters.browsergym",
+    "suite_ale": "envkit.adapters.ale.suite",
+    "suite_browsergym": "envkit.adapters.browsergym.suite",
     "suite_bsuite": "envkit.adapters.bsuite",
-    "suite_dm_control": "envkit.adapters.dm_control",
+    "suite_dm_control": "envkit.adapters.dm_control.suite",
     "suite_envpool": "envkit.adapters.envpool.suite",
-    "suite_gym": "envkit.adapters.gym",
+    "suite_gym": "envkit.adapters.gym.suite",
     "suite_gymnasium": "envkit.adapters.gymnasium.suite",
     "suite_gymnax": "envkit.adapters.jax.gymnax",
     "suite_minigrid": "envkit.adapters.minigrid",
     "suite_pettingzoo": "envkit.adapters.pettingzoo.suite",
-    "suite_ple": "envkit.adapters.ple",
-    "suite_vizdoom": "envkit.adapters.vizdoom",
+    "suite_ple": "envkit.adapters.ple.suite",
+    "suite_vizdoom": "envkit.adapters.vizdoom.suite",
     "vectorized_envs": "envkit.adapters.gymnasium.vectorize",
-    "vizdoom_wrapper": "envkit.adapters.vizdoom",
+    "vizdoom_wrapper": "envkit.adapters.vizdoom.suite",
 }
 
 # Without `gin`, `pysc2` and `urnai`, which would hide the packages of these names from

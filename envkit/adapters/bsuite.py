@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from envkit.adapters.dm_env import DmEnvWrapper
-from envkit.adapters.foreign import require
-from envkit.errors import MissingDependencyError
-from envkit.py_environment import PyEnvironment
+from envkit.extend import Scheme
 
-__all__ = ["is_available", "load", "load_by_id", "names"]
+if TYPE_CHECKING:
+    from envkit.py_environment import PyEnvironment
+
+__all__ = ["SCHEME", "is_available", "load", "load_by_id", "names"]
+
+SCHEME = Scheme(
+    "envkit.adapters.bsuite:load_by_id",
+    title="bsuite",
+    example="catch/0",
+    page="adapters/bsuite",
+    package="bsuite",
+    extra="bsuite",
+    requires=("bsuite>=0.3.6",),
+    lister="envkit.adapters.bsuite:names",
+)
 
 _MODES = ("csv", "terminal")
 
 
 def is_available() -> bool:
     """Returns whether bsuite is installed."""
+    from envkit.errors import MissingDependencyError
+
     try:
         _require("bsuite")
     except MissingDependencyError:
@@ -47,6 +60,8 @@ def load(
     """
     _require(f"The environment {bsuite_id!r}")
     from bsuite import bsuite, sweep
+
+    from envkit.adapters.dm_env import DmEnvWrapper
 
     if record:
         _check_record(save_path, logging_mode)
@@ -135,4 +150,6 @@ def _recorded(
 
 
 def _require(needed_by: str) -> None:
+    from envkit.adapters.foreign import require
+
     require("bsuite", needed_by=needed_by, extra="bsuite")

@@ -76,12 +76,12 @@ HOMES: dict[str, dict[str, str]] = {
         "load": "envkit.adapters.bsuite",
     },
     "tf_agents.environments.suite_dm_control": {
-        "load": "envkit.adapters.dm_control",
-        "load_pixels": "envkit.adapters.dm_control",
+        "load": "envkit.adapters.dm_control.suite",
+        "load_pixels": "envkit.adapters.dm_control.suite",
     },
     "tf_agents.environments.suite_gym": {
-        "load": "envkit.adapters.gym",
-        "wrap_env": "envkit.adapters.gym",
+        "load": "envkit.adapters.gym.suite",
+        "wrap_env": "envkit.adapters.gym.suite",
     },
     "tf_agents.environments.suite_gymnasium": {
         "load": "envkit.adapters.gymnasium.suite",

@@ -8,15 +8,25 @@ import math
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from envkit import registry
-from envkit.adapters.foreign import require
-from envkit.adapters.gymnasium import suite as suite_gymnasium
-from envkit.play.window import prepare_sdl
-from envkit.py_environment import PyEnvironment
+from envkit.extend import Scheme
 
-__all__ = ["load", "names", "with_text_missions"]
+if TYPE_CHECKING:
+    from envkit.py_environment import PyEnvironment
+
+__all__ = ["SCHEME", "load", "names", "with_text_missions"]
+
+SCHEME = Scheme(
+    "envkit.adapters.minigrid:load",
+    title="MiniGrid",
+    example="MiniGrid-Empty-5x5-v0",
+    page="adapters/minigrid",
+    package="minigrid",
+    extra="minigrid",
+    requires=("gymnasium>=1.0", "minigrid>=2.3"),
+    lister="envkit.adapters.minigrid:names",
+)
 
 _PREFIXES = ("MiniGrid-", "BabyAI-")
 _VERSION = re.compile(r"-v\d+$")
@@ -59,6 +69,8 @@ def load(
             environment has, or 400 in BabyAI, which makes them up.
         **kwargs: Still more keyword arguments for `gymnasium.make`.
     """
+    from envkit.adapters.gymnasium import suite as suite_gymnasium
+
     _prepare(f"The environment {environment_name!r}")
     as_text = functools.partial(with_text_missions, length=mission_length)
     return suite_gymnasium.load(
@@ -85,6 +97,9 @@ def names() -> list[str]:
 
 
 def _prepare(needed_by: str) -> None:
+    from envkit.adapters.foreign import require
+    from envkit.play.window import prepare_sdl
+
     require("minigrid", needed_by=needed_by, extra="minigrid")
     # Because MiniGrid imports pygame, which prints a greeting.
     prepare_sdl(shows_window=True)
@@ -122,6 +137,8 @@ def _registered() -> list[str]:
 
 def _full_id(name: str, registered: Iterable[str]) -> str:
     """Returns the id that a name stands for, which may lack its ends."""
+    from envkit.registry import suggestion
+
     registered = list(registered)
     if name in registered:
         return name
@@ -135,7 +152,7 @@ def _full_id(name: str, registered: Iterable[str]) -> str:
     known = [*registered, *(full.split("-", 1)[1] for full in registered)]
     raise ValueError(
         f"MiniGrid has no environment named {name!r}."
-        f"{registry.suggestion(name, known)} The ids are those that "
+        f"{suggestion(name, known)} The ids are those that "
         'gymnasium.registry has with "MiniGrid-" and "BabyAI-".'
     )
 

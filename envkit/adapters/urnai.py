@@ -27,10 +27,10 @@ import numpy as np
 from envkit.adapters.adapter import Adapter, Result
 from envkit.adapters.adapter.returned import step_reader
 from envkit.adapters.foreign import require
-from envkit.adapters.gym import reset_takes_seed
+from envkit.adapters.gym.suite import reset_takes_seed
 from envkit.adapters.gymnasium.suite import id_without_module
-from envkit.adapters.ple import as_ple, require_ple
-from envkit.adapters.pysc2 import prepare, started
+from envkit.adapters.ple.suite import as_ple, require_ple
+from envkit.adapters.pysc2.suite import prepare, started
 from envkit.extend import describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import BoundedArraySpec, is_discrete

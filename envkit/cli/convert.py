@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from envkit.adapters.minari import from_minari, to_minari
+from envkit.adapters.minari.datasets import from_minari, to_minari
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.terminal import add_json, print_json
 from envkit.extend import counted

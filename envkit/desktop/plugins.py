@@ -4,5 +4,12 @@ from __future__ import annotations
 
 from envkit.extend import Scheme
 
-# It needs nothing that is not there.
-VNC = Scheme("envkit.desktop.desktop:load", extra="vnc", address="//localhost:5900")
+# It needs nothing that is not there; Pillow is for JPEG.
+VNC = Scheme(
+    "envkit.desktop.desktop:load",
+    title="desktops behind a VNC server",
+    page="desktop",
+    extra="vnc",
+    requires=("pillow>=10",),
+    address="//localhost:5900",
+)

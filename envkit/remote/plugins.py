@@ -14,8 +14,11 @@ __all__ = ["OWN_PROTOCOL", "ServeProtocol"]
 
 UNIVERSE = Scheme(
     "envkit.remote.universe_client:load",
+    title="remotes of OpenAI Universe",
+    page="coming_from_universe",
     package="websockets",
     extra="universe",
+    requires=("websockets>=15",),
     address="//localhost:5900+15900",
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 from browsergym.core.registration import register_task
 from browsergym.core.task import AbstractBrowserTask
 
-from envkit.adapters.browsergym import load
+from envkit.adapters.browsergym.suite import load
 
 PAGE = """
 <title>Two buttons</title>

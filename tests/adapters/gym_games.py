@@ -12,8 +12,8 @@ import gym
 import numpy as np
 
 from envkit import BatchedPyEnvironment
-from envkit.adapters import gym as suite_gym
-from envkit.adapters.gym import GymWrapper
+from envkit.adapters.gym import suite as suite_gym
+from envkit.adapters.gym.suite import GymWrapper
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.testing import check_environment
 from envkit.wrappers import TimeLimit

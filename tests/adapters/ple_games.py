@@ -13,7 +13,7 @@ import functools
 
 import numpy as np
 
-from envkit.adapters.ple import PLEWrapper
+from envkit.adapters.ple.suite import PLEWrapper
 
 K_a, K_d, K_w = 97, 100, 119
 

@@ -903,8 +903,8 @@ print(tf_agents.agents.Agent().env.duration)
     assert [
         "SourceFileLoader SourceFileLoader",
         "True",
-        "envkit.adapters.gym",
-        "envkit.adapters.gym",
+        "envkit.adapters.gym.suite",
+        "envkit.adapters.gym.suite",
         "tf_agents.environments.suite_gym",
         "7",
     ] == run(program)

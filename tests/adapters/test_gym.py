@@ -24,8 +24,8 @@ from envkit import (
     ParallelPyEnvironment,
     nest,
 )
-from envkit.adapters import gym as suite_gym
-from envkit.adapters.gym import (
+from envkit.adapters.gym import suite as suite_gym
+from envkit.adapters.gym.suite import (
     GymWrapper,
     action_converter,
     observation_converter,

@@ -14,9 +14,14 @@ from hypothesis import strategies as st
 import envkit
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec, nest
 from envkit.adapters import display
-from envkit.adapters import ple as building
-from envkit.adapters import ple as suite_ple
-from envkit.adapters.ple import PLEWrapper, _restore_game, _save_game, _state_reader
+from envkit.adapters.ple import suite as building
+from envkit.adapters.ple import suite as suite_ple
+from envkit.adapters.ple.suite import (
+    PLEWrapper,
+    _restore_game,
+    _save_game,
+    _state_reader,
+)
 from envkit.adapters.values import Converter
 from envkit.errors import (
     ClosedError,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from envkit import BoundedArraySpec
-from envkit.adapters.vizdoom import _button_spec, _menu_of, _menu_spec
+from envkit.adapters.vizdoom.suite import _button_spec, _menu_of, _menu_spec
 
 MOST = np.finfo(np.float32).max
 

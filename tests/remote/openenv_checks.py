@@ -30,7 +30,7 @@ from openenv.core.generic_client import GenericEnvClient
 import envkit
 from envkit import nest
 from envkit._shared.secret_files import DRAW
-from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
+from envkit.adapters.openenv.client import OpenEnvError, OpenEnvWrapper
 from envkit.remote.openenv import OpenEnvServer
 from envkit.remote.serving import Menu, Offer, ServeOptions
 from envkit.specs import ArraySpec, BoundedArraySpec

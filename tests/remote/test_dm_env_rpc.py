@@ -53,7 +53,7 @@ from dm_env_rpc.v1.compliance import (
     step,
 )
 
-from envkit.adapters.dm_env_rpc import DmEnvRpcError, DmEnvRpcWrapper
+from envkit.adapters.dm_env_rpc.client import DmEnvRpcError, DmEnvRpcWrapper
 from envkit.remote.dm_env_rpc import DmEnvRpcServer
 from envkit.remote.dm_env_rpc_tensors import Wire
 

@@ -40,7 +40,7 @@ pytest.importorskip("websockets", reason="websockets is not installed")
 
 from websockets.sync.client import connect
 
-from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
+from envkit.adapters.openenv.client import OpenEnvError, OpenEnvWrapper
 from envkit.remote.openenv import OpenEnvServer
 
 WALK = "tests.remote.games:Walk"

@@ -516,7 +516,7 @@ def test_clients_of_openenv_find_the_token_or_take_it_from_the_address(monkeypat
     pytest.importorskip("websockets", reason="websockets is not installed")
     from websockets.sync.client import connect as plain
 
-    from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
+    from envkit.adapters.openenv.client import OpenEnvError, OpenEnvWrapper
     from envkit.remote.openenv import OpenEnvServer
     from envkit.remote.serving import Menu, Offer, ServeOptions
 
@@ -541,7 +541,7 @@ def test_clients_of_openenv_find_the_token_or_take_it_from_the_address(monkeypat
 
 def test_clients_of_dm_env_rpc_find_the_token(monkeypatch):
     pytest.importorskip("dm_env_rpc", reason="dm_env_rpc is not installed")
-    from envkit.adapters.dm_env_rpc import DmEnvRpcError, DmEnvRpcWrapper
+    from envkit.adapters.dm_env_rpc.client import DmEnvRpcError, DmEnvRpcWrapper
     from envkit.remote.dm_env_rpc import DmEnvRpcServer
     from envkit.remote.serving import Menu, Offer, ServeOptions
 

@@ -1,1 +1,14 @@
-"""Environments and vector environments of Gymnasium, both ways."""
+"""Gymnasium: its environments and vectors here, and envkit's there."""
+
+from envkit.extend import Scheme
+
+SCHEME = Scheme(
+    "envkit.adapters.gymnasium.suite:load",
+    title="Gymnasium",
+    example="CartPole-v1",
+    page="adapters/gymnasium",
+    package="gymnasium",
+    extra="gymnasium",
+    requires=("gymnasium>=1.0",),
+    lister="envkit.adapters.gymnasium.suite:names",
+)

@@ -1,0 +1,101 @@
+"""Writes what the schemes of envkit say into pyproject.toml, README and the tutorial.
+
+    python tools/libraries.py
+
+What it writes stands between the lines `libraries` and `end of libraries`, which are
+comments there; `tests/test_libraries.py` fails where that is not what the schemes say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from envkit._internal.plugins import SCHEMES
+from envkit._internal.schemes import scheme_named
+from envkit.extend import Scheme, install_command
+
+ROOT = Path(__file__).parents[1]
+WEB = "https://github.com/envkit/envkit/blob/main/docs"
+# BrowserGym asks for one version of Playwright, nobody maintains the old Gym, and the
+# pygame of PySC2 shares a folder with the pygame-ce of others.
+APART = {"browsergym", "gym", "pysc2"}
+_WIDTH = 88
+
+
+def schemes() -> dict[str, Scheme]:
+    """Returns envkit's own schemes by name."""
+    found = {name: scheme_named(name) for name in SCHEMES.own()}
+    return {name: scheme for name, scheme in found.items() if scheme is not None}
+
+
+def target(name: str, scheme: Scheme) -> str:
+    return f"{name}:{scheme.address or scheme.example}"
+
+
+def readme() -> Iterator[str]:
+    yield from ("| library | by name | extra |", "| :--- | :--- | :--- |")
+    for name, scheme in schemes().items():
+        page = f"[{scheme.title}]({WEB}/{scheme.page}.md)"
+        yield f"| {page} | `{target(name, scheme)}` | `{scheme.extra}` |"
+
+
+def tutorial() -> Iterator[str]:
+    yield from ("| by name | library | it needs |", "|---|---|---|")
+    for name, scheme in schemes().items():
+        command = install_command(package=scheme.package, requires=scheme.requires)
+        yield (
+            f'| `"{target(name, scheme)}"` | [{scheme.title}]({scheme.page}.md) | '
+            f"{f'`{command}`' if scheme.package else 'nothing'} |"
+        )
+
+
+def project() -> Iterator[str]:
+    needs = {scheme.extra: scheme.requires for scheme in schemes().values()}
+    for extra in sorted(needs):
+        yield from _array(extra, needs[extra])
+    together = ",".join(sorted(needs.keys() - APART))
+    yield "# Those that go with one another."
+    yield from _array("libraries", [f"envkit-rl[{together}]"])
+
+
+def _array(name: str, texts: tuple[str, ...] | list[str]) -> Iterator[str]:
+    items = [json.dumps(text) for text in texts]
+    line = f"{name} = [{', '.join(items)}]"
+    if len(line) <= _WIDTH:
+        yield line
+    else:
+        yield from (f"{name} = [", *(f"  {item}," for item in items), "]")
+
+
+PLACES: dict[str, Callable[[], Iterator[str]]] = {
+    "README.md": readme,
+    "docs/tutorial.md": tutorial,
+    "pyproject.toml": project,
+}
+
+
+def written(path: str) -> str:
+    """Returns the text of a file with what the schemes say in its place."""
+    text = (ROOT / path).read_text("utf-8")
+    gap = "" if path.endswith(".toml") else "\n"
+    lines = "".join(f"{line}\n" for line in PLACES[path]())
+    start, end = ("# ", "") if path.endswith(".toml") else ("<!-- ", " -->")
+    pattern = re.compile(
+        f"^({start}libraries{end}\n).*?^({start}end of libraries{end}\n)", re.M | re.S
+    )
+    text, count = pattern.subn(lambda at: f"{at[1]}{gap}{lines}{gap}{at[2]}", text)
+    assert count == 1, f"{path} has no place for the libraries"
+    return text
+
+
+def main() -> None:
+    """Writes all of them."""
+    for path in PLACES:
+        (ROOT / path).write_text(written(path), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
