@@ -465,7 +465,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             ):
                 pass  # What it belongs to was taken back.
             case _:
-                self._inbox.take(worker, message, known.first)
+                self._inbox.handle(worker, message, known.first)
                 if isinstance(message, RemoteFailure):
                     self.kill(worker)
 

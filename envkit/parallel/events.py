@@ -346,7 +346,7 @@ class Events:
         # Others are the answers to questions of interrupted calls.
         if entry.question is not None and entry.question.number == reply.number:
             entry.question.answer = reply
-            self._workers.take_back_seeds(entry.question, reply.results)
+            self._workers.restore_seeds(entry.question, reply.results)
             if entry.state is WorkerState.RESTORING:
                 self._workers.become(worker, WorkerState.READY)
             for observer in self._observers:
@@ -395,7 +395,7 @@ class Events:
         entry = self._workers.workers[worker]
         for observer in self._observers:
             observer.ended(worker)
-        if entry.state is WorkerState.LEAVING:  # Its rows have been noted.
+        if entry.state is WorkerState.LEAVING:  # Its rows have been dealt with.
             self._workers.become(worker, WorkerState.WAITING, due=now)
             return
         if not entry.is_present:
@@ -419,7 +419,7 @@ class Events:
         question, entry.question = entry.question, None
         if question is not None:
             question.answer = error
-            self._workers.take_back_seeds(question)
+            self._workers.restore_seeds(question)
         if isinstance(decision, Replace):
             self._replace(worker, now + decision.after)
             kept: set[int] = set()

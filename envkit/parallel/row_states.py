@@ -1,6 +1,6 @@
 """`Rows`: whose every row is, and the numbers that say how far it has come.
 
-A row has four numbers, each of which follows the one before it. The slab has the first
+A row has five numbers, each of which follows the one before it. The slab has the first
 two; a request raises `sequence` by two, and a row owes an answer until `answered` is
 the same.
 
@@ -8,7 +8,7 @@ the same.
  sequence   the last request                     written by the pool
  sent       the last request that went out       after `dispatch`
  answered   the last request that was answered   written by the row's worker
- noted      the last answer that the pool saw    after it has looked
+ seen       the last answer that the pool saw    after it has looked
  returned   the last answer that the caller got  by `recv`, or when a step returns
 ```
 
@@ -75,7 +75,7 @@ class Rows:
         worker_of_row: For each row, the index of its worker.
         slab: The slab, until `close`.
         sent: For each row, the number of the last request that went out.
-        noted: For each row, the number of the last answer that the pool has seen.
+        seen: For each row, the number of the last answer that the pool has seen.
         returned: For each row, the number of the last answer that the caller has.
         repaired: Which rows' last time step was made up for an environment that is
             gone.
@@ -128,7 +128,7 @@ class Rows:
         """Takes the slab, in which no row has been asked yet."""
         rows = self.layout.rows
         self.slab = slab
-        self.sent, self.noted, self.returned = (slab.numbers.copy() for _ in range(3))
+        self.sent, self.seen, self.returned = (slab.numbers.copy() for _ in range(3))
         # Copying bytes is three times as fast as copying small arrays.
         self._returned_bytes = bytes_of(self.returned)
         self._sent_bytes = bytes_of(self.sent)
@@ -192,10 +192,10 @@ class Rows:
         return unsent
 
     def answered(self) -> Array:
-        """Returns the rows whose answers are in the slab and have not been noted."""
+        """Returns the rows whose answers are in the slab and have not been seen."""
         # Hot in asynchronous use: called for every few rows.
         slab = self.slab
-        new: Array = (self.noted != slab.answers).nonzero()[0]
+        new: Array = (self.seen != slab.answers).nonzero()[0]
         if new.size:
             # Of the others the environment has raised, or the pool moves them now.
             new = new[slab.answers[new] == slab.numbers[new]]
@@ -203,13 +203,13 @@ class Rows:
         return new
 
     def busy(self, rows: Array) -> int:
-        """Returns how many of the rows have no answer yet, as far as was noted."""
+        """Returns how many of the rows have no answer yet, as far as was seen."""
         # Hot in asynchronous use: called for every few rows. They differ, so as many as
         # there are at all are all of them.
-        if rows.size == len(self.noted):
+        if rows.size == len(self.seen):
             count = self.all_busy()
         else:
-            waiting = self.noted[rows] != self.slab.numbers[rows]
+            waiting = self.seen[rows] != self.slab.numbers[rows]
             count = int(np.count_nonzero(waiting))
         if self.held:
             count += int(are_among(rows, self.held).sum())
@@ -217,7 +217,7 @@ class Rows:
 
     def all_busy(self) -> int:
         """Returns how many rows were asked and have no answer yet, held ones apart."""
-        return int(np.count_nonzero(self.noted != self.slab.numbers))
+        return int(np.count_nonzero(self.seen != self.slab.numbers))
 
     def owing(self) -> Array:
         """Returns a mask of the rows that owe the caller an answer."""
@@ -238,7 +238,7 @@ class Rows:
         """Returns rows that have finished, first those that did so first."""
         # Hot in asynchronous use: called for every few rows.
         numbers = self.slab.numbers[rows]
-        is_new = self.noted[rows] == numbers
+        is_new = self.seen[rows] == numbers
         is_new &= self.returned[rows] != numbers
         done: Array = rows[is_new]
         done = done[self._order[done].argsort(kind="stable")]
@@ -257,7 +257,7 @@ class Rows:
         self.slab.request(rows, command)
 
     def set_answered(self, rows: Array) -> None:
-        """Notes rows that have answered, in this order."""
+        """Marks answers as seen, in this order."""
         # May be interrupted: until the last line nothing depends on what it writes.
         self._order[rows] = self._next_order + np.arange(rows.size)
         self._next_order += rows.size
@@ -266,9 +266,9 @@ class Rows:
             with uninterrupted():
                 for row in rows[self.begin[rows] != 0].tolist():
                     self._finish_begin(row)
-                self.noted[rows] = self.slab.numbers[rows]
+                self.seen[rows] = self.slab.numbers[rows]
             return
-        self.noted[rows] = self.slab.numbers[rows]
+        self.seen[rows] = self.slab.numbers[rows]
 
     def _finish_begin(self, row: int) -> None:
         """Notes that a new environment has begun its first episode."""
@@ -306,7 +306,7 @@ class Rows:
 
     def _stand(self, rows: Any) -> None:
         """Notes that rows stand at numbers to which the pool itself has moved them."""
-        for numbers in (self.sent, self.noted, self.returned):
+        for numbers in (self.sent, self.seen, self.returned):
             numbers[rows] = self.slab.numbers[rows]
 
     # By when rows must answer.
@@ -368,7 +368,7 @@ class Rows:
         """Ends a row's episode where it stood, as the order of resets wants it."""
         if self.slab.autoreset != SAME_STEP_ORDER:
             self.slab.write_cut(row)
-            self.sent[row] = self.noted[row] = self.slab.numbers[row]
+            self.sent[row] = self.seen[row] = self.slab.numbers[row]
             self.repaired[row] = True
             self._order[row] = self._next_order
             self._next_order += 1

@@ -602,7 +602,7 @@ class Workers:
                     return
             question.seeds_before[env], self.seeds[env] = before, after
 
-    def take_back_seeds(
+    def restore_seeds(
         self, question: Question, results: Sequence[Any] | None = None
     ) -> None:
         """Restores the seeds of environments that a question has not seeded.

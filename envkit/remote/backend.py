@@ -314,7 +314,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
                 "its server says that rows raised that it does not have"
             )
         failure = failure_from_plain(message.get("failure"), known.host)
-        self._inbox.note_raised([known.first + row for row in rows], failure)
+        self._inbox.queue_raised([known.first + row for row in rows], failure)
 
     # Losing a link, and taking the session up again.
 

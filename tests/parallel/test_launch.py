@@ -353,11 +353,11 @@ def test_how_a_process_ended_is_reported(
 def test_memory_is_kept_for_who_asks_afterwards(monkeypatch, tmp_path):
     with puppet(monkeypatch, tmp_path) as process:
         ask(process, "None")
-        seen = process.note_resident()
+        seen = process.measure_resident()
         process.signal_group(signal.SIGKILL)
         ended(process)
     assert seen > 2**20
-    assert seen == process.note_resident() == process.report(0).resident
+    assert seen == process.measure_resident() == process.report(0).resident
 
 
 @only_linux

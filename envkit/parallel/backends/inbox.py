@@ -129,7 +129,7 @@ class Inbox:
             return slab.all_answered()
         return slab.count_owing() <= owing
 
-    def take(self, worker: int, message: Any, first: int = 0) -> None:
+    def handle(self, worker: int, message: Any, first: int = 0) -> None:
         """Takes in a message of a worker, but its greeting.
 
         Args:
@@ -145,7 +145,7 @@ class Inbox:
                 self.queue.append(Started(worker, message))
             case RowsRaised():
                 rows = [first + row for row in message.rows]
-                self.note_raised(rows, message.failure)
+                self.queue_raised(rows, message.failure)
             case ObjectRow():
                 assert self.slab is not None  # since bind()
                 leaves = unpacked_leaves(message, self.slab.layout)
@@ -154,7 +154,7 @@ class Inbox:
             case Reply():
                 self.queue.append(Replied(worker, unpacked_reply(message)))
 
-    def note_raised(self, rows: Sequence[int], failure: RemoteFailure) -> None:
+    def queue_raised(self, rows: Sequence[int], failure: RemoteFailure) -> None:
         """Queues that the environment of rows has raised, which are marked soon."""
         self._has_raised = True
         self.queue.append(Raised(tuple(rows), failure))

@@ -86,9 +86,9 @@ class InlineBackend:
             log_at_close(_LOGGER, runner.move(self._slab, worker))
             return
         runner.bind(self._slab, worker)
-        runner.tell_failure = self._note_failure
+        runner.tell_failure = self._queue_failure
 
-    def _note_failure(self, rows: Sequence[int], failure: RemoteFailure) -> None:
+    def _queue_failure(self, rows: Sequence[int], failure: RemoteFailure) -> None:
         self._queue.append(Raised(tuple(rows), failure))
 
     def publish(self, plate: bytes) -> None:

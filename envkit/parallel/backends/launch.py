@@ -252,7 +252,7 @@ class WorkerProcess:
         """
         self._stderr.pass_on(self.pid, seconds)
 
-    def note_resident(self) -> int:
+    def measure_resident(self) -> int:
         """Returns the memory it holds, and keeps the figure for its exit report."""
         self.resident = resident_bytes(self.pid) or self.resident
         return self.resident

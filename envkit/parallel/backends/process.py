@@ -126,7 +126,7 @@ class ProcessBackend:
         packed = [pack_job(job, inherits=self._inherits) for job in jobs]
         self._guardian.start()
         for job, message in zip(jobs, packed, strict=True):
-            # A process that is not noted would live on.
+            # A process that nobody knows of would live on.
             with uninterrupted():
                 self._launch(job, message)
         self._launcher.prepare(jobs[-1].following)
@@ -305,7 +305,7 @@ class ProcessBackend:
             if process.channel.unsent:
                 self._send_more(process)
             if process.life_fd < 0 and process.has_ended():
-                self._note_exit(worker)
+                self._queue_exit(worker)
 
     # Messages.
 
@@ -336,7 +336,7 @@ class ProcessBackend:
             return
         if fd == process.life_fd:
             if process.has_ended():
-                self._note_exit(worker)
+                self._queue_exit(worker)
             return
         if found & select.POLLOUT:
             self._send_more(process)
@@ -351,13 +351,13 @@ class ProcessBackend:
             except (EOFError, ConnectionError):
                 messages, has_closed = [], True
             for message in messages:
-                self._take(worker, message)
+                self._handle(worker, message)
         if has_closed:
             self._see_out(worker)
 
-    def _take(self, worker: int, message: Any) -> None:
+    def _handle(self, worker: int, message: Any) -> None:
         if not isinstance(message, Packed):
-            self._inbox.take(worker, message)
+            self._inbox.handle(worker, message)
             return
         hello = unpacked_hello(message)
         try:
@@ -381,24 +381,21 @@ class ProcessBackend:
             wait_for_end(process.life_fd, 0.02)
         if not process.has_ended():
             self._end_at_once(process)
-        self._note_exit(worker)
+        self._queue_exit(worker)
 
-    def _note_exit(self, worker: int) -> None:
+    def _queue_exit(self, worker: int) -> None:
         """Queues what a worker that is gone had sent, then that it is gone."""
         with uninterrupted():
-            self._note_end(worker)
-
-    def _note_end(self, worker: int) -> None:
-        process = self._workers[worker]
-        # What it has started has no use now.
-        process.signal_group(signal.SIGKILL)
-        self._guardian.end_helpers([process.pid])
-        with contextlib.suppress(EOFError, ConnectionError):
-            while messages := process.channel.receive_available():
-                for message in messages:
-                    self._take(worker, message)
-        self._inbox.queue.append(Exited(worker, process.report(worker)))
-        self._drop(worker)
+            process = self._workers[worker]
+            # What it has started has no use now.
+            process.signal_group(signal.SIGKILL)
+            self._guardian.end_helpers([process.pid])
+            with contextlib.suppress(EOFError, ConnectionError):
+                while messages := process.channel.receive_available():
+                    for message in messages:
+                        self._handle(worker, message)
+            self._inbox.queue.append(Exited(worker, process.report(worker)))
+            self._drop(worker)
 
     def _drop(self, worker: int) -> None:
         process = self._workers.pop(worker, None)
@@ -415,13 +412,13 @@ class ProcessBackend:
         """Ends a worker and everything it has started, at once."""
         process = self._workers.get(worker)
         if process is not None:
-            process.note_resident()
+            process.measure_resident()
             process.signal_group(signal.SIGKILL)
 
     def resident(self, worker: int) -> int:
         """Returns the memory of a worker in bytes."""
         process = self._workers.get(worker)
-        return process.note_resident() if process is not None else 0
+        return process.measure_resident() if process is not None else 0
 
     def pid(self, worker: int) -> int:
         """Returns the process of a worker, 0 if it has none now."""

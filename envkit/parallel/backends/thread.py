@@ -131,10 +131,10 @@ class ThreadBackend:
         has_come = self._slab is not None and self._slab.has_come(owing)
         if self._news:
             with uninterrupted():
-                self._take_news()
+                self._handle_news()
         return has_come or bool(self._queue)
 
-    def _take_news(self) -> None:
+    def _handle_news(self) -> None:
         while self._news:
             thread, event = self._news.popleft()
             # A thread that was given up is not a worker any more.

@@ -16,7 +16,7 @@ from envkit.types import Array
 __all__ = ["Anchor", "EnvHistory", "PastQuestion", "is_certain"]
 
 # Questions with an effect that is not in a state or that a state comes after.
-_NOTED = frozenset({"reset", "seed", "seed_rows", "set_attr"})
+_WITH_EFFECT = frozenset({"reset", "seed", "seed_rows", "set_attr"})
 
 
 class Anchor(NamedTuple):
@@ -163,12 +163,12 @@ class EnvHistory:
 
     def ask(self, time: int, request: Request, argument: Any) -> None:
         """Keeps a question if it has an effect."""
-        if request.method in _NOTED:
+        if request.method in _WITH_EFFECT:
             self.questions.append(PastQuestion(time, request.method, argument))
 
-    def take_back(self, request: Request) -> None:
+    def withdraw(self, request: Request) -> None:
         """Forgets the last question, which the environment was not asked."""
-        if request.method in _NOTED:
+        if request.method in _WITH_EFFECT:
             self.questions.pop()
 
     def count_reset(self, number: int) -> None:

@@ -304,7 +304,7 @@ class Recovery(RowObserver):
         if self._is_unmoved(known, new.numbers):
             known.make_certain(self._here(known))
 
-    def _take_back(self, worker: int) -> None:
+    def _withdraw(self, worker: int) -> None:
         """Forgets what environments were being asked when their worker ended."""
         if worker not in self._asked:
             return
@@ -312,7 +312,7 @@ class Recovery(RowObserver):
         for env, before in zip(request.envs, seeded_at, strict=True):
             known = self._histories[env]
             known.seeded_at = before
-            known.take_back(request)
+            known.withdraw(request)
 
     def restored(self) -> None:
         """Makes the states that environments were set to their anchors."""
@@ -337,7 +337,7 @@ class Recovery(RowObserver):
     def lost(self, worker: int, requests: dict[int, int]) -> set[int]:
         """Plans how the environments of a worker continue; holds their requests."""
         rows = self._rows
-        self._take_back(worker)
+        self._withdraw(worker)
         was_replaying, self._plans[worker] = bool(self._plans[worker]), {}
         self._ends[worker] = self._ends[worker] + 1 if was_replaying else 0
         guilty = self._guilty(requests)

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StateRequests"]
 
-# How often it is looked for anchors that are too far away, in parts of the time for
-# which each is to do.
-_LOOKS = 8
+# How often in the time between two anchors of an environment their age is looked at.
+_CHECKS_PER_ANCHOR = 8
 # How many requests at least to wait for a busy worker to be idle.
 _PATIENCE = 16
 
@@ -49,7 +48,7 @@ class StateRequests:
             add_state: Called with the answers.
         """
         self._pool, self._policy, self._add_state = pool, policy, add_state
-        self._every = max(1, (policy.anchor_every or 1) // _LOOKS)
+        self._every = max(1, (policy.anchor_every or 1) // _CHECKS_PER_ANCHOR)
         self.left = 0
         # How many requests until environments without an anchor are asked again.
         self._pause, self._longest_pause = 1, max(self._every, _PATIENCE)

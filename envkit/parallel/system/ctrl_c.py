@@ -42,9 +42,9 @@ class uninterrupted:  # it is used like a function
             if callable(before):
                 self._came: list[tuple[Any, ...]] = []
                 self._before = before
-                _signal.signal(signal.SIGINT, self._note)
+                _signal.signal(signal.SIGINT, self._hold_back)
 
-    def _note(self, *arguments: Any) -> None:
+    def _hold_back(self, *arguments: Any) -> None:
         self._came.append(arguments)
 
     def __exit__(self, *error: object) -> None:

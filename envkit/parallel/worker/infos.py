@@ -1,7 +1,7 @@
 """`InfoNotes`: marks in the slab which rows have an info, and writes declared infos.
 
 Asking workers for infos takes about as long as a step of cheap environments, and most
-infos are empty. Where the slab says that infos are to be noted, a worker reads each
+infos are empty. Where the slab says that infos are to be kept, a worker reads each
 info before it marks the row as answered, and writes beside it whether the info tells
 more than how the episode ended, which the time step tells.
 
@@ -69,7 +69,7 @@ class InfoNotes:
             self._rows = InfoRows(slab, may_write, name_of)
             self.wanted = memoryview(bytes([True]))
         # By environment: the number of a request, and the info of what came of it.
-        self._noted: dict[int, tuple[int, Any]] = {}
+        self._kept: dict[int, tuple[int, Any]] = {}
         # Likewise, of episodes that have been left in the step that ended them.
         self._final: dict[int, tuple[int, Any]] = {}
 
@@ -83,11 +83,11 @@ class InfoNotes:
         is_empty = type(info) is dict and not info
         if is_empty or not says_more(info, time_step):
             self._has_info[row] = declared
-            if self._noted:
-                self._noted.pop(index, None)
+            if self._kept:
+                self._kept.pop(index, None)
         else:
             self._has_info[row] = SHOWN_INFO | declared
-            self._noted[index] = self._sequence[row], info
+            self._kept[index] = self._sequence[row], info
 
     def record_batch(
         self, index: int, block: slice, moved: Array, time_step: TimeStep
@@ -109,10 +109,10 @@ class InfoNotes:
             # Those that have not moved have part in it, too.
             self._slab.mark_infos(block, SHOWN_INFO, keep=True)
             self._slab.mark_infos(rows, SHOWN_INFO | declared)
-            self._noted[index] = self._sequence[block.start], info
+            self._kept[index] = self._sequence[block.start], info
         else:
             self._slab.mark_infos(rows, declared)
-            self._noted.pop(index, None)
+            self._kept.pop(index, None)
 
     def keep_final(self, index: int, row: int) -> None:
         """Keeps the info of an environment that is about to begin anew.
@@ -131,9 +131,9 @@ class InfoNotes:
             index: The environment.
             number: The request that has ended its episode.
         """
-        noted, info = self._noted.get(index, (-1, None))
+        kept_at, info = self._kept.get(index, (-1, None))
         # What comes next may write to the arrays in it.
-        return copied_arrays(info if noted == number else self._ask(index))
+        return copied_arrays(info if kept_at == number else self._ask(index))
 
     def record_begun(self, index: int, rows: Any, time_step: TimeStep) -> None:
         """Records whether there is an info for the `FIRST` after a `LAST`.
@@ -148,13 +148,13 @@ class InfoNotes:
 
     def forget(self, index: int) -> None:
         """Forgets the infos of an environment that begins anew."""
-        self._noted.pop(index, None)
+        self._kept.pop(index, None)
         self._final.pop(index, None)
 
     def adopt(self, index: int, other: InfoNotes) -> None:
         """Copies what another has recorded of an environment."""
         for mine, theirs in (
-            (self._noted, other._noted),
+            (self._kept, other._kept),
             (self._final, other._final),
         ):
             mine.pop(index, None)
@@ -173,10 +173,10 @@ class InfoNotes:
         """
         number, info = self._final.get(index, (-1, _NOTHING))
         if number != self._sequence[row] or info is _NOTHING:
-            number, info = self._noted.get(index, (-1, _NOTHING))
+            number, info = self._kept.get(index, (-1, _NOTHING))
             if not isinstance(info, BaseException):
                 # Only once, because the caller may change it.
-                self._noted.pop(index, None)
+                self._kept.pop(index, None)
         return self.told(index, info if number == self._sequence[row] else _NOTHING)
 
     def told(self, index: int, info: Any) -> Any:
@@ -194,7 +194,7 @@ class InfoNotes:
             index: The environment.
             block: Its rows.
         """
-        self._noted.pop(index, None)
+        self._kept.pop(index, None)
         if self._rows is not None:
             self._slab.forget_declared(block)
 
