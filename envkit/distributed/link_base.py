@@ -38,7 +38,7 @@ from envkit.parallel.backends.inbox import Inbox
 from envkit.parallel.messages import ExitReport, WorkerJob
 from envkit.parallel.row_sets import distinct
 from envkit.parallel.slab import Slab
-from envkit.parallel.slab_layout import RESIDENT, SlabLayout
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.doorbell import Doorbell
 from envkit.parallel.system.lifeline import forget_in_forks
@@ -416,7 +416,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         slab = self._slab
         if slab is None or known.row_frames is None:
             return known.resident
-        return int(slab.counter(RESIDENT)[known.worker]) or known.resident
+        return slab.resident(known.worker) or known.resident
 
     def resident(self, worker: int) -> int:
         """Returns the memory of a worker in bytes, as it has last told."""

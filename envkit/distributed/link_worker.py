@@ -52,15 +52,12 @@ from envkit.parallel.messages import (
     RowsRaised,
 )
 from envkit.parallel.slab import Slab
-from envkit.parallel.slab_layout import RESIDENT, SAME_STEP_ORDER
 from envkit.parallel.system.doorbell import linger, may_linger
 from envkit.parallel.worker.environments import (
     end_fork,
     lines_at_close,
-    resident_bytes,
 )
 from envkit.parallel.worker.main import (
-    RunClock,
     built,
     leave_forks,
     load_action_objects,
@@ -69,9 +66,6 @@ from envkit.parallel.worker.main import (
 )
 
 __all__ = ["main"]
-
-# How many nanoseconds may pass until the memory is looked at again.
-_POLL_INTERVAL_NS = 1_000_000_000
 
 
 def main(link_fd: int, lifeline_fd: int, address: str, greeting: bytes) -> None:
@@ -187,7 +181,7 @@ class _LinkedWorker:
             clock.woken = time.perf_counter_ns()
             row_frames.accept_asked(flags, rows)
             # Of what follows in the same step an environment makes other values there.
-            writer.lends = slab.autoreset != SAME_STEP_ORDER
+            writer.lends = not slab.is_same_step
             is_all = flags & ALL_ROWS
             self._unanswered = everyone[:] if is_all else runner.pending()
             if runner.run_pending():
@@ -196,19 +190,6 @@ class _LinkedWorker:
                 linger(link.is_readable)
 
     def _bind(self, slab: Slab, first_row: int, answers_each_row: bool) -> None:
-        meters = slab.counters(0)
-        self._clock = clock = RunClock(meters)
-        looked = 0
-
-        def count() -> None:
-            """Counts a run; now and then, how much memory the worker holds, too."""
-            # Hot: once per request.
-            nonlocal looked
-            clock.count()
-            if clock.before - looked > _POLL_INTERVAL_NS:
-                looked = clock.before
-                meters[RESIDENT] = resident_bytes(os.getpid())
-
         def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:
             failure = failure._replace(host=self._host)
             self._tell(RowsRaised(tuple(rows), failure))
@@ -223,7 +204,7 @@ class _LinkedWorker:
         else:
             self._runner.bind(slab, 0, send_objects, first_row=first_row)
         self._runner.tell_failure = tell_failure
-        self._runner.before_last_mark = count
+        self._clock = self._runner.start_clock(counts_memory=True)
         self._runner.after_row = self._answer_row if answers_each_row else None
         self._row_frames = RowFrames(slab, 0)
         self._answered, self._sequence = slab.words.answers, slab.words.numbers

@@ -23,15 +23,7 @@ from typing import Any
 import numpy as np
 
 from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, Frame, FrameError
-from envkit.parallel.slab import Slab, view_of
-from envkit.parallel.slab_layout import (
-    IDLE,
-    METERS,
-    SAME_STEP_ORDER,
-    is_private,
-    slot_of,
-)
-from envkit.parallel.system.shared_memory import fence
+from envkit.parallel.slab import Slab
 from envkit.time_step import StepType
 from envkit.types import Array
 
@@ -41,7 +33,6 @@ __all__ = ["ALL_ROWS", "RowFrames"]
 _ORDER, _WANTS_INFOS, ALL_ROWS = 3, 4, 8
 _SLOT = 3
 _LINE = 64
-_METERS_SIZE = 8 * METERS
 _TWO = np.uint32(2)
 _RAISED = np.uint32(1)
 _LARGEST = 2**32 - 1
@@ -60,12 +51,12 @@ class RowFrames:
 
     def __init__(self, slab: Slab, worker: int) -> None:
         """Lays views over the rows of a worker."""
-        block = slab.block(worker)
+        block = self._block = slab.block(worker)
         self.size = len(block.numbers)
         self._slab = slab
-        self._sequence, self._command = block.numbers, block.requested
+        self._sequence = block.numbers
         self._answered, self._has_info = block.answers, block.info_marks
-        self._meters = block.meters
+        self._meters, self._meters_size = block.meters, block.meters.nbytes
         asked = (block.requested, *block.actions)
         self._asked = [array for array in asked if _travels(array)]
         self._leaves = [list(filter(_travels, leaves)) for leaves in block.leaves]
@@ -77,7 +68,7 @@ class RowFrames:
         self._asked_size = _row_size(self._asked)
         self._leaf_sizes = [_row_size(leaves) for leaves in self._leaves]
         # A memory of its own for what is looked at before it is believed.
-        self._control = np.zeros(_METERS_SIZE + 9 * self.size + _LINE, np.uint8)
+        self._control = np.zeros(self._meters_size + 9 * self.size + _LINE, np.uint8)
         self._everyone = np.arange(self.size)
         self._trash = bytearray()
         # Of the answer that is being read: the rows, numbers, which are accepted.
@@ -98,14 +89,14 @@ class RowFrames:
     def _prepare_lockstep(self) -> None:
         self._head = memoryview(bytearray(HEAD.size))
         self._asked_frames: dict[int, Frame] = {}
-        size = _METERS_SIZE + 5 * self.size
+        size = self._meters_size + 5 * self.size
         # The memory of slots begins with such a line, and each page of a socket does.
         sizes = [len(view) for view in self._leaf_views[0]]
         largest = sizes.index(max(sizes, default=0)) if sizes else 0
         self._padding = -(HEAD.size + size + sum(sizes[:largest])) % _LINE
         control = _view(self._control)[: size + self._padding]
-        numbers = slice(_METERS_SIZE, _METERS_SIZE + 4 * self.size)
-        self._control_meters = self._control[:_METERS_SIZE].view(np.int64)
+        numbers = slice(self._meters_size, self._meters_size + 4 * self.size)
+        self._control_meters = self._control[: self._meters_size].view(np.int64)
         self._control_numbers = self._control[numbers].view(np.uint32)
         self._control_infos = self._control[numbers.stop : size]
         # Bytes are compared and copied several times as fast as arrays.
@@ -116,7 +107,7 @@ class RowFrames:
         self._sequence_view, self._answered_view = _views(
             [self._sequence, self._answered]
         )
-        self._first_number = view_of(self._sequence[:1])
+        self._first_number = self._sequence[:1].data
         self._asked_numbers = b""
         self._none_out = bytes(4 * self.size)
         self._expected_answers: list[Frame] = []
@@ -197,7 +188,6 @@ class RowFrames:
         own_meters, own_infos, answered = self._own_views
         own_meters[:] = meters
         own_infos[:] = infos
-        fence()
         answered[:] = numbers
         self._together = 0
 
@@ -263,7 +253,7 @@ class RowFrames:
             FrameError: There is no such answer.
         """
         slot, is_all = flags & _SLOT, bool(flags & ALL_ROWS)
-        size = _METERS_SIZE + (5 * count + self._padding if is_all else 9 * count)
+        size = self._meters_size + (5 * count + self._padding if is_all else 9 * count)
         if (
             count > self.size
             or (is_all and count != self.size)
@@ -277,7 +267,7 @@ class RowFrames:
         """Returns the memory for the leaves of an answer whose control has come."""
         # Hot in asynchronous use: called once per answer.
         self._count_apart()
-        control, slot, place = self._control, flags & _SLOT, _METERS_SIZE
+        control, slot, place = self._control, flags & _SLOT, self._meters_size
         rows: Any = self._everyone
         if not flags & ALL_ROWS:
             rows = control[place : place + 4 * count].view(np.uint32).astype(np.intp)
@@ -318,7 +308,6 @@ class RowFrames:
         whole = rows[accepted]
         self._meters[:] = self._control_meters
         self._has_info[whole] = self._infos[accepted]
-        fence()
         self._answered[whole] = self._numbers[accepted]
         same = (self._numbers | _RAISED) == self._outstanding[rows]
         self._outstanding[rows[same]] = 0
@@ -388,8 +377,7 @@ class RowFrames:
             else:
                 np.subtract(self._sequence, _TWO, out=self._answered)
             return
-        self._answered[:] = self._sequence
-        self._command.fill(IDLE)
+        self._block.withdraw_all()
         rows = np.frombuffer(self._trash, np.uint32, count).astype(np.intp)
         if rows.size and rows.max() >= self.size:
             raise FrameError("the other end has asked rows that there are not")
@@ -407,10 +395,9 @@ class RowFrames:
         """
         # Hot: called once per request.
         number: int = self._first_number[0]
-        slot = slot_of(number)
+        slot = self._slab.slot_of(number)
         if self._sequence_view.tobytes() != _repeated(number, self.size) or (
-            self._slab.order[0] == SAME_STEP_ORDER
-            and (self._step_types[slot] == StepType.LAST).any()
+            self._slab.is_same_step and (self._step_types[slot] == StepType.LAST).any()
         ):
             return None
         answer = self._answers[slot]
@@ -427,7 +414,7 @@ class RowFrames:
         chosen = np.array(rows, np.intp)
         parts: list[Any] = []
         slots = (self._sequence[chosen] >> 1) & 1
-        if self._slab.autoreset == SAME_STEP_ORDER:
+        if self._slab.is_same_step:
             parts += self._begun(chosen, slots)
         if len(rows) == self.size and (slots == slots[0]).all():
             return [*parts, *self._answers[slots[0]].parts]
@@ -438,7 +425,7 @@ class RowFrames:
         return parts
 
     def _answer_some(self, rows: Array, slot: int) -> list[Any]:
-        length = _METERS_SIZE + rows.size * (9 + self._leaf_sizes[slot])
+        length = self._meters_size + rows.size * (9 + self._leaf_sizes[slot])
         head = HEAD.pack(ANSWERED, slot, 0, rows.size, length)
         arrays = [self._answered, self._has_info, *self._leaves[slot]]
         body = [self._meters, rows.astype(np.uint32), *(each[rows] for each in arrays)]
@@ -467,7 +454,7 @@ def _repeated(number: int, times: int) -> bytes:
 
 def _travels(array: Array) -> bool:
     """Returns whether an array is one whose rows are bytes."""
-    return not is_private(array.dtype) and bool(array.nbytes)
+    return not array.dtype.hasobject and bool(array.nbytes)
 
 
 def _view(array: Array) -> memoryview:

@@ -6,10 +6,12 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from envkit._internal.exceptions import cut, packed, text_of, unpacked, with_text
 from envkit.errors import EnvironmentRaised
 from envkit.parallel.options import PoolOptions
-from envkit.parallel.slab_layout import SlabLayout
+from envkit.parallel.slab_layout import DISABLED_ORDER, RESET, STEP, SlabLayout
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import Array, EnvConstructor
 
@@ -263,6 +265,23 @@ class ReplayPlan(NamedTuple):
     def length(self) -> int:
         """How many moves and resets there are."""
         return self.resets + len(set(self.times.tolist()))
+
+    def columns(self, rows: int) -> list[tuple[Array, type[np.generic], int, int]]:
+        """Returns what is known of the moves but their actions.
+
+        Args:
+            rows: How many rows the environment has.
+
+        Returns:
+            For each column: the column, its dtype, the least and the greatest value.
+        """
+        return [
+            (self.times, np.int64, 0, 2**62),
+            (self.rows, np.int64, 0, rows - 1),
+            (self.numbers, np.uint32, 0, 2**32 - 1),
+            (self.commands, np.uint8, STEP, RESET),
+            (self.orders, np.uint8, 0, DISABLED_ORDER),
+        ]
 
 
 class Replayed(NamedTuple):

@@ -28,6 +28,8 @@ from envkit.parallel.slab_layout import (
     CACHE_LINE,
     IDLE,
     RAISED,
+    REBUILD,
+    RESIDENT,
     SAME_STEP_ORDER,
     SAME_STEP_SLOT,
     SHOWN_INFO,
@@ -78,7 +80,7 @@ class Words(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The rows of one worker, as they are sent to another machine.
+    """The rows of one worker, as they are sent to another machine and back.
 
     Attributes:
         numbers: See `Words`; likewise the next three.
@@ -98,6 +100,11 @@ class Block(NamedTuple):
     meters: Array
     actions: list[Array]
     leaves: list[list[Array]]
+
+    def withdraw_all(self) -> None:
+        """Withdraws what was asked of these rows, which owe nothing from then on."""
+        self.answers[:] = self.numbers
+        self.requested.fill(IDLE)
 
 
 def view_of(array: Array) -> memoryview:
@@ -190,6 +197,7 @@ class Slab:
         # numbers stand for one slot, or `None` if that has to be looked at.
         self._command_of_all = IDLE
         self._has_one_slot: bool | None = None
+        self._all_step = bytes([STEP]) * layout.rows
         # Copying and comparing bytes is quicker than comparing two small arrays.
         self._sequence_bytes = bytes_of(sequence)
         self._answered_bytes = bytes_of(answered)
@@ -215,6 +223,8 @@ class Slab:
             mine[:, :rows] = theirs[:, :rows]
 
     # What both sides do.
+
+    slot_of = staticmethod(slot_of)
 
     def columns(self, slot: int) -> list[Array]:
         """Returns the leaves of a slot's time steps, with a row per environment."""
@@ -262,6 +272,10 @@ class Slab:
         """Tells other processes a fact of a worker, or of all."""
         self._worker_facts[worker, which] = value
 
+    def resident(self, worker: int) -> int:
+        """Returns how much memory a worker holds, as it has told; 0 if it has not."""
+        return int(self._meters[worker, RESIDENT])
+
     def announce_message(self) -> None:
         """Announces a message, before it is sent to a worker."""
         self.messages[0] += 1
@@ -274,6 +288,11 @@ class Slab:
     @autoreset.setter
     def autoreset(self, order: int) -> None:
         self._modes[0] = order
+
+    @property
+    def is_same_step(self) -> bool:
+        """True if an episode begins in the step that ends the one before."""
+        return self.order[0] == SAME_STEP_ORDER
 
     def want_infos(self) -> None:
         """Makes workers record from now on which environments have an info."""
@@ -387,6 +406,19 @@ class Slab:
         """Returns which slot holds each row's answer."""
         return (self._sequence[rows] >> _ONE & _ONE).astype(np.intp)
 
+    def commands_are_known(self) -> bool:
+        """True if each row was asked to step, reset or rebuild, or for nothing."""
+        # Hot on servers: called once per request.
+        return (
+            self._command.tobytes() == self._all_step
+            or int(self._command.max()) <= REBUILD
+        )
+
+    def are_to_step(self, rows: Array) -> Array:
+        """Returns a mask of the rows that were asked to step."""
+        mask: Array = self._command[rows] == STEP
+        return mask
+
     def withdraw(self, rows: Array) -> None:
         """Withdraws requests that will not be answered; the answer before stands."""
         self.stand_at(rows, self._sequence[rows] - _TWO)
@@ -420,7 +452,7 @@ class Slab:
         the next episode.
         """
         slots = self.slots(rows)
-        if self.autoreset == SAME_STEP_ORDER:
+        if self.is_same_step:
             slots[self._steps[0][slots, rows] == StepType.LAST] = SAME_STEP_SLOT
         return self.read(rows, slots)
 
@@ -442,9 +474,7 @@ class Slab:
     def standing_slot(self, row: int) -> int:
         """Returns the slot of the time step at which a row stands."""
         slot = slot_of(int(self._sequence[row]))
-        has_left = self.autoreset == SAME_STEP_ORDER and (
-            self._steps[0][slot, row] == StepType.LAST
-        )
+        has_left = self.is_same_step and (self._steps[0][slot, row] == StepType.LAST)
         return SAME_STEP_SLOT if has_left else slot
 
     def views(self, slot: int) -> list[Array]:
@@ -558,7 +588,7 @@ class Slab:
     def ended(self, rows: Array) -> Array:
         """Returns which rows stand at the end of an episode."""
         ended = self.shows_last(rows)
-        if self.autoreset == SAME_STEP_ORDER:
+        if self.is_same_step:
             # Unless the next has begun already.
             ended &= self._steps[0][SAME_STEP_SLOT, rows] == StepType.LAST
         return ended

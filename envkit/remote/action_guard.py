@@ -1,4 +1,4 @@
-"""`ActionGuard`: what a client asks of rows, before environments see it."""
+"""`ActionGuard`: the actions of a client, before environments see them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from envkit.parallel.slab import Slab
-from envkit.parallel.slab_layout import REBUILD, STEP
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.types import Array
 
@@ -15,12 +14,11 @@ __all__ = ["ActionGuard"]
 
 
 class ActionGuard:
-    """Checks the commands and actions of a client before environments see them."""
+    """Checks the actions of a client before environments see them."""
 
     def __init__(self, slab: Slab, begins: Callable[[int], bool]) -> None:
         self._slab = slab
         self._begins = begins
-        self._all_step = bytes([STEP]) * slab.layout.rows
         self._bounded: list[tuple[int, Array, Array]] = []
         self._unsigned: dict[int, tuple[str, int]] = {}
         for leaf, spec in enumerate(slab.layout.action.leaves):
@@ -36,12 +34,6 @@ class ActionGuard:
             # From 0 on, it is one: what is below is large without its sign.
             if spec.dtype.kind in "iu" and not low.any() and not high.ndim:
                 self._unsigned[leaf] = (f"u{spec.dtype.itemsize}", int(high))
-
-    def commands_are_known(self) -> bool:
-        """True if each row is asked to step, reset or rebuild, or for nothing."""
-        # Hot: once per request.
-        commands = self._slab.requested
-        return commands.tobytes() == self._all_step or bool(commands.max() <= REBUILD)
 
     def bad_rows(self, rows: Sequence[int]) -> list[int]:
         """Returns the rows that are to step with an action out of bounds."""
@@ -72,7 +64,7 @@ class ActionGuard:
         chosen = np.asarray(rows)[bad]
         return [
             row
-            for row in chosen[slab.requested[chosen] == STEP].tolist()
+            for row in chosen[slab.are_to_step(chosen)].tolist()
             # Where a step begins an episode, its action is ignored.
             if not self._begins(row)
         ]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from envkit.parallel.messages import ReplayPlan
-from envkit.parallel.slab_layout import DISABLED_ORDER, RESET, STEP, SlabLayout
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.types import Array
 
@@ -43,17 +43,10 @@ def plan_from_plain(data: Any, layout: SlabLayout, rows: int) -> ReplayPlan:
         raise ValueError("A plan must be a list of all that plans have.")
     plan = ReplayPlan(*data)
     count = len(plan.times) if isinstance(plan.times, np.ndarray) else -1
-    numbers = (
-        (plan.times, np.int64, 0, 2**62),
-        (plan.rows, np.int64, 0, rows - 1),
-        (plan.numbers, np.uint32, 0, 2**32 - 1),
-        (plan.commands, np.uint8, STEP, RESET),
-        (plan.orders, np.uint8, 0, DISABLED_ORDER),
-    )
     if not 0 <= count <= _MOST_MOVES or not all(
         _is_column(column, dtype, (count,))
         and (not count or (column.min() >= low and column.max() <= high))
-        for column, dtype, low, high in numbers
+        for column, dtype, low, high in plan.columns(rows)
     ):
         raise ValueError("The moves of a plan must be of the session's own rows.")
     if (np.diff(plan.times) < 0).any():

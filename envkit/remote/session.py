@@ -33,16 +33,8 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.slab import Slab
-from envkit.parallel.slab_layout import (
-    BUSY_NS,
-    RAISED,
-    RESIDENT,
-    RUNS,
-    WAITING_NS,
-    SlabLayout,
-)
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.parallel.system.doorbell import linger
-from envkit.parallel.worker.environments import resident_bytes
 from envkit.parallel.worker.runner import EnvRunner
 from envkit.provenance import (
     envkit_version,
@@ -75,7 +67,6 @@ __all__ = ["Session"]
 
 # Seconds after which a session that waits looks whether it is to end.
 _POLL_INTERVAL = 0.25
-_LOOK_NS = 1_000_000_000
 _RESUME = 30.0
 # What a client may ask besides `call`, which is allowed by name.
 _METHODS = frozenset(
@@ -457,16 +448,13 @@ class Session:
             raise ProtocolError("first_row must be the number of a row.")
         self._runner.bind(slab, 0, first_row=first_row)
         self._runner.tell_failure = self._tell_failure
-        self._runner.before_last_mark = self._count
+        self._clock = self._runner.start_clock(counts_memory=True)
         self._runner.after_row = self._answer_row if self._wanted.rings else None
         self._row_frames = RowFrames(slab, 0)
         self._guard = ActionGuard(slab, self._runner.has_ended)
-        self._meters = slab.counters(0)
         self._answered, self._sequence = slab.words.answers, slab.words.numbers
         self._everyone = [*range(self._rows)]
         self._seen = slab.read(np.arange(self._rows))
-        self._before = self._woken = time.perf_counter_ns()
-        self._looked = 0
         # Each batch moves as one, so that a row of it fails with the others.
         self._is_single = self._runner.is_single
 
@@ -480,7 +468,7 @@ class Session:
 
     def _run(self, flags: int, rows: int) -> None:
         # Hot: once per request.
-        self._woken = time.perf_counter_ns()
+        self._clock.woken = time.perf_counter_ns()
         row_frames, runner, slab = self._row_frames, self._runner, self._slab
         assert slab is not None
         try:
@@ -489,7 +477,7 @@ class Session:
             raise ProtocolError(str(error)) from error
         is_all = flags & ALL_ROWS
         self._unanswered = self._everyone[:] if is_all else runner.pending()
-        if not self._guard.commands_are_known():
+        if not slab.commands_are_known():
             raise ProtocolError("A row was asked for what rows do not do.")
         bad = self._guard.bad_rows(self._unanswered)
         if bad:
@@ -517,19 +505,6 @@ class Session:
             ),
         )
         slab.fail(rows)
-
-    def _count(self) -> None:
-        """Counts a run that has all but ended: its answer carries the meters."""
-        # Hot: once per request.
-        after = time.perf_counter_ns()
-        meters = self._meters
-        meters[BUSY_NS] += after - self._woken
-        meters[WAITING_NS] += self._woken - self._before
-        meters[RUNS] += 1
-        self._before = after
-        if after - self._looked > _LOOK_NS:
-            self._looked = after
-            meters[RESIDENT] = resident_bytes(os.getpid())
 
     def _answer(self, rows: Sequence[int]) -> None:
         # Hot: once per request.
@@ -617,8 +592,9 @@ class Session:
         if reply is not None and said.get("asked") == reply[0]:
             assert self._link is not None
             self._link.send(reply[1])
-        for row in rows:
-            if int(self._answered[row]) & RAISED and row in self._failures:
+        found = np.array(rows, np.intp)
+        for row in () if slab is None else slab.raised_rows(found).tolist():
+            if row in self._failures:
                 failure = self._plain(self._failures[row])
                 self._tell({"raised": [row], "failure": failure})
         self._answer(rows)

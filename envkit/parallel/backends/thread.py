@@ -29,7 +29,7 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.row_sets import distinct
 from envkit.parallel.slab import Slab
-from envkit.parallel.slab_layout import BUSY_NS, RUNS, WAITING_NS, SlabLayout
+from envkit.parallel.slab_layout import SlabLayout
 from envkit.parallel.system.cpus import available_cpus
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.worker.environments import EnvironmentHost, log_at_close
@@ -271,33 +271,22 @@ class _WorkerThread(threading.Thread):
 
     def _serve(self, runner: EnvRunner) -> None:
         worker = self.job.worker
-        clock = time.perf_counter_ns
-        before = woken = clock()
-
-        def count() -> None:
-            nonlocal before
-            after = clock()
-            meters[BUSY_NS] += after - woken
-            meters[WAITING_NS] += woken - before
-            meters[RUNS] += 1
-            before = after
-
-        runner.before_last_mark = count
+        now = time.perf_counter_ns
         while True:
             while runner.due and self._orders.empty():
                 runner.reset_next()
-                before = clock()
+                runner.clock.before = now()
             order = self._orders.get()
             if self._is_given_up:
                 return
             match order:
                 case ("bind", slab):
                     self._bind(runner, slab)
-                    meters = slab.counters(worker)
+                    runner.start_clock()
                 case ("ask", request):
                     self._tell(self, Replied(worker, runner.handle(request)))
                 case ("run",):
-                    woken = clock()
+                    runner.clock.woken = now()
                     if runner.run_pending():
                         self._tell(self, None)
 

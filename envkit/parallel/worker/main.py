@@ -44,7 +44,7 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.slab import Slab
-from envkit.parallel.slab_layout import AWAKE, BUSY_NS, LAST_CPU, RUNS, STEP, WAITING_NS
+from envkit.parallel.slab_layout import AWAKE, LAST_CPU, STEP
 from envkit.parallel.system.channel import Channel
 from envkit.parallel.system.cpus import current_cpu
 from envkit.parallel.system.doorbell import MESSAGE, Doorbell, is_readable, linger
@@ -56,7 +56,6 @@ from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import EnvConstructor
 
 __all__ = [
-    "RunClock",
     "built",
     "leave_forks",
     "load_action_objects",
@@ -149,32 +148,6 @@ def built(
             print(line, file=sys.stderr)
 
 
-class RunClock:
-    """Counts in the meters of a worker how long it runs rows, and how long it waits.
-
-    Attributes:
-        woken: When the run that is under way has begun, in nanoseconds.
-        before: When the one before it had ended.
-    """
-
-    __slots__ = ("_meters", "before", "woken")
-
-    def __init__(self, meters: memoryview) -> None:
-        """Takes the worker's line of the meters."""
-        self._meters = meters
-        self.before = self.woken = time.perf_counter_ns()
-
-    def count(self) -> None:
-        """Counts a run that has all but ended: who sees its end sees the meters."""
-        # Hot: once per batch step.
-        meters, after = self._meters, time.perf_counter_ns()
-        meters[BUSY_NS] += after - self.woken
-        meters[WAITING_NS] += self.woken - self.before
-        meters[RUNS] += 1
-        meters[LAST_CPU] = current_cpu()
-        self.before = after
-
-
 class _Worker:
     """Carries a runner in a process of its own."""
 
@@ -249,8 +222,7 @@ class _Worker:
         bell, done = self._bells
         runner, ring = self._runner, self._ring_for(slab, done)
         meters = slab.counters(worker)
-        clock, now = RunClock(meters), time.perf_counter_ns
-        runner.before_last_mark = clock.count
+        clock, now = runner.start_clock(), time.perf_counter_ns
         run_pending, due = runner.run_pending, runner.due
         if slab.private_actions:
             self._slab = slab
@@ -264,6 +236,7 @@ class _Worker:
 
         def falls_asleep() -> bool:
             # Either this sees what is asked now, or the parent sees that it must ring.
+            meters[LAST_CPU] = current_cpu()
             meters[AWAKE] = 0
             full_fence()
             return not has_been_asked()

@@ -29,6 +29,7 @@ from envkit.parallel.worker.env_rows import EnvRows
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.extensions import extension
 from envkit.parallel.worker.requests import RequestHandler
+from envkit.parallel.worker.run_clock import RunClock
 from envkit.parallel.worker.write_rows import RowWriter
 from envkit.time_step import StepType, TimeStep
 
@@ -52,6 +53,7 @@ class EnvRunner:
         is_single: Whether each environment is one row; the others are batches.
         messages_seen: What `Slab.messages` was when the carrier last looked for some.
         writer: Writes time steps into rows, once it is bound.
+        clock: What `start_clock` has returned.
         due: The environments that the carrier is to reset when nothing else is to be
             done, by `reset_next`.
         dump_state: Turns the state of an environment into bytes.
@@ -81,6 +83,7 @@ class EnvRunner:
         # Of the run that is going on: the row that is marked last.
         self._last_row = -1
         self.writer: RowWriter
+        self.clock: RunClock
         self.messages_seen = 0
         self.due: Mapping[int, Any] = {}
         self.dump_state: Callable[[Any], bytes] = _pickled
@@ -176,6 +179,21 @@ class EnvRunner:
         self.bind(slab, worker, send_objects, may_write, first_row)
         self._env_rows.adopt_all(before)
         return errors
+
+    def start_clock(self, *, counts_memory: bool = False) -> RunClock:
+        """Counts from now on how long it runs rows, and how long its carrier waits.
+
+        Args:
+            counts_memory: Whether to count the memory of this process, too. A pool that
+                is on this machine looks itself.
+
+        Returns:
+            The clock, which the carrier tells when rows were asked: `clock.woken`.
+        """
+        clock = RunClock(self._meters)
+        count = clock.count_with_memory if counts_memory else clock.count
+        self.clock, self.before_last_mark = clock, count
+        return clock
 
     # Which rows run.
 
