@@ -146,7 +146,7 @@ class PyToSB3(LateBase):
         self._reset_seeds()
         # They are for this reset, and not for episodes that begin automatically.
         self._reset_options()
-        begun = self._rows.begun_infos(time_step, everyone, at_once=False)
+        begun = self._rows.begun_infos(everyone, at_once=False)
         self.reset_infos = self._by_row(begun)
         return self._seen(time_step)
 
@@ -170,7 +170,7 @@ class PyToSB3(LateBase):
         actions, self._actions = self._actions, None
         shown = self._mode.step(actions, self._none)
         ended = np.asarray(shown.step_type) == _LAST
-        found = self._rows.infos(shown, ended)
+        found = self._rows.infos(ended)
         terminated, truncated = self._rows.ends(shown, ended, found)
         infos = self._by_row(found)
         for info, is_cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
@@ -186,7 +186,7 @@ class PyToSB3(LateBase):
     def _begin(self, ended: Array) -> TimeStep:
         """Begins the next episode of rows that have ended."""
         now = self._mode.begin(ended)
-        begun = self._by_row(self._rows.begun_infos(now, ended, at_once=True))
+        begun = self._by_row(self._rows.begun_infos(ended, at_once=True))
         self.reset_infos = [
             new if over else old
             for new, old, over in zip(begun, self.reset_infos, ended, strict=True)

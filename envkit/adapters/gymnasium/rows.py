@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +21,10 @@ from envkit.adapters.gymnasium.infos import (
 )
 from envkit.extend import counted, listed, set_attribute
 from envkit.time_step import TimeStep
-from envkit.types import Array, NestedArray
+from envkit.types import Array
 
 __all__ = [
     "BatchRows",
-    "Ends",
-    "Rows",
     "blocks_of",
     "call_rows",
     "check_call",
@@ -268,9 +266,6 @@ class _InWorkers:
 
 _INFOS = ("all", "final", "none")
 
-# Where episodes were terminated, and where truncated.
-Ends = tuple[Array, Array]
-
 
 def check_infos(infos: Any) -> None:
     """Raises unless `infos` is one of the three words."""
@@ -280,55 +275,8 @@ def check_infos(infos: Any) -> None:
         )
 
 
-class Rows(Protocol):
-    """The infos, attributes and endings of the rows of a batch."""
-
-    def prepared(
-        self, mask: Array, seeds: list[int | None], options: list[Any]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Hands seeds and options to the masked rows for a reset inside the context.
-
-        Args:
-            mask: The rows.
-            seeds: For each row its seed, or `None`.
-            options: For each row, its options, or `None`.
-        """
-
-    def observation(self, time_step: TimeStep) -> NestedArray:
-        """Returns the observation, in arrays."""
-
-    def infos(self, shown: TimeStep, ended: Array) -> RowInfos | None:
-        """Returns the infos of a step; `None` if they are not read."""
-
-    def begun_infos(
-        self, now: TimeStep, rows: Array, *, at_once: bool
-    ) -> RowInfos | None:
-        """Returns the infos of rows that have just begun.
-
-        Args:
-            now: The current time step.
-            rows: A mask of them.
-            at_once: Whether they began in the step that ended the episode before.
-        """
-
-    def ends(self, shown: TimeStep, ended: Array, infos: RowInfos | None) -> Ends:
-        """Returns the rows that were terminated, and those that were truncated.
-
-        It takes the flags out of the infos.
-        """
-
-    def call(self, name: str, args: Any, kwargs: Any) -> tuple[Any, ...]:
-        """Calls a method of every environment."""
-
-    def get(self, name: str) -> tuple[Any, ...]:
-        """Returns an attribute of every environment."""
-
-    def set(self, name: str, values: Any) -> None:
-        """Sets an attribute of every environment."""
-
-
 class BatchRows:
-    """The rows of any batch, single object or pool."""
+    """The infos, attributes and endings of the rows of a batch, which may be a pool."""
 
     def __init__(self, env: Any, wanted: str) -> None:
         """Takes a batch.
@@ -342,54 +290,47 @@ class BatchRows:
         self._rows = int(env.batch_size)
         self._everyone = np.ones(self._rows, bool)
         self._wanted = wanted
-        # Not if it is only forwarded, because a wrapper may have infos of its own.
-        is_pool = isinstance(getattr(type(env), "num_workers", None), property)
-        # The rows of each of a pool's environments.
-        self._blocks = blocks_of(env) if is_pool else None
-        # Whether each of those is a batch itself, which may have one row.
-        self._batched: list[bool] = []
-        if is_pool and wanted != "none":
+        # The rows of each of a pool's environments. Not if that is only forwarded,
+        # because a wrapper may have infos of its own.
+        self._blocks: list[range] | None = None
+        if callable(getattr(type(env), "rows_with_info", None)):
+            self._blocks = blocks_of(env)
+        if self._blocks is not None and wanted != "none":
+            # Whether each is a batch itself, which may have one row.
             self._batched = list(env.access("batched"))
-        # Whether its workers note which rows have an info.
-        notes = getattr(type(env), "rows_with_info", None)
-        self._is_noted = is_pool and callable(notes) and wanted != "none"
-        if self._is_noted:
             env.rows_with_info()  # From now on its workers note them.
 
     def prepared(
         self, mask: Array, seeds: list[int | None], options: list[Any]
     ) -> contextlib.AbstractContextManager[None]:
-        """Seeds, and hands on options.
+        """Hands seeds and options to the masked rows for a reset inside the context.
 
         Programs for Gymnasium seed every environment, and pass options to those that
         take none. A line in the log tells of seeds and options that are lost so.
+
+        Args:
+            mask: The rows.
+            seeds: For each row its seed, or `None`; for those outside the mask `None`.
+            options: For each row its options, or `None`.
         """
         with told_of_losses("seed", self._name):
-            self._seed(mask, seeds)
+            self._seed(seeds)
         return handed_options(self._env, options, None if mask.all() else mask)
 
-    def _seed(self, mask: Array, seeds: list[int | None]) -> None:
-        rows = [row for row, seed in enumerate(seeds) if mask[row] and seed is not None]
-        if not rows:
-            return
-        if len(rows) == self._rows:
+    def _seed(self, seeds: list[int | None]) -> None:
+        known = sum(seed is not None for seed in seeds)
+        if known == self._rows:
             self._env.seed(seeds)
-            return
-        if not self._env.seeds_rows:
+        elif known and not self._env.seeds_rows:
             raise ValueError(
-                f"{counted(len(rows), 'seed')} for {counted(self._rows, 'row')} of "
+                f"{counted(known, 'seed')} for {counted(self._rows, 'row')} of "
                 f"{self._name}, which seeds all of them or none."
             )
-        masked = zip(seeds, mask.tolist(), strict=True)
-        by_row = [own if begins else None for own, begins in masked]
-        self._env._envkit.seed_rows(self._env, by_row)
+        elif known:
+            self._env._envkit.seed_rows(self._env, seeds)
 
-    def observation(self, time_step: TimeStep) -> NestedArray:
-        """Returns the observation."""
-        return time_step.observation
-
-    def infos(self, shown: TimeStep, ended: Array) -> RowInfos | None:
-        """Reads the infos of all rows, or of those that ended."""
+    def infos(self, ended: Array) -> RowInfos | None:
+        """Reads the infos of a step: of all rows, or of those that ended."""
         # Hot: called once per batch step.
         if self._wanted == "all":
             return self._ask(self._everyone)
@@ -398,10 +339,13 @@ class BatchRows:
             return None if found is None else InfosOfSome(found, ended)
         return None
 
-    def begun_infos(
-        self, now: TimeStep, rows: Array, *, at_once: bool
-    ) -> RowInfos | None:
-        """Reads the infos of rows that have just begun."""
+    def begun_infos(self, rows: Array, *, at_once: bool) -> RowInfos | None:
+        """Reads the infos of rows that have just begun.
+
+        Args:
+            rows: A mask of them.
+            at_once: Whether they began in the step that ended the episode before.
+        """
         if self._wanted == "none" or (at_once and self._wanted != "all"):
             return None
         if at_once and hasattr(self._env, "current_info"):
@@ -432,27 +376,17 @@ class BatchRows:
     ) -> RowInfos | None:
         """Reads the infos of the environments of a pool."""
         # Hot: called once per batch step, and most of the time there is no info.
-        noted = self._everyone
-        if self._is_noted:
-            noted = self._env.rows_with_info(begun=has_left)
-        told = rows & noted
+        told = rows & self._env.rows_with_info(begun=has_left)
         if not np.count_nonzero(told):
             return None
-        are_rows = not any(self._batched)
-        if not has_left and (noted.all() or not are_rows) and self._tells_of_the_end():
-            given = self._env.get_info()
-            # Where some are batches themselves, it is a list with one for each.
-            if are_rows:
-                return row_infos(given, self._rows, begun=begun)
-            return block_infos(given, blocks, self._rows, self._batched, begun=begun)
         # The infos of batches become one, so those of all rows are read.
-        chosen = told if are_rows else rows
+        chosen = rows if any(self._batched) else told
         envs = [
             env
             for env, block in enumerate(blocks)
             if chosen[block.start : block.stop].any()
         ]
-        if has_left or not self._is_noted:
+        if has_left:
             given = self._env.call("get_info", env_ids=envs)
         else:
             given = self._env.get_infos(envs)
@@ -464,12 +398,13 @@ class BatchRows:
             begun=begun,
         )
 
-    def _tells_of_the_end(self) -> bool:
-        # In this order the environments have begun anew, and the pool has their ends.
-        return getattr(self._env.autoreset, "value", "") == "same_step"
+    def ends(
+        self, shown: TimeStep, ended: Array, infos: RowInfos | None
+    ) -> tuple[Array, Array]:
+        """Returns the rows that were terminated, and those that were truncated.
 
-    def ends(self, shown: TimeStep, ended: Array, infos: RowInfos | None) -> Ends:
-        """Decides by the discounts, unless infos have the flags."""
+        It takes the flags out of the infos; where there are none, discounts decide.
+        """
         # Hot: called once per batch step.
         flags = None if infos is None else infos.take_flags()
         if not np.count_nonzero(ended):

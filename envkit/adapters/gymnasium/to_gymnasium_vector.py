@@ -21,7 +21,7 @@ from envkit.adapters.gymnasium.infos import (
     RowInfos,
 )
 from envkit.adapters.gymnasium.kinds import as_order
-from envkit.adapters.gymnasium.rows import BatchRows, Rows, check_infos
+from envkit.adapters.gymnasium.rows import BatchRows, check_infos
 from envkit.adapters.gymnasium.spaces import space_from_spec
 from envkit.adapters.gymnasium.to_gymnasium import (
     check_scalars,
@@ -111,7 +111,7 @@ class PyToGymnasiumVector(LateBase):
         self.render_mode = render_mode_of(env, render_mode)
         self._describe(metadata_of(env, self.render_mode))
 
-    def _set_up(self, env: Any, autoreset_mode: Any, rows: Rows) -> None:
+    def _set_up(self, env: Any, autoreset_mode: Any, rows: BatchRows) -> None:
         self._env = env
         self._name = type(env).__name__
         self._order = as_order(autoreset_mode)
@@ -619,7 +619,9 @@ class _Outcomes:
     to_observation: Callable[[Any], Any]
     to_observations: Callable[[Any], Any]
 
-    def __init__(self, env: Any, order: AutoReset, rows: Rows, adapter: str) -> None:
+    def __init__(
+        self, env: Any, order: AutoReset, rows: BatchRows, adapter: str
+    ) -> None:
         """Takes a batch.
 
         Args:
@@ -660,7 +662,7 @@ class _Outcomes:
             # Because it may still have the `LAST` of rows that have begun since.
             now = self._env.current_time_step()
         self._ended = self._ended & ~mask
-        found = self._rows.begun_infos(now, mask, at_once=False)
+        found = self._rows.begun_infos(mask, at_once=False)
         infos = _added({}, [_without_flags(found)], mask)
         return self.to_observations(self._seen(now)), infos
 
@@ -690,7 +692,7 @@ class _Outcomes:
         now = shown
         self._ended = ended = np.asarray(shown.step_type) == _LAST
         is_over = bool(np.count_nonzero(ended))
-        found = self._rows.infos(shown, ended)
+        found = self._rows.infos(ended)
         terminated, truncated = self._rows.ends(shown, ended, found)
         beside = self._beside(shown, terminated, is_over)
         if self._order is AutoReset.SAME_STEP and is_over:
@@ -699,7 +701,7 @@ class _Outcomes:
             infos = _added(infos, [found, *beside], ~ended)
             now = self._mode.begin(ended)
             self._ended = np.zeros_like(ended)
-            begun = self._rows.begun_infos(now, ended, at_once=True)
+            begun = self._rows.begun_infos(ended, at_once=True)
             infos = _added(infos, [_without_flags(begun)], ended)
         else:
             infos = _added({}, [found, *beside], self._everyone)
@@ -712,7 +714,7 @@ class _Outcomes:
     ) -> Infos:
         """Returns the infos that Gymnasium has of episodes that are left at once."""
         observations = np.full(len(ended), None, object)
-        seen = self._rows.observation(shown)
+        seen = shown.observation
         for row in np.flatnonzero(ended).tolist():
             observations[row] = self.to_observation(map_specs(_copy_of(row), seen))
         return {
@@ -724,7 +726,7 @@ class _Outcomes:
 
     def _seen(self, now: TimeStep) -> Any:
         """Returns the observation, in arrays that are the caller's alone."""
-        seen = self._rows.observation(now)
+        seen = now.observation
         return map_specs(np.copy, seen) if self._repeats else seen
 
     def _beside(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import inspect
 from contextlib import closing
@@ -11,32 +13,29 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
-from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from envkit import ParallelPyEnvironment, RestartPolicy, StandbyEnvironment
 from envkit.adapters import GymnasiumWrapper
-from envkit.adapters.gymnasium.conversion import to_members
 from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
-from envkit.adapters.gymnasium.vectorize import (
-    GymnasiumRows,
-    Places,
-    plain_spec,
-    vectorize,
-)
+from envkit.adapters.gymnasium.vectorize import vectorize
 from envkit.distributed.links import linked
 from envkit.envs import Catch
-from envkit.errors import CallOrderError, EnvironmentRaised, SpecError
-from envkit.specs import ArraySpec
-from envkit.specs.special import ObjectSpec
+from envkit.errors import (
+    CallOrderError,
+    ConstructorError,
+    EnvironmentRaised,
+    SpecError,
+    SpecMismatchError,
+)
 from envkit.testing import CountingEnv
 from envkit.wrappers import TimeLimit
 from tests.adapters.gym_spaces import WANTS_SETTLED
 from tests.adapters.vector_games import (
     GAMES,
     MODES,
+    assert_alike,
     assert_same_game,
     makers,
     transitions,
@@ -106,6 +105,18 @@ class Frail(gymnasium.Env):
             raise ValueError("Too hot.")
         self._steps += 1
         return np.float32(self._steps), 1.0, False, False, {}
+
+
+class Stubborn(Frail):
+    """Refuses a reset that it is told to refuse."""
+
+    def __init__(self, number=3):
+        self._number = number
+
+    def reset(self, *, seed=None, options=None):
+        if options and self._number in options.get("refuse", ()):
+            raise ValueError("Not now.")
+        return super().reset(seed=seed)
 
 
 class Bounded(Frail):
@@ -376,73 +387,51 @@ def test_an_action_that_does_not_fit_is_refused_by_the_name_of_the_class(message
 # Infos.
 
 
-def asked(monkeypatch, infos, mode, pushes):
-    """Returns how often workers were asked for infos in a reset and five steps."""
-    envs = inline([Everything] * 2, infos=infos, autoreset_mode=mode)
-    pool, calls = envs.wrapped_env(), []
-    call = pool.call
+def asked(monkeypatch, envs):
+    """Returns a list that grows by the environments that are asked for infos."""
+    pool, asked = envs.wrapped_env(), []
+    get_infos = pool.get_infos
     monkeypatch.setattr(
-        pool,
-        "call",
-        lambda name, *args, **kwargs: (
-            calls.append(kwargs.get("env_ids")),
-            call(name, *args, **kwargs),
-        )[1],
+        pool, "get_infos", lambda ids: asked.append(ids) or get_infos(ids)
     )
-    envs.reset()
+    return asked
+
+
+@pytest.mark.parametrize(("infos", "times"), [("all", 6), ("final", 2), ("none", 0)])
+def test_workers_are_asked_for_the_infos_that_are_wanted(monkeypatch, infos, times):
     actions = {
         "push": np.zeros(2, int),
         "word": ("a", "b"),
         "keys": np.zeros((2, 2), int),
     }
-    for _ in range(pushes):
-        envs.step(actions)
-    envs.close()
-    return calls
-
-
-@pytest.mark.parametrize(
-    ("infos", "mode", "calls"),
-    [("all", "NextStep", 6), ("final", "NextStep", 2), ("none", "NextStep", 0)],
-)
-def test_workers_are_asked_for_the_infos_that_are_wanted(
-    monkeypatch, infos, mode, calls
-):
-    assert calls == len(asked(monkeypatch, infos, mode, 5))
-
-
-def test_the_infos_of_end_and_beginning_come_together(monkeypatch):
-    # The third step ends both episodes.
-    assert 4 == len(asked(monkeypatch, "all", "SameStep", 3))
+    with closing(inline([Everything] * 2, infos=infos)) as envs:
+        ids = asked(monkeypatch, envs)
+        envs.reset()
+        for _ in range(5):
+            envs.step(actions)
+        assert [[0, 1]] * times == ids
 
 
 def test_nobody_is_asked_for_infos_where_there_are_none(monkeypatch):
-    envs = inline([Frail] * 3)
-    monkeypatch.setattr(envs.wrapped_env(), "call", None)
-    assert {} == envs.reset()[1]
-    assert {} == envs.step(np.zeros(3, int))[4]
-    envs.close()
+    with closing(inline([Frail] * 3)) as envs:
+        ids = asked(monkeypatch, envs)
+        assert {} == envs.reset()[1]
+        assert {} == envs.step(np.zeros(3, int))[4]
+        assert [] == ids
 
 
-def test_only_workers_with_infos_are_asked(monkeypatch):
+def test_only_environments_with_infos_are_asked(monkeypatch):
     class Telling(Frail):
         def step(self, action):
             return *super().step(action)[:4], {"told": True} if action else {}
 
-    envs = inline([Telling] * 4)
-    envs.reset()
-    pool = envs.wrapped_env()
-    call, ids = pool.call, []
-    monkeypatch.setattr(
-        pool,
-        "call",
-        lambda *args, env_ids: ids.append(env_ids) or call(*args, env_ids=env_ids),
-    )
+    with closing(inline([Telling] * 4)) as envs:
+        envs.reset()
+        ids = asked(monkeypatch, envs)
 
-    _, _, _, _, infos = envs.step(np.array([0, 0, 1, 0]))
+        _, _, _, _, infos = envs.step(np.array([0, 0, 1, 0]))
 
-    assert ([[1]], [False, False, True, False]) == (ids, infos["told"].tolist())
-    envs.close()
+        assert ([[2]], [False, False, True, False]) == (ids, infos["told"].tolist())
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -529,27 +518,44 @@ def test_names_of_gymnasiums_environments_will_do():
         assert_same_game(expected, envs, steps=20)
 
 
-def test_an_environment_that_raises_is_named(nothing_left_behind):
-    envs = vectorize([Frail] * 4, num_workers=2)
-    envs.reset()
+# Failures.
 
-    with pytest.raises(
-        ValueError, match=r"env_fns\[3\] raised in step\(\)\."
-    ) as caught:
-        envs.step(np.array([0, 0, 0, 2]))
 
-    assert isinstance(caught.value, EnvironmentRaised)
-    with pytest.raises(CallOrderError, match="environments 2, 3 raised"):
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_that_raises_leaves_the_neighbours_alone(mode, nothing_left_behind):
+    with closing(vectorize([Frail] * 4, num_workers=2, autoreset_mode=mode)) as envs:
+        envs.reset()
+
+        with pytest.raises(ValueError, match=r"env 3 raised .* in step\(\)") as caught:
+            envs.step(np.array([0, 0, 0, 2]))
+
+        assert isinstance(caught.value, EnvironmentRaised)
+        with pytest.raises(CallOrderError, match="environment 3 raised"):
+            envs.step(np.zeros(4, int))
+
+        mask = np.array([False, False, False, True])
+        assert [1, 1, 1, 0] == envs.reset(options={"reset_mask": mask})[0].tolist()
+        assert [2, 2, 2, 1] == envs.step(np.zeros(4, int))[0].tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_reset_that_raises_leaves_the_neighbours_alone(mode, nothing_left_behind):
+    stubborn = [functools.partial(Stubborn, number) for number in range(4)]
+    with closing(vectorize(stubborn, num_workers=2, autoreset_mode=mode)) as envs:
+        envs.reset()
         envs.step(np.zeros(4, int))
+        mask = np.array([False, True, False, True])
 
-    envs.reset(options={"reset_mask": np.array([False, False, True, True])})
+        with pytest.raises(ValueError, match="Not now"):
+            envs.reset(options={"reset_mask": mask, "refuse": [3]})
 
-    assert [2, 2, 1, 1] == envs.step(np.zeros(4, int))[0].tolist()
-    envs.close()
+        mask = np.array([False, False, False, True])
+        assert [1, 0, 1, 0] == envs.reset(options={"reset_mask": mask})[0].tolist()
+        assert [2, 1, 2, 1] == envs.step(np.zeros(4, int))[0].tolist()
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_with_a_policy_episodes_are_cut_and_begin_anew(mode):
+def test_with_a_policy_one_episode_is_cut_and_begins_anew(mode):
     envs = inline([Frail] * 4, autoreset_mode=mode, on_worker_failure=RestartPolicy())
     envs.reset()
     envs.step(np.zeros(4, int))
@@ -558,17 +564,17 @@ def test_with_a_policy_episodes_are_cut_and_begin_anew(mode):
         np.array([0, 0, 0, 2])
     )
 
-    cut = [False, False, True, True]
-    assert ([1.0, 1.0, 0.0, 0.0], [False] * 4, cut) == (
+    cut = [False, False, False, True]
+    assert ([1.0, 1.0, 1.0, 0.0], [False] * 4, cut) == (
         rewards.tolist(),
         terminated.tolist(),
         truncated.tolist(),
     )
     ends = infos if mode == "NextStep" else infos["final_info"]
     assert cut == ends["repaired"].tolist()
-    assert [2, 2, *((1, 1) if mode == "NextStep" else (0, 0))] == observations.tolist()
+    assert [2, 2, 2, 1 if mode == "NextStep" else 0] == observations.tolist()
     after = envs.step(np.zeros(4, int))[0].tolist()
-    assert [3, 3, *((0, 0) if mode == "NextStep" else (1, 1))] == after
+    assert [3, 3, 3, 0 if mode == "NextStep" else 1] == after
     envs.close()
 
 
@@ -723,246 +729,183 @@ def test_an_environment_whose_reset_has_no_defaults_is_passed_everything():
         assert [0, 0] == envs.step(np.array([0, 0]))[0].tolist()
 
 
-class Fragile(gymnasium.Env):
-    """Fails when it is told to, and counts how often it was closed."""
+class Ending(Frail):
+    """Ends its episode as it is told, with an info or without."""
 
-    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012  # Gymnasium's way
-    observation_space = spaces.Box(0, 9, (1,), np.float32)
     action_space = spaces.Discrete(4)
-    closed = 0
-
-    def __init__(self, fails_in_reset=False, fails_in_close=False):
-        self.render_mode = "ansi"
-        self._fails_in_reset = fails_in_reset
-        self._fails_in_close = fails_in_close
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        if self._fails_in_reset:
-            raise ValueError("Too cold.")
-        self.given = seed, options
-        return np.zeros(1, np.float32), {"begun": True}
 
     def step(self, action):
-        if action == 3:
-            return np.zeros(1), 0.0, False, {}
-        if action == 2:
-            raise ValueError("Too hot.")
-        return np.ones(1, np.float32), 0.5, bool(action), False, {}
-
-    def render(self):
-        return "frail"
-
-    def close(self):
-        Fragile.closed += 1
-        if self._fails_in_close:
-            raise ValueError("Stuck.")
+        ends = bool(action & 1), bool(action & 2)
+        return np.float32(1.0), 1 / 3, *ends, {"a": int(action)} if action > 1 else {}
 
 
-def notes_of(call):
-    with pytest.raises(Exception) as caught:  # noqa: PT011  # its notes are the subject
-        call()
-    return str(caught.value), caught.value.__notes__
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("infos", ["all", "final"])
+def test_episodes_end_in_either_way_or_in_both(infos, mode):
+    with closing(inline([Ending] * 4, infos=infos, autoreset_mode=mode)) as envs:
+        envs.reset()
 
+        _, rewards, terminated, truncated, told = envs.step(np.arange(4))
 
-def test_an_environment_that_raises_is_named_by_its_number_and_the_call():
-    rows = GymnasiumRows([Fragile] * 3, first_row=6)
-    rows.reset()
-    assert ("Too hot.", ["env_fns[7] raised in step()."]) == notes_of(
-        lambda: rows.step(np.array([0, 2, 0]))
+    assert [1 / 3] * 4 == rewards.tolist()  # to the last digit
+    assert [False, True, False, True] == terminated.tolist()
+    assert [False, False, True, True] == truncated.tolist()
+    told = told["final_info"] if mode == "SameStep" else told
+    assert ([0, 0, 2, 3], [False, False, True, True]) == (
+        told["a"].tolist(),
+        told["_a"].tolist(),
     )
-    rows = GymnasiumRows([Fragile, lambda: Fragile(fails_in_reset=True)])
-    cold = "Too cold.", ["env_fns[1] raised in reset()."]
-    assert cold == notes_of(rows.reset)
-    # A reset within a step is called so.
-    rows = GymnasiumRows([Fragile, Fragile])
-    rows.reset()
-    rows.step(np.array([0, 1]))
-    rows._envs[1]._fails_in_reset = True
-    assert cold == notes_of(lambda: rows.step(np.array([0, 0])))
 
 
-OLD = "Environments written for the old Gym return other ones."
-
-
-def test_results_of_the_old_gym_are_refused(message_of):
-    class Old(Fragile):
-        def reset(self, *, seed=None, options=None):
-            return np.zeros(1)
-
-    rows = GymnasiumRows([Fragile, Fragile])
-    rows.reset()
-    assert (
-        "step() returned a tuple of 4 elements; in Gymnasium it returns the tuple "
-        f"(observation, reward, terminated, truncated, info). {OLD}",
-        ["env_fns[1] raised in step()."],
-    ) == notes_of(lambda: rows.step(np.array([0, 3])))
-    assert (
-        "reset() returned array of shape (1,), dtype float64, values 0.0 … 0.0; in "
-        f"Gymnasium it returns the tuple (observation, info). {OLD}"
-    ) == message_of(TypeError, GymnasiumRows([Old]).reset)
-
-
-def test_where_one_cannot_be_made_the_others_are_closed():
-    def fail():
-        raise ValueError("No room.")
-
-    before = Fragile.closed
-
-    assert ("No room.", ["env_fns[2] was called."]) == notes_of(
-        lambda: GymnasiumRows([Fragile, Fragile, fail])
-    )
-    assert before + 2 == Fragile.closed
-
-
-class Wide(Fragile):
-    observation_space = spaces.Box(0, 9, (2,), np.float32)
-
-
-NOT_ONE = "which is not an environment of Gymnasium's or envkit's."
-
-
-@pytest.mark.parametrize(
-    ("made", "error", "text"),
-    [
-        ([Fragile], TypeError, f"It returned the class Fragile, {NOT_ONE}"),
-        ([7], TypeError, f"It returned 7 of type int, {NOT_ONE}"),
-        ([None], TypeError, f"It returned None, {NOT_ONE}"),
-        (
-            [SyncVectorEnv([Fragile])],
-            TypeError,
-            "It returned the vector environment SyncVectorEnv; vectorize takes "
-            "functions that make single environments.",
-        ),
-        (
-            [Catch(batch_size=2)],
-            ValueError,
-            "PyToGymnasium was given Catch, which is a batch: PyToGymnasiumVector "
-            "takes those.",
-        ),
-        (
-            [Fragile(), Wide()],
-            RuntimeError,
-            "env_fns[4] and env_fns[5] have different observation_spaces, so they "
-            "cannot form one batch.\n\n  Box(0.0, 9.0, (1,), float32)\n"
-            "  Box(0.0, 9.0, (2,), float32)",
-        ),
-    ],
-)
-def test_what_is_no_environment_is_refused(made, error, text, message_of):
-    makers = [lambda one=one: one for one in made]
-    assert text == message_of(error, lambda: GymnasiumRows(makers, first_row=4))
-
-
-def test_seeds_and_options_are_for_the_next_reset_alone():
-    rows = GymnasiumRows([Fragile] * 3, first_row=1)
-    rows.seed([5, None, 6])
-    rows.set_reset_options({"hot": True}, [False, True, True, False])
-
-    rows.reset()
-
-    expected = [(5, {"hot": True}), (None, {"hot": True}), (6, None)]
-    assert expected == [env.given for env in rows._envs]
-
-    rows.reset(np.array([True, False, False]))
-
-    assert [(None, None), *expected[1:]] == [env.given for env in rows._envs]
-
-
-def test_reports_say_how_episodes_end_and_where_infos_are():
-    class Report(Fragile):
-        def step(self, action):
-            ends = bool(action & 1), bool(action & 2)
-            return np.ones(1, np.float32), 1.0, *ends, {"a": 1} if action > 1 else {}
-
-    rows = GymnasiumRows([Report] * 4)
-
-    assert [4] * 4 == rows.reset().observation["report"].tolist()
-
-    time_step = rows.step(np.arange(4))
-
-    assert [0, 1, 6, 7] == time_step.observation["report"].tolist()
-    assert [1, 2, 2, 2] == time_step.step_type.tolist()
-    assert [1.0, 0.0, 1.0, 0.0] == time_step.discount.tolist()
-    assert {3: ({"a": 1}, {"a": 1})} == rows.row_infos([3, 9])
-
-
-def test_the_info_of_the_end_is_kept_beside_that_of_the_beginning():
-    rows = GymnasiumRows([Fragile] * 2)
-    rows.reset()
-    rows.step(np.array([0, 1]))
-    rows.reset(np.array([False, True]))
-    assert {0: ({}, {}), 1: ({}, {"begun": True})} == rows.row_infos([0, 1])
-    rows.step(np.array([0, 0]))
-    assert {1: ({}, {})} == rows.row_infos([1])
-
-
-def test_the_info_of_the_end_is_not_written_to_by_the_reset():
-    class Writing(Fragile):
+def test_the_info_of_an_end_is_not_written_to_by_the_reset():
+    class Writing(Frail):
         def __init__(self):
-            super().__init__()
-            self.info = {"mask": np.ones(2, bool), "deep": {"seen": [np.ones(1)]}}
+            self.info = {"mask": np.ones(2, bool), "deep": {"seen": np.ones(1)}}
 
         def _write(self, value):
             self.info["mask"][:] = value
-            self.info["deep"]["seen"][0][:] = value
+            self.info["deep"]["seen"][:] = value
             return self.info
 
         def reset(self, *, seed=None, options=None):
             return super().reset()[0], self._write(False)
 
         def step(self, action):
-            return np.ones(1, np.float32), 1.0, True, False, self._write(True)
+            return np.float32(1.0), 1.0, True, False, self._write(True)
 
-    rows = GymnasiumRows([Writing])
-    rows.reset()
-    rows.step(np.array([0]))
+    with closing(inline([Writing], autoreset_mode="SameStep")) as envs:
+        envs.reset()
+        infos = envs.step(np.array([0]))[4]
 
-    rows.reset(np.array([True]))
-
-    ended, begun = rows.row_infos([0])[0]
-    assert ([True, True], 1.0) == (ended["mask"].tolist(), *ended["deep"]["seen"][0])
-    assert ([False, False], 0.0) == (begun["mask"].tolist(), *begun["deep"]["seen"][0])
-
-
-def test_rewards_are_as_exact_as_gymnasiums():
-    class Exact(Fragile):
-        def step(self, action):
-            return np.ones(1, np.float32), 1 / 3, False, False, {}
-
-    rows = GymnasiumRows([Exact])
-    rows.reset()
-
-    assert [1 / 3] == rows.step(np.array([0])).reward.tolist()
-
-
-def test_environments_of_envkit_become_gymnasiums():
-    rows = GymnasiumRows([CountingEnv] * 2)
-    rows.reset()
-    assert [1, 1] == rows.step(np.array([0, 0])).observation["observation"].tolist()
-
-
-def test_equal_spaces_travel_once():
-    found = GymnasiumRows([lambda: gymnasium.make("CartPole-v1")] * 2).row_spaces()
-    assert found.observation[0] is found.observation[1]
-    assert found.action[0] is found.action[1]
-
-
-def test_every_environment_is_closed_also_if_another_cannot_be():
-    rows = GymnasiumRows(
-        [
-            Fragile,
-            lambda: Fragile(fails_in_close=True),
-            Fragile,
-        ]
+    ended = infos["final_info"]
+    assert ([[True, True]], [[1.0]]) == (
+        ended["mask"].tolist(),
+        ended["deep"]["seen"].tolist(),
     )
-    before = Fragile.closed
+    assert ([[False, False]], [[0.0]]) == (
+        infos["mask"].tolist(),
+        infos["deep"]["seen"].tolist(),
+    )
 
-    with pytest.raises(ValueError, match="Stuck"):
-        rows.close()
 
-    assert before + 3 == Fragile.closed
-    rows.close()
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_lists_in_infos_come_back_as_they_are(backend):
+    class Listing(Frail):
+        def reset(self, *, seed=None, options=None):
+            return super().reset()[0], {"cards": [1, 2]}
+
+        def step(self, action):
+            return np.float32(1.0), 1.0, True, False, {"cards": [3, [4.5, "ace"]]}
+
+    envs = vectorize(
+        [Listing] * 2, backend=backend, num_workers=1, autoreset_mode="SameStep"
+    )
+    with closing(envs):
+        envs.reset()
+        infos = envs.step(np.array([0, 0]))[4]
+
+    for cards in infos["cards"], infos["final_info"]["cards"]:
+        assert [list] * 2 == [type(own) for own in cards]
+        assert {int} == {type(own[0]) for own in cards}
+
+
+OLD = "Environments written for the old Gym return other ones."
+
+
+class Old(Frail):
+    """Returns what environments of the old Gym return."""
+
+    def reset(self, *, seed=None, options=None):
+        return np.float32(0.0) if options else super().reset()
+
+    def step(self, action):
+        return np.float32(1.0), 0.0, False, {}
+
+
+def test_results_of_the_old_gym_are_refused():
+    with closing(inline([Frail, Old])) as envs:
+        envs.reset()
+        with pytest.raises(SpecError) as caught:
+            envs.step([0, 0])
+        assert (
+            "Old.step() returned a tuple of 4 elements; in Gymnasium it returns the "
+            f"tuple (observation, reward, terminated, truncated, info). {OLD}"
+        ) in str(caught.value)
+        with pytest.raises(SpecError) as caught:
+            envs.reset(options={"old": True})
+        assert f"in Gymnasium it returns the tuple (observation, info). {OLD}" in str(
+            caught.value
+        )
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (Frail, "was given the class Frail, which is not an environment of Gymnasium."),
+        (7, "was given 7 of type int, which is not an environment of Gymnasium."),
+        (
+            SyncVectorEnv([Frail]),
+            "was given the vector environment SyncVectorEnv; it takes a single "
+            "environment.",
+        ),
+        (Catch(batch_size=2), "was given Catch, which is a batch"),
+    ],
+)
+def test_what_is_no_environment_is_refused(made, text, nothing_left_behind):
+    with pytest.raises(ConstructorError) as caught:
+        inline([Frail, lambda: made])
+    assert text in str(caught.value)
+
+
+class Wide(Frail):
+    observation_space = spaces.Box(0.0, 9.0, (2,), np.float32)
+
+
+def test_observations_of_other_shapes_form_no_batch(nothing_left_behind):
+    with pytest.raises(SpecMismatchError, match="env 0 and env 1"):
+        inline([Frail, Wide])
+
+
+class Beyond(gymnasium.Env):
+    """Takes and shows values outside of its spaces."""
+
+    observation_space = spaces.Dict(
+        at=spaces.Box(-1.0, 1.0, (2,), np.float32), word=spaces.Text(2)
+    )
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return {"at": np.float32([7.0, 8.0]), "word": "longer"}, {}
+
+    def step(self, action):
+        seen = {"at": [2 * number for number in action], "word": "!"}
+        return seen, float(action.sum()), False, False, {}
+
+
+def test_bounds_are_not_checked_as_in_gymnasiums_own():
+    expected = SyncVectorEnv([Beyond] * 2)
+    actions = np.float32([[3.0, 4.0], [0.5, -9.0]])
+    with closing(inline([Beyond] * 2)) as envs:
+        assert_alike(expected.reset(), envs.reset())
+        assert_alike(expected.step(actions), envs.step(actions))
+
+
+class Showing(gymnasium.Env):
+    """Shows members of a space."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space):
+        self.observation_space = space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, bool(action), False, {}
 
 
 SPACES = [
@@ -984,40 +927,37 @@ SPACES = [
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_members_arrive_as_gymnasium_puts_them_together(space):
-    space.seed(3)
-    members = [space.sample() for _ in range(3)]
-    spec = plain_spec(space)
-    places = Places(spec, rows=3)
-    for row, member in enumerate(members):
-        places.put(row, member)
-
-    batch = to_members(space, spec)(places.copy())
-
-    expected = concatenate(space, members, create_empty_array(space, n=3))
-    assert data_equivalence(expected, batch, exact=True)
-    assert batch_space(space, 3).contains(batch)
+    showing = [lambda: Showing(copy.deepcopy(space))] * 3
+    expected = SyncVectorEnv(showing)
+    with closing(inline(showing)) as envs:
+        assert_alike(expected.reset(seed=3), envs.reset(seed=3))
+        for actions in np.array([[0, 1, 0], [0, 0, 0]]):
+            assert_alike(expected.step(actions), envs.step(actions))
+        assert envs.observation_space.contains(envs.step(actions)[0])
 
 
-def test_bounds_do_not_matter():
-    assert ArraySpec((2,), np.float32) == plain_spec(spaces.Box(0, 1, (2,), np.float32))
-    assert ObjectSpec() == plain_spec(spaces.Text(4))
+def test_an_observation_of_another_shape_is_refused():
+    class Narrow(Wide):
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+    with (
+        closing(inline([Narrow])) as envs,
+        pytest.raises(SpecError, match="Narrow returned an observation that does not"),
+    ):
+        envs.reset()
 
 
-def test_what_is_put_later_does_not_change_a_copy_and_lists_will_do_for_arrays():
-    places = Places(ArraySpec((2,), np.int64), rows=2)
-    before = places.copy()
-    places.put(0, [7, 8])
-    assert ([[0, 0]] * 2, [[7, 8], [0, 0]]) == (
-        before.tolist(),
-        places.copy().tolist(),
-    )
+def test_an_environment_that_cannot_be_closed_does_not_keep_others_open():
+    closed = []
 
+    class Closing(Frail):
+        def close(self):
+            closed.append(self)
+            if len(closed) == 2:
+                raise ValueError("Stuck.")
 
-def test_nothing_is_broadcast(message_of):
-    places = Places({"at": (ArraySpec((2,), np.float32),)}, rows=2)
-    assert (
-        "The observation does not fit its spec at observation['at'][0].\n\n"
-        "  expected   ArraySpec(shape=(2,), dtype=float32)\n"
-        "  got        array of shape (1,), dtype float64, values 0.0 … 0.0\n\n"
-        "The shape is not that of the observation_space."
-    ) == message_of(SpecError, lambda: places.put(0, {"at": (np.zeros(1),)}))
+    with contextlib.suppress(ValueError):
+        inline([Closing] * 3).close()
+
+    assert 3 == len(closed)
