@@ -271,6 +271,14 @@ def _unknown_name(name: str) -> str:
             f"There is no environment named {name!r}; {there_are} "
             f"{', '.join(map(repr, versions))}."
         )
+    if name.endswith(".py") or os.sep in name:
+        return _names_a_file(name, name, "NAME")
+    if name in schemes():
+        address = address_in(name)
+        remedy = f"'{name}:NAME', with a name that `envkit list {name}:` shows"
+        if address:
+            remedy = f"where its server is, such as '{name}:{address}'"
+        return f"{name!r} alone is no environment: write {remedy}."
     known = sorted({without_version(other) for other in _registry})
     return (
         f"There is no environment named {name!r}.{suggestion(bare, known)} "
@@ -703,9 +711,9 @@ def _from_scheme(name: str, target: str) -> Callable[..., Any] | None:
     return functools.partial(loader, rest)
 
 
-def _names_a_file(name: str, file: str, attribute: str) -> ConstructorError:
+def _names_a_file(name: str, file: str, attribute: str) -> str:
     module = os.path.basename(file).removesuffix(".py")
-    return ConstructorError(
+    return (
         f"{name!r} names a file, and a target names a module: '{module}:{attribute}', "
         "where the file's folder is the current one or on sys.path."
     )
@@ -713,7 +721,7 @@ def _names_a_file(name: str, file: str, attribute: str) -> ConstructorError:
 
 def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]:
     if module_name.startswith("."):  # "./game.py": others are refused before.
-        raise _names_a_file(name, module_name, attribute)
+        raise ConstructorError(_names_a_file(name, module_name, attribute))
     try:
         found = module_named(module_name)
     except ModuleNotFoundError as error:
@@ -722,7 +730,8 @@ def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         if module_name.endswith(".py"):
-            raise _names_a_file(name, module_name, attribute) from error
+            text = _names_a_file(name, module_name, attribute)
+            raise ConstructorError(text) from error
         known = schemes()
         raise ConstructorError(
             f"{name!r} names the module {module_name!r}, and there is no module "

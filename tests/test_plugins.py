@@ -238,6 +238,58 @@ def test_a_broken_package_spoils_only_what_it_adds(shelf, capsys):
         main(["serve", "--help"])
 
 
+LAZY = """
+from envkit.cli import Command
+DIG = Command("gone_for_good", "digs a maze")
+"""
+HASTY = "import sys; sys.exit(7)"
+PARTIAL = "EXAMPLE = 'envkit dig'"
+CLASHING = """
+EXAMPLE = "envkit dig"
+def add_arguments(parser): parser.add_argument("--debug")
+def run(arguments): return 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "why"),
+    [
+        (LAZY, "dig_maze:DIG", "cannot be loaded: ModuleNotFoundError: No module"),
+        (HASTY, "dig_maze", "cannot be loaded: SystemExit: 7."),
+        (CLASHING, "dig_maze", "has arguments that cannot be added: ArgumentError: "),
+        (
+            PARTIAL,
+            "dig_maze",
+            "is neither a Command nor a module with EXAMPLE, add_arg",
+        ),
+    ],
+)
+def test_a_broken_command_names_its_package_and_the_others_run(
+    source, value, why, shelf, capsys
+):
+    shelf.install({"dig_maze": source}, {"envkit.commands": {"dig": value}})
+
+    assert 2 == main(["dig"])
+    told = capsys.readouterr().err
+    assert told.startswith("envkit: The command 'dig' is offered by maze-envs 1.2, ")
+    assert why in told
+    assert "Reinstall or update maze-envs, or tell its authors.\n" in told
+    assert 0 == main([])
+    printed = capsys.readouterr().out
+    assert "dig" in printed
+    assert "finds the fastest way" in printed
+    assert 0 == main(["list", "CartPole-v1"])
+
+
+@pytest.mark.usefixtures("mazes")
+@pytest.mark.parametrize(("wrong", "meant"), [("tdiy", "tidy"), ("seep", "sweep")])
+def test_a_command_of_another_package_may_be_the_one_that_was_meant(
+    wrong, meant, capsys
+):
+    assert 2 == main([wrong, "small"])
+    assert f"Did you mean '{meant}'" in capsys.readouterr().err
+
+
 def test_a_backend_that_two_packages_offer_is_neithers(shelf):
     points = {"envkit.backends": {"mazes": "mazes:MazeBackend"}}
     shelf.install(MODULES, points)

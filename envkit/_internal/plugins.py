@@ -44,7 +44,7 @@ class Plugin(NamedTuple):
             return loaded(self.value)
         try:
             return loaded(self.value)
-        except Exception as error:  # Importing it runs code that may do anything.
+        except (Exception, SystemExit) as error:  # Its code may do anything.
             raise self.broken(
                 f"cannot be loaded: {type(error).__name__}: {error}"
             ) from error

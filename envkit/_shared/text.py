@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["escaped"]
+__all__ = ["escaped", "exit_call"]
 
 # What a terminal obeys, or what changes the order in which text is read: all control
 # characters but tab and newline, bytes that stand for some, and marks of Unicode's.
@@ -25,3 +25,13 @@ def escaped(text: str) -> str:
         \u001b[2JCatch
     """
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def exit_call(ended: SystemExit) -> str:
+    """Returns the call that raised it.
+
+    Example:
+        >>> exit_call(SystemExit(1)), exit_call(SystemExit())
+        ('sys.exit(1)', 'sys.exit()')
+    """
+    return f"sys.exit({'' if ended.code is None else repr(ended.code)})"

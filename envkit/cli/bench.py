@@ -23,11 +23,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from envkit import registry
-from envkit.cli.output import say, stdout_on_stderr
+from envkit.cli.output import error_text, say, stdout_on_stderr
 from envkit.cli.processes import Memory, memory_of
 from envkit.cli.target import (
     Closing,
     add_policy,
+    add_seed,
     add_target,
     at_least_one,
     load_policy,
@@ -37,7 +38,7 @@ from envkit.cli.target import (
 from envkit.cli.terminal import Fitting, add_json, print_json, progress_bar, terminal
 from envkit.cli.timing import Figures, random_policy, time_steps
 from envkit.errors import EnvkitError, MissingDependencyError
-from envkit.extend import counted, listed
+from envkit.extend import counted, listed, suggestion
 from envkit.parallel import ParallelPyEnvironment
 from envkit.parallel.system.cpus import available_cpus
 from envkit.provenance import envkit_version, plain_arguments
@@ -58,7 +59,6 @@ __all__ = [
     "draw",
     "equals_of",
     "failures",
-    "in_one_line",
     "machine",
     "measure",
     "more_workers",
@@ -76,43 +76,46 @@ EXAMPLE = "envkit bench CartPole --num-envs 64 --plot bench.png"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    add_target(parser)
+    add_target(parser, pools=False)
     parser.add_argument(
         "--num-envs",
         metavar="N",
         type=at_least_one,
         default=64,
-        help="the number of environments to step together (64)",
+        help="the number of environments to step together",
     )
     parser.add_argument(
         "--seconds",
         type=number_within(sys.float_info.max, "number of seconds"),
         default=2.0,
-        help="the seconds of each try, the warm-up included (2)",
+        help="the seconds of each try, the warm-up included",
     )
     parser.add_argument(
         "--rounds",
         metavar="N",
         type=at_least_one,
         default=5,
-        help="the number of rounds in that time; the median counts (5)",
+        help="the number of rounds in that time; the median counts",
     )
     parser.add_argument(
         "--backends",
         metavar="NAMES",
         type=_backends,
         default=BACKENDS,
-        help=f"the backends to try, with commas: {','.join(BACKENDS)}, which is all",
+        help=f"the backends to try, with commas (default: {','.join(BACKENDS)})",
     )
     parser.add_argument(
         "--workers",
         metavar="COUNTS",
         type=_counts,
-        help="the numbers of workers to try, with commas; otherwise 1, 2, 4 … the CPUs "
-        "and a little above, and more as long as that pays",
+        help="the numbers of workers to try, with commas (default: 1, 2, 4 … the CPUs "
+        "and a little above, and more as long as that pays)",
     )
     add_policy(parser)
-    parser.add_argument("--plot", metavar="FILE", help="draw the figures: bench.png")
+    add_seed(parser, "the seed of the environments and of the policy", 0)
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw the figures: bench.png (default: no file)"
+    )
     add_json(parser)
 
 
@@ -125,15 +128,21 @@ def _backends(text: str) -> list[str]:
     for name in names:
         if name not in BACKENDS:
             raise argparse.ArgumentTypeError(
-                f"must be some of {', '.join(BACKENDS)}, got {name!r}"
+                f"must be some of {', '.join(BACKENDS)}, got {name!r}."
+                f"{suggestion(name, BACKENDS)}"
             )
     return [name for name in BACKENDS if name in names]
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Tries the ways to step an environment, and shows the fastest."""
-    if "num_envs" in target_arguments(arguments):
-        raise ValueError("--num-envs sets the number of environments to step together.")
+    given = target_arguments(arguments)
+    del given["num_envs"]
+    if arguments.workers and min(arguments.workers) > arguments.num_envs:
+        raise ValueError(
+            f"--workers must be at most --num-envs, {arguments.num_envs}: each worker "
+            "has an environment."
+        )
     if arguments.plot:
         check_can_draw(arguments.plot)
     facts = machine()
@@ -141,7 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
     # It is drawn between the tries only: a thread that draws would slow them down.
     progress.live.auto_refresh = False
     with progress, stdout_on_stderr():
-        tries = _tries(arguments, progress)
+        tries = _tries(arguments, given, progress)
     if best_of(tries) is None:
         raise EnvkitError(_first_reason(tries))
     title = f"{arguments.target}, {counted(arguments.num_envs, 'environment')}"
@@ -149,8 +158,9 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(
             {
                 "target": arguments.target,
-                "arguments": plain_arguments(target_arguments(arguments)),
+                "arguments": plain_arguments(given),
                 "num_envs": arguments.num_envs,
+                "seed": arguments.seed,
                 "seconds": arguments.seconds,
                 "rounds": arguments.rounds,
                 "machine": facts,
@@ -194,12 +204,14 @@ def _show(title: str, facts: dict[str, Any], tries: Sequence[Measured]) -> None:
     )
 
 
-def _tries(arguments: argparse.Namespace, progress: Progress) -> list[Measured]:
+def _tries(
+    arguments: argparse.Namespace, given: Mapping[str, Any], progress: Progress
+) -> list[Measured]:
     counts = arguments.workers or worker_counts(available_cpus(), arguments.num_envs)
     ways = list(
         candidates(
             arguments.target,
-            target_arguments(arguments),
+            given,
             num_envs=arguments.num_envs,
             backends=arguments.backends,
             workers=[count for count in counts if count <= arguments.num_envs],
@@ -240,7 +252,8 @@ def _tried(
 ) -> Measured:
     workers = "" if way.workers is None else f", {counted(way.workers, 'worker')}"
     progress.update(task, description=f"{way.backend}{workers}", refresh=True)
-    return measure(way, arguments.seconds, arguments.rounds, arguments.policy)
+    policy, seed = arguments.policy, arguments.seed
+    return measure(way, arguments.seconds, arguments.rounds, policy, seed)
 
 
 def _climb(
@@ -403,29 +416,29 @@ class Measured:
 
 
 def measure(
-    candidate: Candidate, seconds: float, rounds: int, policy: str = "random"
+    candidate: Candidate,
+    seconds: float,
+    rounds: int,
+    policy: str = "random",
+    seed: int = 0,
 ) -> Measured:
     """Makes an environment and steps it; an exception is part of the answer."""
     try:
-        env = candidate.make()
-    except Exception as error:  # The environment's code may raise anything.
-        return Measured(candidate, error=in_one_line(error))
-    try:
-        with Closing(env):
-            return _measure(candidate, env, seconds, rounds, policy)
-    except Exception as error:  # likewise
-        return Measured(candidate, error=in_one_line(error))
+        with Closing(candidate.make()) as env:
+            return _measure(candidate, env, seconds, rounds, policy, seed)
+    except (Exception, SystemExit) as error:  # Its code may raise anything.
+        return Measured(candidate, error=error_text(error))
 
 
 def _measure(
-    candidate: Candidate, env: Any, seconds: float, rounds: int, policy: str
+    candidate: Candidate, env: Any, seconds: float, rounds: int, policy: str, seed: int
 ) -> Measured:
     with contextlib.suppress(Exception):  # Some cannot be seeded.
-        env.seed(0)
+        env.seed(seed)
     current = env.reset()
-    choose = load_policy(policy, env, 0)
+    choose = load_policy(policy, env, seed)
     if policy == "random":
-        choose = random_policy(env, current)
+        choose = random_policy(env, current, seed)
 
     def act() -> NestedArray:
         return choose(current)
@@ -463,15 +476,6 @@ def _mean(memories: list[Memory | None]) -> Memory | None:
     if not known:
         return None
     return Memory(*(sum(part) // len(known) for part in zip(*known, strict=True)))
-
-
-def in_one_line(error: BaseException) -> str:
-    """Returns the first line of an error, with its class where that tells more."""
-    first = str(error).strip().partition("\n")[0]
-    kind = type(error).__name__
-    if first and isinstance(error, EnvkitError):
-        return first
-    return f"{kind}: {first}" if first else kind
 
 
 _MEGABYTE = 2**20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +19,9 @@ from envkit.cli.output import print_trimmed, stdout_on_stderr
 from envkit.cli.target import (
     Closing,
     add_policy,
+    add_seed,
     add_target,
+    at_least_one,
     load_policy,
     make_target,
     target_arguments,
@@ -43,16 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument(
         "--steps",
-        type=int,
+        type=at_least_one,
+        metavar="N",
         default=1000,
-        help="the most steps that one game has (default: %(default)s)",
+        help="the most steps that one game has",
     )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        help="the seed of the actions, and of environments that can be seeded",
-    )
+    add_seed(parser, "the seed of the actions, and of what can be seeded", 0)
     parser.add_argument(
         "--require",
         metavar="FEATURES",
@@ -60,8 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         action="extend",
         help="features that it must have, with commas, so that none of their checks is "
-        "skipped: "
-        f"{', '.join(FEATURES)}",
+        f"skipped: {', '.join(FEATURES)} (default: none)",
     )
     parser.add_argument(
         "--skip",
@@ -69,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_names,
         default=[],
         action="extend",
-        help="names of checks to leave out, with commas",
+        help="names of checks to leave out, with commas (default: none)",
     )
     add_policy(parser)
     parser.add_argument(
@@ -146,7 +144,9 @@ def _constructor(arguments: argparse.Namespace) -> Callable[[], Any]:
         # The name in the report if it makes nothing that has a name.
         make_env.__dict__["__qualname__"] = target
         return make_env
-    make_target(arguments).close()
+    # An exit is for the check `constructor`, too.
+    with contextlib.suppress(SystemExit), Closing(make_target(arguments)):
+        pass
     return functools.partial(make_target, arguments)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from envkit.adapters.minari.datasets import from_minari, to_minari
 from envkit.cli.output import say, stdout_on_stderr
+from envkit.cli.target import add_pickle
 from envkit.cli.terminal import add_json, print_json
 from envkit.extend import counted
 
@@ -28,32 +29,34 @@ _ABOUT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument(
-        "source", help="the directory of a recording, or minari:ID for a dataset"
+        "source",
+        metavar="SOURCE",
+        help="the directory of a recording, or minari:ID for a dataset",
     )
     parser.add_argument(
         "directory",
+        metavar="DIRECTORY",
         nargs="?",
         help="the directory of the recording that a dataset becomes",
     )
     parser.add_argument(
-        "--minari", metavar="ID", help="the id of the dataset, such as catch/random-v0"
+        "--minari",
+        metavar="ID",
+        help="the id of the dataset that a recording becomes, such as catch/random-v0 "
+        "(default: a recording is made)",
     )
     for name, text in _ABOUT.items():
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             metavar="TEXT",
-            help=f"{text}, for the dataset",
+            help=f"{text}, for the dataset (default: none)",
         )
     parser.add_argument(
         "--download",
         action="store_true",
         help="download a dataset that is not on this machine",
     )
-    parser.add_argument(
-        "--pickle",
-        action="store_true",
-        help="read pickles, which may run any code: only of people that you trust",
-    )
+    add_pickle(parser)
     add_json(parser)
 
 

@@ -15,9 +15,10 @@ from rich.tree import Tree
 
 from envkit import nest
 from envkit.async_environment import AsyncEnvironment
-from envkit.cli.output import print_trimmed, stdout_on_stderr
+from envkit.cli.output import error_text, print_trimmed, stdout_on_stderr
 from envkit.cli.target import (
     Closing,
+    add_seed,
     add_target,
     make_rendering,
     make_target,
@@ -54,6 +55,7 @@ _FINE = {"possible": True}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     add_target(parser)
+    add_seed(parser, "the seed of the environment", 0)
     add_json(parser)
 
 
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Makes an environment, asks it for everything, and shows the answers."""
     with stdout_on_stderr():
         with Closing(make_target(arguments)) as env:
-            specs, facts = specs_of(env), facts_of(env)
+            specs, facts = specs_of(env), facts_of(env, arguments.seed)
         if not facts.get("render", _FINE)["possible"]:
             facts["render"] = _render_if_asked(arguments) or facts["render"]
     if arguments.json:
@@ -373,12 +375,13 @@ def specs_of(env: Any) -> dict[str, Any]:
     return {**specs, "info": declared} if declared else specs
 
 
-def facts_of(env: Any) -> dict[str, Any]:
-    """Asks an environment for everything; it is reset for that.
+def facts_of(env: Any, seed: int = 0) -> dict[str, Any]:
+    """Asks an environment for everything; it is seeded and reset for that.
 
     Returns:
         Data that JSON can hold. Where something cannot be done, `reason` says why.
     """
+    seeded = _can(lambda: env.seed(seed))
     provenance: dict[str, Any] = getattr(env, "provenance", dict)()
     core = _layers(env)[-1]
     facts = {
@@ -389,7 +392,7 @@ def facts_of(env: Any) -> dict[str, Any]:
         "batch": _batch(env),
         "specs": {part: plain_leaves(spec) for part, spec in specs_of(env).items()},
         "episode": {"max_steps": limit_of(env)},
-        "seed": _can(lambda: env.seed(0)),
+        "seed": seeded,
     }
     if not isinstance(env, AsyncEnvironment):
         begun = _can(lambda: env.reset())
@@ -525,12 +528,5 @@ def _can(call: Callable[[], Any]) -> dict[str, Any]:
 def _asked(call: Callable[[], Any]) -> dict[str, Any]:
     try:
         return {"value": call()}
-    # A method that is called within may be missing as well.
-    except NotImplementedError as error:
-        return {"reason": _line(error)}
-    except Exception as error:  # Its code may raise anything.
-        return {"reason": f"{type(error).__name__}: {_line(error)}".rstrip(": ")}
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    except (Exception, SystemExit) as error:  # Its code may raise anything.
+        return {"reason": error_text(error)}

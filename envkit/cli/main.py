@@ -7,31 +7,43 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import io
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from envkit.cli.output import say
+from envkit._shared.text import exit_call
+from envkit.cli.output import error_text, say
+from envkit.cli.parser import Parser
 from envkit.cli.plugins import Command
 from envkit.errors import EnvkitError
-from envkit.extend import Plugins
+from envkit.extend import Plugins, suggestion
 
 # The second one comes when a terminal is closed.
 _TO_END = ("SIGTERM", "SIGHUP")
 
 
-class Terminated(SystemExit):
-    """The program was told to end, which no code of an environment does."""
+class Terminated(KeyboardInterrupt):
+    """A signal told the program to end, as Ctrl-C does.
+
+    It is no `SystemExit`, which an environment may raise.
+
+    Attributes:
+        code: The exit status.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.code = 128 + number
 
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Lets signals end the program as `sys.exit` would, while the block runs."""
+    """Lets signals raise `Terminated` while the block runs."""
     # Because only the main thread may set handlers of signals.
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -51,10 +63,10 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def _exit(number: int, _: Any) -> None:
-    raise Terminated(128 + number)
+    raise Terminated(number)
 
 
-__all__ = ["Terminated", "ended_by_signals", "main"]
+__all__ = ["Terminated", "command_parser", "ended_by_signals", "main"]
 
 _COULD_NOT, _INTERRUPTED = 2, 130
 # Errors whose message is complete without the name of their class.
@@ -77,24 +89,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_stdout()
     try:  # Ctrl-C may come as early as this: imports take a while.
-        parser = _parser(given)
-        parsed = parser.parse_args(given)
-        if parsed.command is None:
-            parser.print_help()
-            return 0
-        command = parsed.command_module
+        if not given or given[0].startswith("-"):
+            return _show_help(given)
+        name = given[0]
+        parsed = command_parser(name).parse_args(given[1:])
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except EnvkitError as error:  # The command's package is broken.
+    except EnvkitError as error:  # There is no such command, or its package is broken.
         say(f"envkit: {_in_one_line(error)}", file=sys.stderr)
         return _COULD_NOT
     # As with `python -m`, so that one's own modules are found however this was called.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        status: int = _run(command, parsed)
+        status = _run(parsed)
         sys.stdout.flush()
         return status
+    except Terminated as ended:
+        return ended.code
     except BrokenPipeError:
         # The reader of the pipe has ended. Python would complain when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -105,22 +117,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.debug:
             sys.excepthook = _show_traceback
             raise
-        say(f"envkit {parsed.command}: {_in_one_line(error)}", file=sys.stderr)
+        say(
+            f"envkit {name}: {_as_options(_in_one_line(error), parsed)}",
+            file=sys.stderr,
+        )
         return _COULD_NOT
 
 
-def _run(command: Any, parsed: argparse.Namespace) -> int:
+def _run(parsed: argparse.Namespace) -> int:
     """Runs a command; other people's code does not choose the exit status."""
     try:
         with ended_by_signals():
-            status: int = command.run(parsed)
+            status: int = parsed.run_command(parsed)
         return status
-    except Terminated:
-        raise
     except SystemExit as ended:
-        code = "" if ended.code is None else repr(ended.code)
         raise EnvkitError(
-            f"The environment or policy called sys.exit({code}) (--debug shows where)."
+            f"The environment or policy called {exit_call(ended)} (--debug shows "
+            "where)."
         ) from ended
 
 
@@ -137,58 +150,78 @@ def _prepare_stdout() -> None:
             sys.stdout.reconfigure(errors="replace")
 
 
-def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="envkit", description="Environments for reinforcement learning."
-    )
+def _show_help(given: Sequence[str]) -> int:
+    """Prints what commands there are, or the version."""
+    about = "Environments for reinforcement learning."
+    parser = Parser(prog="envkit", description=about)
     parser.add_argument("--version", action=_ShowVersion)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    asked = next((word for word in given if not word.startswith("-")), None)
-    own = _COMMANDS.own()
-    # Other packages are not searched for a command of envkit.
-    for name in own if asked in own else sorted({*own, *_COMMANDS.names()}):
-        # Only the command that is asked for is imported, for its arguments.
-        if name != asked:
-            commands.add_parser(name, help=_text_of(name).replace("%", "%%"))
-            continue
-        found = _command(name)
-        module: Any = found.module
-        if isinstance(module, str):
-            module = importlib.import_module(module)
-        command = commands.add_parser(
-            name,
-            help=found.text,
-            description=f"{found.text[0].upper()}{found.text[1:]}.",
-            epilog=f"example:\n  {module.EXAMPLE}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(command)
-        command.add_argument(
-            "--debug", action="store_true", help="show the traceback of an error"
-        )
-        command.set_defaults(command_module=module)
-    return parser
+    commands = parser.add_subparsers(metavar="COMMAND")
+    for name in _COMMANDS.names():
+        commands.add_parser(name, help=_text_of(name).replace("%", "%%"))
+    parser.parse_args(given)
+    parser.print_help()
+    return 0
 
 
 def _text_of(name: str) -> str:
     """Returns what a command does; of a broken one, why it cannot be loaded."""
     try:
-        return _command(name).text
+        return _command(_plugin(name)).text
     except EnvkitError as error:
         return str(error)
 
 
-def _command(name: str) -> Command:
-    plugin = _COMMANDS.find(name)
-    assert plugin is not None  # its name is one of those that were found
-    found = plugin.load()
-    if isinstance(found, Command):
-        return found
-    if not all(hasattr(found, part) for part in ("EXAMPLE", "add_arguments", "run")):
+def command_parser(name: str) -> Parser:
+    """Returns the parser of a command.
+
+    Raises:
+        EnvkitError: There is no such command, or its package is broken.
+    """
+    plugin = _plugin(name)
+    module, text = _command(plugin)
+    if isinstance(module, str):
+        module = plugin._replace(value=module).load()
+    if not all(hasattr(module, part) for part in ("EXAMPLE", "add_arguments", "run")):
         raise plugin.broken(
             "is neither a Command nor a module with EXAMPLE, add_arguments and run"
         )
-    text = (found.__doc__ or name).strip().partition("\n")[0].rstrip(".")
+    parser = Parser(
+        prog=f"envkit {name}",
+        description=f"{text[:1].upper()}{text[1:]}.",
+        epilog=f"example:\n  {module.EXAMPLE}",
+    )
+    try:
+        module.add_arguments(parser)
+        parser.add_argument(
+            "--debug", action="store_true", help="show the traceback of an error"
+        )
+    except Exception as error:
+        if not plugin.package:
+            raise
+        why = f"has arguments that cannot be added: {error_text(error)}"
+        raise plugin.broken(why) from error
+    parser.set_defaults(run_command=module.run)
+    return parser
+
+
+def _plugin(name: str) -> Any:
+    """Returns the entry point of a command."""
+    plugin = _COMMANDS.find(name)
+    if plugin is None:
+        known = _COMMANDS.names()
+        raise EnvkitError(
+            f"There is no command {name!r}.{suggestion(name, known)} The commands are "
+            f"{', '.join(known)}."
+        )
+    return plugin
+
+
+def _command(plugin: Any) -> Command:
+    """Loads what an entry point names: a command, or its module."""
+    found = plugin.load()
+    if isinstance(found, Command):
+        return found
+    text = (found.__doc__ or plugin.name).strip().partition("\n")[0].rstrip(".")
     return Command(found, text)
 
 
@@ -198,9 +231,19 @@ def _in_one_line(error: Exception) -> str:
         first_line = str(error).partition("\n")[0]
         message = f"{first_line} (--debug shows where)"
     if isinstance(error, _TELLING) and message:
-        return message
+        return re.sub(r"^\[Errno -?\d+\] ", "", message)
     kind = type(error).__name__
     return f"{kind}: {message} (--debug shows where)" if message else kind
+
+
+def _as_options(message: str, parsed: argparse.Namespace) -> str:
+    """Writes the arguments that a message advises as the options of the command."""
+    for name, value in vars(parsed).items():
+        if value is False:
+            message = message.replace(f"{name}=True", f"--{name}")
+    if "target_arguments" in parsed:
+        message = message.replace(" download=True", " --arg download=True")
+    return message
 
 
 def _show_traceback(*raised: Any) -> None:

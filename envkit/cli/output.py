@@ -12,18 +12,31 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from envkit._shared.text import escaped
+from envkit._shared.text import escaped, exit_call
+from envkit.errors import EnvkitError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["escaped", "print_trimmed", "say", "stdout_on_stderr"]
+__all__ = ["error_text", "escaped", "print_trimmed", "say", "stdout_on_stderr"]
 
 
 def say(*lines: str, file: TextIO | None = None) -> None:
     """Prints lines, each of which stays one, on standard output or elsewhere."""
     for line in lines:
         print(escaped(line).replace("\n", "\\n"), file=file)
+
+
+def error_text(error: BaseException) -> str:
+    """Writes an error in a line of moderate length, with its class where that helps."""
+    if isinstance(error, SystemExit):
+        return f"it called {exit_call(error)}"
+    if isinstance(error, EnvkitError):
+        return str(error).strip().partition("\n")[0]
+    message = " ".join(str(error).split())[:300]
+    if isinstance(error, NotImplementedError) and message:
+        return message
+    return f"{type(error).__name__}: {message}".rstrip(": ")
 
 
 def print_trimmed(console: Console, *parts: RenderableType) -> None:

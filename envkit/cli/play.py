@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from envkit.cli.output import say
+from envkit.cli.parser import Renamed
+from envkit.cli.recorder import FILM_HZ, add_output, check_output, recorded
 from envkit.cli.target import (
     Closing,
+    add_hz,
+    add_seed,
     add_target,
     make_rendering,
     note_seed,
-    number_within,
     seed_target,
     target_arguments,
 )
@@ -40,7 +43,6 @@ from envkit.play.screen import (
     open_window,
 )
 from envkit.play.window import has_display
-from envkit.recording.record import Record
 from envkit.time_step import TimeStep
 
 __all__ = [
@@ -55,13 +57,12 @@ __all__ = [
 
 EXAMPLE = "envkit play Catch --seed 7 --record runs/by_hand"
 
-_FASTEST = 1000.0
 _SHOW_END = 1.0  # seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    add_target(parser)
+    add_target(parser, pools=False)
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--window",
@@ -71,29 +72,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--terminal", action="store_true", help="play in the terminal, in any case"
     )
-    parser.add_argument(
-        "--fps",
-        type=number_within(
-            _FASTEST,
-            f"number of steps in a second, from 0 to {_FASTEST:g}",
-            zero=True,
-        ),
-        metavar="N",
-        help="so many steps pass in a second, whether a key is down or not; with 0 "
-        "each waits for a key. Without it the environment's own speed counts, if it "
-        "tells one and has an action for no key, and otherwise each step waits",
+    add_hz(
+        parser,
+        "so many steps pass in a second, whether a key is down or not; with 0 each "
+        "waits for a key (default: the environment's own pace, if it tells one and has "
+        "an action for no key, else 0)",
     )
-    parser.add_argument("--seed", type=int, help="the seed of the environment")
-    parser.add_argument(
-        "--record",
-        metavar="DIR",
-        help="record the episodes, for envkit.recording.Replay and envkit replay",
+    parser.add_argument("--fps", action=Renamed, const="--hz")
+    add_seed(
+        parser,
+        "the seed of the environment (default: none, with --record one is drawn)",
     )
+    add_output(parser, "--record", default="nothing is recorded")
     parser.add_argument(
         "--keys",
         metavar="KEYS",
         help="press these instead of waiting for any, and end: 'dda' or "
-        "'d<left><up+space>.'; a line is printed for each",
+        "'d<left><up+space>.'; a line is printed for each (default: yours)",
     )
 
 
@@ -101,6 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Plays an environment until the player quits."""
     pressed = None if arguments.keys is None else parse_keys(arguments.keys)
     play = _chosen(arguments, pressed)
+    kind = ""
+    if arguments.record is not None:
+        hz = arguments.hz or FILM_HZ
+        kind = check_output(arguments.record, hz, overwrite=arguments.overwrite)
     env = make_rendering(arguments.target, target_arguments(arguments))
     with contextlib.ExitStack() as closes:
         closes.enter_context(Closing(env))
@@ -114,40 +113,48 @@ def run(arguments: argparse.Namespace) -> int:
                 "a batch, can be played."
             )
         keys = key_map(env)
-        fps = pace_of(env, keys) if arguments.fps is None else arguments.fps
+        hz = pace_of(env, keys) if arguments.hz is None else arguments.hz
         if pressed is not None:  # They are pressed one after the other.
-            fps = 0.0
+            hz = 0.0
             _check_keys(pressed, keys)
-        if arguments.record is not None:
-            seed_target(arguments, env)
-            env = Record(env, arguments.record)
-            closes.pop_all()  # Record closes the environment, too.
-            closes.enter_context(Closing(env))
-            note_seed(arguments, env)
-        elif arguments.seed is not None:
-            env.seed(arguments.seed)
-        _play(env, keys, fps, play, pressed)
-    if arguments.record is not None:
-        say(f"recorded in {arguments.record}")
+        if arguments.record is None:
+            if arguments.seed is not None:
+                env.seed(arguments.seed)
+            _play(env, keys, hz, play, pressed)
+            return 0
+        seed_target(arguments, env)
+        ended: BaseException | None = None
+        with recorded(
+            env, arguments.record, kind, hz or FILM_HZ, arguments.target
+        ) as recording:
+            closes.pop_all()  # What records it closes it, too.
+            note_seed(arguments, recording)
+            try:
+                _play(recording, keys, hz, play, pressed)
+            except BaseException as error:  # What was played until then is kept.
+                ended = error
+    say(f"recorded in {arguments.record}")
+    if ended is not None:
+        raise ended
     return 0
 
 
 def _play(
-    env: Any, keys: KeyMap, fps: float, play: Callable[..., None], pressed: Any
+    env: Any, keys: KeyMap, hz: float, play: Callable[..., None], pressed: Any
 ) -> None:
     game = Game(
         env,
         keys,
-        pause_after=round(fps * _SHOW_END),
+        pause_after=round(hz * _SHOW_END),
         explaining=pressed is None,
     )
     look, why = view_of(env)
-    table = _table(game, keys, fps, why)
+    table = _table(game, keys, hz, why)
     if pressed is not None:
         say(*table.split("\n"))
         sys.stdout.flush()
     try:
-        play(game, View(look, table), fps)
+        play(game, View(look, table), hz)
     finally:
         say(game.summary())
 
@@ -189,11 +196,11 @@ def _has_window() -> bool:
     return has_display() and find_spec("pygame") is not None
 
 
-def _table(game: Game, keys: KeyMap, fps: float, why: str) -> str:
+def _table(game: Game, keys: KeyMap, hz: float, why: str) -> str:
     rows: Sequence[tuple[str, str]] = keys.table()
     width = max(len(key) for key, _ in rows)
     lines = [f"  {key:{width}}   {label}" for key, label in rows]
-    pace = f"{fps:g} steps a second" if fps else "each step waits for a key"
+    pace = f"{hz:g} steps a second" if hz else "each step waits for a key"
     lines += ["", f"  {game.controls.text()}", f"  {pace}"]
     return "\n".join([*lines, f"  observations are shown: {why}"] if why else lines)
 
@@ -227,12 +234,12 @@ def by_keys(game: Game, pressed: Sequence[Sequence[str]]) -> None:
         say(game.status())
 
 
-def in_terminal(game: Game, view: View, fps: float) -> None:
+def in_terminal(game: Game, view: View, hz: float) -> None:
     """Plays in the terminal."""
     with open_screen() as screen:
         try:
-            if fps:
-                _going_on(game, view, screen, fps)
+            if hz:
+                _going_on(game, view, screen, hz)
             else:
                 _waiting(game, view, screen)
         except EOFError:  # The terminal is gone, and with it the player.
@@ -242,28 +249,28 @@ def in_terminal(game: Game, view: View, fps: float) -> None:
 def in_window(
     game: Game,
     view: View,
-    fps: float,
+    hz: float,
     *,
     title: str,
     pressed: Sequence[Sequence[str]] | None = None,
 ) -> None:
     """Plays in a window, with the keys of the player or given ones."""
-    with open_window(title, repeats=not fps, seen=pressed is None) as window:
+    with open_window(title, repeats=not hz, seen=pressed is None) as window:
         window.open(view.look(game.time_step), len(game.lines()))
         window.show(view.of(game), *game.lines())
         if pressed is not None:
             window.press(pressed)
         while not game.over:
-            told = window.tick(fps) if fps else window.wait()
+            told = window.tick(hz) if hz else window.wait()
             game.point(told.pointed)
-            if fps:
+            if hz:
                 game.tick(
                     tuple(dict.fromkeys([*told.down, *map(_last, told.chords)])),
                     [chord[-1] for chord in told.chords],
                 )
             elif any(pointed.buttons for pointed in told.pointed):
                 game.tick(())
-            for chord in told.chords if not fps else ():
+            for chord in told.chords if not hz else ():
                 if not game.over:
                     game.press(chord)
                     window.show(view.of(game), *game.lines())
@@ -279,13 +286,13 @@ def _waiting(game: Game, view: View, screen: Screen) -> None:
                 game.press((key,))
 
 
-def _going_on(game: Game, view: View, screen: Screen, fps: float) -> None:
-    held = HeldKeys(max(1, round(fps * _HOLD)))
+def _going_on(game: Game, view: View, screen: Screen, hz: float) -> None:
+    held = HeldKeys(max(1, round(hz * _HOLD)))
     due = time.monotonic()
     while not game.over:
         screen.show(view.of(game), *game.lines())
         # After a slow step time goes on from now, and is not made up for.
-        due = max(due + 1.0 / fps, time.monotonic())
+        due = max(due + 1.0 / hz, time.monotonic())
         fresh: list[str] = []
         while (left := due - time.monotonic()) > 0:
             fresh += screen.pressed(left)

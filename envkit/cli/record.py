@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import inspect
 import itertools
-import os
 import re
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,18 +15,28 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._shared.pixels import check_picture, tiled
 from envkit._shared.secret_files import DRAW
 from envkit.cli.output import say, stdout_on_stderr
+from envkit.cli.parser import Parser, Renamed
+from envkit.cli.recorder import (
+    DIRECTORY,
+    FILM_HZ,
+    add_output,
+    check_output,
+    recorded,
+)
+from envkit.cli.secrets import add_password, check_contradiction, password_in
 from envkit.cli.target import (
     Closing,
+    add_hz,
     add_policy,
+    add_seed,
     add_target,
     at_least_one,
+    busy_port_explained,
     load_policy,
     make_rendering,
     note_seed,
-    number_within,
     port_number,
     rendering_arguments,
     seed_target,
@@ -38,133 +44,122 @@ from envkit.cli.target import (
 )
 from envkit.cli.terminal import add_json, print_json, progress_bar
 from envkit.desktop.person import Person
-from envkit.errors import MissingDependencyError, RecordingError, SpecError
 from envkit.extend import counted
-from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
-from envkit.recording.record import Record
-from envkit.registry import make
+from envkit.registry import make, without_pool_options
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.video import FORMATS, Film
 
-__all__ = [
-    "EXAMPLE",
-    "Camera",
-    "Tally",
-    "add_arguments",
-    "check_can_film",
-    "check_output",
-    "film",
-    "kind_of",
-    "new_directory",
-    "run",
-]
+__all__ = ["EXAMPLE", "Tally", "add_arguments", "run"]
 
 EXAMPLE = "envkit record CartPole -o cartpole.mp4 --policy my_agents:balance --seed 7"
 
+_VNC_PORT = 5900
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: Parser) -> None:
     """Adds the arguments of the command."""
     add_target(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="PATH",
-        type=Path,
-        help="film.mp4 or film.gif, or the directory that the episodes go to, for "
-        "envkit.recording.Replay and envkit replay; recordings/NAME-DATE if not given",
-    )
+    add_output(parser, "-o", "--output", default="recordings/NAME-DATE")
     add_policy(parser)
     parser.add_argument(
         "--episodes",
         type=at_least_one,
         metavar="N",
-        help="how many episodes, of a batch in each row; 1 without --steps",
+        help="how many episodes, of a batch in each row (default: 1, or any number "
+        "with --steps)",
     )
     parser.add_argument(
         "--steps",
         type=at_least_one,
         metavar="N",
-        help="how many steps at most, of a batch in each row",
+        help="how many steps at most, of a batch in each row (default: any number)",
     )
-    parser.add_argument(
-        "--batch-size",
-        type=at_least_one,
-        metavar="N",
-        help="so many environments in worker processes; a film shows them in a grid",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        help="the seed of environment and policy; one is drawn and shown without it",
-    )
-    parser.add_argument(
-        "--fps",
-        type=number_within(1000.0, "number of pictures in a second, up to 1000"),
-        default=30.0,
-        metavar="N",
-        help="how many pictures of a film are shown in a second, 30 if not given",
+    add_seed(parser, "the seed of environment and policy (default: drawn, and shown)")
+    add_hz(
+        parser,
+        "so many steps pass in a second of a film, and with --vnc of the game; there "
+        f"with 0 each waits for a key (default: {FILM_HZ:g} in a film, the "
+        "environment's own pace with --vnc, as in envkit play)",
     )
     parser.add_argument(
         "--vnc",
+        action="store_true",
+        help="a person acts, and no policy, in a VNC viewer that connects to --port",
+    )
+    parser.flags_without_value["--vnc"] = (
+        "--vnc no longer takes the port: write --vnc --port=PORT."
+    )
+    parser.add_argument(
+        "--port",
         type=port_number,
         metavar="PORT",
-        help="a person acts, and no policy: in a VNC viewer that connects to this "
-        "port; 0 takes any that is free",
+        help=f"with --vnc: the port; 0 takes any that is free (default: {_VNC_PORT})",
     )
-    parser.add_argument(
-        "--hz",
-        type=number_within(
-            1000.0, "number of steps in a second, from 0 to 1000", zero=True
-        ),
-        metavar="N",
-        help="with --vnc: so many steps pass in a second; with 0 each waits for a key. "
-        "Without it the environment's own pace counts, as in envkit play",
-    )
-    parser.add_argument(
-        "--no-password",
-        action="store_true",
-        help="with --vnc: viewers need no password, so that every account of this "
-        "machine can play",
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace what is there already"
-    )
+    add_password(parser, "--vnc")
+    parser.add_argument("--batch-size", action=Renamed, const="--num-envs")
+    parser.add_argument("--fps", action=Renamed, const="--hz")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Records, and prints a summary."""
-    if arguments.output is None:
-        arguments.output = _free_directory(arguments.target)
-    kind = kind_of(arguments.output, arguments.fps)
-    check_output(arguments.output, kind, overwrite=arguments.overwrite)
-    check_can_film(kind)
-    if arguments.hz is not None and arguments.vnc is None:
-        raise ValueError("--hz is for --vnc, where a person acts: leave it out.")
-    if arguments.no_password and arguments.vnc is None:
-        raise ValueError("--no-password is for --vnc, where viewers connect.")
-    if arguments.vnc is not None:
-        if arguments.policy != "random":
-            raise ValueError(
-                "--vnc lets a person act, and --policy a policy: leave one of them out."
-            )
-        arguments.policy = "person"
+    path = arguments.output or _free_directory(arguments.target)
+    hz = arguments.hz or FILM_HZ
+    kind = check_output(path, hz, overwrite=arguments.overwrite)
+    _check_effects(arguments, kind)
     if arguments.episodes is None and arguments.steps is None:
         arguments.episodes = 1
     with stdout_on_stderr(), contextlib.ExitStack() as closes:
         env = closes.enter_context(Closing(_environment(arguments, kind)))
         has_drawn = seed_target(arguments, env)
+        batched = env.batched
         tally = Tally(
             env.batch_size or 1, episodes=arguments.episodes, steps=arguments.steps
         )
-        if kind == "directory":
-            pictures = _record_episodes(arguments, env, tally, closes)
-        else:
-            pictures = _record_film(arguments, env, tally)
-        batched = env.batched
-    _report(arguments, kind, tally, pictures, batched=batched, has_drawn=has_drawn)
+        with (
+            _policy(arguments, env) as policy,
+            recorded(env, path, kind, hz, arguments.target) as recording,
+        ):
+            closes.pop_all()  # What records it closes it, too.
+            note_seed(arguments, recording)
+            _play(arguments, recording, policy, tally)
+    told = {
+        "output": str(path),
+        "kind": kind,
+        "target": arguments.target,
+        "policy": "person" if arguments.vnc else arguments.policy,
+        "seed": arguments.seed,
+        "episodes": tally.episodes,
+        "steps": tally.steps,
+        "pictures": None if kind == DIRECTORY else tally.time_steps,
+        "returns": tally.returns if batched else tally.returns[0],
+        "mean_return": tally.mean_return,
+    }
+    if arguments.json:
+        print_json(told)
+    else:
+        seed = f", seed {arguments.seed}" if has_drawn else ""
+        say(f"{path}: {tally.summary()}{seed}")
     return 0
+
+
+def _check_effects(arguments: argparse.Namespace, kind: str) -> None:
+    """Refuses options that would have no effect."""
+    if arguments.vnc and arguments.policy != "random":
+        raise ValueError(
+            "--vnc lets a person act, and --policy a policy: leave one of them out."
+        )
+    check_contradiction(arguments, "password")
+    if arguments.vnc:
+        return
+    for name in ("port", "password_file", "no_password"):
+        value = getattr(arguments, name)
+        if value is not None and value is not False:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} is for --vnc, where viewers connect.")
+    if arguments.hz is not None and not (arguments.hz and kind != DIRECTORY):
+        where = "for --vnc" if kind != DIRECTORY else "for films and for --vnc"
+        raise ValueError(f"--hz={arguments.hz:g} is {where}: leave it out.")
 
 
 def _free_directory(target: str) -> Path:
@@ -181,45 +176,14 @@ def _free_directory(target: str) -> Path:
 
 def _environment(arguments: argparse.Namespace, kind: str) -> Any:
     given = target_arguments(arguments)
-    rows = arguments.batch_size
-    if "num_envs" in given:
-        if rows is not None:
-            raise ValueError("--batch-size and --arg num_envs are the same: give one.")
-        rows = given.pop("num_envs")
-    if kind == "directory" and (rows is not None or arguments.vnc is None):
+    rows = given.pop("num_envs", None)
+    if kind == DIRECTORY and (rows is not None or not arguments.vnc):
         return make(arguments.target, num_envs=rows, **given)
     if rows is None:
         return make_rendering(arguments.target, given)
-    of_pools = inspect.signature(ParallelPyEnvironment).parameters
-    its_own = {name: given[name] for name in given if name not in of_pools}
+    its_own, _ = without_pool_options(given)
     given.update(rendering_arguments(arguments.target, its_own))
     return make(arguments.target, num_envs=rows, **given)
-
-
-def _record_episodes(
-    arguments: argparse.Namespace,
-    env: Any,
-    tally: Tally,
-    closes: contextlib.ExitStack,
-) -> int:
-    with (
-        _policy(arguments, env) as policy,
-        new_directory(arguments.output) as folder,
-        Closing(Record(env, folder)) as recorded,
-    ):
-        closes.pop_all()  # Record closes the environment, too.
-        note_seed(arguments, recorded)
-        _play(arguments, recorded, policy, tally)
-    return 0
-
-
-def _record_film(arguments: argparse.Namespace, env: Any, tally: Tally) -> int:
-    with (
-        _policy(arguments, env) as policy,
-        film(arguments.output, arguments.fps, env, arguments.target) as camera,
-    ):
-        _play(arguments, env, policy, tally, camera)
-    return camera.pictures
 
 
 @contextlib.contextmanager
@@ -227,26 +191,30 @@ def _policy(
     arguments: argparse.Namespace, env: Any
 ) -> Iterator[Callable[[TimeStep], NestedArray]]:
     """Gives the policy, or the person who acts."""
-    if arguments.vnc is None:
+    if not arguments.vnc:
         yield load_policy(arguments.policy, env, arguments.seed)
         return
-    has_password = not arguments.no_password
-    if not has_password:
+    password: Any = password_in("--password-file", arguments.password_file) or DRAW
+    if arguments.no_password:
+        password = None
         say(
             "envkit record: --no-password lets every account of this machine play.",
             file=sys.stderr,
         )
-    with Person(
-        env,
-        port=arguments.vnc,
-        password=DRAW if has_password else None,
-        name=arguments.target,
-        hz=arguments.hz,
-        await_picture=True,
-    ) as person:
+    port = _VNC_PORT if arguments.port is None else arguments.port
+    with busy_port_explained():
+        person = Person(
+            env,
+            port=port,
+            password=password,
+            name=arguments.target,
+            hz=arguments.hz,
+            await_picture=True,
+        )
+    with person:
         host, port = person.address
         say(f"play in a VNC viewer: vnc://{host}:{port}", file=sys.stderr)
-        if has_password:
+        if password is DRAW:
             say(f"envkit record: its password is {person.password}", file=sys.stderr)
         sys.stderr.flush()
         yield person
@@ -257,7 +225,6 @@ def _play(
     env: Any,
     policy: Callable[[TimeStep], NestedArray],
     tally: Tally,
-    camera: Any = None,
 ) -> None:
     """Plays until there are enough episodes or steps."""
     episodes, steps = arguments.episodes, arguments.steps
@@ -269,198 +236,11 @@ def _play(
         time_step = env.reset()
         while True:
             tally.see(time_step)
-            if camera is not None:
-                camera.shoot()
             done = tally.steps if steps is not None else tally.episodes
             bar.update(task, completed=done)
             if tally.complete:
                 return
             time_step = env.step(policy(time_step))
-
-
-def _report(
-    arguments: argparse.Namespace,
-    kind: str,
-    tally: Tally,
-    pictures: int,
-    *,
-    batched: bool,
-    has_drawn: bool,
-) -> None:
-    mean = tally.mean_return
-    if arguments.json:
-        print_json(
-            {
-                "output": str(arguments.output),
-                "kind": kind,
-                "target": arguments.target,
-                "policy": arguments.policy,
-                "seed": arguments.seed,
-                "episodes": tally.episodes,
-                "steps": tally.steps,
-                "pictures": pictures or None,
-                "returns": tally.returns if batched else tally.returns[0],
-                "mean_return": mean,
-            }
-        )
-        return
-    earned = "" if mean is None else f", mean return {mean:g}"
-    episodes = counted(tally.episodes, "whole episode")
-    seed = f", seed {arguments.seed}" if has_drawn else ""
-    steps = counted(tally.steps, "step")
-    say(f"{arguments.output}: {episodes}, {steps}{earned}{seed}")
-
-
-DIRECTORY = "directory"
-_FILMS = {f".{name}" for name in FORMATS}
-# Endings of films that are not made here; a directory of that name would surprise.
-_OTHER_FILMS = {".avi", ".mov", ".mkv", ".webm", ".m4v", ".webp", ".apng", ".png"}
-# GIFs count time in hundredths of a second; what is shorter than two they show slowly.
-_FASTEST_GIF = 50
-
-
-def kind_of(path: Path, fps: float = 30.0) -> str:
-    """Returns the kind of the output: "mp4", "gif" or "directory".
-
-    Example:
-        >>> kind_of(Path("out.GIF")), kind_of(Path("runs/catch"))
-        ('gif', 'directory')
-    """
-    suffix = path.suffix.lower()
-    if suffix in _OTHER_FILMS:
-        raise ValueError(
-            f"{str(path)!r} ends in {path.suffix}; a film is .mp4 or .gif, and "
-            "anything else is a directory of episodes."
-        )
-    if suffix == ".gif" and fps > _FASTEST_GIF:
-        raise ValueError(
-            f"A GIF shows at most {_FASTEST_GIF} pictures in a second, not {fps:g}. An "
-            ".mp4 shows more."
-        )
-    return suffix[1:] if suffix in _FILMS else DIRECTORY
-
-
-def check_can_film(kind: str) -> None:
-    """Raises if the package is missing that writes such a film."""
-    if kind == DIRECTORY:
-        return
-    try:
-        FORMATS[kind].load()
-    except MissingDependencyError as error:
-        raise MissingDependencyError.needed_by(
-            f"A film in .{kind}", package=error.package, extra=error.extra
-        ) from error
-
-
-def check_output(path: Path, kind: str, *, overwrite: bool) -> None:
-    """Raises if something is there that may not be replaced."""
-    if not path.exists() or (kind == DIRECTORY and _is_empty(path)):
-        return
-    if not overwrite and (kind == DIRECTORY or not path.is_dir()):
-        raise FileExistsError(
-            f"{str(path)!r} exists already. --overwrite replaces it, once the new one "
-            "is whole."
-        )
-    if not path.is_dir() and not path.is_file():
-        raise FileExistsError(
-            f"{str(path)!r} is a device, a pipe or a socket, so it is not replaced."
-        )
-    # Because a directory of something else would be lost.
-    if path.is_dir() and (kind != DIRECTORY or not (path / "recording.json").exists()):
-        raise FileExistsError(
-            f"{str(path)!r} is a directory that is not a recording of envkit, so it "
-            "is not replaced."
-        )
-
-
-class Camera:
-    """Adds pictures of an environment to a film; of a batch all rows side by side."""
-
-    def __init__(self, film: Film, env: Any, name: str) -> None:
-        """Takes the film, the environment, and its name."""
-        self._film, self._env, self._name = film, env, name
-        self._dims = () if env.batch_size is None else (env.batch_size,)
-        self._shape: tuple[int, ...] = ()
-
-    @property
-    def pictures(self) -> int:
-        """How many pictures there are."""
-        return self._film.pictures
-
-    def shoot(self) -> None:
-        """Adds what the environment renders now."""
-        try:
-            picture = self._env.render("rgb_array")
-        except NotImplementedError as error:
-            why, *_ = str(error).split("\n")
-            raise NotImplementedError(
-                f"{self._name} cannot be filmed: {why} A directory of "
-                "episodes needs no pictures: -o DIRECTORY."
-            ) from error
-        check_picture(picture, self._dims, f'{self._name}: render("rgb_array")')
-        self._shape = self._shape or picture.shape
-        if picture.shape != self._shape:
-            raise SpecError(
-                f"{self._name} cannot be filmed: its picture after {self.pictures} has "
-                f"shape {picture.shape}, and those before have {self._shape}; a film "
-                "has one size."
-            )
-        self._film.write(tiled(picture) if self._dims else picture)
-
-
-@contextlib.contextmanager
-def film(path: Path, fps: float, env: Any, name: str) -> Iterator[Camera]:
-    """Yields the camera of an environment; the film takes its place at the end."""
-    with _beside(path) as folder:
-        made = Film(folder, "film", format=path.suffix[1:].lower(), fps=fps)
-        try:
-            yield Camera(made, env, name)
-        finally:
-            made.finish()
-        if made.path is not None:
-            os.replace(made.path, path)
-
-
-@contextlib.contextmanager
-def new_directory(path: Path) -> Iterator[Path]:
-    """Yields a directory to fill, which takes its place at the end."""
-    with _beside(path) as folder:
-        made = folder / "new"
-        try:
-            yield made
-        except RecordingError as error:
-            if error.__cause__ is None:
-                raise
-            # It names the folder that is removed now, as if something were left there.
-            raise RecordingError(
-                f"{str(path)!r} cannot be written: {error.__cause__}"
-            ) from error
-        old = folder / "old"
-        try:
-            if path.exists():
-                os.replace(path, old)
-            os.replace(made, path)
-        except BaseException:
-            if old.exists() and not path.exists():
-                os.replace(old, path)
-            raise
-
-
-# An output is there as a whole, or not at all: it is made in a folder beside its place,
-# and takes its place when it is whole. Whatever happens before, the folder is removed.
-@contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """Yields a folder on the same disk, and removes it in the end."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_empty(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
 
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
@@ -471,6 +251,7 @@ class Tally:
 
     Attributes:
         returns: The returns of the episodes of each row that are counted.
+        time_steps: How many time steps of the batch were seen.
 
     Example:
         >>> from envkit import make
@@ -493,11 +274,13 @@ class Tally:
         """
         self.returns: list[list[float]] = [[] for _ in range(rows)]
         self._episodes, self._most = episodes, steps
+        self.time_steps = 0
         self._so_far = np.zeros(rows)
         self._steps = np.zeros(rows, np.int64)
 
     def see(self, time_step: TimeStep) -> None:
         """Counts a time step."""
+        self.time_steps += 1
         step_types = np.reshape(np.asarray(time_step.step_type), -1)
         first = step_types == _FIRST
         self._so_far = np.where(first, 0.0, self._so_far + self._rewards(time_step))
@@ -521,6 +304,13 @@ class Tally:
         """The mean return of the episodes; `None` if none has ended."""
         earned = [value for row in self.returns for value in row]
         return float(np.mean(earned)) if earned else None
+
+    def summary(self) -> str:
+        """Returns the number of episodes and steps, and the mean return, as text."""
+        mean = self.mean_return
+        earned = "" if mean is None else f", mean return {mean:g}"
+        episodes = counted(self.episodes, "whole episode")
+        return f"{episodes}, {counted(self.steps, 'step')}{earned}"
 
     @property
     def complete(self) -> bool:

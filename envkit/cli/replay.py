@@ -13,7 +13,8 @@ from typing import Any
 from envkit import nest
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.page import PICTURES, write_page
-from envkit.cli.target import Closing, at_least_one, number_within
+from envkit.cli.parser import Renamed
+from envkit.cli.target import Closing, add_hz, add_pickle, at_least_one
 from envkit.cli.terminal import add_json, print_json
 from envkit.errors import RecordingError
 from envkit.extend import counted
@@ -33,12 +34,11 @@ __all__ = ["EXAMPLE", "Viewing", "add_arguments", "pictures_of", "run", "view"]
 EXAMPLE = "envkit replay --check runs/catch"
 
 _SAME, _DIFFERS, _UNCHECKED = 0, 1, 2
-_FASTEST = 1000.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("path", help="the directory of the recording")
+    parser.add_argument("path", metavar="PATH", help="the directory of the recording")
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--list",
@@ -58,15 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html",
         metavar="PAGE",
         help="write a page for a browser, which needs nothing else: the episodes with "
-        "their returns, pictures, and plots of what each time step held",
+        "their returns, pictures, and plots of what each time step held (default: no "
+        "page)",
     )
     parser.add_argument(
         "--pictures",
         type=at_least_one,
         default=PICTURES,
         metavar="N",
-        help=f"put about N pictures into the page of --html, evenly, {PICTURES} if not "
-        "given",
+        help="put about N pictures into the page of --html, evenly",
     )
     parser.add_argument(
         "--trust",
@@ -77,23 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env",
         metavar="TARGET",
-        help="check this environment, such as my_package.envs:make, instead of the one "
-        "that the recording names",
+        help="check this environment, such as my_package.envs:make (default: the one "
+        "that the recording names)",
     )
-    parser.add_argument(
-        "--pickle",
-        action="store_true",
-        help="read pickles, which may run any code: only of people that you trust",
-    )
-    parser.add_argument(
-        "--fps",
-        type=number_within(
-            _FASTEST, f"number of time steps in a second, up to {_FASTEST:g}"
-        ),
-        default=10.0,
-        metavar="N",
-        help="play so many time steps in a second, 10 if not given",
-    )
+    add_pickle(parser)
+    add_hz(parser, "so many time steps pass in a second", 10.0, zero=False)
+    parser.add_argument("--fps", action=Renamed, const="--hz")
     add_json(parser)
 
 
@@ -118,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _SAME
     look = None if arguments.list else pictures_of(recording)
     if look is not None and is_terminal():
-        view(recording, look, arguments.fps)
+        view(recording, look, arguments.hz)
         return _SAME
     _list(recording)
     if not arguments.list:
@@ -433,14 +422,14 @@ def _is_numeric(action: Any) -> bool:
     )
 
 
-def view(recording: Recording, look: Look, fps: float) -> None:
+def view(recording: Recording, look: Look, hz: float) -> None:
     """Shows so many time steps in a second."""
     viewing = Viewing(recording)
     with open_screen() as screen:
         due = time.monotonic()
         while not viewing.over:
             screen.show(viewing.scene(look), *viewing.lines())
-            due = max(due + 1.0 / fps, time.monotonic())
+            due = max(due + 1.0 / hz, time.monotonic())
             try:
                 if viewing.paused:
                     keys = screen.pressed()

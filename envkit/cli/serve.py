@@ -14,10 +14,26 @@ import threading
 from typing import NamedTuple
 
 from envkit._internal.entry_points import loaded
-from envkit._shared.secret_files import DRAW, SecretFileError, check_token, secret_in
+from envkit._shared.secret_files import DRAW
 from envkit.cli.output import say
+from envkit.cli.parser import Renamed
+from envkit.cli.secrets import (
+    VNC_LENGTH,
+    add_password,
+    check_contradiction,
+    password_in,
+    token_in,
+    unread,
+)
 from envkit.cli.server_log import logged
-from envkit.cli.target import at_least_one, key_value, number_within, port_number
+from envkit.cli.target import (
+    add_arg,
+    add_hz,
+    at_least_one,
+    busy_port_explained,
+    number_within,
+    port_number,
+)
 from envkit.errors import EnvkitError
 from envkit.extend import Plugins, describe, listed
 from envkit.remote.plugins import OWN_PROTOCOL, ServeProtocol
@@ -34,8 +50,6 @@ __all__ = ["EXAMPLE", "add_arguments", "run"]
 EXAMPLE = "envkit serve CartPole gymnasium:Hopper-v5 --port 7600"
 
 _LONGEST = 86400.0
-# VNC compares so many characters of a password; with fewer than some it is a guess.
-_OF_PASSWORD, _LEAST_PASSWORD = 8, 6
 
 
 _PROTOCOLS = Plugins("envkit.protocols", "protocol")
@@ -93,58 +107,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an environment, as envkit.make takes it. NAME=TARGET offers it under "
         "another name",
     )
-    parser.add_argument(
-        "--arg",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        type=key_value,
-        dest="target_arguments",
-        help="an argument of all environments, which clients cannot change",
-    )
+    add_arg(parser, "an argument of all environments, which clients cannot change")
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="the address to listen at; this machine alone unless given",
+        help="the address to listen at, which is this machine's alone by itself",
     )
     parser.add_argument(
         "--port",
         type=port_number,
-        default=None,
-        help="the port; 0 takes any that is free. Without it, the protocol's usual one",
+        metavar="PORT",
+        help="the port; 0 takes any that is free (default: the protocol's usual one)",
     )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="a file with the secret that clients must know, of 16 characters at "
-        "least. Without it one is drawn: your own clients find it, and for others the "
-        "command prints how to connect",
+        help="a file with the secret that clients must know, of 16 characters at least "
+        "(default: one is drawn, which your own clients find; for others the command "
+        "prints how to connect)",
     )
     parser.add_argument(
         "--no-token",
         action="store_true",
         help="let every account of this machine connect",
     )
+    add_password(parser, "--vnc and --universe")
     parser.add_argument(
-        "--password-file",
+        "--cert", metavar="FILE", help="a certificate, for TLS (default: no TLS)"
+    )
+    parser.add_argument(
+        "--key",
         metavar="FILE",
-        help="a file with the password of viewers, with --vnc and --universe, of which "
-        "VNC compares 8 characters; drawn like a token unless given",
+        help="the private key of --cert (default: the one in that file)",
     )
-    parser.add_argument(
-        "--no-password",
-        action="store_true",
-        help="let every account of this machine look and play, with --vnc and "
-        "--universe",
-    )
-    parser.add_argument("--cert", metavar="FILE", help="a certificate, for TLS")
-    parser.add_argument("--key", metavar="FILE", help="the private key of --cert")
     parser.add_argument(
         "--num-workers",
         type=at_least_one,
         metavar="N",
         help="run each session's environments in N processes of a pool, so that a "
-        "crash ends episodes and no session",
+        "crash ends episodes and no session (default: no pool)",
     )
     parser.add_argument(
         "--recover",
@@ -164,61 +165,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_least_one,
         default=64,
         metavar="N",
-        help="how many sessions there may be at a time, 64 if not given",
+        help="how many sessions there may be at a time",
     )
     parser.add_argument(
         "--max-rows",
         type=at_least_one,
         metavar="N",
-        help="how many environments a session may have, 4096 if not given",
+        help="how many environments a session may have (default: 4096)",
     )
     parser.add_argument(
         "--idle-timeout",
         type=number_within(_LONGEST, f"number of seconds, up to {_LONGEST:g}"),
         metavar="SECONDS",
-        help="end sessions that ask nothing for so long, 600 if not given",
+        help="end sessions that ask nothing for so long (default: 600)",
     )
     parser.add_argument(
         "--observers",
         type=at_least_one,
         metavar="N",
-        help="let N connections watch each session; none unless given, and 15 viewers "
-        "with --vnc",
+        help="let N connections watch each session (default: none, and 15 viewers "
+        "with --vnc)",
     )
     parser.add_argument(
         "--allow-call",
         action="append",
         default=[],
         metavar="NAME",
-        help="let clients call this method of environments, as often as needed",
+        help="let clients call this method of environments; can be given several "
+        "times (default: none)",
     )
     parser.add_argument(
         "--allow-arg",
         action="append",
         default=[],
         metavar="NAME",
-        help="let clients give this argument of environments, as often as needed; none "
-        "unless given",
+        help="let clients give this argument of environments; can be given several "
+        "times (default: none)",
     )
     parser.add_argument(
         "--observer-password-file",
         metavar="FILE",
-        help="a file with the password of viewers that only watch, with --vnc",
-    )
-    # As it was called when a token was the password.
-    parser.add_argument(
-        "--observer-token-file",
-        dest="observer_password_file",
-        help=argparse.SUPPRESS,
+        help="with --vnc: a file with the password of viewers that only watch "
+        "(default: there are none)",
     )
     parser.add_argument(
-        "--hz",
-        type=number_within(
-            1000.0, "number of steps in a second, from 0 to 1000", zero=True
-        ),
-        metavar="N",
-        help="so many steps pass in a second, with --vnc; with 0 each waits for a key. "
-        "Without it the environment's own pace counts, as in envkit play",
+        "--observer-token-file", action=Renamed, const="--observer-password-file"
+    )
+    add_hz(
+        parser,
+        "with --vnc: so many steps pass in a second; with 0 each waits for a key "
+        "(default: the environment's own pace, as in envkit play)",
     )
     protocols = parser.add_argument_group("protocols, beside envkit's own")
     own = _PROTOCOLS.own()
@@ -342,16 +338,13 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
         for name in ("max_rows", "idle_timeout", "observers")
         if getattr(arguments, name) is not None
     }
-    token = _secret("--token-file", arguments.token_file)
-    password = _password("--password-file", arguments.password_file)
-    observer_password = _password(
+    token = token_in("--token-file", arguments.token_file)
+    password = password_in("--password-file", arguments.password_file)
+    observer_password = password_in(
         "--observer-password-file", arguments.observer_password_file
     )
-    for kind, secret in (("token", token), ("password", password)):
-        if secret is not None and getattr(arguments, f"no_{kind}"):
-            raise ValueError(
-                f"--{kind}-file and --no-{kind} contradict each other: leave one out."
-            )
+    for kind in ("token", "password"):
+        check_contradiction(arguments, kind)
     if observer_password is not None and arguments.no_password:
         raise ValueError(
             "--observer-password-file and --no-password contradict each other: "
@@ -382,7 +375,8 @@ def _start(protocol: ServeProtocol, menu: Menu, options: ServeOptions) -> Servic
     serve = protocol.serve
     if isinstance(serve, str):
         serve = loaded(serve)
-    service: Service = serve(menu, options)
+    with busy_port_explained():
+        service: Service = serve(menu, options)
     return service
 
 
@@ -396,32 +390,6 @@ def _await_end(services: list[Service]) -> int:
                 say(f"envkit serve: {service.line}: {reason}", file=sys.stderr)
                 return 1
         never.wait(0.5)
-
-
-def _secret(option: str, path: str | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        secret = secret_in(path, option)
-    except SecretFileError:
-        raise
-    except OSError as error:
-        raise _unread(option, path, error) from error
-    if option == "--token-file":
-        check_token(secret)
-    return secret
-
-
-def _password(option: str, path: str | None) -> str | None:
-    secret = _secret(option, path)
-    if secret is None:
-        return None
-    if len(secret) < _LEAST_PASSWORD:
-        raise ValueError(
-            f"{option} must have a password of at least {_LEAST_PASSWORD} characters, "
-            f"of which VNC compares {_OF_PASSWORD}; {path!r} has {len(secret)}."
-        )
-    return secret.decode("utf-8", "replace")
 
 
 def _check_apart(
@@ -440,11 +408,11 @@ def _check_apart(
     seen: dict[bytes, str] = {}
     for option, secret in known.items():
         if secret:
-            first = seen.setdefault(secret[:_OF_PASSWORD], option)
+            first = seen.setdefault(secret[:VNC_LENGTH], option)
             if first is not option:
                 raise ValueError(
                     f"{first} and {option} must have different secrets: the first "
-                    f"{_OF_PASSWORD} characters are the same, and a VNC password can "
+                    f"{VNC_LENGTH} characters are the same, and a VNC password can "
                     "be guessed by those who see it being used."
                 )
 
@@ -460,7 +428,7 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
             if path is not None:
                 open(path, "rb").close()
         except OSError as error:
-            raise _unread(option, path, error) from error
+            raise unread(option, path, error) from error
     try:
         context.load_cert_chain(cert, key)
     except ssl.SSLError as error:
@@ -469,10 +437,3 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
             f"key that belongs to it, both as PEM: {error.reason or error}."
         ) from error
     return context
-
-
-def _unread(option: str, path: object, error: OSError) -> ValueError:
-    return ValueError(
-        f"{option} must be a file that can be read, got {path!r}: "
-        f"{error.strerror or error}."
-    )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import errno
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from envkit._shared.listening import ListenError
 from envkit.cli.output import say
 from envkit.errors import RecordingError
 from envkit.extend import describe
@@ -20,9 +23,15 @@ from envkit.registry import make
 
 __all__ = [
     "Closing",
+    "add_arg",
+    "add_hz",
+    "add_pickle",
     "add_policy",
+    "add_seed",
     "add_target",
+    "at_least",
     "at_least_one",
+    "busy_port_explained",
     "key_value",
     "load_policy",
     "make_rendering",
@@ -35,15 +44,36 @@ __all__ = [
     "target_arguments",
 ]
 
+_FASTEST = 1000.0
 
-def add_target(parser: argparse.ArgumentParser) -> None:
-    """Adds the argument TARGET, and the options that the environment is made with."""
+
+def add_target(parser: argparse.ArgumentParser, *, pools: bool = True) -> None:
+    """Adds the argument TARGET, and the options that the environment is made with.
+
+    Args:
+        parser: The parser.
+        pools: Whether TARGET can be made in a pool.
+    """
     parser.add_argument(
         "target",
         metavar="TARGET",
         help="the environment, as envkit.make takes it: CartPole, "
         "gymnasium:Acrobot-v1, my_package.envs:make_env",
     )
+    add_arg(parser, "an argument of its constructor: --arg rows=5 --arg mode=easy")
+    parser.set_defaults(num_envs=None)
+    if pools:
+        parser.add_argument(
+            "--num-envs",
+            type=at_least_one,
+            metavar="N",
+            help="a pool of N of them, each --arg being the pool's if it has such an "
+            "option: --arg backend=thread (default: a single environment)",
+        )
+
+
+def add_arg(parser: argparse.ArgumentParser, text: str) -> None:
+    """Adds the option `--arg`."""
     parser.add_argument(
         "--arg",
         metavar="NAME=VALUE",
@@ -51,14 +81,61 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=key_value,
         dest="target_arguments",
-        help="an argument of its constructor, as often as needed: --arg rows=5 --arg "
-        "mode=easy",
+        help=f"{text}; can be given several times (default: none)",
+    )
+
+
+def add_seed(
+    parser: argparse.ArgumentParser, text: str, default: int | None = None
+) -> None:
+    """Adds the option `--seed`; without a default the text states one."""
+    parser.add_argument(
+        "--seed", type=at_least(0), metavar="N", default=default, help=text
+    )
+
+
+def add_hz(
+    parser: argparse.ArgumentParser,
+    text: str,
+    default: float | None = None,
+    *,
+    zero: bool = True,
+) -> None:
+    """Adds the option `--hz`, the steps in a second; without a default the text has it.
+
+    Args:
+        parser: The parser.
+        text: What has that pace, and what the default is.
+        default: The default.
+        zero: Whether 0 is allowed, with which each step waits.
+    """
+    span = f"{'from 0' if zero else 'above 0 and up'} to {_FASTEST:g}"
+    parser.add_argument(
+        "--hz",
+        type=number_within(_FASTEST, f"number of steps in a second, {span}", zero=zero),
+        metavar="N",
+        default=default,
+        help=text,
+    )
+
+
+def add_pickle(parser: argparse.ArgumentParser) -> None:
+    """Adds the option `--pickle`."""
+    parser.add_argument(
+        "--pickle",
+        action="store_true",
+        help="read pickles, which may run any code: only of people that you trust",
     )
 
 
 def target_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments that the environment is made with."""
-    return dict(arguments.target_arguments)
+    """Returns the arguments that the environment is made with, `num_envs` included."""
+    given = dict(arguments.target_arguments)
+    if arguments.num_envs is None:
+        return given
+    if "num_envs" in given:
+        raise ValueError("--num-envs and --arg num_envs are the same: give one.")
+    return {**given, "num_envs": arguments.num_envs}
 
 
 def make_target(arguments: argparse.Namespace, **more: Any) -> Any:
@@ -85,7 +162,7 @@ class Closing:
             self._env.close()
         except RecordingError:
             raise
-        except Exception as error:  # Its code may raise anything.
+        except (Exception, SystemExit) as error:  # Its code may raise anything.
             say(*lines_at_close([error]), file=sys.stderr)
 
 
@@ -128,13 +205,20 @@ def key_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def at_least_one(text: str) -> int:
-    """Reads a count."""
-    if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f"must be an integer of at least 1, got {text!r}"
-        )
-    return int(text)
+def at_least(least: int) -> Callable[[str], int]:
+    """Returns a function that reads an integer."""
+
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(
+                f"must be an integer of at least {least}, got {text!r}"
+            )
+        return int(text)
+
+    return read
+
+
+at_least_one = at_least(1)
 
 
 def number_within(
@@ -167,6 +251,19 @@ def port_number(text: str) -> int:
             f"must be a port, an integer from 0 to 65535, got {text!r}"
         )
     return int(text)
+
+
+@contextlib.contextmanager
+def busy_port_explained() -> Iterator[None]:
+    """Says which option helps where a port is in use."""
+    try:
+        yield
+    except ListenError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise ValueError(
+            f"{error} Choose another with --port, or any that is free with --port=0."
+        ) from error
 
 
 _MODE = "rgb_array"

@@ -23,9 +23,11 @@ _BATCHES = 32
 _WARM_UP = 0.2
 
 
-def random_policy(env: Any, time_step: TimeStep) -> Callable[[TimeStep], NestedArray]:
+def random_policy(
+    env: Any, time_step: TimeStep, seed: int = 0
+) -> Callable[[TimeStep], NestedArray]:
     """Returns a random policy; if all actions are legal, it repeats a few batches."""
-    act = random_actions(env, np.random.default_rng(0))
+    act = random_actions(env, np.random.default_rng(seed))
     named = names_legal_actions(time_step.observation)
     with contextlib.suppress(Exception):  # Some have no info.
         named = named or names_legal_actions(env.get_info())

@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=number_within(3600.0, "time between 0 and 3600 seconds"),
         default=1.0,
-        help="how long to look before figures are shown anew (1)",
+        help="how long to look before figures are shown anew",
     )
     add_json(parser)
 

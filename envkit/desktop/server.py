@@ -8,7 +8,6 @@ import errno
 import logging
 import os
 import selectors
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from types import TracebackType
 
 import numpy as np
 
+from envkit._shared.listening import listener
 from envkit._shared.secret_files import DRAW, Draw, ServerSecret
 from envkit.desktop.guesses import Guesses, peer_of
 from envkit.desktop.keys import Event
@@ -130,9 +130,7 @@ class DesktopServer:
         self._closing = False
         self._failure: BaseException | None = None
         with contextlib.ExitStack() as stack:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server((host, port), family=family)
-            self._listener = stack.enter_context(listener)
+            self._listener = stack.enter_context(listener(host, port))
             self._listener.setblocking(False)
             self.address: tuple[str, int] = self._listener.getsockname()[:2]
             secret.publish(self.address)

@@ -38,6 +38,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from envkit._shared.listening import listener
 from envkit._shared.secret_files import ServerSecret
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
@@ -252,10 +253,14 @@ class DmEnvRpcServer:
         address = f"{options.host}:{port}"
         if ":" in options.host and "[" not in options.host:
             address = f"[{options.host}]:{port}"
-        if options.tls is None:
-            return server, server.add_insecure_port(address)
-        credentials = grpc.ssl_server_credentials([_key_and_cert(options)])
-        return server, server.add_secure_port(address, credentials)
+        try:
+            if options.tls is None:
+                return server, server.add_insecure_port(address)
+            credentials = grpc.ssl_server_credentials([_key_and_cert(options)])
+            return server, server.add_secure_port(address, credentials)
+        except RuntimeError:
+            listener(options.host, port).close()  # This says why it cannot listen.
+            raise
 
     def _process(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """Answers the requests of one stream."""

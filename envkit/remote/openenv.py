@@ -31,6 +31,7 @@ import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
+from envkit._shared.listening import listener
 from envkit._shared.secret_files import ServerSecret
 from envkit._shared.text import escaped
 from envkit.errors import MissingDependencyError
@@ -345,8 +346,7 @@ def _token_in(headers: Any) -> bytes | None:
 
 def _listening(options: ServeOptions) -> socket.socket:
     port = _PORT if options.port is None else options.port
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    return socket.create_server((options.host.strip("[]"), port), family=family)
+    return listener(options.host, port)
 
 
 def _require() -> None:

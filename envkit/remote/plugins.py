@@ -64,25 +64,25 @@ OWN_PROTOCOL = ServeProtocol(
 )
 OPENENV_PROTOCOL = ServeProtocol(
     "envkit.remote.openenv:serve",
-    "serve environments to clients of OpenEnv, at port 8000",
+    "serve environments to clients of OpenEnv, at --port (default: 8000)",
     has=(*_TOKENS, "num_workers", "recover", "idle_timeout"),
 )
 DM_ENV_RPC_PROTOCOL = ServeProtocol(
     "envkit.remote.dm_env_rpc:serve",
-    "serve environments to clients of dm_env_rpc, at port 9000",
+    "serve environments to clients of dm_env_rpc, at --port (default: 9000)",
     has=(*_TOKENS, "num_workers", "recover", "idle_timeout", "allow_arg"),
 )
 UNIVERSE_PROTOCOL = ServeProtocol(
     "envkit.remote.universe:serve",
-    "be a remote of OpenAI Universe: VNC at --port, 5900 unless given, and the "
-    "rewarder 10,000 above",
+    "be a remote of OpenAI Universe: the rewarder 10,000 ports above VNC, which is at "
+    "--port (default: 5900)",
     has=(*_PASSWORDS, "num_workers", "recover"),
     secret="password",
 )
 VNC_PROTOCOL = ServeProtocol(
     "envkit.remote.vnc:serve",
     "show each environment to VNC viewers, in which people watch and play it with the "
-    "keys of envkit play: at --port, 5900 unless given, and the ports above",
+    "keys of envkit play: the first at --port (default: 5900), others above it",
     has=(
         *_PASSWORDS,
         "num_workers",

@@ -32,13 +32,13 @@ import hmac
 import http
 import json
 import logging
-import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from envkit._shared.listening import listener
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.extend import counted
@@ -268,8 +268,7 @@ class RewarderServer:
         self._clients: list[_Client] = []
         self._described: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._failure: BaseException | None = None
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, port), family=family)
+        self._listener = listener(host, port)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self._tls = tls
         self._loop = asyncio.new_event_loop()

@@ -25,6 +25,7 @@ import threading
 import time
 from typing import Any
 
+from envkit._shared.listening import listener
 from envkit._shared.secret_files import ServerSecret
 from envkit._shared.text import escaped
 from envkit.distributed.link import keep_alive
@@ -121,7 +122,8 @@ class Server:
         self._secret = ServerSecret("token", options.token)
         self.token = self._secret.data
         self._guesses = Guesses()
-        self._listener = _listener(options.host, _port(options))
+        self._listener = listener(options.host, _port(options))
+        self._listener.setblocking(False)
         try:
             self._secret.publish(self._listener.getsockname())
         except BaseException:
@@ -562,20 +564,6 @@ def _peer_of(sock: socket.socket) -> str:
 
 def _port(options: ServeOptions) -> int:
     return PORT if options.port is None else options.port
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(128)
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def _shut(sock: socket.socket) -> None:

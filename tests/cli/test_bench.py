@@ -316,10 +316,60 @@ def test_environments_that_cannot_be_seeded_are_tried_all_the_same(capsys):
     assert [None] == [tried["error"] for tried in found["tries"]]
 
 
+class Noted(CountingEnv):
+    """Notes in a file how it was seeded, and its first actions."""
+
+    def __init__(self, path):
+        super().__init__(steps_per_episode=50)
+        self._path = path
+
+    def seed(self, seed=None):
+        self._note(f"seed {seed}")
+        return super().seed(seed)
+
+    def _step(self, action):
+        if self._current_step < 20:
+            self._note(f"action {int(action)}")
+        return super()._step(action)
+
+    def _note(self, line):
+        with open(self._path, "a") as file:
+            file.write(f"{line}\n")
+
+
+def test_seed_and_actions_depend_on_the_seed(tmp_path, capsys):
+    notes = []
+    for run, seed in enumerate([5, 5, 6]):
+        path = tmp_path / f"notes{run}"
+        way = ["--backends=inline", f"--seed={seed}", f"--arg=path={path}"]
+        assert seed == benched(capsys, f"{HERE}:Noted", *way)["seed"]
+        notes.append(path.read_text().splitlines()[:22])
+    first, again, other = notes
+    assert first == again
+    assert first != other
+    assert [line for line in first if "seed" in line] != [
+        line for line in other if "seed" in line
+    ]
+    actions = [[line for line in lines if "action" in line] for lines in notes]
+    assert actions[0] != actions[2]
+
+
+class Leaves(CountingEnv):
+    """Ends the program."""
+
+    def _step(self, action):
+        sys.exit(3)
+
+
+def test_an_environment_that_ends_the_program_is_a_way_that_cannot_be_tried(capsys):
+    assert 2 == main(["bench", f"{HERE}:Leaves", *QUICKLY, "--backends=inline"])
+    assert "env 0 raised SystemExit: 3 in step()." in capsys.readouterr().err
+
+
 def test_the_number_of_environments_has_an_option_of_its_own(capsys):
     assert 2 == main(["bench", COUNTING, "--arg=num_envs=4"])
     assert (
-        "envkit bench: --num-envs sets the number of environments to step together.\n"
+        "envkit bench: --num-envs and --arg num_envs are the same: give one.\n"
     ) == capsys.readouterr().err
 
 
@@ -356,6 +406,7 @@ def test_an_environment_that_there_is_not_is_one_line(capsys):
         ("--seconds=nan", "must be a number of seconds, got 'nan'"),
         ("--workers=1,x", "must be an integer of at least 1, got 'x'"),
         ("--backends=ray", "must be some of batch, inline, thread, process, got 'ray'"),
+        ("--backends=thraed", "Did you mean 'thread'?"),
     ],
 )
 def test_options_that_make_no_sense_are_usage_errors(option, reason, capsys):

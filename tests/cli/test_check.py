@@ -152,6 +152,69 @@ def test_json_has_every_check(capsys):
     )
 
 
+class Leaves(CountingEnv):
+    """Ends the program in one of its calls."""
+
+    def __init__(self, call):
+        self._call = call
+        super().__init__()
+        self._may_leave("__init__")
+
+    def _may_leave(self, call):
+        if call == self._call:
+            sys.exit(0)
+
+    def seed(self, seed=None):
+        self._may_leave("seed")
+        return super().seed(seed)
+
+    def _reset(self):
+        self._may_leave("reset")
+        return super()._reset()
+
+    def _step(self, action):
+        self._may_leave("step")
+        return super()._step(action)
+
+    def render(self, mode="rgb_array"):
+        self._may_leave("render")
+        return super().render(mode)
+
+    def get_state(self):
+        self._may_leave("get_state")
+        return super().get_state()
+
+    def close(self):
+        self._may_leave("close")
+        super().close()
+
+
+@pytest.mark.parametrize(
+    ("call", "failed"),
+    [
+        ("__init__", "constructor"),
+        ("seed", "seeding"),
+        ("reset", "plays"),
+        ("step", "plays"),
+        ("render", "render"),
+        ("get_state", "state"),
+        ("close", "close"),
+    ],
+)
+def test_an_environment_that_ends_the_program_has_broken_a_promise(
+    call, failed, capsys
+):
+    status, answer = checked(
+        capsys, f"{HERE}:Leaves", "--arg", f"call={call}", "--steps=60"
+    )
+    texts = {one["check"]: one["text"] for one in answer["checks"]}
+
+    assert 1 == status
+    assert failed in with_status(answer, "failed")
+    assert "called sys.exit(0), which ends the program." in texts[failed]
+    assert "in _may_leave" in texts[failed]
+
+
 def test_what_is_required_is_not_skipped(capsys):
     endless = (
         *("envkit.testing:CountingEnv", "--arg=steps_per_episode=1000"),
@@ -252,7 +315,7 @@ def test_an_argument_that_it_does_not_know_is_told(capsys):
 
 def test_an_unknown_rule_is_told(capsys):
     assert told(capsys, "Catch", "--skip=gramar").startswith(
-        "envkit check: skip has no name 'gramar'. The names are constructor, interface"
+        "envkit check: skip has no name 'gramar'. Did you mean 'grammar'? The "
     )
 
 

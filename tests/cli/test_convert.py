@@ -46,3 +46,43 @@ def test_without_minari_it_says_how_to_install_it(arguments, what, monkeypatch, 
         "is not installed. "
         'pip install "minari[hdf5]>=0.5.4" "gymnasium>=1.0" "pillow>=10"\n'
     ) == capsys.readouterr().err
+
+
+@pytest.fixture
+def datasets(tmp_path, monkeypatch):
+    pytest.importorskip("minari", reason="minari is not installed")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+
+
+@pytest.mark.usefixtures("datasets")
+@pytest.mark.parametrize("name", ["cp", "a b", "cp-v"])
+def test_an_id_without_a_version_is_answered_with_one_that_has_it(
+    name, tmp_path, capsys
+):
+    path = str(tmp_path / "cp")
+    assert 0 == main(["record", "Catch", "-o", path])
+    capsys.readouterr()
+
+    assert 2 == main(["convert", path, "--minari", name])
+
+    assert (
+        "envkit convert: The id of a dataset must be a name and a version, such as "
+        f"'catch/random-v0', got {name!r}.\n"
+    ) == capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("datasets")
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["convert", "minari:catch-v0", "again"], "--download"),
+        (["describe", "minari:catch-v0"], "--arg download=True"),
+    ],
+)
+def test_a_dataset_that_is_elsewhere_is_downloaded_by_an_option(
+    arguments, hint, capsys
+):
+    assert 2 == main(arguments)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"envkit {arguments[0]}: Dataset catch-v0 not found locally")
+    assert line.endswith(f"Use {hint} to download the dataset.")

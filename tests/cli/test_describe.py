@@ -161,7 +161,7 @@ def test_an_asynchronous_pool_is_described_without_being_played(capsys):
 
 
 def test_a_pool_is_described_as_a_batch(capsys):
-    facts = described(capsys, "CartPole", "--arg=num_envs=2", "--arg=backend=inline")
+    facts = described(capsys, "CartPole", "--num-envs=2", "--arg=backend=inline")
     assert {
         "kind": "batch",
         "rows": 2,
@@ -224,6 +224,76 @@ def test_environments_of_other_libraries_show_what_they_are(target, layers, limi
 
     assert layers == facts["layers"]
     assert limit == facts["episode"]["max_steps"]
+
+
+class Chancy(CountingEnv):
+    """Calls its infos as its seed wants."""
+
+    def seed(self, seed=None):
+        self._name = f"lot{np.random.default_rng(seed).integers(10**9)}"
+        return super().seed(seed)
+
+    def get_info(self):
+        return {self._name: 1}
+
+
+def test_what_is_described_depends_on_the_seed(capsys):
+    facts = [
+        described(capsys, f"{HERE}:Chancy", *seed)
+        for seed in ([], ["--seed=0"], ["--seed=7"], ["--seed=7"], ["--seed=8"])
+    ]
+    assert facts[0] == facts[1]
+    assert facts[2] == facts[3]
+    infos = [str(one["info"]) for one in facts]
+    assert [infos[0], infos[0], infos[2], infos[2]] == infos[:4]
+    assert 3 == len(set(infos))
+
+
+def test_the_seed_is_told(capsys):
+    assert 7 == described(capsys, "Catch", "--seed=7")["provenance"]["seed"]
+
+
+class Exits(CountingEnv):
+    """Ends the program when it is rendered or seeded."""
+
+    def seed(self, seed=None):
+        sys.exit(3)
+
+    def render(self, mode="rgb_array"):
+        sys.exit()
+
+
+def test_a_call_that_ends_the_program_is_one_that_cannot_be_made(capsys):
+    facts = described(capsys, f"{HERE}:Exits")
+    told = {"possible": False, "reason": "it called sys.exit(3)"}
+    assert told == facts["seed"]
+    assert "it called sys.exit()" == facts["render"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        (
+            "gymnasium",
+            "'gymnasium' alone is no environment: write 'gymnasium:NAME', with a name "
+            "that `envkit list gymnasium:` shows.",
+        ),
+        (
+            "vnc",
+            "'vnc' alone is no environment: write where its server is, such as "
+            "'vnc://localhost:5900'.",
+        ),
+        (
+            "./games/maze.py",
+            "'./games/maze.py' names a file, and a target names a module: 'maze:NAME', "
+            "where the file's folder is the current one or on sys.path.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["describe", "check"])
+def test_what_is_not_yet_a_target_is_answered_with_one(command, target, text, capsys):
+    assert 2 == main([command, target])
+    assert f"envkit {command}: {text}\n" == capsys.readouterr().err
 
 
 def make_talkative():

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from envkit.cli.main import main
-from envkit.recording import Replay
+from envkit.recording import Recording, Replay
 from envkit.testing import CountingEnv
 from tests.cli.pseudo_terminal import in_terminal
 from tests.waiting import PATIENCE
@@ -72,6 +72,42 @@ def test_what_is_played_is_recorded(tmp_path, capsys):
         replayed.step(0)
     assert [2, 2, 0, 0] == actions
     assert 0 == main(["replay", "--check", str(path)])
+
+
+def test_what_is_played_is_filmed(tmp_path, capsys):
+    """As `envkit record -o` does, by the ending of the name."""
+    pytest.importorskip("imageio", reason="imageio is not installed")
+    from tests.wrappers.films import gif
+
+    path = tmp_path / "played.gif"
+    assert 0 == main(["play", "Catch", "--keys", "ddaa", "--record", str(path)])
+    assert f"recorded in {path}\n" in capsys.readouterr().out
+    assert 5 == len(gif(path))
+    assert [path] == list(tmp_path.iterdir())
+
+
+def test_what_is_there_is_replaced_only_if_asked_to(tmp_path, capsys):
+    path = str(tmp_path / "played")
+    playing = ["play", "Catch", "--keys", "d", "--record", path]
+    assert 0 == main(playing)
+    capsys.readouterr()
+
+    assert 2 == main(playing)
+    assert (
+        f"envkit play: {path!r} exists already. --overwrite replaces it, once the new "
+        "one is whole.\n"
+    ) == capsys.readouterr().err
+    assert 0 == main([*playing, "--overwrite"])
+
+
+def test_what_was_played_is_kept_when_the_environment_breaks(tmp_path, capsys):
+    path = tmp_path / "played"
+    playing = ["play", f"{HERE}:make_fragile", "--keys", "000", "--record", str(path)]
+    assert 2 == main(playing)
+    printed = capsys.readouterr()
+    assert f"recorded in {path}\n" in printed.out
+    assert "envkit play: RuntimeError: It broke. (--debug shows where)\n" == printed.err
+    assert 2 == len(next(iter(Recording(path).episodes())))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +184,7 @@ def test_it_is_played_in_a_terminal(tmp_path):
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
 def test_a_terminal_is_given_back_after_a_signal(number, status, interruptible):
-    with in_terminal("play", "Catch", "--terminal", "--fps", "50") as terminal:
+    with in_terminal("play", "Catch", "--terminal", "--hz", "50") as terminal:
         terminal.wait_for("any key: play")
         terminal.type(".")
         terminal.wait_for("step 2")

@@ -150,7 +150,7 @@ class Seedless(CountingEnv):
     seed = PyEnvironment.seed  # which raises
 
 
-@pytest.mark.parametrize("pool", [[], ["--batch-size", 2, "--arg", "backend=inline"]])
+@pytest.mark.parametrize("pool", [[], ["--num-envs", 2, "--arg", "backend=inline"]])
 def test_what_cannot_be_seeded_is_recorded_without_a_seed(pool, tmp_path, capsys):
     assert 0 == record(f"{HERE}:Seedless", "-o", tmp_path / "r", "--json", *pool)
     assert json.loads(capsys.readouterr().out)["seed"] is None
@@ -191,7 +191,7 @@ class Doors(CountingEnv):
 @pytest.mark.parametrize("batch", [None, 3], ids=["single", "pool"])
 @pytest.mark.parametrize("spread", [0, 1], ids=["list", "masks"])
 def test_the_random_policy_keeps_to_what_the_info_allows(batch, spread, tmp_path):
-    pool = ["--batch-size", batch, "--arg", "backend=inline"] if batch else []
+    pool = ["--num-envs", batch, "--arg", "backend=inline"] if batch else []
     game = [f"{HERE}:Doors", "--arg", f"spread={spread}"]
     assert 0 == record(*game, "-o", tmp_path / "r", "--steps", 50, *pool)
 
@@ -301,7 +301,7 @@ def test_a_batch_of_anything_is_made_in_worker_processes(tmp_path, capsys):
     needs("out.gif")
     path = tmp_path / "out.gif"
     target = "envkit.testing:CountingEnv"
-    status = record(target, "-o", path, "--batch-size", 2, "--episodes", 2, "--json")
+    status = record(target, "-o", path, "--num-envs", 2, "--episodes", 2, "--json")
     told = json.loads(capsys.readouterr().out)
     assert (0, 4, [[1.0, 1.0]] * 2) == (status, told["episodes"], told["returns"])
     assert (8, 18, 3) == shape_of(path, 8, 18)[1:]
@@ -319,11 +319,11 @@ def test_a_pool_that_is_asked_for_by_its_argument_is_the_same(name, tmp_path, ca
 
 def test_how_many_there_are_is_said_once(tmp_path, capsys):
     status = record(
-        "Catch", "-o", tmp_path / "runs", "--arg", "num_envs=3", "--batch-size", 3
+        "Catch", "-o", tmp_path / "runs", "--arg", "num_envs=3", "--num-envs", 3
     )
     assert 2 == status
     assert (
-        "envkit record: --batch-size and --arg num_envs are the same: give one.\n"
+        "envkit record: --num-envs and --arg num_envs are the same: give one.\n"
     ) == capsys.readouterr().err
 
 
@@ -421,7 +421,7 @@ def test_what_is_no_file_is_never_replaced(tmp_path, capsys):
         ),
         (
             "out.gif",
-            ["--fps", 60],
+            ["--hz", 60],
             "A GIF shows at most 50 pictures in a second, not 60. An .mp4 shows more.",
         ),
     ],
@@ -457,7 +457,7 @@ def test_what_does_not_render_is_told_and_what_helps(tmp_path, capsys):
     assert 2 == record(f"{HERE}:Blind", "-o", tmp_path / "out.mp4")
     assert (
         f"envkit record: {HERE}:Blind cannot be filmed: Blind cannot render. A "
-        "directory of episodes needs no pictures: -o DIRECTORY.\n"
+        "directory of episodes needs no pictures: give a PATH without .mp4 or .gif.\n"
     ) == capsys.readouterr().err
     assert [] == left_in(tmp_path)
 
@@ -574,7 +574,8 @@ def test_steps_are_those_that_somebody_acts_in():
 
 
 def test_a_person_acts_in_a_vnc_viewer_and_replay_plays_what_was_done(tmp_path):
-    command = [sys.executable, "-m", "envkit", "record", "Catch", "--vnc=0", "--hz=0"]
+    command = [sys.executable, "-m", "envkit", "record", "Catch", "--vnc", "--port=0"]
+    command += ["--hz=0"]
     command += ["-o", str(tmp_path / "shown"), "--seed=3", "--episodes=1"]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -602,7 +603,8 @@ def test_a_person_acts_in_a_vnc_viewer_and_replay_plays_what_was_done(tmp_path):
 
 @pytest.mark.parametrize("more", [[], ["--no-password"]])
 def test_a_viewer_needs_the_password_that_is_printed_unless_told(more, tmp_path):
-    command = [sys.executable, "-m", "envkit", "record", "Catch", "--vnc=0", "--hz=0"]
+    command = [sys.executable, "-m", "envkit", "record", "Catch", "--vnc", "--port=0"]
+    command += ["--hz=0"]
     with subprocess.Popen(
         [*command, "-o", str(tmp_path / "shown"), *more],
         stderr=subprocess.PIPE,
@@ -634,13 +636,22 @@ def test_a_viewer_needs_the_password_that_is_printed_unless_told(more, tmp_path)
     ("more", "text"),
     [
         (["--no-password"], "--no-password is for --vnc, where viewers connect."),
-        (["--hz", "5"], "--hz is for --vnc, where a person acts: leave it out."),
+        (["--port", "0"], "--port is for --vnc, where viewers connect."),
         (
-            ["--vnc", "0", "--policy", "a:b"],
+            ["--password-file", "x"],
+            "--password-file is for --vnc, where viewers connect.",
+        ),
+        (["--hz", "5"], "--hz=5 is for films and for --vnc: leave it out."),
+        (
+            ["--vnc", "--no-password", "--password-file=x"],
+            "--password-file and --no-password contradict each other: leave one out.",
+        ),
+        (
+            ["--vnc", "--policy", "a:b"],
             "--vnc lets a person act, and --policy a policy: leave one of them out.",
         ),
         (
-            ["--vnc", "0", "--batch-size", "2"],
+            ["--vnc", "--port=0", "--num-envs", "2"],
             "A person plays a single environment, and this is a batch of 2.",
         ),
     ],

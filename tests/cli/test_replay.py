@@ -376,7 +376,7 @@ def test_in_a_pipe_episodes_are_listed_and_it_is_said_why(
 @pytest.mark.slow
 def test_in_a_terminal_pictures_are_played(tmp_path):
     path = record(tmp_path / "r", make("Catch", batch_size=2, seed=1), steps=40)
-    with in_terminal("replay", path, "--fps", "1000") as terminal:
+    with in_terminal("replay", path, "--hz", "1000") as terminal:
         terminal.wait_for("row 0")
         terminal.type("n")
         assert "▀" in terminal.wait_for("the end")

@@ -80,7 +80,7 @@ def test_a_viewer_that_leaves_while_a_picture_goes_out_ends_nothing():
 COMMANDS = {
     "serve --vnc": ["serve", "Catch", "--vnc", "--port=0", "--password-file"],
     "serve --universe": ["serve", "Catch", "--universe", "--port=0", "--password-file"],
-    "record --vnc": ["record", "Catch", "--vnc=0", "--hz=20", "-o"],
+    "record --vnc": ["record", "Catch", "--vnc", "--port=0", "--hz=20", "-o"],
 }
 
 

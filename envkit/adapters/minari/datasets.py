@@ -103,7 +103,13 @@ def to_minari(
 
     if not isinstance(recording, Recording):
         recording = Recording(recording, pickle=pickle, warn=False)
-    parse_dataset_id(dataset)
+    try:
+        parse_dataset_id(dataset)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "The id of a dataset must be a name and a version, such as "
+            f"'catch/random-v0', got {dataset!r}."
+        ) from error
     layout = recording.layout
     specs = layout.time_step.template
     _check_leaf("reward", specs.reward)

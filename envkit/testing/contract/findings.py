@@ -8,10 +8,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
+from envkit._shared.text import exit_call
+from envkit.extend import suggestion
 from envkit.testing.report import CheckFailed, EnvironmentReport, Outcome
 from envkit.wrappers.findings import paragraphs
 
 __all__ = [
+    "FAULTS",
     "Broken",
     "Check",
     "Examination",
@@ -26,6 +29,10 @@ __all__ = [
 # Frames of these files are the checks' own, so no message blames them.
 _CONTRACT = Path(__file__).parent
 _FUNCTOOLS = Path(functools.__file__)
+
+
+# What an environment may raise: sys.exit is its own doing, and Ctrl-C is not.
+FAULTS = (Exception, SystemExit)
 
 
 class Broken(Exception):
@@ -59,7 +66,7 @@ def refuses(call: Callable[..., Any], *arguments: Any) -> bool:
     return False
 
 
-def raised(error: Exception, call: str = "") -> Broken:
+def raised(error: BaseException, call: str = "") -> Broken:
     """Builds the `Broken` for an unexpected exception.
 
     `call` names the call, where the traceback does not.
@@ -68,12 +75,14 @@ def raised(error: Exception, call: str = "") -> Broken:
     subject = call or (f"{entered}()" if entered else "The environment")
     lines = str(error).splitlines() or [""]
     problem = f"{subject} raised {type(error).__name__}: {lines[0]}".rstrip(": ")
+    if isinstance(error, SystemExit):
+        problem = f"{subject} called {exit_call(error)}, which ends the program."
     rest = "\n".join(lines[1:]).strip("\n")
     paragraphs = [problem, rest, f"It was raised in {where}." if where else ""]
     return Broken("\n\n".join(filter(None, paragraphs)))
 
 
-def _places(error: Exception) -> tuple[str, str]:
+def _places(error: BaseException) -> tuple[str, str]:
     """Returns the function that the checks called, and the line that raised."""
     entered = ""
     last: tuple[FrameType, int] | None = None
@@ -178,7 +187,7 @@ def _run(
             status, text = "skipped", str(reason)
     except Broken as broken:
         text, cause = str(broken), broken.__cause__
-    except Exception as error:
+    except FAULTS as error:
         text, cause = str(raised(error)), error
     finally:
         trial.end_check(failed=status == "failed")
@@ -194,6 +203,7 @@ def checked_names(
     unknown = [name for name in given if name not in known]
     if unknown:
         raise ValueError(
-            f"{option} has no name {unknown[0]!r}. The names are {', '.join(known)}."
+            f"{option} has no name {unknown[0]!r}.{suggestion(unknown[0], known)} The "
+            f"names are {', '.join(known)}."
         )
     return given

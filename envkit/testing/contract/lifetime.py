@@ -14,7 +14,7 @@ from envkit.extend import describe, foreign
 from envkit.py_environment import PyEnvironment, overridden_template
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.testing.contract.findings import Broken, Skipped, broken, raised
+from envkit.testing.contract.findings import FAULTS, Broken, Skipped, broken, raised
 from envkit.testing.contract.trial import Move, Trial, is_time_step
 
 __all__ = ["close", "constructor", "interface", "specs", "stable_specs"]
@@ -48,11 +48,11 @@ def constructor(trial: Trial) -> None:
     """Each call makes another environment."""
     try:
         first = trial.make()
-    except Exception as error:
+    except FAULTS as error:
         raise raised(error, "make_env()") from error
     try:
         second = trial.make()
-    except Exception as error:
+    except FAULTS as error:
         text = str(raised(error, "The second make_env()"))
         if trial.has_company:
             text += (
@@ -242,7 +242,7 @@ def close(trial: Trial) -> None:
     env.close()
     try:
         env.close()
-    except Exception as error:
+    except FAULTS as error:
         raise broken(
             f"The second close() raised {type(error).__name__}.",
             "A caller cannot know that the environment is closed already: let close() "
@@ -254,7 +254,7 @@ def close(trial: Trial) -> None:
         return
     try:
         other.step(trial.actor()(time_step, other))
-    except Exception as error:
+    except FAULTS as error:
         raise broken(
             "Closing one environment broke another.",
             "Free only what belongs to this object.",

@@ -153,7 +153,7 @@ class Recording:
         self.results: list[Any] = []
         self.copies: list[Snapshot] = []
         self.actions: list[Snapshot] = []
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def __len__(self) -> int:
         return len(self.results)

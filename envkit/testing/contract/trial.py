@@ -15,7 +15,7 @@ from envkit import nest
 from envkit.extend import leave_unseen
 from envkit.policies import moderate, names_legal_actions, random_actions
 from envkit.specs.sampling import sample_spec_nest
-from envkit.testing.contract.findings import Skipped
+from envkit.testing.contract.findings import FAULTS, Skipped
 from envkit.testing.contract.recording import BEGINS, Recording, snapshot
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
@@ -111,7 +111,7 @@ class Trial:
             "main",
         )
         for fact in facts:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(*FAULTS):
                 getattr(self, fact)
             # The first environment has told whether a process may hold two.
             if not self._one_at_a_time:
@@ -136,13 +136,13 @@ class Trial:
 
     def seed_if_possible(self, env: Any) -> None:
         """Seeds an environment; an exception is for another check to report."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(*FAULTS):
             env.seed(self.seed)
 
     def close_all(self) -> None:
         """Closes all environments; an exception is for the check `close` to report."""
         while self._open:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(*FAULTS):
                 self._open.pop().close()
 
     def end_check(self, *, failed: bool) -> None:
@@ -154,7 +154,7 @@ class Trial:
         """The name of the environment's class; the constructor's if that raises."""
         try:
             env = self.make()
-        except Exception:
+        except FAULTS:
             return self._called
         self.close_all()
         return (env if isinstance(env, type) else type(env)).__name__
@@ -235,7 +235,7 @@ class Trial:
         env = self.make()
         if names_legal_actions(env.observation_spec()):
             return "observation"
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(*FAULTS):
             env.reset()
             if names_legal_actions(env.get_info()):
                 return "info"
@@ -344,7 +344,7 @@ class Trial:
                 if len(recording) > _FEWEST_STEPS and np.all(ended >= _EPISODES):
                     break
             env.reset()
-        except Exception as error:
+        except FAULTS as error:
             recording.error = error
         return recording
 

@@ -1,0 +1,79 @@
+"""Parsers of commands: defaults stated in one way, and mistakes told in one line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from envkit.cli.output import say
+from envkit.extend import suggestion
+
+__all__ = ["Parser", "Renamed"]
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Ends the help of an option with its default, unless the text states it."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        default, text = action.default, action.help or ""
+        is_value = isinstance(default, int | float | str) and default is not False
+        if not is_value or default == argparse.SUPPRESS or "(default: " in text:
+            return text
+        shown = f"{default:g}" if isinstance(default, float) else default
+        return f"{text} (default: {shown})"
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells in one line what is wrong, and which option was probably meant.
+
+    Attributes:
+        flags_without_value: What to write for the value that a flag took once.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Help, **options)
+        self.flags_without_value: dict[str, str] = {}
+
+    def parse_args(  # type: ignore[override]  # as it is called here
+        self, args: Sequence[str], namespace: None = None
+    ) -> argparse.Namespace:
+        """Reads all arguments."""
+        for word, following in zip(args, [*args, ""][1:], strict=True):
+            flag, equals, _ = word.partition("=")
+            if flag in self.flags_without_value and (equals or following.isdecimal()):
+                self.error(self.flags_without_value[flag])
+        parsed, unknown = self.parse_known_args(args)
+        if unknown:
+            self.error(self._unknown(unknown[0]))
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        """Prints what is wrong, and exits with the status 2."""
+        said = message if message.endswith((".", "?")) else f"{message}."
+        say(f"{self.prog}: {said} ({self.prog} --help)", file=sys.stderr)
+        self.exit(2)
+
+    def _unknown(self, word: str) -> str:
+        if not word.startswith("-"):
+            return f"There is one argument too many: {word!r}."
+        option = word.partition("=")[0]
+        known = [
+            name
+            for action in self._actions
+            if action.help != argparse.SUPPRESS
+            for name in action.option_strings
+        ]
+        return f"There is no option {option}.{suggestion(option, known)}"
+
+
+class Renamed(argparse.Action):
+    """Refuses the old name of an option, with the new one, which is its `const`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(nargs="?", help=argparse.SUPPRESS, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        """Raises the sentence."""
+        parser.error(f"{self.option_strings[0]} has been renamed: write {self.const}.")

@@ -1,0 +1,205 @@
+"""What `record -o` and `play --record` write: a film, or a directory of episodes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from envkit._shared.pixels import check_picture, tiled
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.cli.target import Closing
+from envkit.errors import MissingDependencyError, RecordingError, SpecError
+from envkit.recording.record import Record
+from envkit.time_step import TimeStep
+from envkit.types import Array
+from envkit.wrappers.video import FORMATS, Film
+
+__all__ = ["DIRECTORY", "FILM_HZ", "add_output", "check_output", "recorded"]
+
+DIRECTORY = "directory"
+# The pace of a film, unless it is given.
+FILM_HZ = 30.0
+_FILMS = {f".{name}" for name in FORMATS}
+# Endings of films that are not made here; a directory of that name would surprise.
+_OTHER_FILMS = {".avi", ".mov", ".mkv", ".webm", ".m4v", ".webp", ".apng", ".png"}
+# GIFs count time in hundredths of a second; what is shorter than two they show slowly.
+_FASTEST_GIF = 50
+
+
+def add_output(parser: argparse.ArgumentParser, *names: str, default: str) -> None:
+    """Adds the option for the output, and `--overwrite`.
+
+    Args:
+        parser: The parser.
+        *names: The names of the option.
+        default: The place of the output without it.
+    """
+    parser.add_argument(
+        *names,
+        metavar="PATH",
+        type=Path,
+        help="film.mp4 or film.gif, or the directory that the episodes go to, for "
+        f"envkit.recording.Replay and envkit replay (default: {default})",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace what is at PATH already"
+    )
+
+
+def check_output(path: Path, hz: float, *, overwrite: bool) -> str:
+    """Returns the kind of the output: "mp4", "gif" or "directory".
+
+    Raises:
+        ValueError: There are no such films.
+        MissingDependencyError: The package is missing that writes such a film.
+        FileExistsError: Something is there that may not be replaced.
+    """
+    suffix = path.suffix.lower()
+    kind = suffix[1:] if suffix in _FILMS else DIRECTORY
+    if suffix in _OTHER_FILMS:
+        raise ValueError(
+            f"{str(path)!r} ends in {path.suffix}; a film is .mp4 or .gif, and "
+            "anything else is a directory of episodes."
+        )
+    if kind == "gif" and hz > _FASTEST_GIF:
+        raise ValueError(
+            f"A GIF shows at most {_FASTEST_GIF} pictures in a second, not {hz:g}. An "
+            ".mp4 shows more."
+        )
+    _check_replaceable(path, kind, overwrite=overwrite)
+    if kind != DIRECTORY:
+        try:
+            FORMATS[kind].load()
+        except MissingDependencyError as error:
+            raise MissingDependencyError.needed_by(
+                f"A film in .{kind}", package=error.package, extra=error.extra
+            ) from error
+    return kind
+
+
+def _check_replaceable(path: Path, kind: str, *, overwrite: bool) -> None:
+    if not path.exists() or (kind == DIRECTORY and _is_empty(path)):
+        return
+    if not overwrite and (kind == DIRECTORY or not path.is_dir()):
+        raise FileExistsError(
+            f"{str(path)!r} exists already. --overwrite replaces it, once the new one "
+            "is whole."
+        )
+    if not path.is_dir() and not path.is_file():
+        raise FileExistsError(
+            f"{str(path)!r} is a device, a pipe or a socket, so it is not replaced."
+        )
+    # Because a directory of something else would be lost.
+    if path.is_dir() and (kind != DIRECTORY or not (path / "recording.json").exists()):
+        raise FileExistsError(
+            f"{str(path)!r} is a directory that is not a recording of envkit, so it "
+            "is not replaced."
+        )
+
+
+class _Filmed(PyEnvironmentBaseWrapper):
+    """Adds each picture to a film; of a batch all rows side by side."""
+
+    def __init__(self, env: Any, film: Film, name: str) -> None:
+        super().__init__(env)
+        self._film, self._name = film, name
+        self._shape: tuple[int, ...] = ()
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        try:
+            picture = self._env.render("rgb_array")
+        except NotImplementedError as error:
+            why, *_ = str(error).split("\n")
+            raise NotImplementedError(
+                f"{self._name} cannot be filmed: {why} A directory of episodes needs "
+                "no pictures: give a PATH without .mp4 or .gif."
+            ) from error
+        check_picture(picture, self._dims, f'{self._name}: render("rgb_array")')
+        self._shape = self._shape or picture.shape
+        if picture.shape != self._shape:
+            raise SpecError(
+                f"{self._name} cannot be filmed: its picture after "
+                f"{self._film.pictures} has shape {picture.shape}, and those before "
+                f"have {self._shape}; a film has one size."
+            )
+        self._film.write(tiled(picture) if self._dims else picture)
+        return time_step
+
+
+@contextlib.contextmanager
+def recorded(env: Any, path: Path, kind: str, hz: float, name: str) -> Iterator[Any]:
+    """Yields the environment as it is recorded; the output takes its place at the end.
+
+    The environment is closed.
+
+    Args:
+        env: The environment.
+        path: The place of the output.
+        kind: What `check_output` has returned.
+        hz: How many pictures a film shows in a second.
+        name: What messages call the environment.
+    """
+    if kind == DIRECTORY:
+        with _new_directory(path) as folder, Closing(Record(env, folder)) as recording:
+            yield recording
+        return
+    with _beside(path) as folder:
+        film = Film(folder, "film", format=kind, fps=hz)
+        try:
+            with Closing(_Filmed(env, film, name)) as filmed:
+                yield filmed
+        finally:
+            film.finish()
+        if film.path is not None:
+            os.replace(film.path, path)
+
+
+@contextlib.contextmanager
+def _new_directory(path: Path) -> Iterator[Path]:
+    """Yields a directory to fill, which takes its place at the end."""
+    with _beside(path) as folder:
+        made = folder / "new"
+        try:
+            yield made
+        except RecordingError as error:
+            if error.__cause__ is None:
+                raise
+            # It names the folder that is removed now, as if something were left there.
+            raise RecordingError(
+                f"{str(path)!r} cannot be written: {error.__cause__}"
+            ) from error
+        old = folder / "old"
+        try:
+            if path.exists():
+                os.replace(path, old)
+            os.replace(made, path)
+        except BaseException:
+            if old.exists() and not path.exists():
+                os.replace(old, path)
+            raise
+
+
+# An output is there as a whole, or not at all: it is made in a folder beside its place,
+# and takes its place when it is whole. Whatever happens before, the folder is removed.
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """Yields a folder on the same disk, and removes it in the end."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    except OSError as error:
+        raise OSError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())

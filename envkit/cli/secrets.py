@@ -1,0 +1,83 @@
+"""The secrets of servers and of viewers, read from files that are their owner's."""
+
+from __future__ import annotations
+
+import argparse
+
+from envkit._shared.secret_files import SecretFileError, check_token, secret_in
+
+__all__ = [
+    "VNC_LENGTH",
+    "add_password",
+    "check_contradiction",
+    "password_in",
+    "token_in",
+    "unread",
+]
+
+# VNC compares so many characters of a password; with fewer than some it is a guess.
+VNC_LENGTH, _LEAST_LENGTH = 8, 6
+
+
+def add_password(parser: argparse.ArgumentParser, flags: str) -> None:
+    """Adds the options for the password of viewers."""
+    parser.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help=f"with {flags}: a file with the password of viewers, of which VNC "
+        f"compares {VNC_LENGTH} characters (default: one is drawn and shown)",
+    )
+    parser.add_argument(
+        "--no-password",
+        action="store_true",
+        help=f"with {flags}: viewers need no password, so that every account of this "
+        "machine can look and play",
+    )
+
+
+def check_contradiction(arguments: argparse.Namespace, kind: str) -> None:
+    """Refuses a secret beside the wish for none."""
+    if getattr(arguments, f"{kind}_file") and getattr(arguments, f"no_{kind}"):
+        raise ValueError(
+            f"--{kind}-file and --no-{kind} contradict each other: leave one out."
+        )
+
+
+def token_in(option: str, path: str | None) -> bytes | None:
+    """Returns the token in a file; `None` without a file."""
+    token = _secret(option, path)
+    if token is not None:
+        check_token(token)
+    return token
+
+
+def password_in(option: str, path: str | None) -> str | None:
+    """Returns the password in a file; `None` without a file."""
+    secret = _secret(option, path)
+    if secret is None:
+        return None
+    if len(secret) < _LEAST_LENGTH:
+        raise ValueError(
+            f"{option} must have a password of at least {_LEAST_LENGTH} characters, of "
+            f"which VNC compares {VNC_LENGTH}; {path!r} has {len(secret)}."
+        )
+    return secret.decode("utf-8", "replace")
+
+
+def _secret(option: str, path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return secret_in(path, option)
+    except SecretFileError:
+        raise
+    except OSError as error:
+        raise unread(option, path, error) from error
+
+
+def unread(option: str, path: object, error: OSError) -> ValueError:
+    """Returns the error for a file that cannot be read."""
+    return ValueError(
+        f"{option} must be a file that can be read, got {path!r}: "
+        f"{error.strerror or error}."
+    )

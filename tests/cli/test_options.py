@@ -1,0 +1,148 @@
+"""The commands speak one language: the same names, defaults and mistakes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+
+import pytest
+
+from envkit._internal import entry_points
+from envkit.cli.main import command_parser, main
+
+COMMANDS = sorted(entry_points.own("envkit.commands"))
+# Other ways to state a default.
+ELSEWHERE = re.compile(r"if not given|unless given|by default|without it", re.I)
+
+
+def options_of(command):
+    """Returns the options that the help of a command shows."""
+    return [
+        action
+        for action in command_parser(command)._actions
+        if action.option_strings and action.help != argparse.SUPPRESS
+    ]
+
+
+def names_of(command):
+    return {name for option in options_of(command) for name in option.option_strings}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_with_a_value_ends_in_its_default(command):
+    formatter = command_parser(command)._get_formatter()
+    for option in options_of(command):
+        text = formatter._expand_help(option)
+        assert not ELSEWHERE.search(text), text
+        if option.nargs != 0:
+            assert re.search(r"\(default: .+\)$", text, re.S), text
+            assert 1 == text.count("default"), text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_has_one_name_in_all_commands(command):
+    others = {"--fps", "--rate", "--batch-size", "--envs", "--dir", "--random-seed"}
+    assert set() == names_of(command) & others
+
+
+@pytest.mark.parametrize(
+    ("option", "commands"),
+    [
+        ("--hz", {"play", "record", "replay", "serve"}),
+        ("--num-envs", {"bench", "check", "describe", "record"}),
+        ("--seed", {"bench", "check", "describe", "play", "record"}),
+        ("--vnc", {"record", "serve"}),
+        ("--port", {"record", "serve"}),
+        ("--password-file", {"record", "serve"}),
+        ("--overwrite", {"play", "record"}),
+        ("--policy", {"bench", "check", "record"}),
+        ("--pickle", {"convert", "replay"}),
+    ],
+)
+def test_an_option_is_of_one_kind_wherever_it_is(option, commands):
+    assert commands == {each for each in COMMANDS if option in names_of(each)}
+    kinds = {
+        (each.nargs, each.metavar)
+        for command in commands
+        for each in options_of(command)
+        if option in each.option_strings
+    }
+    assert 1 == len(kinds)
+
+
+def refused(capsys, *arguments):
+    """Returns the line that refuses arguments."""
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments])
+    assert 2 == ended.value.code
+    printed = capsys.readouterr()
+    assert ("", 1) == (printed.out, printed.err.count("\n"))
+    return printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["play", "Catch", "--fps", "5"], "--fps has been renamed: write --hz."),
+        (["replay", "r", "--fps=5"], "--fps has been renamed: write --hz."),
+        (["record", "Catch", "--fps=5"], "--fps has been renamed: write --hz."),
+        (
+            ["record", "Catch", "--batch-size", "2"],
+            "--batch-size has been renamed: write --num-envs.",
+        ),
+        (
+            ["record", "--vnc", "5901", "Catch"],
+            "--vnc no longer takes the port: write --vnc --port=PORT.",
+        ),
+        (
+            ["record", "Catch", "--vnc=0"],
+            "--vnc no longer takes the port: write --vnc --port=PORT.",
+        ),
+        (
+            ["serve", "Catch", "--observer-token-file=x"],
+            "--observer-token-file has been renamed: write --observer-password-file.",
+        ),
+    ],
+)
+def test_an_old_name_is_refused_with_the_new_one(arguments, told, capsys):
+    command = arguments[0]
+    expected = f"envkit {command}: {told} (envkit {command} --help)\n"
+    assert expected == refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["bench", "Catch", "--nmu-envs=3"],
+            "There is no option --nmu-envs. Did you mean '--num-envs'?",
+        ),
+        (["describe", "Catch", "-x"], "There is no option -x."),
+        (["describe", "Catch", "CartPole"], "There is one argument too many: "),
+        (["describe"], "the following arguments are required: TARGET."),
+        (["bench", "Catch", "--seed=-1"], "argument --seed: must be an integer of at"),
+        (["check", "Catch", "--steps=x"], "argument --steps: must be an integer of at"),
+        (["--vresion"], "There is no option --vresion. Did you mean '--version'?"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, told, capsys):
+    assert told in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("bensh", "'bench'"), ("descripe", "'describe'"), ("SERVE", "'serve'")],
+)
+def test_a_wrong_command_says_which_was_meant(name, meant):
+    done = subprocess.run(
+        [sys.executable, "-m", "envkit", name, "CartPole"],
+        capture_output=True,
+        text=True,
+    )
+    assert (2, "") == (done.returncode, done.stdout)
+    assert 1 == done.stderr.count("\n")
+    assert done.stderr.startswith(
+        f"envkit: There is no command {name!r}. Did you mean {meant}"
+    )
