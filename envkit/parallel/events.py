@@ -87,7 +87,12 @@ class Events:
         self._clock = clock
         self._restarts = Restarts(options.policy)
         self._observers = observers
-        self._timeout_of = options.timeout_of
+        # How long a row may take to answer each command.
+        self._timeouts = {
+            STEP: options.step_timeout,
+            RESET: options.reset_timeout,
+            REBUILD: options.reset_timeout,
+        }
         # What environments have raised whose rows are not marked yet.
         self._failures: dict[int, _Failure] = {}
         self._has_objects = bool(rows.layout.private_steps)
@@ -273,7 +278,7 @@ class Events:
 
     def _due(self, rows: Array) -> Array:
         """Returns until when rows that are asked now must answer."""
-        step, reset = (self._timeout_of(one) or np.inf for one in (STEP, RESET))
+        step, reset = (self._timeouts[one] or np.inf for one in (STEP, RESET))
         commands = self._rows.slab.requested[rows]
         due: Array = self._clock.now() + np.where(commands == STEP, step, reset)
         return due
@@ -492,7 +497,7 @@ class Events:
         entry = self._workers.workers[worker]
         number = next(self._workers.numbers)
         entry.question = Question(number, f"{method}()", ())
-        step, reset = self._timeout_of(STEP), self._timeout_of(RESET)
+        step, reset = self._timeouts[STEP], self._timeouts[RESET]
         due = allowed = None
         if step is not None:
             allowed = max(step, reset or 0.0) * (steps + 1)
@@ -517,5 +522,5 @@ class Events:
                 if entry.is_ready and entry.overdue_after is None:
                     first = late[rows.worker_of_row[late] == worker][0]
                     command = int(rows.slab.requested[first])
-                    self._workers.kill(worker, self._timeout_of(command))
+                    self._workers.kill(worker, self._timeouts[command])
         self._workers.kill_late_starts()

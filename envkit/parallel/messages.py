@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +52,8 @@ class WorkerJob(NamedTuple):
         constructors: What to call, in order, to make its environments.
         seeds: For each environment, what to seed it with before its first reset;
             `None` to leave it alone.
-        options: The options of the pool.
+        options: The options of the pool, but for `worker_setup`.
+        setup: What runs first, which is not plain data as the options are.
         following: How many workers are going to start once this one has built its
             environments.
     """
@@ -62,6 +63,7 @@ class WorkerJob(NamedTuple):
     constructors: tuple[EnvConstructor, ...]
     seeds: tuple[Any, ...] = ()
     options: PoolOptions = _USUAL
+    setup: str | Callable[[], Any] | None = None
     following: int = 0
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from envkit._internal.arguments import checked_flag
 from envkit._internal.removed import removed_option
-from envkit.parallel.slab_layout import STEP
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset
 
@@ -197,10 +196,6 @@ class PoolOptions:
         options = copy.copy(self)  # unlike replace(), it checks nothing again
         object.__setattr__(options, "worker_setup", None)
         return options
-
-    def timeout_of(self, command: int) -> float | None:
-        """Returns how long a row may take to answer a command."""
-        return self.step_timeout if command == STEP else self.reset_timeout
 
     @property
     def policy(self) -> RestartPolicy | None:

@@ -37,6 +37,7 @@ __all__ = [
     "dump_constructor",
     "dump_setup",
     "dump_value",
+    "learn_programs",
     "load_constructor",
     "load_value",
     "refuse_while_importing",
@@ -73,6 +74,11 @@ def work_here(*, as_fork: bool) -> None:
     _is_worker, _is_fork = True, as_fork
 
 
+def learn_programs() -> None:
+    """Learns which modules no worker may import, before anything is sent to one."""
+    _programs.update(_running_modules(), main_script_names())
+
+
 def dump_constructor(constructor: Callable[..., Any], index: int) -> bytes:
     """Turns a constructor into bytes for `load_constructor` in another process.
 
@@ -89,7 +95,6 @@ def dump_constructor(constructor: Callable[..., Any], index: int) -> bytes:
         >>> load_constructor(payload)().reset().observation
         array(0, dtype=int32)
     """
-    _programs.update(_running_modules(), main_script_names())
     try:
         pickled = _dump(constructor)
     except ConstructorError:
@@ -122,7 +127,6 @@ def dump_setup(setup: str | Callable[[], Any] | None) -> bytes | None:
         TypeError: It cannot travel; the message says which part of it and why.
         ConstructorError: It is the name of something that the main script lacks.
     """
-    _programs.update(_running_modules(), main_script_names())
     if _is_of_program(setup):
         setup = load(str(setup), str(setup))
     return dump_value(setup, "worker_setup") if setup else None

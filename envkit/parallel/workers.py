@@ -37,6 +37,7 @@ from envkit.parallel.messages import (
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.pool_clock import PoolClock, Waiting
 from envkit.parallel.row_states import Rows
+from envkit.parallel.serialize import learn_programs
 from envkit.parallel.slab_layout import ELSEWHERE
 from envkit.parallel.worker.environments import with_seeds
 from envkit.seeding import derived_seed
@@ -232,6 +233,7 @@ class Workers:
         self._backend = backend
         self._clock = clock
         self._options = options
+        self._options_of_jobs = options.without_setup()
         self.seeds = [EnvSeed()] * len(constructors)
         # How often each environment's worker was restarted in the run that a
         # checkpoint continues, because seeds of later ones are counted on from there.
@@ -329,6 +331,7 @@ class Workers:
         timeout, clock = self._options.start_timeout, self._clock
         due = None if timeout is None else clock.now() + timeout
         hellos: dict[int, Hello] = {}
+        learn_programs()
         waves = [[index] for index in workers]
         if not self._options.start_serially:
             waves = [functools.reduce(operator.iadd, waves, [])]
@@ -545,7 +548,8 @@ class Workers:
         for env, size, spec, now in zip(
             envs, sizes, hello.specs, hello.batch_sizes, strict=True
         ):
-            difference = self.specs[env].difference(spec)
+            known = self.specs[env]
+            difference = None if spec == known else known.difference(spec)
             text = f"Its {difference[0]} spec: {difference[1]}" if difference else ""
             if (now or 1) != size:
                 text = f"Its batch size is {now or 1} instead of {size}."
@@ -665,7 +669,8 @@ class Workers:
             first_env=worker.first_env,
             constructors=worker.constructors,
             seeds=seeds,
-            options=self._options,
+            options=self._options_of_jobs,
+            setup=self._options.worker_setup,
         )
 
     def envs_of(self, worker: int) -> range:

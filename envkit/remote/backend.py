@@ -537,7 +537,7 @@ def _wanted(job: WorkerJob) -> dict[str, Any]:
     Raises:
         ValueError: A server does not do that.
     """
-    if job.options.worker_setup is not None:
+    if job.setup is not None:
         raise ValueError("A server runs no worker_setup of a client: leave it out.")
     if job.options.specs == "pad":
         raise ValueError(

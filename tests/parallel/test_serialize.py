@@ -45,8 +45,9 @@ except ConstructorError as error:
 # What a script does with its constructors, in place of starting a pool.
 POOL = f"""
 import pickle, subprocess, sys
-from envkit.parallel.serialize import dump_constructor
+from envkit.parallel.serialize import dump_constructor, learn_programs
 def pool(constructors):
+    learn_programs()
     payloads = [dump_constructor(make, at) for at, make in enumerate(constructors)]
     print(subprocess.run(
         [sys.executable, "-c", {WORKER!r}], input=pickle.dumps(payloads),

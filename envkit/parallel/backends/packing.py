@@ -30,7 +30,7 @@ __all__ = [
 
 def pack_job(job: WorkerJob, *, inherits: bool = False) -> PackedJob:
     """Turns the constructors of a job into bytes, unless the worker inherits them."""
-    bare = job._replace(constructors=(), options=job.options.without_setup())
+    bare = job._replace(constructors=(), setup=None)
     if inherits:
         return PackedJob(bare, ())
     return PackedJob(
@@ -39,7 +39,7 @@ def pack_job(job: WorkerJob, *, inherits: bool = False) -> PackedJob:
             serialize.dump_constructor(constructor, job.first_env + index)
             for index, constructor in enumerate(job.constructors)
         ),
-        serialize.dump_setup(job.options.worker_setup),
+        serialize.dump_setup(job.setup),
     )
 
 

@@ -95,6 +95,8 @@ class ProcessBackend:
         self._slab: Slab | None = None
         self._block: SharedBlock | None = None
         self._bells: dict[int, Doorbell] = {}
+        # What tells a worker where its rows are, by its number of descriptors.
+        self._packed_binds: dict[int, Packed] = {}
         # Those that have rows.
         self._bound: set[WorkerProcess] = set()
         # Where each worker was when it last went to sleep, and whether it is awake.
@@ -187,6 +189,7 @@ class ProcessBackend:
         self._lingers = may_linger(len(layout.blocks) + 1)
         self._workers_linger = may_linger(len(layout.blocks))
         self._worker_of_row = layout.worker_of_row
+        self._packed_binds.clear()
         for worker in layout.workers:
             if worker in self._workers:
                 self._bind(worker)
@@ -214,14 +217,21 @@ class ProcessBackend:
             if old is not None:
                 old.close()
             fds += (*bell.fds, *self._done.fds)
-        bind = Bind(self._slab.layout, self._workers_linger, fds=len(fds))
-        message = Packed(self._dumped(bind, "The specs"))
+        message = self._packed_bind(len(fds))
         if not is_new:
             self._tell(worker, message, fds)
             return
         self._bound.add(process)
         with contextlib.suppress(ConnectionError, EOFError):
             process.channel.send(message, fds, life=process.life_fd)
+
+    def _packed_bind(self, fds: int) -> Packed:
+        """Packs the layout with that many descriptors, once for all workers."""
+        if fds not in self._packed_binds:
+            assert self._slab is not None
+            bind = Bind(self._slab.layout, self._workers_linger, fds=fds)
+            self._packed_binds[fds] = Packed(self._dumped(bind, "The specs"))
+        return self._packed_binds[fds]
 
     # Rows.
 

@@ -81,7 +81,7 @@ class EnvironmentHost:
     def build(self) -> Hello | RemoteFailure:
         """Builds every environment; says what they are, or what went wrong."""
         try:
-            run_setup(self.job.options.worker_setup)
+            run_setup(self.job.setup)
         except BaseException as error:
             self.let_through(error)
             return RemoteFailure.of(
