@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from envkit._internal.lazy_names import lazy_names as lazy_names
     from envkit._internal.plugins import Plugins as Plugins
     from envkit._internal.schemes import Scheme as Scheme
+    from envkit._internal.schemes import scheme_named as scheme_named
     from envkit._internal.text import a_or_an as a_or_an
     from envkit._internal.text import bound_text as bound_text
     from envkit._internal.text import counted as counted
@@ -88,6 +89,7 @@ _HOMES = {
     "locked": "envkit._internal.threads",
     "options_copy": "envkit.batches",
     "rely_on_size": "envkit.batches",
+    "scheme_named": "envkit._internal.schemes",
     "set_attribute": "envkit.base_wrapper",
     "suggestion": "envkit.registry",
     "within": "envkit.specs.arrays",

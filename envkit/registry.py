@@ -584,18 +584,10 @@ def missing_for(scheme: str) -> MissingDependencyError | None:
         >>> missing_for("gymnasium") is None  # it is installed
         True
     """
-    from envkit._internal.schemes import is_there, names_of, scheme_named
+    from envkit._internal.schemes import scheme_named
 
     found = scheme_named(scheme)
-    if found is None:
-        return None
-    error = found.missing(f"The scheme {scheme!r}")
-    if error is None and found.beside and not is_there(found.beside):
-        try:
-            names_of(scheme, found)
-        except MissingDependencyError as missing:
-            return missing
-    return error
+    return None if found is None else found.missing(f"The scheme {scheme!r}")
 
 
 def _scheme_of(target: Any) -> Scheme | None:

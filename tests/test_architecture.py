@@ -456,6 +456,10 @@ HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2.python3"}
 HANDS_ON_VARIABLES |= {"envkit.adapters.mujoco"}
 # It finds the folder that the system has for what runs.
 HANDS_ON_VARIABLES |= {"envkit._shared.secret_files"}
+# It finds the folder that the user has for what can be found again.
+HANDS_ON_VARIABLES |= {"envkit.cli.names_cache"}
+# It finds the folder that the user has for what can be found again.
+HANDS_ON_VARIABLES |= {"envkit.cli.names_cache"}
 # They look at Ray's own variables: to refuse what Ray would do because of one, and to
 # find the cluster that Ray would find.
 HANDS_ON_VARIABLES |= {"envkit.distributed.cluster", "envkit.distributed.ray"}

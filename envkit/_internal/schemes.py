@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from envkit._internal.entry_points import loaded
+from envkit._internal.extras import install_command
 from envkit._internal.plugins import NAMES, SCHEMES, Plugin
 from envkit.errors import MissingDependencyError
 
-__all__ = ["Scheme", "is_there", "names_of", "scheme_named"]
+__all__ = ["Scheme", "names_of", "scheme_named"]
 
 
 class Scheme(NamedTuple):
@@ -32,10 +33,12 @@ class Scheme(NamedTuple):
         lister: Returns what may stand after the colon.
         address: An example of the addresses that stand after the colon, if it is
             those; there is no list of them.
+        takes: What such an address is.
         batched_by: The argument with which the library steps `num_envs` rows itself.
         is_alone: Whether a process can host only one environment.
-        beside: A second package, without which there are no environments, as the
-            lister explains.
+        beside: A second package, without which there are no environments, and which
+            pip does not find.
+        remedy: What to do without it; `{command}` is the pip command for the rest.
 
     Example:
         >>> Scheme("maze_envs.loading:load", package="maze_envs").is_alone
@@ -51,28 +54,46 @@ class Scheme(NamedTuple):
     page: str = ""
     lister: str | Callable[[], Iterable[str]] | None = None
     address: str = ""
+    takes: str = "the address of a server"
     batched_by: str = ""
     is_alone: bool = False
     beside: str = ""
+    remedy: str = ""
 
     def missing(self, subject: str) -> MissingDependencyError | None:
-        """Returns the error if the package is missing; imports nothing.
+        """Returns the error if a package is missing; imports nothing.
 
         Args:
             subject: What needs the package, as the message begins.
         """
-        if not self.package or is_there(self.package):
+        if self.package and not _is_there(self.package):
+            return MissingDependencyError.needed_by(
+                subject, package=self.package, extra=self.extra, requires=self.requires
+            )
+        if not self.beside or _is_module(self.beside):
             return None
-        return MissingDependencyError.needed_by(
-            subject, package=self.package, extra=self.extra, requires=self.requires
+        command = install_command(self.extra, requires=self.requires)
+        error = MissingDependencyError(
+            f"{subject} needs {self.title}, which is not installed, and which no "
+            f"package registry has. {self.remedy.format(command=command)}"
         )
+        error.package, error.extra = self.beside, self.extra
+        return error
 
 
-def is_there(package: str) -> bool:
+def _is_there(package: str) -> bool:
     """Returns True if a package can be imported; does not import it."""
     import importlib.util
 
     return importlib.util.find_spec(package) is not None
+
+
+def _is_module(name: str) -> bool:
+    """Returns True if a name can be imported, and is no folder of something else."""
+    import importlib.util
+
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin is not None
 
 
 def scheme_named(name: str) -> Scheme | None:

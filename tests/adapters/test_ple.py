@@ -631,9 +631,9 @@ def without(monkeypatch, package):
 def test_without_ple_the_message_says_where_it_is(monkeypatch, message_of):
     without(monkeypatch, "ple")
     assert (
-        "The game 'Catcher' needs PLE, which is not installed, and which no package "
-        "registry has. Clone github.com/ntasfi/PyGame-Learning-Environment and install "
-        'that folder: pip install "pillow>=10" "pygame-ce>=2.5" -e '
+        "The environment 'ple:Catcher' needs PLE, which is not installed, and which no "
+        "package registry has. Clone github.com/ntasfi/PyGame-Learning-Environment and "
+        'install that folder: pip install "pillow>=10" "pygame-ce>=2.5" -e '
         "PyGame-Learning-Environment"
     ) == message_of(MissingDependencyError, lambda: envkit.make("ple:Catcher"))
 

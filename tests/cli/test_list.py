@@ -12,85 +12,14 @@ import pytest
 
 from envkit import registry
 from envkit._internal.plugins import SCHEMES
-from envkit.cli import list_command
-from envkit.cli.list_command import matches, schemes_for
+from envkit.cli import asking, list_command
+from envkit.cli.findings import matches, schemes_for
 from envkit.cli.main import main
+from envkit.cli.survey import survey
 from envkit.errors import MissingDependencyError
 from envkit.extend import Scheme
 from envkit.registry import make, registered
-from tests.foreign_packages import hide_schemes
 from tests.waiting import PATIENCE
-
-LOADING = """
-import os, signal, threading
-from envkit.errors import MissingDependencyError
-from envkit.testing import CountingEnv
-
-made = []
-
-def load(name):
-    if name == "locked":
-        raise RuntimeError("The door is locked.")
-    if name == "deadly":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return CountingEnv()
-
-def names():
-    return ["small", "Large-v2", "locked"]
-
-def deadly_names():
-    return ["small", "deadly", "young"]
-
-def many_names():
-    return [f"level-{level}" for level in range(11)]
-
-def talkative_names():
-    print("Welcome!")
-    os.write(1, b"from native code")
-    return ["hall"]
-
-def missing_names():
-    raise MissingDependencyError.needed_by("The maze", package="stones", extra="maze")
-
-def broken_names():
-    raise RuntimeError("The map is\\n torn.")
-
-def crashing_names():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def ending_names():
-    os._exit(3)
-
-def endless_names():
-    if "BELL" in os.environ:
-        with open(os.environ["BELL"], "w") as bell:
-            bell.write(str(os.getpid()))
-    threading.Event().wait()
-"""
-
-
-@pytest.fixture
-def shelf(tmp_path, monkeypatch):
-    """Returns what installs a package with schemes; none of envkit's own is asked."""
-    folder = tmp_path / "shelf"
-    folder.mkdir()
-    (folder / "maze_envs.py").write_text(LOADING, "utf-8")
-    monkeypatch.syspath_prepend(folder)
-    hide_schemes(monkeypatch)
-
-    def install(**listers):
-        info = folder / "maze_envs-1.2.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(
-            "Metadata-Version: 2.1\nName: maze-envs\nVersion: 1.2\n", "utf-8"
-        )
-        schemes = [f"{name} = maze_envs:load" for name in listers]
-        names = [f"{name} = maze_envs:{it}" for name, it in listers.items() if it]
-        points = ["[envkit.schemes]", *schemes, "[envkit.names]", *names, ""]
-        (info / "entry_points.txt").write_text("\n".join(points), "utf-8")
-        return folder
-
-    return install
 
 
 def listed(capsys, *arguments):
@@ -261,7 +190,7 @@ def test_what_a_library_prints_is_shown_for_debugging_beside_the_answer(
 
 
 def test_a_library_that_never_answers_is_given_up(shelf, capsys, monkeypatch):
-    monkeypatch.setattr(list_command, "_PATIENCE", 0.5)
+    monkeypatch.setattr(asking, "_PATIENCE", 0.5)
     shelf(maze="endless_names")
     found = answer(capsys, "maze:")
     assert [
@@ -288,6 +217,42 @@ def test_those_that_are_not_installed_are_named_where_they_might_have_matched(
     found = answer(capsys, "castle:small")
     assert [] == found["missing"]
     assert ["castle:small"] == [row["target"] for row in found["environments"]]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("caste:", "There is no scheme 'caste'. Did you mean 'castle'? Schemes are"),
+        ("Tower:x", "There is no scheme 'Tower'. Schemes are castle, maze."),
+        ("castle:tower", "Nothing matches.\n"),
+    ],
+)
+def test_a_scheme_that_there_is_not_is_said(pattern, said, shelf, capsys):
+    shelf(castle="names", maze="many_names")
+    status, printed = listed(capsys, pattern)
+    assert 1 == status
+    assert printed.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said"),
+    [
+        ("vnc", "the address of a server: vnc://localhost:5900"),
+        ("minari", "the id of a dataset: minari:D4RL/door/human-v2"),
+    ],
+)
+def test_what_stands_after_the_colon_is_said_where_names_are_not_listed(
+    scheme, said, capsys, monkeypatch
+):
+    monkeypatch.setattr(Scheme, "missing", lambda self, subject: None)
+    assert f"make takes {said}\n" in listed(capsys, f"{scheme}:")[1]
+
+
+def test_a_scheme_whose_package_is_broken_costs_a_line(shelf, capsys):
+    (shelf(castle="names") / "maze_envs.py").write_text("import no_such_thing", "utf-8")
+    (broken,) = answer(capsys)["broken"]
+    assert "castle" == broken["scheme"]
+    assert "maze-envs 1.2" in broken["reason"]
 
 
 @pytest.mark.parametrize(
@@ -357,7 +322,7 @@ def test_every_scheme_of_envkit_is_looked_at_below():
     ],
 )
 def test_libraries_are_listed_by_the_names_that_make_takes(scheme):
-    (found,) = list_command.survey([scheme], None)
+    (found,) = survey([scheme], None)
     if found.missing:
         with pytest.raises(MissingDependencyError):
             make(f"{scheme}:{KNOWN[scheme]}")

@@ -15,6 +15,7 @@ SCHEME = Scheme(
         "pillow>=10",
     ),
     address="D4RL/door/human-v2",
+    takes="the id of a dataset",
 )
 
 _HOMES = dict.fromkeys(

@@ -10,6 +10,8 @@ SCHEME = Scheme(
     page="adapters/ple",
     package="pygame",
     beside="ple",
+    remedy="Clone github.com/ntasfi/PyGame-Learning-Environment and install that "
+    "folder: {command} -e PyGame-Learning-Environment",
     extra="ple",
     requires=(
         "pillow>=10",

@@ -22,7 +22,6 @@ import contextlib
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import io
 import numbers
 import pickle
@@ -37,11 +36,12 @@ from envkit._shared.arguments import as_discount
 from envkit.adapters import display
 from envkit.adapters.adapter import Adapter
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
-from envkit.adapters.foreign import forwarded, limited_and_wrapped, require
+from envkit.adapters.foreign import forwarded, limited_and_wrapped
+from envkit.adapters.ple import SCHEME
 from envkit.adapters.state import reduced_drawing
 from envkit.adapters.values import Converter, Leaf, array_leaf
-from envkit.errors import MissingDependencyError, SpecError
-from envkit.extend import describe, install_command
+from envkit.errors import SpecError
+from envkit.extend import describe
 from envkit.play.window import prepare_sdl, surface
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -410,16 +410,8 @@ _OF_GAME = ("_setup", "game_over", "getScore", "reset", "step")
 
 def require_ple(needed_by: str) -> None:
     """Raises unless PLE and pygame are installed; imports neither."""
-    require("pygame", needed_by=needed_by, extra="ple")
-    spec = importlib.util.find_spec("ple")
-    if spec is None or spec.origin is None:
-        error = MissingDependencyError(
-            f"{needed_by} needs PLE, which is not installed, and which no package "
-            "registry has. Clone github.com/ntasfi/PyGame-Learning-Environment and "
-            f"install that folder: {install_command('ple')} -e "
-            "PyGame-Learning-Environment"
-        )
-        error.package, error.extra = "ple", "ple"
+    error = SCHEME.missing(needed_by)
+    if error is not None:
         raise error
 
 
