@@ -107,9 +107,6 @@ class Internals:
         closes_at_once: Whether `close`, in any thread, ends the calls of others.
         wraps: Whether there is another environment in `_env`.
         keeps_order_itself: Whether a batch keeps its reset order in its hooks.
-        resets_early: Whether the rows of a batch can be reset before the step that
-            would do it.
-        same_when_early: The methods whose answers do not depend on that.
         lock: Held by the thread whose call is under way.
         origin: What a `Constructor` made the environment of.
         seed: What it was seeded with last, for its provenance.
@@ -125,8 +122,6 @@ class Internals:
     is_shared = True
     wraps = False
     keeps_order_itself = False
-    resets_early = False
-    same_when_early: frozenset[str] = frozenset()
     locks_here = False
     lock: CallLock
     origin: Origin | None = None
@@ -273,10 +268,6 @@ class Internals:
 
     def rely_on_size(self, env: Any, holder: Any) -> None:
         """Tells a batch whose size may change what relies on it, while that lives."""
-
-    def reset_early(self, env: Any) -> int:
-        """Resets the ended rows of a batch that `resets_early`, and counts them."""
-        return 0
 
     def direct_row(self, env: Any) -> DirectRow | None:
         """Returns what steps the environment without time steps, if that is the same.

@@ -144,11 +144,9 @@ class BatchRows:
         last &= stepping
         ended[moved] = False
         ended |= last
-        if last.any() and not env_row.continues:
-            if self._slab.autoreset == SAME_STEP_ORDER:
-                self._begin_at_once(env_row, last, time_step)
-            else:
-                self._env_rows.schedule(env_row)
+        is_same_step = self._slab.autoreset == SAME_STEP_ORDER
+        if is_same_step and last.any() and not env_row.continues:
+            self._begin_at_once(env_row, last, time_step)
 
     def _reset(self, env_row: EnvRow, mask: Array) -> TimeStep:
         self._meters[RESETS] += int(mask.sum())

@@ -16,7 +16,6 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.direct_row import ENDED, DirectRow, EpisodeEdge
-from envkit._internal.internals import has_internals
 from envkit.batches import hand_options
 from envkit.errors import SpecError
 from envkit.parallel.messages import RemoteFailure, WorkerJob
@@ -421,14 +420,12 @@ class EnvRows:
 
     def schedule(self, env_row: EnvRow) -> None:
         """Makes an environment that has ended an episode due for an early reset."""
-        if self.eager.is_eager and self.slab.autoreset == NEXT_STEP_ORDER:
-            env = env_row.env
-            if env_row.is_batch:
-                may = has_internals(env) and env._envkit.resets_early
-            else:
-                may = not env_row.repeats_last
-            if may:
-                self.eager.schedule(env_row.place)
+        if (
+            self.eager.is_eager
+            and self.slab.autoreset == NEXT_STEP_ORDER
+            and not env_row.repeats_last
+        ):
+            self.eager.schedule(env_row.place)
 
     def reset_next(self, *, is_hidden: bool) -> None:
         """Resets the environment that has been due for the longest time.
@@ -447,17 +444,13 @@ class EnvRows:
         began = time.perf_counter_ns()
         place, row = env_row.place, env_row.rows[0]
         number = self._answered[row]
-        if env_row.is_batch:
-            count = self._reset_batch_early(env_row)
-        else:
-            final = functools.partial(self.infos.final, env_row.index, number)
-            self.eager.keep_info(place, final)
-            self.eager.keep_first(place, self._reset_or_error(env_row))
-            count = 1
+        final = functools.partial(self.infos.final, env_row.index, number)
+        self.eager.keep_info(place, final)
+        self.eager.keep_first(place, self._reset_or_error(env_row))
         self.eager.finish(place)
         elapsed = time.perf_counter_ns() - began
         if is_hidden and self._sequence[row] == number:
-            self.meters[HIDDEN_RESETS] += count
+            self.meters[HIDDEN_RESETS] += 1
             self.meters[HIDDEN_NS] += elapsed
         else:  # The caller waits, or the row has been asked meanwhile.
             self.meters[AWAITED_NS] += elapsed
@@ -472,16 +465,6 @@ class EnvRows:
             return error
         finally:
             self._is_in_reset = False
-
-    def _reset_batch_early(self, env_row: EnvRow) -> int:
-        """Resets the ended rows of a batch and returns how many there were."""
-        try:
-            return int(env_row.env._envkit.reset_early(env_row.env))
-        except BaseException as error:
-            self.let_through(env_row, error)
-            # Not the fault of one row, which the batch would have kept for that.
-            self.fail_next(env_row, error)
-            return 0
 
     def _begin_early(self, env_row: EnvRow) -> TimeStep:
         """Returns the `FIRST` of a row that begins, which may have been reset early.

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from envkit._internal.internals import has_internals
 from envkit.base_wrapper import rendered, rows_in_wrapper, set_attribute
 from envkit.batches import hand_options
 from envkit.parallel.messages import RemoteFailure, Reply, Request, question_text
@@ -67,7 +66,8 @@ class RequestHandler:
 
     def _answer(self, method: str, env_row: EnvRow, argument: Any) -> Any:
         index, env_rows, eager = env_row.index, self._env_rows, self._env_rows.eager
-        if eager.due and _may_tell_apart(method, env_row, argument):
+        # An info is kept, and a state takes the place of everything.
+        if eager.due and method not in ("get_info", "set_state"):
             env_rows.settle(env_row)
         env = env_row.env
         if method != "get_info":
@@ -159,13 +159,3 @@ def _as_text(info: Any) -> str:
     from envkit.parallel.worker.plain_states import plain_state
 
     return plain_state(info).decode()
-
-
-def _may_tell_apart(method: str, env_row: EnvRow, argument: Any) -> bool:
-    """Returns True if an answer may depend on a reset that was made ahead."""
-    if method == "call":
-        env = env_row.env
-        same = env._envkit.same_when_early if has_internals(env) else ()
-        return argument[0] not in same
-    # An info is kept, and a state takes the place of everything.
-    return method not in ("get_info", "set_state")
