@@ -844,9 +844,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
 
     def get_info(self) -> Any:
         """Returns the environment's info, and how an episode at the limit has ended."""
-        return info_at_limit(
-            self._env, self._limited, self._cut, self._current_time_step
-        )
+        return info_at_limit(self)
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment; the next reset begins a game everywhere."""

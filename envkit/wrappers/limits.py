@@ -165,9 +165,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
 
     def get_info(self) -> Any:
         """Returns the environment's info, and how an episode at the limit has ended."""
-        return info_at_limit(
-            self._env, self._limited, self._cut, self._current_time_step
-        )
+        return info_at_limit(self)
 
     def _step(self, action: NestedArray) -> TimeStep:
         # Hot: called once per step.
@@ -376,9 +374,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
 
     def get_info(self) -> Any:
         """Returns the environment's info, and how an episode that was cut has ended."""
-        return info_at_limit(
-            self._env, self._limited, self._cut, self._current_time_step
-        )
+        return info_at_limit(self)
 
     @property
     def fix_length(self) -> int:
@@ -501,22 +497,24 @@ def stands_at_last(env: PyEnvironment) -> Array:
     return np.asarray(np.asarray(current.step_type) == _LAST)
 
 
-def info_at_limit(env: Any, limited: Any, cut: Any, time_step: Any) -> Any:
+def info_at_limit(wrapper: Any) -> Any:
     """Returns an environment's info, with both flags where episodes reached a limit.
 
     Args:
-        env: The environment inside, which need not have an info.
-        limited: Where the time step is a `LAST` at the limit.
-        cut: Where the limit alone has made it one.
-        time_step: The current time step.
+        wrapper: What limits the episodes. Its `_limited` says where the time step is a
+            `LAST` at the limit, and its `_cut` where the limit alone has made it one.
+            The environment inside need not have an info.
     """
+    # Hot: called once per step where somebody wants infos.
     try:
-        info = env.get_info()
+        info = wrapper._env.get_info()
     except NotImplementedError:
         info = {}
-    if not np.any(limited):
+    limited = wrapper._limited
+    if limited is False or not np.any(limited):
         return info
-    over = (np.asarray(time_step.step_type) == _LAST) & ~np.asarray(cut)
+    time_step = wrapper._current_time_step
+    over = (np.asarray(time_step.step_type) == _LAST) & ~np.asarray(wrapper._cut)
     if not nest.is_nested(time_step.discount):
         zero = np.asarray(time_step.discount) == 0.0
         if zero.ndim > over.ndim:

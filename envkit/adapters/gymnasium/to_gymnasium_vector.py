@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -714,9 +715,11 @@ class _Outcomes:
     ) -> Infos:
         """Returns the infos that Gymnasium has of episodes that are left at once."""
         observations = np.full(len(ended), None, object)
-        seen = shown.observation
-        for row in np.flatnonzero(ended).tolist():
-            observations[row] = self.to_observation(map_specs(_copy_of(row), seen))
+        rows = np.flatnonzero(ended)
+        seen = map_specs(operator.itemgetter(rows), shown.observation)
+        for place, row in enumerate(rows.tolist()):
+            own = map_specs(operator.itemgetter((place, ...)), seen)
+            observations[row] = self.to_observation(own)
         return {
             "final_obs": observations,
             "_final_obs": ended.copy(),
@@ -749,16 +752,6 @@ class _Outcomes:
 def _column(name: str, column: Array, rows: Array) -> RowInfos:
     """Returns an info of some rows that is one array."""
     return InfosOfSome(ColumnInfos({name: column}, len(rows)), rows)
-
-
-def _copy_of(row: int) -> Callable[[Array], Array]:
-    """Returns a function that copies one row of an array."""
-
-    def copy_row(leaf: Array) -> Array:
-        own: Array = leaf[row, ...].copy()
-        return own
-
-    return copy_row
 
 
 def _added(infos: Infos, found: list[RowInfos | None], rows: Array) -> Infos:

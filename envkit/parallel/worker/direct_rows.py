@@ -17,7 +17,7 @@ from envkit._internal.direct_row import DirectRow, EpisodeEdge
 from envkit._internal.internals import has_internals
 from envkit.nest import is_nested
 from envkit.parallel.slab import Slab, view_of
-from envkit.parallel.slab_layout import SlabLayout, is_private
+from envkit.parallel.slab_layout import SAME_STEP_SLOT, SlabLayout, is_private
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
@@ -25,7 +25,7 @@ from envkit.types import Array
 __all__ = ["DirectRows"]
 
 _FIRST, _MID, _LAST = map(int, (StepType.FIRST, StepType.MID, StepType.LAST))
-_SLOTS = 0, 1
+_SLOTS = 0, 1, SAME_STEP_SLOT
 Step = Callable[[Any], TimeStep]
 # Steps a row, as `DirectRow.step` does.
 DirectStep = Callable[[Any, Any, Any, bool], TimeStep | EpisodeEdge | None]

@@ -292,30 +292,58 @@ class EnvRows:
         """Returns the step that resets an environment, whatever the action is."""
         return lambda action: self.begin(env_row, RESET)
 
-    def _begin_at_once(self, env_row: EnvRow, row: int, last: TimeStep) -> None:
-        """Begins the next episode in the step that ended the one before."""
+    def _begin_at_once(
+        self, env_row: EnvRow, row: int, last: TimeStep | None = None
+    ) -> None:
+        """Begins the next episode in the step that ended the one before.
+
+        Args:
+            env_row: The environment.
+            row: Its row.
+            last: The `LAST`; `None` if it was written without a time step.
+        """
         self.infos.keep_final(env_row.index, row)
-        first = last
         try:
             self.meters[RESETS] += 1
-            first = self.reset(env_row)
+            first = self._first_at_once(env_row)
             self.ended[env_row.place] = False
+            if first is None:
+                return
             self.writer.write(row, SAME_STEP_SLOT, first)
         except BaseException as error:
-            self._not_begun(env_row, row, last, error)
+            first = self._not_begun(env_row, row, last, error)
         if self.infos.wanted[0]:
             self.infos.record_begun(env_row.index, row, first)
 
+    def _first_at_once(self, env_row: EnvRow) -> TimeStep | None:
+        """Resets an environment; returns `None` if its `FIRST` has been written."""
+        inside, place = self._usual_begin(env_row), env_row.place
+        if inside is None:
+            return self.reset(env_row)
+        self._is_in_reset = True
+        where = self.direct.place_of(place, SAME_STEP_SLOT)
+        begun = inside.begin(*where, bool(self.infos.wanted[0]))
+        self._is_in_reset = False
+        if isinstance(begun, EpisodeEdge):
+            self.direct.begin(place, SAME_STEP_SLOT)
+            return None
+        self.direct.forget(place)
+        end_fork(self.host.forked)
+        return begun
+
     def _not_begun(
-        self, env_row: EnvRow, row: int, last: TimeStep, error: BaseException
-    ) -> None:
-        """Repeats the `LAST` because the environment failed to reset."""
+        self, env_row: EnvRow, row: int, last: TimeStep | None, error: BaseException
+    ) -> TimeStep:
+        """Repeats the `LAST` because the environment failed to reset; returns it."""
         self.host.let_through(error)
         self.direct.leave(env_row.place)
+        if last is None:
+            last = env_row.env.current_time_step()
         # The end of the episode is an answer all the same; the next step raises what
         # kept the next episode from beginning.
         self.writer.write(row, SAME_STEP_SLOT, last)
         self.fail_next(env_row, error)
+        return last
 
     def begin(self, env_row: EnvRow, command: int) -> TimeStep:
         """Begins an episode of a single environment."""
@@ -358,11 +386,9 @@ class EnvRows:
             return
         direct.end(place, slot)
         if self.slab.autoreset == SAME_STEP_ORDER:
-            direct.leave(place)
-            self._begin_at_once(
-                env_row, env_row.rows.start, env_row.env.current_time_step()
-            )
-            self._enter_directly(place)
+            self._begin_at_once(env_row, env_row.rows.start)
+            if direct.steps[place] is None:
+                self._enter_directly(place)
             return
         self._ended[place] = True
         # None that is direct repeats its `LAST`.
