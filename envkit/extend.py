@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from envkit._internal.arguments import checked_size as checked_size
     from envkit._internal.arguments import limited_size as limited_size
     from envkit._internal.direct_row import DirectRow as DirectRow
-    from envkit._internal.direct_row import are_own as are_own
+    from envkit._internal.direct_row import Result as Result
     from envkit._internal.extras import install_command as install_command
     from envkit._internal.first_look import leave_unseen as leave_unseen
     from envkit._internal.internals import Internals as Internals
@@ -59,13 +59,13 @@ _HOMES = {
     "DirectRow": "envkit._internal.direct_row",
     "Internals": "envkit._internal.internals",
     "Plugins": "envkit._internal.plugins",
+    "Result": "envkit._internal.direct_row",
     "RowCalls": "envkit.batched_py_environment",
     "Scheme": "envkit._internal.schemes",
     "SpecifiedEnvironment": "envkit.py_environment",
     "WrapperInternals": "envkit.base_wrapper",
     "WrapperState": "envkit.base_wrapper",
     "a_or_an": "envkit._internal.text",
-    "are_own": "envkit._internal.direct_row",
     "as_array": "envkit.specs.arrays",
     "as_outer_dims": "envkit.specs.arrays",
     "bound_text": "envkit._internal.text",

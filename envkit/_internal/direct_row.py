@@ -1,22 +1,21 @@
 """`DirectRow`: a single environment whose steps are written without time steps.
 
-Most steps of most environments of other libraries are a `MID` with the same discount
-as ever, and most others end an episode or begin one. Where such an environment runs on
-a row, a `DirectRow` calls the library and writes observation and reward where they
-belong; it takes a fifth of the time. Every step that is something else is finished by
-the environment's layers in their usual way, from what the library has returned.
+A library's environment returns an observation, a reward, two flags and an info: a
+`Result`. Where it runs on a row of a pool, a `DirectRow` writes these where they
+belong, and no time step is made, which takes a fifth of the time. What cannot be
+written as it is, an observation that has to be converted for example, becomes a time
+step in the usual way.
 
-An environment offers one by `_direct_row`. Between `enter` and `leave` its layers have
-no time step; it is made of the row when it is asked for.
+An environment offers one by the `direct_row` of its `Internals`. Between `enter` and
+`leave` it has no time step; it is made of the row when it is asked for.
 """
 
 from __future__ import annotations
 
-import abc
 import enum
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -29,7 +28,7 @@ __all__ = [
     "CurrentTimeStep",
     "DirectRow",
     "EpisodeEdge",
-    "are_own",
+    "Result",
 ]
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
@@ -37,6 +36,32 @@ _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 # time steps, because entering and leaving cost more than they do.
 _IN_VAIN = 4
 _INTEGERS = frozenset({int, *(np.dtype(code).type for code in "bhilqBHILQ")})
+_FLOATS = frozenset([float, np.float64])
+
+
+class Result(NamedTuple):
+    """Has the parts of a step: what a library's environment returns for an action.
+
+    Attributes:
+        observation: What there is to see now.
+        reward: What the action brought.
+        terminated: Whether the episode has come to its own end.
+        truncated: Whether it was cut off; what would have followed is worth something.
+        info: What else there is to know.
+        discount: What later rewards are worth, if the library says it; `None` for what
+            follows from the flags.
+
+    Example:
+        >>> Result(7, -1.0, truncated=True).info is None
+        True
+    """
+
+    observation: Any
+    reward: Any = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    info: Mapping[str, Any] | None = None
+    discount: Any = None
 
 
 class EpisodeEdge(enum.Enum):
@@ -50,14 +75,15 @@ BEGUN: Final = EpisodeEdge.BEGUN
 ENDED: Final = EpisodeEdge.ENDED
 
 
-class DirectRow(abc.ABC):
-    """Steps the layers of a single environment as one; they share its time step.
+class DirectRow:
+    """Steps a single environment on a row without time steps.
 
-    A subclass implements `step`, and `begin` if `writes_edges` may be true.
+    The environment keeps what it is told in `_info`. A wrapper that only counts steps,
+    as `TimeLimit` does, takes part by `limit`.
 
     Attributes:
-        owner: The innermost layer, which has the library's environment.
-        foreign: The library's environment.
+        owner: The environment.
+        layers: It, and what counts its steps, if anything does.
         choices: The library's action for each number; `None` if an action is the
             library's as it is.
         discount: The discount of each `MID`.
@@ -65,38 +91,42 @@ class DirectRow(abc.ABC):
         last_discount: That of the `LAST` that was written last.
         step_type: What was written last.
         is_cut: Whether it is a `LAST` to the counter only.
-        writes_edges: Whether ends and begins of episodes are written, too.
         row: The row's place in the columns.
         forked: Not empty in a process that the environment has forked, which must
             write nothing.
-        classes: The classes of observations that are written without conversion.
-        key: The place of an observation within a row.
-        shape: The shape that an observation must have; `None` if assigning it checks
-            that, and the dtype.
-        dtype: The dtype of observations.
         most: The number at which the limit ends an episode.
         counter: The layer that counts steps to limit them; itself if none does.
         place: The observation that was written last; `None` since `enter`.
         reward: The reward that was written last.
-        finish: Makes the time step of what the library has returned.
     """
 
     __slots__ = (
+        "_asks_info",
+        "_begin",
+        "_classes",
+        "_count",
+        "_dtype",
+        "_end",
+        "_finish",
+        "_finish_first",
+        "_fits",
+        "_key",
+        "_move",
+        "_numbers",
+        "_over",
         "_reward_dtype",
+        "_see",
+        "_shape",
         "_shown",
         "_steps",
+        "_usual",
         "_vain",
         "choices",
-        "classes",
         "counter",
         "discount",
-        "dtype",
-        "finish",
         "first_discount",
-        "foreign",
         "forked",
         "is_cut",
-        "key",
         "last_discount",
         "layers",
         "most",
@@ -104,9 +134,7 @@ class DirectRow(abc.ABC):
         "place",
         "reward",
         "row",
-        "shape",
         "step_type",
-        "writes_edges",
     )
     forked: Collection[int]
     place: Any
@@ -114,61 +142,170 @@ class DirectRow(abc.ABC):
     row: int
     last_discount: Any
     _shown: TimeStep
+    _count: Callable[[TimeStep], TimeStep]
+    _see: Callable[[TimeStep, None], TimeStep]
 
     def __init__(
         self,
-        owner: Any,
-        foreign: Any,
+        env: Any,
         *,
-        discount: Any,
+        move: Callable[[Any], Any],
+        begin: Callable[[], Any],
+        end: Callable[[Any, bool, bool], None],
+        finish: Callable[[Any], TimeStep],
+        finish_first: Callable[[Any], TimeStep],
         choices: Mapping[int, Any] | None,
-        writes_edges: bool = False,
+        discount: Any,
+        numbers: Collection[type],
+        fits: Callable[[Any], bool] | None = None,
+        asks_info: bool = False,
     ) -> None:
-        """Takes an environment, whose `_finish_row` becomes `finish`."""
-        self.owner, self.foreign = owner, foreign
+        """Takes an environment, whose observation is one array.
+
+        Args:
+            env: The environment.
+            move: Applies an action of the library's, and returns a `Result` or a tuple
+                of its first five parts.
+            begin: Begins an episode and returns its observation.
+            end: Told of the end of an episode: its info, and both flags.
+            finish: Makes the time step of what `move` has returned, or raises.
+            finish_first: Makes that of what `begin` has returned.
+            choices: The library's action for each number; `None` if an action is the
+                library's as it is.
+            discount: The discount of each `MID`, an array.
+            numbers: The classes of rewards that are written as they are.
+            fits: Says whether an observation of the right shape and dtype is within
+                its bounds; `None` if that need not be asked.
+            asks_info: Whether `get_info` tells more than `move` and `begin` do.
+        """
+        self.owner, self.layers = env, [env]
+        self._move, self._begin, self._end = move, begin, end
+        self._finish, self._finish_first = finish, finish_first
         self.choices, self.discount = choices, discount
-        self.layers = [owner]
-        self.finish: Callable[[Any], TimeStep] = owner._finish_row
+        self._usual = float(discount)
+        self._numbers, self._fits, self._asks_info = numbers, fits, asks_info
         self.counter: Any = self
         self.most = sys.maxsize
         self._steps, self.place, self.reward = 0, None, 0.0
         self.step_type, self.is_cut = _MID, False
-        self.writes_edges = writes_edges
         self._vain = 0
-        spec = owner.observation_spec()
-        self.dtype, self.shape = spec.dtype, None
-        self._reward_dtype = owner.reward_spec().dtype
-        self.first_discount = np.ones((), owner.discount_spec().dtype)
-        self.first_discount.flags.writeable = False
+        spec = env.observation_spec()
+        self._dtype, self._shape = spec.dtype, None
+        self._reward_dtype = env.reward_spec().dtype
+        self.first_discount, self._over = (
+            _constant(number, env.discount_spec().dtype) for number in (1.0, 0.0)
+        )
         if spec.shape == ():
-            self.classes: Collection[Any] = _INTEGERS
-            self.key: Any = ()
+            self._classes: Collection[Any] = _INTEGERS
+            self._key: Any = ()
         else:
-            self.classes = frozenset([np.ndarray])
+            self._classes = frozenset([np.ndarray])
             is_flat = len(spec.shape) == 1
-            self.key = slice(None) if is_flat else ...
-            self.shape = None if is_flat else spec.shape
+            self._key = slice(None) if is_flat else ...
+            # Assigning what is flat checks shape and dtype.
+            self._shape = None if is_flat else spec.shape
 
-    @abc.abstractmethod
     def step(
         self, action: Any, place: Any, rewards: Any, wants_info: bool
     ) -> TimeStep | EpisodeEdge | None:
-        """Steps the environment.
+        """Steps the environment, and writes what it returns if that is plain.
 
         Args:
             action: An action as the library takes it.
             place: The observation of the row.
             rewards: The column of rewards.
-            wants_info: Whether a step with an info must be finished.
+            wants_info: Whether a step with an info must have a time step.
 
         Returns:
             `None` if it has been written as a `MID`, `ENDED` if as a `LAST`, else what
             is to be written.
         """
+        # Hot: called once per row and step, and all that is called for most of them.
+        result = self._move(action)
+        try:
+            discount = None
+            if result.__class__ is Result:
+                observation, reward, terminated, truncated, info, discount = result
+            else:
+                observation, reward, terminated, truncated, info = result
+            # What `_can_show` asks stands here once more, because a call costs as much.
+            if not (
+                observation.__class__ not in self._classes
+                or reward.__class__ not in self._numbers
+                or self.forked
+                or (
+                    wants_info
+                    and (self._asks_info or info.__class__ is not dict or info)
+                )
+                or (
+                    self._shape is not None
+                    and (
+                        observation.shape != self._shape
+                        or observation.dtype is not self._dtype
+                    )
+                )
+                or (self._fits is not None and not self._fits(observation))
+            ):
+                place[self._key] = observation
+                rewards[self.row] = reward
+                steps = self._steps + 1
+                if not (
+                    terminated
+                    or truncated
+                    or steps >= self.most
+                    or (discount is not None and not self._is_usual(discount))
+                ):
+                    self.owner._info = info
+                    self.place, self.reward = place, reward
+                    self.step_type = _MID
+                    self._steps = steps
+                    return None
+                if self._ends(terminated, truncated, info, discount, wants_info):
+                    self.place, self.reward = place, reward
+                    self._steps = steps
+                    return ENDED
+        except Exception:
+            # The time step is made where such results are converted or refused.
+            pass
+        return self.finished(result)
 
-    def can_begin(self) -> bool:
-        """Returns True if the next reset is the usual one, so that `begin` does it."""
-        return False
+    def _is_usual(self, discount: Any) -> bool:
+        """Returns True if a discount of the library's is that of each `MID`."""
+        return discount.__class__ in _FLOATS and bool(discount == self._usual)
+
+    def _ends(
+        self, terminated: Any, truncated: Any, info: Any, discount: Any, is_told: bool
+    ) -> bool:
+        """Ends the episode, unless there is more to it than a `LAST` says.
+
+        Args:
+            terminated: Whether the library has terminated it.
+            truncated: Whether it has truncated it.
+            info: What it tells.
+            discount: Its own discount, if it has one.
+            is_told: Whether the end must be told by an info where a `LAST` does not.
+        """
+        is_over = bool(terminated or truncated)
+        is_limited = self._steps + 1 >= self.most
+        last_discount = self._over if terminated else self.discount
+        if discount is not None:
+            if discount.__class__ not in _FLOATS:
+                return False
+            last_discount = np.array(discount, self._over.dtype)
+        ends_twice = terminated and (truncated or is_limited)
+        if not (is_over or is_limited) or (
+            is_told and (ends_twice or not (terminated or last_discount))
+        ):
+            return False
+        if is_over:
+            self._end(info, bool(terminated), bool(truncated))
+        else:
+            self.owner._info = info
+        self.step_type, self.last_discount = _LAST, last_discount
+        self.is_cut = not is_over
+        if self.counter is not self:
+            self.counter._limited, self.counter._cut = is_limited, self.is_cut
+        return True
 
     def begin(
         self, place: Any, rewards: Any, wants_info: bool
@@ -180,47 +317,53 @@ class DirectRow(abc.ABC):
         Returns:
             `BEGUN` if it has been written as a `FIRST`, else what is to be written.
         """
-        raise NotImplementedError(f"{type(self).__name__} leaves after each LAST.")
+        try:
+            observation = self._begin()
+        except BaseException:
+            self.leave()
+            raise
+        try:
+            if self._can_show(observation, wants_info):
+                place[self._key] = observation
+                rewards[self.row] = 0.0
+                self.place, self.reward = place, 0.0
+                self.step_type, self.is_cut = _FIRST, False
+                self._steps = 0
+                if self.counter is not self:
+                    self.counter._limited = self.counter._cut = False
+                return BEGUN
+        except Exception:
+            # The time step is made where such results are converted or refused.
+            pass
+        return self.finished_first(observation)
 
-    def can_show(self, observation: Any) -> bool:
+    def _can_show(self, observation: Any, wants_info: bool) -> bool:
         """Returns True if an observation can be assigned to its place as it is."""
+        info = self.owner._info
         return (
-            not self.forked
-            and observation.__class__ in self.classes
-            and (
-                self.shape is None
-                or (observation.shape == self.shape and observation.dtype is self.dtype)
+            observation.__class__ in self._classes
+            and not self.forked
+            and not (
+                wants_info and (self._asks_info or info.__class__ is not dict or info)
             )
+            and (
+                self._shape is None
+                or (
+                    observation.shape == self._shape
+                    and observation.dtype is self._dtype
+                )
+            )
+            and (self._fits is None or self._fits(observation))
         )
 
-    def set_last(self, reward: Any, place: Any, is_over: bool, discount: Any) -> None:
-        """Notes that the `LAST` of an episode has been written.
-
-        Args:
-            reward: Its reward.
-            place: Its observation.
-            is_over: Whether the library has ended the episode, not the limit alone.
-            discount: Its discount.
-        """
-        self.place, self.reward = place, reward
-        self.step_type, self.last_discount = _LAST, discount
-        self.is_cut = not is_over
-        self._steps += 1
-        counter = self.counter
-        if counter is not self:
-            counter._limited = self._steps >= self.most
-            counter._cut = self.is_cut
-
-    def set_first(self, place: Any) -> None:
-        """Notes that the `FIRST` of an episode has been written."""
-        self.place, self.reward = place, 0.0
-        self.step_type, self.is_cut = _FIRST, False
-        self._steps = 0
-        counter = self.counter
-        if counter is not self:
-            counter._limited = counter._cut = False
-
-    def limit(self, layer: Any, most: int, writes_edges: bool) -> None:
+    def limit(
+        self,
+        layer: Any,
+        most: int,
+        *,
+        count: Callable[[TimeStep], TimeStep],
+        see: Callable[[TimeStep, None], TimeStep],
+    ) -> None:
         """Adds a layer that counts steps, and ends an episode at `most`.
 
         Args:
@@ -228,12 +371,12 @@ class DirectRow(abc.ABC):
                 in `_limited` that it was the limit, and in `_cut` that it was nothing
                 else.
             most: The number of steps.
-            writes_edges: Whether ends and begins of episodes can be written.
+            count: Makes the layer's time step of that of a step.
+            see: Makes its time step of that of a reset.
         """
         self.layers.append(layer)
         self.counter, self.most = layer, most
-        self.finish = layer._finish_row
-        self.writes_edges = self.writes_edges and writes_edges
+        self._count, self._see = count, see
 
     def enter(self) -> bool:
         """Takes over the current time step; returns False if that cannot be done."""
@@ -251,15 +394,6 @@ class DirectRow(abc.ABC):
             del layer._current_time_step
         return True
 
-    def finished_first(self, result: Any) -> TimeStep:
-        """Returns the time step of what the library's reset has returned, and leaves.
-
-        The layers make it, which have the time step that was before until then.
-        """
-        self.leave()
-        time_step: TimeStep = self.layers[-1]._finish_first(result)
-        return time_step
-
     def leave(self) -> None:
         """Gives every layer the current time step."""
         time_step = self.time_step()
@@ -272,10 +406,30 @@ class DirectRow(abc.ABC):
 
     def finished(self, result: Any) -> TimeStep:
         """Returns the time step of what the library has returned, and leaves."""
-        time_step = self.finish(result)
+        time_step = self._finish(result)
+        counter = self.counter
+        if counter is self:
+            self.owner._current_time_step = time_step
+        else:
+            counted = self._count(time_step)
+            self.owner._current_time_step = time_step
+            counter._current_time_step = time_step = counted
         self._vain = self._vain + 1 if self.place is None else 0
         for layer in self.layers:
             layer._envkit.direct = None
+        return time_step
+
+    def finished_first(self, observation: Any) -> TimeStep:
+        """Returns the time step of what the library's reset has returned, and leaves.
+
+        The layers have the time step that was before until then.
+        """
+        self.leave()
+        time_step = self._finish_first(observation)
+        self.owner._current_time_step = time_step
+        if self.counter is not self:
+            time_step = self._see(time_step, None)
+            self.counter._current_time_step = time_step
         return time_step
 
     def time_step(self) -> TimeStep:
@@ -290,7 +444,7 @@ class DirectRow(abc.ABC):
             step_type,
             np.array(self.reward, self._reward_dtype),
             discount,
-            np.array(self.place, self.dtype),
+            np.array(self.place, self._dtype),
         )
 
     def time_step_of(self, env: Any) -> TimeStep:
@@ -346,12 +500,7 @@ class CountedSteps:
         return None if direct is None else direct.count()
 
 
-def are_own(env: Any, methods: Mapping[str, Callable[..., Any]]) -> bool:
-    """Returns True if these are the methods of an environment, by name.
-
-    They are not where a subclass overrides one, or something has taken its place.
-    """
-    return all(
-        getattr(getattr(env, name), "__func__", None) is method
-        for name, method in methods.items()
-    )
+def _constant(number: float, dtype: Any) -> Any:
+    array = np.array(number, dtype)
+    array.flags.writeable = False
+    return array

@@ -278,6 +278,26 @@ class Internals:
         """
         return None
 
+    @staticmethod
+    def are_own(env: Any, *names: str) -> bool:
+        """Returns True if these methods of an environment are envkit's own.
+
+        They are not where a subclass overrides one, or something has taken its place.
+
+        Example:
+            >>> from envkit.testing import CountingEnv
+            >>> class Twice(CountingEnv):
+            ...     def _step(self, action):
+            ...         return super()._step(2 * action)
+            >>> Internals.are_own(CountingEnv(), "_step", "step")
+            True
+            >>> Internals.are_own(Twice(), "_step", "step")
+            False
+        """
+        methods = [getattr(env, name) for name in names]
+        homes = [getattr(getattr(m, "__func__", m), "__module__", "") for m in methods]
+        return all(str(home).startswith("envkit.") for home in homes)
+
     def check_open(self, env: Any, call: str) -> None:
         """Raises if the environment is closed, where it has to be closed at all."""
 

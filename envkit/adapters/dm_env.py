@@ -29,7 +29,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from envkit._internal.direct_row import BEGUN, ENDED, EpisodeEdge
+from envkit import nest
 from envkit.adapters.foreign import ForeignEnvironment
 from envkit.adapters.mujoco import (
     PhysicsState,
@@ -47,15 +47,14 @@ from envkit.adapters.values import (
     bounded_leaf,
     few_numbers,
     integer_leaf,
-    map_specs,
     map_with_paths,
 )
 from envkit.errors import SpecError
-from envkit.extend import DirectRow, are_own, describe
+from envkit.extend import Result, describe
 from envkit.py_environment import PyEnvironment
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.special import ObjectSpec, Strings, TextSpec
-from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
+from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = [
@@ -67,13 +66,15 @@ __all__ = [
     "zeros_of",
 ]
 
-_STEP_TYPES = {0: StepType.FIRST, 1: StepType.MID, 2: StepType.LAST}
+_FIRST, _MID, _LAST = 0, 1, 2
 _TIME_STEP = ("observation", "action", "reward", "discount")
 # The methods by which environments and tasks are recognized.
 _ENVIRONMENT = ("reset", "step", "observation_spec", "action_spec")
 _TASK = ("initialize_episode", "get_reward")
 _GENERATORS = (np.random.RandomState, np.random.Generator, random.Random)
 _SEEDS = 2**32  # A RandomState takes no larger seed.
+# Of numbers of these classes rewards are made without a look at their values.
+_FLOATS = frozenset([float, np.float64])
 
 
 class DmEnvWrapper(ForeignEnvironment):
@@ -132,14 +133,18 @@ class DmEnvWrapper(ForeignEnvironment):
         # A PyToDMWrapper, which has seeds and pictures of its own.
         self._is_ours = isinstance(getattr(env, "environment", None), PyEnvironment)
         self._observation_spec, self._to_observation = self._read("observation")
-        self._reward_spec, self._to_reward = self._read("reward", REWARD_SPEC)
-        self._discount_spec, self._to_discount = self._read("discount", DISCOUNT_SPEC)
+        self._reward_spec, self._read_reward = self._read("reward", REWARD_SPEC)
+        self._discount_spec, self._read_discount = self._read("discount", DISCOUNT_SPEC)
         self._action_spec, self._to_action = self._converted(
             "action",
             env.action_spec(),
             f"{type(self).__name__}.step() was given an action that",
             _writer,
         )
+        self._prepare()
+        reward_spec = self._reward_spec
+        is_float = isinstance(reward_spec, ArraySpec) and reward_spec.dtype.kind == "f"
+        self._numbers = _FLOATS if is_float and reward_spec.shape == () else frozenset()
 
     def _read(
         self, part: str, default: ArraySpec | None = None
@@ -238,74 +243,74 @@ class DmEnvWrapper(ForeignEnvironment):
     def _has(self, method: str) -> bool:
         return callable(getattr(self._foreign, method, None))
 
-    def _reset(self) -> TimeStep:
-        self._check_open("reset")
-        if self._next_seed is not None:
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
+        if seed is not None:
             if self._has("seed"):
-                self._foreign.seed(self._next_seed)
+                self._foreign.seed(seed)
             else:
-                _reseed(_generators_of(self._foreign), self._next_seed)
-            self._next_seed = None
-        return self._convert(self._foreign.reset(), "reset")
+                _reseed(_generators_of(self._foreign), seed)
+        result = self._as_result(self._foreign.reset(), "reset")
+        # Another time step than a FIRST is shown as what it is, and refused by those
+        # who need one.
+        return result.observation if result.__class__ is _First else result, {}
 
-    def _step(self, action: NestedArray) -> TimeStep:
+    def _first(self, observation: Any) -> TimeStep:
+        if observation.__class__ is Result:
+            return self._time_step(observation)
+        return super()._first(observation)
+
+    def _move(self, action: Any) -> Result:
         # Hot: called once per step.
-        if self._closed:
-            self._check_open("step")
-        return self._convert(self._foreign.step(self._to_action(action)), "step")
+        return self._as_result(self._foreign.step(action), "step")
 
-    def _convert(self, theirs: Any, call: str) -> TimeStep:
+    def _time_step(self, result: Any) -> TimeStep:
+        # Hot: called once per step.
+        if result.__class__ is _First:
+            return super()._first(result.observation)
+        return super()._time_step(result)
+
+    def _as_result(self, step: Any, call: str) -> Result:
         # Hot: called once per step.
         try:
-            step_type = _STEP_TYPES[int(theirs.step_type)]
-        except (AttributeError, KeyError, TypeError):
-            self._refuse(theirs, call)
-        observation = self._to_observation(theirs.observation)
-        if step_type is StepType.FIRST:
-            # Because dm_env has None here, and other libraries have other numbers.
-            return TimeStep(
-                step_type,
-                map_specs(zeros_of, self._reward_spec),
-                map_specs(ones_of, self._discount_spec),
-                observation,
+            kind = int(step.step_type)
+        except (AttributeError, TypeError):
+            self._refuse(step, call)
+        discount = step.discount
+        if kind == _MID:
+            if discount is None:
+                self._to_discount(discount)  # It raises.
+            return Result(step.observation, step.reward, False, False, {}, discount)
+        if kind == _LAST:
+            goes_on = any(map(np.any, nest.flatten(self._to_discount(discount))))
+            return Result(
+                step.observation, step.reward, not goes_on, goes_on, {}, discount
             )
-        return TimeStep(
-            step_type,
-            self._to_reward(theirs.reward),
-            self._to_discount(theirs.discount),
-            observation,
-        )
+        if kind != _FIRST:
+            self._refuse(step, call)
+        return _First(step.observation)
 
-    def _direct_row(self) -> DirectRow | None:
-        parts = self._observation_spec, self._reward_spec, self._discount_spec
-        seen, action = self._observation_spec, self._action_spec
-        if not (
-            all(isinstance(part, ArraySpec) for part in parts)
-            and isinstance(action, ArraySpec)
-            and seen.shape != ()
-            and are_own(self, _STEPPING)
-        ):
+    def _to_reward(self, reward: Any) -> NestedArray:
+        return self._read_reward(reward)
+
+    def _to_discount(self, discount: Any) -> NestedArray:
+        return self._read_discount(discount)
+
+    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
+        return info  # The discount tells it.
+
+    def _knows_info(self) -> bool:
+        is_ours = type(self).get_info is DmEnvWrapper.get_info
+        return is_ours and not self._has("get_info")
+
+    def _choices(self) -> Mapping[int, Any] | None:
+        action = self._action_spec
+        if not isinstance(action, ArraySpec):
             return None
-        choices: dict[int, Any] = {}
-        is_bounded = isinstance(action, BoundedArraySpec)
-        if is_bounded and action.shape == () and action.dtype.kind in "iu":
-            choices = few_numbers(action)  # type: ignore[arg-type]  # it is bounded
-        is_as_theirs = action.shape != () and (
-            np.dtype(self._foreign.action_spec().dtype) == action.dtype
-        )
-        if not (choices or is_as_theirs):
-            return None
-        return _DirectRow(self, self._foreign, choices or None, are_own(self, _TURNING))
-
-    def _finish_row(self, result: Any) -> TimeStep:
-        """Finishes a step that a `DirectRow` has begun."""
-        self._current_time_step = time_step = self._convert(result, "step")
-        return time_step
-
-    def _finish_first(self, result: Any) -> TimeStep:
-        """Finishes a reset that a `DirectRow` has begun."""
-        self._current_time_step = time_step = self._convert(result, "reset")
-        return time_step
+        if action.shape == ():
+            is_number = isinstance(action, BoundedArraySpec) and is_discrete(action)
+            return few_numbers(action) or None if is_number else None  # type: ignore[arg-type]  # it is bounded
+        is_theirs = np.dtype(self._foreign.action_spec().dtype) == action.dtype
+        return {} if is_theirs else None
 
     def _refuse(self, theirs: Any, call: str) -> NoReturn:
         if hasattr(theirs, "step_type"):
@@ -357,108 +362,8 @@ class DmEnvWrapper(ForeignEnvironment):
             restore_physics(one, its_state)
 
 
-_STEPPING: dict[str, Callable[..., Any]] = {
-    "step": PyEnvironment.step,
-    "_step": DmEnvWrapper._step,
-    "_convert": DmEnvWrapper._convert,
-    "should_reset": PyEnvironment.should_reset,
-}
-_TURNING: dict[str, Callable[..., Any]] = {
-    "reset": PyEnvironment.reset,
-    "_reset": DmEnvWrapper._reset,
-    "get_info": DmEnvWrapper.get_info,
-}
-# Of numbers of these classes arrays are made without a look at their values.
-_FLOATS = frozenset([float, np.float64])
-
-
-class _DirectRow(DirectRow):
-    """Writes what an environment of dm_env returns."""
-
-    __slots__ = ("_discount_dtype", "_has_info")
-
-    def __init__(
-        self,
-        owner: Any,
-        foreign: Any,
-        choices: dict[int, Any] | None,
-        writes_edges: bool,
-    ) -> None:
-        self._discount_dtype = owner.discount_spec().dtype
-        has_own = are_own(owner, {"get_info": DmEnvWrapper.get_info})
-        self._has_info = owner._has("get_info") or not has_own
-        one = np.ones((), self._discount_dtype)
-        super().__init__(
-            owner, foreign, discount=one, choices=choices, writes_edges=writes_edges
-        )
-
-    def enter(self) -> bool:
-        return not self.owner._closed and super().enter()
-
-    def step(
-        self, action: Any, place: Any, rewards: Any, wants_info: bool
-    ) -> TimeStep | EpisodeEdge | None:
-        # Hot: called once per row and step, and all that is called for most of them.
-        result = self.foreign.step(action)
-        try:
-            step_type, reward = result.step_type, result.reward
-            discount, observation = result.discount, result.observation
-            steps = self._steps + 1
-            if (
-                reward.__class__ in _FLOATS
-                and discount.__class__ in _FLOATS
-                and not (wants_info and self._has_info)
-                and self.can_show(observation)
-            ):
-                is_limited = steps >= self.most
-                if step_type == 1 and discount == 1.0 and not is_limited:
-                    place[self.key] = observation
-                    rewards[self.row] = reward
-                    self.place, self.reward = place, reward
-                    self.step_type = StepType.MID
-                    self._steps = steps
-                    return None
-                is_over = step_type == 2
-                # Of an end of both kinds there is an info.
-                is_told = is_limited and wants_info
-                if self.writes_edges and not is_told and (is_over or step_type == 1):
-                    last_discount = np.array(discount, self._discount_dtype)
-                    if is_over or is_limited:
-                        place[self.key] = observation
-                        rewards[self.row] = reward
-                        self.set_last(reward, place, is_over, last_discount)
-                        return ENDED
-        except Exception:
-            # The time step is made where such results are converted or refused.
-            return self.finished(result)
-        return self.finished(result)
-
-    def can_begin(self) -> bool:
-        return self.owner._next_seed is None and not self.owner._closed
-
-    def begin(
-        self, place: Any, rewards: Any, wants_info: bool
-    ) -> TimeStep | EpisodeEdge:
-        try:
-            result = self.foreign.reset()
-        except BaseException:
-            self.leave()
-            raise
-        try:
-            observation = result.observation
-            if (
-                result.step_type == 0
-                and not (wants_info and self._has_info)
-                and self.can_show(observation)
-            ):
-                place[self.key] = observation
-                rewards[self.row] = 0.0
-                self.set_first(place)
-                return BEGUN
-        except Exception:
-            # The time step is made where such results are converted or refused.
-            return self.finished_first(result)
-        return self.finished_first(result)
+class _First(Result):
+    """What dm_env has neither reward nor discount for: the beginning of an episode."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

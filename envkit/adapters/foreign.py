@@ -18,21 +18,31 @@ info that Gymnasium gets. A discount that does not follow from the flags is in i
 
 from __future__ import annotations
 
+import abc
 import contextlib
+import copy
 import functools
 import importlib.util
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
+from envkit._shared.arguments import as_discount
 from envkit.adapters.state import restore_snapshot, take_snapshot
-from envkit.errors import ClosedError, MissingDependencyError, SpecError
+from envkit.adapters.values import Leaf, map_specs
+from envkit.errors import (
+    CallOrderError,
+    ClosedError,
+    MissingDependencyError,
+    SpecError,
+)
 from envkit.extend import (
     DirectRow,
     Internals,
+    Result,
     SpecifiedEnvironment,
     describe,
     flags_in,
@@ -42,9 +52,12 @@ from envkit.extend import (
 from envkit.provenance import record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
-from envkit.types import Array, Seed
+from envkit.specs.arrays import ArraySpec
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = [
+    "ForeignBase",
     "ForeignEnvironment",
     "ForeignInternals",
     "LateBase",
@@ -67,6 +80,11 @@ __all__ = [
 _LOGGER = logging.getLogger(__name__)
 
 
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+# The classes of rewards that need no look.
+_NUMBERS = frozenset([float, int, np.float32, np.float64])
+
+
 class ForeignInternals(Internals):
     """Asks an adapter what its library takes, and how a worker may step it."""
 
@@ -81,10 +99,10 @@ class ForeignInternals(Internals):
         return row
 
 
-class ForeignEnvironment(SpecifiedEnvironment):
-    """Is the base of environments that another library steps.
+class ForeignBase(SpecifiedEnvironment):
+    """Is the base of all that another library steps, batches among them.
 
-    A subclass implements `_reset` and `_step`; its `__init__` sets these attributes:
+    `__init__` sets these attributes:
 
     | attribute                           | which                                    |
     |-------------------------------------|------------------------------------------|
@@ -101,7 +119,7 @@ class ForeignEnvironment(SpecifiedEnvironment):
     # On the class, so that an object that is not made yet can be closed and copied.
     _foreign: Any = None
     _name = "The environment"
-    _info: Mapping[Any, Any] = {}
+    _info: Any = {}  # noqa: RUF012  # nobody writes into it
     _next_seed: int | None = None
     _closed = False
     # The attributes that a state has beside what the library's environment holds.
@@ -113,7 +131,7 @@ class ForeignEnvironment(SpecifiedEnvironment):
         return None
 
     def _direct_row(self) -> DirectRow | None:
-        """Returns what steps the environment without time steps, if anything does."""
+        """Returns what steps the environment without time steps, if anything can."""
         return None
 
     def __getattr__(self, name: str) -> Any:
@@ -168,6 +186,237 @@ class ForeignEnvironment(SpecifiedEnvironment):
         beside = restore_snapshot(self._foreign, self._name, state)
         for name, value in zip(self._in_state, beside, strict=True):
             setattr(self, name, value)
+
+
+class ForeignEnvironment(ForeignBase):
+    """Is the base of single environments that another library steps.
+
+    A subclass asks the library, in two methods. Time steps, flags, discounts and infos
+    are made here, or written into a row of a pool without a time step:
+
+    | method                   | returns                                             |
+    |--------------------------|-----------------------------------------------------|
+    | `_begin(seed, options)`  | the observation and the info of a new episode       |
+    | `_move(action)`          | a `Result`, or a tuple of its first five parts      |
+
+    Beside the attributes of every `ForeignBase` it has `_to_action` and
+    `_to_observation`, which convert, and calls `_prepare` when there are specs.
+    """
+
+    # Whose rewards they are, in messages.
+    _library: ClassVar[str] = "foreign"
+    _to_action: Leaf
+    _to_observation: Leaf
+    _reset_options: Any = None
+    _next_options: Any = None
+    # The dtype and the shape of observations that are copied without a converter.
+    _plain_dtype: Any = None
+    _plain_shape: tuple[int, ...] | None = None
+    # Says whether such an observation is within its bounds, if that is asked.
+    _fits: Callable[[Any], bool] | None = None
+    _numbers: frozenset[type] = frozenset()
+
+    def _prepare(self, discount: float = 1.0, *, copies_arrays: bool = False) -> None:
+        """Makes what all time steps share; the specs are known.
+
+        Args:
+            discount: That of steps that do not terminate the episode.
+            copies_arrays: Whether an observation that is an array of its spec's shape
+                and dtype is one already, but for a copy.
+        """
+        spec = self.discount_spec()
+        worth = as_discount(discount)
+        self._one, self._over = _constants(spec, 1.0), _constants(spec, 0.0)
+        self._going_on = _constants(spec, worth)
+        reward_spec, seen = self.reward_spec(), self.observation_spec()
+        if isinstance(reward_spec, ArraySpec) and reward_spec.shape == ():
+            self._numbers, self._reward_dtype = _NUMBERS, reward_spec.dtype
+        if copies_arrays and isinstance(seen, ArraySpec):
+            self._plain_dtype, self._plain_shape = seen.dtype, seen.shape
+
+    def get_info(self) -> Any:
+        """Returns what the library tells of the current time step besides.
+
+        At the end of an episode it has `terminated` and `truncated`, too. Before the
+        first reset it is empty.
+        """
+        return self._shown_info()
+
+    @abc.abstractmethod
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
+        """Has the library begin an episode.
+
+        Args:
+            seed: What it is seeded with; `None` to let its random numbers go on.
+            options: What it is told of this reset; `None` for nothing.
+        """
+
+    @abc.abstractmethod
+    def _move(self, action: Any) -> Any:
+        """Has the library apply an action, which is one of its own."""
+
+    def _to_reward(self, reward: Any) -> NestedArray:
+        """Converts a reward that is no number of the usual classes."""
+        number = reward_of(self, reward, self._library)
+        return np.array(number, self._reward_dtype)
+
+    def _to_discount(self, discount: Any) -> NestedArray:
+        """Converts a discount of the library's."""
+        return np.array(discount, self.discount_spec().dtype)
+
+    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
+        """Returns the info of an end; both flags can be true, a discount tells one."""
+        return {"terminated": terminated, "truncated": truncated, **info}
+
+    def _shown_info(self) -> Any:
+        """Returns a copy of the info."""
+        return dict(self._info)
+
+    def _knows_info(self) -> bool:
+        """Returns True if `get_info` returns what the library has told, and no more."""
+        return type(self).get_info is ForeignEnvironment.get_info
+
+    def _choices(self) -> Mapping[int, Any] | None:
+        """Returns the library's action for each number, for rows of pools.
+
+        They are empty if actions are arrays of the library's, and `None` if an action
+        has to be converted.
+        """
+        return None
+
+    def _refuse_result(self, call: str, result: Any, expected: str) -> NoReturn:
+        """Raises, for something that the library's environment must not return."""
+        raise SpecError(
+            f"{self._name}.{call}() returned {describe(result)}, which must be the "
+            f"tuple {expected}."
+        )
+
+    def _accepts_options(self) -> bool | None:
+        is_ours = type(self)._reset is ForeignEnvironment._reset
+        return False if is_ours else None
+
+    # Episodes.
+
+    def _reset(self, options: Any = None) -> TimeStep:
+        return self._first(self._begun(options))
+
+    def _begun(self, options: Any = None) -> Any:
+        """Begins an episode, as seeds and options are due; returns an observation."""
+        self._check_open("reset")
+        if options is None and self._next_options is not None:
+            # A copy, because an environment may change its options.
+            options = copy.deepcopy(self._next_options)
+        observation, self._info = self._begin(self._next_seed, options)
+        self._next_seed, self._next_options = None, self._reset_options
+        return observation
+
+    def _first(self, observation: Any) -> TimeStep:
+        return TimeStep(
+            _FIRST,
+            map_specs(_zeros, self.reward_spec()),
+            self._one,
+            self._to_observation(observation),
+        )
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        if self._closed or not self._handle_auto_reset:
+            self._check_may_step()
+        return self._time_step(self._move(self._to_action(action)))
+
+    def _check_may_step(self) -> None:
+        self._check_open("step")
+        now = self._current_time_step
+        if now is not None and now.is_last() and not self._handle_auto_reset:
+            raise CallOrderError(
+                f"The episode of {self._name} has ended, and this "
+                f"{type(self).__name__} was made with auto_reset=False. Call reset()."
+            )
+
+    def _time_step(self, result: Any) -> TimeStep:
+        """Returns the time step of what the library has returned."""
+        # Hot: called once per step.
+        discount = None
+        if result.__class__ is Result:
+            observation, reward, terminated, truncated, self._info, discount = result
+        else:
+            try:
+                observation, reward, terminated, truncated, self._info = result
+            except (TypeError, ValueError):
+                self._refuse_result("step", result, _STEP_FORM)
+        # What `transition` and its like return for a number, without looking for
+        # tensors: a third of what this wrapper costs would be that.
+        reward = (
+            np.array(reward, self._reward_dtype)
+            if reward.__class__ in self._numbers
+            else self._to_reward(reward)
+        )
+        if terminated or truncated:
+            self._keep_end(self._info, bool(terminated), bool(truncated))
+        # The common case of what the converter does, without calling it.
+        if (
+            observation.__class__ is np.ndarray
+            and observation.dtype is self._plain_dtype
+            and observation.shape == self._plain_shape
+        ):
+            observation = observation.copy()
+        else:
+            observation = self._to_observation(observation)
+        if discount is not None:
+            discount = self._to_discount(discount)
+        else:
+            discount = self._over if terminated else self._going_on
+        return TimeStep(
+            _LAST if terminated or truncated else _MID, reward, discount, observation
+        )
+
+    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
+        self._info = self._with_flags(info, terminated, truncated)
+
+    def _direct_row(self) -> DirectRow | None:
+        # Not where the class has a step or a reset of its own.
+        spec, choices = self.observation_spec(), self._choices()
+        if (
+            choices is None
+            or self._closed
+            or not self._numbers
+            or not isinstance(spec, ArraySpec)
+            or not self._envkit.are_own(self, *_STEPPING)
+        ):
+            return None
+        return DirectRow(
+            self,
+            move=self._move,
+            begin=self._begun,
+            end=self._keep_end,
+            finish=self._time_step,
+            finish_first=self._first,
+            choices=choices or None,
+            discount=self._going_on,
+            numbers=self._numbers,
+            fits=self._fits,
+            asks_info=not self._knows_info(),
+        )
+
+
+# What decides what a step of a foreign environment is.
+_STEPPING = ("step", "_step", "_time_step", "reset", "_reset", "_first", "should_reset")
+_STEP_FORM = "(observation, reward, terminated, truncated, info)"
+
+
+def _zeros(spec: ArraySpec) -> Array:
+    return np.zeros(spec.shape, spec.dtype)
+
+
+def _constants(spec: NestedSpec, number: float) -> NestedArray:
+    """Makes arrays of one number that many time steps share, read-only therefore."""
+
+    def leaf_of(leaf: ArraySpec) -> Array:
+        array = np.full(leaf.shape, number, leaf.dtype)
+        array.setflags(write=False)
+        return array
+
+    return map_specs(leaf_of, spec)
 
 
 def drawn_seed() -> int:
@@ -301,7 +550,7 @@ def number_of(reward: Any) -> float | None:
     return float(array.reshape(())) if is_one else None
 
 
-def reward_of(env: ForeignEnvironment, reward: Any, library: str) -> float:
+def reward_of(env: ForeignBase, reward: Any, library: str) -> float:
     """Returns a reward of a library's environment as a number, which it must be."""
     number = number_of(reward)
     if number is not None:

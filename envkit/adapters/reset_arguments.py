@@ -6,10 +6,12 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
-from envkit.extend import listed
+from envkit.extend import listed, options_copy
+from envkit.types import Seed
 
 __all__ = [
     "Parameters",
+    "ResetArguments",
     "arguments_of_reset",
     "known_to_reset",
     "parameters_of",
@@ -76,6 +78,72 @@ def parameters_of(layer: Any, method: str) -> Parameters:
 def takes_anything(parameters: Parameters) -> bool:
     """Returns True if a method takes any argument by name."""
     return any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+class ResetArguments:
+    """Is a base beside `ForeignEnvironment`, for libraries whose `reset` has arguments.
+
+    Which it takes is looked up when the adapter is made, by `_know_reset`.
+    """
+
+    _name: str
+    _reset_options: Any
+    _next_options: Any
+
+    def _know_reset(self, layers: Iterable[Any], options: Any) -> None:
+        """Looks up what `reset` takes, and keeps the options that all resets pass.
+
+        Args:
+            layers: The wrappers from the outside, and last the environment.
+            options: The options.
+        """
+        self._known_to_reset = known_to_reset(layers)
+        self._reset_options = self._next_options = self._checked_options(options)
+
+    def set_reset_options(
+        self, options: Mapping[str, Any] | None, *, always: bool = False
+    ) -> None:
+        """Chooses the `options` that the next reset passes to the environment.
+
+        They are part of the state.
+
+        Args:
+            options: The options, in the environment's words; `None` passes none.
+            always: Whether they are for all later resets, too, automatic ones
+                included. Otherwise the wrapper goes on with the `reset_options` that it
+                was made with.
+
+        Example:
+            >>> import gymnasium
+            >>> from envkit.adapters import GymnasiumWrapper
+            >>> env = GymnasiumWrapper(gymnasium.make("CartPole-v1"))
+            >>> env.set_reset_options({"low": 0.01, "high": 0.02})
+            >>> observation = env.reset().observation
+            >>> bool((observation >= 0.01).all())
+            True
+            >>> env.close()
+        """
+        self._next_options = self._checked_options(options)
+        if always:
+            self._reset_options = self._next_options
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment at the next reset; later resets let it go on."""
+        if "seed" not in self._known_to_reset:
+            refuse_seed(self._name)
+        return super().seed(seed)  # type: ignore[misc]  # of `ForeignEnvironment`
+
+    def _checked_options(self, options: Mapping[str, Any] | None) -> Any:
+        if options and not self._accepts_options():
+            refuse_options(self._name, options)
+        return options_copy(options)
+
+    def _accepts_options(self) -> bool:
+        return "options" in self._known_to_reset
+
+    def _arguments(self, seed: int | None, options: Any) -> dict[str, Any]:
+        """Returns what to pass to `reset`."""
+        return arguments_of_reset(self._known_to_reset, seed, options)
 
 
 def refuse_seed(name: str) -> NoReturn:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.adapters.foreign import ForeignEnvironment, forwarded, require
+from envkit.adapters.foreign import ForeignBase, forwarded, require
 from envkit.adapters.values import Leaf, Repacker, array_leaf
 from envkit.errors import CallOrderError, MissingDependencyError, SpecError
 from envkit.extend import a_or_an, describe, install_command, listed
@@ -166,7 +166,7 @@ def _shown(env: Any) -> str:
     return f"the class {env.__name__}" if isinstance(env, type) else describe(env)
 
 
-class TFAgentsWrapper(ForeignEnvironment):
+class TFAgentsWrapper(ForeignBase):
     """Makes an envkit environment of one that was written for TF-Agents.
 
     Observations, rewards and discounts get the dtypes of their specs. Where TF-Agents'

@@ -907,7 +907,8 @@ class _UrnaiAdapter(Adapter):
     def stepped(self, action: Any) -> Result:
         """Steps once."""
         name = type(self.env_instance).__name__
-        read = step_reader(name, self.step_returns)(self.env_instance.step(action))
+        read_step = step_reader(name, self.step_returns)
+        read = Result(*read_step(self.env_instance.step(action)))
         reward = read.reward
         if self.reward_builder is not None:
             build = getattr(self.reward_builder, "get_reward", self.reward_builder)

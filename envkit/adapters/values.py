@@ -33,6 +33,7 @@ __all__ = [
     "map_specs",
     "map_with_paths",
     "rebuilt",
+    "within_bounds",
 ]
 
 
@@ -155,9 +156,56 @@ def array_leaf(spec: ArraySpec) -> Leaf:
 
 def bounded_leaf(spec: ArraySpec) -> Leaf:
     """Returns a function like that of `array_leaf` that checks the bounds, too."""
+    convert, fits = array_leaf(spec), within_bounds(spec)
+    if fits is None:
+        return convert
+
+    def convert_bounded(value: Any) -> Array:
+        # Hot: called once per leaf and step.
+        array: Array = convert(value)
+        if not fits(array):
+            raise SpecError
+        return array
+
+    return convert_bounded
+
+
+def within_bounds(spec: ArraySpec) -> Callable[[Any], bool] | None:
+    """Returns a function that says whether an array is within the bounds of its spec.
+
+    It is `None` if there are no bounds, or no value of the dtype is outside.
+
+    Example:
+        >>> fits = within_bounds(BoundedArraySpec((2,), np.float32, 0, 1))
+        >>> fits(np.array([0.5, 1.0])), fits(np.array([0.5, np.nan]))
+        (True, False)
+        >>> within_bounds(BoundedArraySpec((2,), np.uint8, 0, 255)) is None
+        True
+    """
     if not isinstance(spec, BoundedArraySpec):
-        return array_leaf(spec)
-    return _large_leaf(spec) if math.prod(spec.shape) > _FEW else _small_leaf(spec)
+        return None
+    low, high = spec.minimum, spec.maximum
+    if spec.dtype.kind in "iu":
+        known = np.iinfo(spec.dtype)
+        if np.all(low == known.min) and np.all(high == known.max):
+            return None
+    if math.prod(spec.shape) > _FEW:
+        return lambda array: bool(((array >= low) & (array <= high)).all())
+    lows, highs = (
+        np.broadcast_to(bound, spec.shape).ravel().tolist() for bound in (low, high)
+    )
+
+    if spec.shape == ():
+        return lambda number: bool(lows[0] <= number <= highs[0])
+
+    def fits(array: Any) -> bool:
+        # Hot: called once per leaf and step. The lengths are equal.
+        for number, low, high in zip(array.ravel().tolist(), lows, highs):  # noqa: B905
+            if not low <= number <= high:  # In this form a NaN is outside.
+                return False
+        return True
+
+    return fits
 
 
 def integer_leaf(
@@ -211,38 +259,6 @@ def few_numbers(
 _FEW_CHOICES = 1024
 # Up to so many elements Python's comparisons are quicker than starting NumPy's.
 _FEW = 32
-
-
-def _small_leaf(spec: BoundedArraySpec) -> Leaf:
-    convert = array_leaf(spec)
-    lows, highs = (
-        np.broadcast_to(bound, spec.shape).ravel().tolist()
-        for bound in (spec.minimum, spec.maximum)
-    )
-
-    def convert_bounded(value: Any) -> Array:
-        # Hot: called once per leaf and step. The lengths are equal.
-        array: Array = convert(value)
-        for number, low, high in zip(array.ravel().tolist(), lows, highs):  # noqa: B905
-            if not low <= number <= high:  # In this form a NaN is outside.
-                raise SpecError
-        return array
-
-    return convert_bounded
-
-
-def _large_leaf(spec: BoundedArraySpec) -> Leaf:
-    convert = array_leaf(spec)
-    low, high = spec.minimum, spec.maximum
-
-    def convert_bounded(value: Any) -> Array:
-        # Hot: called once per leaf and step.
-        array: Array = convert(value)
-        if not ((array >= low) & (array <= high)).all():
-            raise SpecError
-        return array
-
-    return convert_bounded
 
 
 def compiled(leaves: Any) -> Leaf:

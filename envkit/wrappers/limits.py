@@ -18,7 +18,6 @@ from envkit.extend import (
     DirectRow,
     WrapperInternals,
     WrapperState,
-    are_own,
     checked_size,
 )
 from envkit.py_environment import PyEnvironment
@@ -38,6 +37,19 @@ __all__ = [
 
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+# What decides what a step of `TimeLimit` is, and what is told of it.
+_STEPPING = (
+    "step",
+    "_step",
+    "_step_single",
+    "_count",
+    "reset",
+    "_reset",
+    "_see",
+    "_begin",
+    "should_reset",
+    "get_info",
+)
 
 
 class _LimitInternals(WrapperInternals):
@@ -45,12 +57,12 @@ class _LimitInternals(WrapperInternals):
 
     def direct_row(self, env: Any) -> DirectRow | None:
         is_plain = not env._dims and env._seconds is None
-        if not (is_plain and are_own(env, _STEPPING)):
+        if not (is_plain and self.are_own(env, *_STEPPING)):
             return None
         row = self.inner_direct_row(env)
         if row is None or len(row.layers) > 1:
             return None
-        row.limit(env, env._duration, are_own(env, _TURNING))
+        row.limit(env, env._duration, count=env._count, see=env._see)
         return row
 
     def save(self, env: Any) -> Any:
@@ -206,18 +218,6 @@ class TimeLimit(PyEnvironmentBaseWrapper):
             self._begin_next()
         return time_step
 
-    def _finish_row(self, result: Any) -> TimeStep:
-        """Finishes a step of the library that the environment adapts."""
-        time_step = self._count(self._env._finish_row(result))
-        self._current_time_step = time_step
-        return time_step
-
-    def _finish_first(self, result: Any) -> TimeStep:
-        """Finishes a reset of the library that the environment adapts."""
-        time_step = self._see(self._env._finish_first(result), None)
-        self._current_time_step = time_step
-        return time_step
-
     def _begin(self) -> None:
         """Begins to count for a single environment."""
         self._limited = False
@@ -282,24 +282,6 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         )
         out: Array = now - self._began >= self._seconds
         return out
-
-
-_STEPPING = {
-    "step": PyEnvironment.step,
-    "_step": TimeLimit._step,
-    "_step_single": TimeLimit._step_single,
-    "_count": TimeLimit._count,
-    "should_reset": PyEnvironment.should_reset,
-}
-
-
-_TURNING: dict[str, Callable[..., Any]] = {
-    "reset": PyEnvironment.reset,
-    "_reset": TimeLimit._reset,
-    "_see": TimeLimit._see,
-    "_begin": TimeLimit._begin,
-    "get_info": TimeLimit.get_info,
-}
 
 
 class _FixedLengthInternals(WrapperInternals):

@@ -19,7 +19,14 @@ from envkit.wrappers import TimeLimit
 
 gymnasium = pytest.importorskip("gymnasium")
 
-from envkit.adapters import DmEnvWrapper, GymnasiumWrapper, GymWrapper  # noqa: E402
+from envkit.adapters import (  # noqa: E402
+    Adapter,
+    DmEnvWrapper,
+    GymnasiumWrapper,
+    GymWrapper,
+    spec_from_gym_space,
+)
+from envkit.adapters.adapter.adapted import AdaptedEnvironment  # noqa: E402
 
 BOX = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
 PICTURE = gymnasium.spaces.Box(0, 255, (2, 3), np.uint8)
@@ -217,8 +224,55 @@ class DmWithTimeSteps(DmEnvWrapper):
         return super()._step(action)
 
 
+class OddAdapter(Adapter):
+    """The same as an author writes it."""
+
+    discount = 0.5
+
+    def __init__(self, game):
+        self.game = game
+
+    def start(self):
+        return self.game
+
+    def observation_spec(self):
+        return spec_from_gym_space(self.game.observation_space)
+
+    def action_spec(self):
+        return spec_from_gym_space(self.game.action_space)
+
+    def reset(self, seed=None):
+        return self.game.reset(seed=seed)
+
+    def step(self, action):
+        return self.game.step(action)
+
+    def move(self, number):
+        return self.game.move(number)
+
+    def exchange_step(self):
+        self.game.exchange_step()
+
+    @property
+    def taken(self):
+        return self.game.taken
+
+
+class StepsItself(AdaptedEnvironment):
+    """Overrides the step, so that nothing goes past it."""
+
+    def _step(self, action):
+        return super()._step(action)
+
+
+class OddAdapterWithTimeSteps(OddAdapter, environment=StepsItself):
+    pass
+
+
 def made(kind, space, actions, script, limit, number):
-    if issubclass(kind, DmEnvWrapper):
+    if issubclass(kind, Adapter):
+        env = kind(Odd(space, actions, script, number))
+    elif issubclass(kind, DmEnvWrapper):
         game = DmOddWithInfo if len(script) % 2 else DmOdd
         env = kind(game(space, actions, script, number))
     else:
@@ -342,7 +396,8 @@ def done_to(env, what, how, space):
 NEW = GymnasiumWrapper, WithTimeSteps
 OLD = GymWrapper, OldWithTimeSteps
 DM = DmEnvWrapper, DmWithTimeSteps
-for direct, other in (NEW, OLD, DM):
+OWN = OddAdapter, OddAdapterWithTimeSteps
+for direct, other in (NEW, OLD, DM, OWN):
     other.__name__ = direct.__name__  # It stands in messages.
 
 
@@ -381,6 +436,9 @@ def check_alike(pools, what, how, actions):
         (BOX, True, OLD),
         (BOX, True, DM),
         (PICTURE, False, DM),
+        (BOX, True, OWN),
+        (PICTURE, False, OWN),
+        (NUMBER, False, OWN),
     ],
     ids=str,
 )
@@ -515,8 +573,11 @@ def test_an_environment_whose_steps_must_all_be_finished_makes_time_steps(how):
         assert is_direct(env)
 
 
-def test_an_environment_of_dm_env_does_without_time_steps():
-    env = DmEnvWrapper(DmOdd(BOX, ACTIONS[1], [PLAIN, PLAIN, OVER], 0))
+@pytest.mark.parametrize(
+    ("kind", "game"), [(DmEnvWrapper, DmOdd), (OddAdapter, Odd), (GymWrapper, OldOdd)]
+)
+def test_environments_of_every_library_do_without_time_steps(kind, game):
+    env = kind(game(BOX, ACTIONS[1], [PLAIN, PLAIN, OVER], 0))
     with ParallelPyEnvironment([lambda: env], backend="inline") as pool:
         pool.reset()
         pool.step([0])
@@ -568,7 +629,7 @@ def is_direct(env):
     limit=st.sampled_from([0, 1, 4, 9]),
     order=st.sampled_from(["next_step", "same_step", "disabled"]),
     validate=st.sampled_from(["first", "first", "never", "always"]),
-    kinds=st.sampled_from([NEW, NEW, OLD, DM]),
+    kinds=st.sampled_from([NEW, NEW, OLD, DM, OWN]),
     plan=st.lists(calls, min_size=8, max_size=40),
     wants_infos=st.booleans(),
 )

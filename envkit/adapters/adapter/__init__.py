@@ -26,8 +26,7 @@ from envkit.adapters.adapter.adapted import (
     adapted_class,
     start_again,
 )
-from envkit.adapters.adapter.returned import Result
-from envkit.extend import listed
+from envkit.extend import Result, listed
 from envkit.types import NestedSpec
 
 __all__ = ["Adapter", "EnvAdapter", "Result"]

@@ -15,12 +15,11 @@ import inspect
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit import nest
 from envkit._shared.arguments import as_discount
 from envkit.adapters.adapter.inference import Inferred, explained, infer
 from envkit.adapters.adapter.legality import (
@@ -29,7 +28,7 @@ from envkit.adapters.adapter.legality import (
     names_of,
     numbered,
 )
-from envkit.adapters.adapter.returned import Read, reset_reader, step_reader
+from envkit.adapters.adapter.returned import reset_reader, step_reader
 from envkit.adapters.foreign import ForeignEnvironment, ForeignInternals, number_of
 from envkit.adapters.state import (
     Snapshot,
@@ -43,20 +42,19 @@ from envkit.adapters.values import (
     array_leaf,
     bounded_leaf,
     compiled,
+    few_numbers,
     map_specs,
+    within_bounds,
 )
 from envkit.errors import SpecError
-from envkit.extend import checked_spec, copied_arrays, describe
+from envkit.extend import Result, checked_spec, copied_arrays, describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.special import ObjectSpec
-from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
-from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, TimeStep
+from envkit.types import NestedArray, NestedSpec, Seed
 
 __all__ = ["AdaptedEnvironment", "AdapterState", "adapted_class", "start_again"]
-
-_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
-_NUMBERS = frozenset([float, int, np.float32, np.float64])
 
 # The environments by the identities of their authors, which have no attribute for it.
 _ENVIRONMENTS: weakref.WeakValueDictionary[int, AdaptedEnvironment] = (
@@ -80,6 +78,12 @@ class AdapterState(NamedTuple):
     beside: Any
 
 
+class _Converted(NamedTuple):
+    """An observation that fits its specs already."""
+
+    value: NestedArray
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plan:
     """The specs of an adapter, and what converts between them and its author.
@@ -95,11 +99,6 @@ class _Plan:
         read_step: Reads what `step` returned.
         to_action: Makes of an action what the author's `step` gets.
         legal: Makes masks of legal actions, if the author says which are.
-        is_plain_reward: Whether a reward is one number, as float32.
-        nothing: The reward of a `FIRST`, read-only.
-        one: The discount of a `FIRST`, read-only.
-        over: The discount after a termination, read-only.
-        going_on: The discount of other time steps, read-only.
     """
 
     observation_spec: NestedSpec
@@ -109,33 +108,9 @@ class _Plan:
     kept: Leaf
     read_reward: Leaf
     read_discount: Leaf
-    read_step: Callable[[Any], Read]
+    read_step: Callable[[Any], Any]
     to_action: Leaf
     legal: LegalActions | None
-    is_plain_reward: bool
-    nothing: NestedArray
-    one: NestedArray
-    over: NestedArray
-    going_on: NestedArray
-
-    def reward_of(self, read: Read) -> NestedArray:
-        """Returns the reward of a step."""
-        # Hot: called once per step.
-        if self.is_plain_reward:
-            if type(read.reward) in _NUMBERS:
-                return np.array(read.reward, np.float32)
-            number = number_of(read.reward)
-            if number is not None:
-                return np.array(number, np.float32)
-        return self.read_reward(read.reward)
-
-    def discount_of(self, read: Read) -> NestedArray:
-        """Returns the discount of a step."""
-        if read.terminated:
-            return self.over
-        if read.discount is None:
-            return self.going_on
-        return self.read_discount(read.discount)
 
 
 class AdaptedEnvironment(ForeignEnvironment):
@@ -154,10 +129,12 @@ class AdaptedEnvironment(ForeignEnvironment):
         self._started = False
         self._plan: _Plan | None = None
         # What a reset returned before a time step was asked for.
-        self._first: Read | None = None
+        self._unseen: Result | None = None
         # A copy of the last observation, for ends without one; returned arrays are
         # the caller's. `None` where none was returned yet.
         self._seen: NestedArray = None
+        # Which of the author's methods has returned what is converted.
+        self._call = "step"
         _ENVIRONMENTS[id(author)] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -209,7 +186,7 @@ class AdaptedEnvironment(ForeignEnvironment):
     def _close(self) -> None:
         if not self._started:
             return
-        self._started, self._first = False, None
+        self._started, self._unseen = False, None
         try:
             self._author.close()
         finally:
@@ -223,14 +200,9 @@ class AdaptedEnvironment(ForeignEnvironment):
                 "before reset(), or let reset() take an argument seed."
             )
         super().seed(seed)
-        self._first = None
+        self._unseen = None
 
-    def get_info(self) -> dict[str, Any]:
-        """Returns what the last step or reset said besides.
-
-        With `legal_actions` it has their mask, and at the end of an episode
-        `terminated` and `truncated`.
-        """
+    def _shown_info(self) -> dict[str, Any]:
         info: dict[str, Any] = copied_arrays(dict(self._info))
         return info
 
@@ -263,22 +235,17 @@ class AdaptedEnvironment(ForeignEnvironment):
     def _accepts_options(self) -> bool:
         return self._reset_has("options")
 
-    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
         plan = self._planned()
-        read, self._first = self._first, None
+        read, self._unseen = self._unseen, None
         # Where a clock goes on, that is past; and with options it begins otherwise.
         if read is None or self._author.realtime or options is not None:
-            read = self._begin(options)
-        self._info = read.info
-        observation = self._observed(plan, read.observation, "reset")
-        self._seen = plan.kept(observation)
+            read = self._ask_to_begin(options)
         if plan.legal is not None:
-            mask = plan.legal(self._author.legal_actions(read.observation))
-            observation = self._with_mask(observation, mask)
-        reward = nest.map_structure(np.array, plan.nothing)
-        return TimeStep(_FIRST, reward, plan.one, observation)
+            read = self._masked(plan, read, "reset")
+        return read.observation, read.info
 
-    def _begin(self, options: dict[str, Any] | None = None) -> Read:
+    def _ask_to_begin(self, options: Any = None) -> Result:
         """Has the author begin an episode, with the seed that is due."""
         self._check_open("reset")
         self.start()
@@ -291,62 +258,92 @@ class AdaptedEnvironment(ForeignEnvironment):
         self._next_seed = None
         return reset_reader(self._name, self._author.reset_returns)(result)
 
-    def _step(self, action: NestedArray) -> TimeStep:
+    def _move(self, action: Any) -> Any:
         # Hot: called once per step.
-        author = self._author
         if not self._started:
             self._check_open("step")
         plan = self._plan or self._planned()
-        read = plan.read_step(author.step(plan.to_action(action)))
-        ended = read.terminated or read.truncated
-        self._info = read.info
-        if ended:
-            # Both can be true, and a discount tells only one.
-            flags = {"terminated": read.terminated, "truncated": read.truncated}
-            self._info = {**flags, **read.info}
-        if read.observation is None and ended:
-            observation = self._last_observation(plan)
-        else:
-            observation = self._observed(plan, read.observation, "step")
-            if not ended:
-                self._seen = plan.kept(observation)
-        if plan.legal is not None:
-            # After the end every action does the same: it begins an episode.
-            mask = (
-                plan.legal.all()
-                if ended
-                else plan.legal(author.legal_actions(read.observation))
-            )
-            observation = self._with_mask(observation, mask)
-        return TimeStep(
-            _LAST if ended else _MID,
-            plan.reward_of(read),
-            plan.discount_of(read),
-            observation,
-        )
+        # It is kept again when this one's is converted, unless a row is written.
+        seen, self._seen = self._seen, None
+        result = plan.read_step(self._author.step(action))
+        if plan.legal is None and result[0] is not None:
+            return result
+        read = Result(*result)
+        if read.observation is None and (read.terminated or read.truncated):
+            read = read._replace(observation=self._repeated(plan, seen))
+        return read if plan.legal is None else self._masked(plan, read, "step")
 
-    def _observed(self, plan: _Plan, observation: Any, call: str) -> NestedArray:
+    def _first(self, observation: Any) -> TimeStep:
+        self._call = "reset"
         try:
-            return plan.read_observation(observation)
+            return super()._first(observation)
+        finally:
+            self._call = "step"
+
+    def _to_action(self, action: NestedArray) -> Any:
+        return (self._plan or self._planned()).to_action(action)
+
+    def _to_observation(self, observation: Any) -> NestedArray:
+        # Hot: called once per step.
+        if observation.__class__ is _Converted:
+            return observation.value
+        return self._converted(self._planned(), observation, self._call)
+
+    def _converted(self, plan: _Plan, observation: Any, call: str) -> NestedArray:
+        try:
+            converted = plan.read_observation(observation)
         except SpecError as error:
             if not plan.inferred:
                 raise
             raise explained(error, self._name, call, observation) from None
+        self._seen = plan.kept(converted)
+        return converted
 
-    def _last_observation(self, plan: _Plan) -> NestedArray:
+    def _to_reward(self, reward: Any) -> NestedArray:
+        plan = self._planned()
+        number = number_of(reward) if self.reward_spec() is REWARD_SPEC else None
+        if number is not None:
+            return np.array(number, np.float32)
+        return plan.read_reward(reward)
+
+    def _to_discount(self, discount: Any) -> NestedArray:
+        return self._planned().read_discount(discount)
+
+    def _repeated(self, plan: _Plan, seen: NestedArray) -> _Converted:
         """Repeats the last observation: some libraries have none at the end."""
-        if self._seen is not None:
-            return self._seen
+        if seen is not None:
+            return _Converted(seen)
         observation = self.current_time_step().observation
         if self._author.observe_legal_actions:
             observation = observation["observation"]
-        return plan.copied(observation)
+        return _Converted(plan.copied(observation))
 
-    def _with_mask(self, observation: Any, mask: Array) -> NestedArray:
-        self._info = {**self._info, "legal_actions": mask}
-        if not self._author.observe_legal_actions:
-            return observation
-        return {"observation": observation, "legal_actions": mask.copy()}
+    def _masked(self, plan: _Plan, read: Result, call: str) -> Result:
+        """Adds the mask of what is legal to the info, and to what is observed."""
+        assert plan.legal is not None  # or there is no mask
+        seen = read.observation
+        if seen.__class__ is _Converted:
+            observation = seen.value
+        else:
+            observation = self._converted(plan, seen, call)
+        if read.terminated or read.truncated:
+            # After the end every action does the same: it begins an episode.
+            mask = plan.legal.all()
+        else:
+            mask = plan.legal(self._author.legal_actions(seen))
+        if self._author.observe_legal_actions:
+            observation = {"observation": observation, "legal_actions": mask.copy()}
+        info = {**(read.info or {}), "legal_actions": mask}
+        return read._replace(observation=_Converted(observation), info=info)
+
+    def _choices(self) -> Mapping[int, Any] | None:
+        spec = self._planned() and self.action_spec()
+        if not isinstance(spec, ArraySpec) or spec.dtype.kind not in "biuf":
+            return None
+        if spec.shape != ():
+            return {}
+        is_number = isinstance(spec, BoundedArraySpec) and spec.dtype.kind in "iu"
+        return few_numbers(spec, int) or None if is_number else None  # type: ignore[arg-type]  # it is bounded
 
     # Specs: declared, counted or inferred.
 
@@ -415,7 +412,14 @@ class AdaptedEnvironment(ForeignEnvironment):
 
     def _planned(self) -> _Plan:
         if self._plan is None:
-            self._plan = self._make_plan()
+            plan = self._make_plan()
+            self._plan = plan
+            self._prepare(self._author.discount)
+            reward_spec, seen = self.reward_spec(), plan.observation_spec
+            if type(reward_spec) is not ArraySpec:
+                self._numbers = frozenset()
+            if self._author.checked and isinstance(seen, ArraySpec):
+                self._fits = within_bounds(seen)
         return self._plan
 
     def _make_plan(self) -> _Plan:
@@ -436,6 +440,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         if legal is not None and author.observe_legal_actions:
             spec = {"observation": spec, "legal_actions": legal.spec}
         reward_spec, discount_spec = self.reward_spec(), self.discount_spec()
+        as_discount(author.discount)  # It raises for what is none.
         return _Plan(
             observation_spec=spec,
             inferred=inferred,
@@ -449,11 +454,6 @@ class AdaptedEnvironment(ForeignEnvironment):
             read_step=step_reader(name, author.step_returns),
             to_action=to_action,
             legal=legal,
-            is_plain_reward=reward_spec is REWARD_SPEC,
-            nothing=_constants(reward_spec, 0.0),
-            one=_constants(discount_spec, 1.0),
-            over=_constants(discount_spec, 0.0),
-            going_on=_constants(discount_spec, as_discount(author.discount)),
         )
 
     def _leaves(self, spec: NestedSpec) -> Any:
@@ -502,13 +502,13 @@ class AdaptedEnvironment(ForeignEnvironment):
             observations = self._probe(steps, legal)
             self._next_seed = seed
             return observations
-        if self._first is None:
-            self._first = self._begin()
+        if self._unseen is None:
+            self._unseen = self._ask_to_begin()
         if not steps:
-            return [self._first.observation]
+            return [self._unseen.observation]
         args, kwargs = self._arguments
         with type(self._author)(*args, **kwargs) as other:
-            return [self._first.observation, *other._probe(steps, legal)]
+            return [self._unseen.observation, *other._probe(steps, legal)]
 
     def _probe(self, steps: int, legal: LegalActions | None) -> list[Any]:
         """Plays random legal actions, and returns what was observed."""
@@ -516,18 +516,18 @@ class AdaptedEnvironment(ForeignEnvironment):
         read_step = step_reader(self._name, author.step_returns)
         spec = self.action_spec()
         to_action = action_converter(spec, self._name, checked=False)
-        observations = [self._begin().observation]
+        observations = [self._ask_to_begin().observation]
         for _ in range(steps):
             if legal is not None:
                 places = np.flatnonzero(legal(author.legal_actions(observations[-1])))
                 action = rng.choice(places) if len(places) else 0
             else:
                 action = sample_spec_nest(spec, rng)
-            read = read_step(author.step(to_action(action)))
+            read = Result(*read_step(author.step(to_action(action))))
             if read.observation is not None:
                 observations.append(read.observation)
             if read.terminated or read.truncated:
-                observations.append(self._begin().observation)
+                observations.append(self._ask_to_begin().observation)
         return observations
 
     # The state: what the author saves, or all that the author's object holds.
@@ -540,7 +540,7 @@ class AdaptedEnvironment(ForeignEnvironment):
             attributes, offered = author.get_state(), False
         else:
             attributes, offered = self._saved()
-        beside = self._info, self._next_seed, self._first
+        beside = self._info, self._next_seed, self._unseen
         return AdapterState(type(author).__qualname__, attributes, offered, beside)
 
     def _saved(self) -> tuple[Snapshot, bool]:
@@ -588,7 +588,7 @@ class AdaptedEnvironment(ForeignEnvironment):
             )
             vars(author).clear()
             vars(author).update(vars(holder))
-        self._info, self._next_seed, self._first = state.beside
+        self._info, self._next_seed, self._unseen = state.beside
 
     def _kept(self) -> list[Any]:
         """Lists the objects that a state leaves out, in an order that does not change.
@@ -669,17 +669,6 @@ def _object_leaf(spec: ObjectSpec) -> Leaf:
         return ObjectSpec.wrap(copy.deepcopy(value))
 
     return convert
-
-
-def _constants(spec: NestedSpec, number: float) -> NestedArray:
-    """Makes arrays of one number that many time steps share, read-only therefore."""
-
-    def leaf_of(leaf: ArraySpec) -> Any:
-        array = np.full(leaf.shape, number, leaf.dtype)
-        array.setflags(write=False)
-        return array
-
-    return map_specs(leaf_of, spec)
 
 
 def _is_found(kind: type) -> bool:

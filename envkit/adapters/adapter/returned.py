@@ -19,14 +19,14 @@ parts are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from envkit.errors import SpecError
-from envkit.extend import describe
+from envkit.extend import Result, describe
 
-__all__ = ["Declared", "Read", "Result", "reset_reader", "step_reader"]
+__all__ = ["Declared", "reset_reader", "step_reader"]
 
 Declared: TypeAlias = str | Sequence[str | None]
 
@@ -41,42 +41,10 @@ _STEP_FORMS = (
 )
 
 
-class Result(NamedTuple):
-    """Has the parts of a step, for an `Adapter` to return.
+def step_reader(name: str, declared: Declared | None) -> Callable[[Any], Any]:
+    """Returns a function that makes a `Result` of what `step` returned, or a tuple.
 
-    Attributes:
-        observation: What there is to see now.
-        reward: What the action brought.
-        terminated: Whether the episode has come to its own end.
-        truncated: Whether it was cut off; what would have followed is worth something.
-        info: What else there is to know.
-
-    Example:
-        >>> Result(7, -1.0, truncated=True).info is None
-        True
-    """
-
-    observation: Any
-    reward: Any = 0.0
-    terminated: bool = False
-    truncated: bool = False
-    info: Mapping[str, Any] | None = None
-
-
-class Read(NamedTuple):
-    """Has the parts of a result, whatever form it had."""
-
-    observation: Any
-    reward: Any = 0.0
-    terminated: bool = False
-    truncated: bool = False
-    info: Mapping[str, Any] = {}
-    # Of a time step, which may have one of its own.
-    discount: Any = None
-
-
-def step_reader(name: str, declared: Declared | None) -> Callable[[Any], Read]:
-    """Returns a function that reads what `step` returned.
+    The tuple has the first five parts of a `Result`.
 
     Args:
         name: Whose step it is, for messages.
@@ -90,37 +58,56 @@ def step_reader(name: str, declared: Declared | None) -> Callable[[Any], Read]:
     if declared is not None:
         return _declared_reader(name, "step", declared)
 
-    def read(result: Any) -> Read:
+    def read(result: Any) -> Any:
         # Hot: called once per step.
-        if not isinstance(result, tuple | list):
-            if hasattr(result, "step_type"):
-                return _of_time_step(name, "step", result)
-            _refuse_step(name, result)
-        if len(result) == 5:
+        discount = None
+        kind = result.__class__
+        if kind is tuple and len(result) == 5:
             observation, reward, terminated, truncated, info = result
-        elif hasattr(result, "step_type"):  # Ours has four fields.
-            return _of_time_step(name, "step", result)
-        elif len(result) == 3:
-            observation, reward, terminated = result
-            truncated, info = False, None
-        elif len(result) == 4:
-            observation, reward, done, last = result
-            terminated, truncated, info = _of_four(done, last)
-        elif len(result) == 1 and hasattr(result[0], "step_type"):
-            return _of_time_step(name, "step", result[0])
+        elif isinstance(result, Result):
+            observation, reward, terminated, truncated, info, discount = result
         else:
-            _refuse_step(name, result)
-        if info is _UNKNOWN:
-            _refuse_step(name, result)
-        return Read(
-            observation,
-            reward,
-            terminated if type(terminated) is bool else _flag(name, terminated, "done"),
-            truncated if type(truncated) is bool else _flag(name, truncated, "done"),
-            _as_info(name, "step", info),
-        )
+            parts = _other_parts(name, result)
+            if isinstance(parts, Result):
+                return parts
+            observation, reward, terminated, truncated, info = parts
+        if terminated.__class__ is not bool:
+            terminated = _flag(name, terminated, "done")
+        if truncated.__class__ is not bool:
+            truncated = _flag(name, truncated, "done")
+        if info.__class__ is not dict:
+            info = _as_info(name, "step", info)
+        if discount is None:  # A tuple is made in a fifth of the time of a `Result`.
+            return observation, reward, terminated, truncated, info
+        return Result(observation, reward, terminated, truncated, info, discount)
 
     return read
+
+
+def _other_parts(name: str, result: Any) -> Any:
+    """Returns a `Result` of a time step, and the five parts of other forms."""
+    if hasattr(result, "step_type") and not _has_five(result):
+        return _of_time_step(name, "step", result)
+    if not isinstance(result, tuple | list):
+        _refuse_step(name, result)
+    match len(result):
+        case 5:
+            return result
+        case 3:
+            observation, reward, terminated = result
+            return observation, reward, terminated, False, None
+        case 4:
+            observation, reward, done, last = result
+            terminated, truncated, info = _of_four(done, last)
+            if info is not _UNKNOWN:
+                return observation, reward, terminated, truncated, info
+        case 1 if hasattr(result[0], "step_type"):
+            return _of_time_step(name, "step", result[0])
+    _refuse_step(name, result)
+
+
+def _has_five(result: Any) -> bool:
+    return isinstance(result, tuple | list) and len(result) == 5
 
 
 _UNKNOWN = object()
@@ -137,7 +124,7 @@ def _of_four(done: Any, last: Any) -> tuple[Any, Any, Any]:
     return (False, done, last) if limited else (done, False, last)
 
 
-def reset_reader(name: str, declared: Declared | None) -> Callable[[Any], Read]:
+def reset_reader(name: str, declared: Declared | None) -> Callable[[Any], Result]:
     """Returns a function that reads what `reset` returned.
 
     Args:
@@ -154,30 +141,32 @@ def reset_reader(name: str, declared: Declared | None) -> Callable[[Any], Read]:
     if declared is not None:
         return _declared_reader(name, "reset", declared)
 
-    def read(result: Any) -> Read:
+    def read(result: Any) -> Result:
         if hasattr(result, "step_type"):
             return _of_time_step(name, "reset", result)
         if isinstance(result, tuple):
             if len(result) == 1 and hasattr(result[0], "step_type"):
                 return _of_time_step(name, "reset", result[0])
             if len(result) == 2 and isinstance(result[1], Mapping):
-                return Read(result[0], info=dict(result[1]))
+                return Result(result[0], info=dict(result[1]))
         if result is None:
             raise SpecError(
                 f"{name}.reset() returned None; it returns the first observation. Did "
                 "a return statement get lost?"
             )
-        return Read(result)
+        return Result(result, info={})
 
     return read
 
 
-def _declared_reader(name: str, call: str, declared: Declared) -> Callable[[Any], Read]:
+def _declared_reader(
+    name: str, call: str, declared: Declared
+) -> Callable[[Any], Result]:
     parts = _parts_of(name, call, declared)
     if parts == ["observation"]:
-        return lambda result: Read(result)
+        return lambda result: Result(result, info={})
 
-    def read(result: Any) -> Read:
+    def read(result: Any) -> Result:
         if not isinstance(result, tuple | list) or len(result) != len(parts):
             raise SpecError(
                 f"{name}.{call}() returned {describe(result)}.\n\n"
@@ -186,7 +175,7 @@ def _declared_reader(name: str, call: str, declared: Declared) -> Callable[[Any]
         given = dict(zip(parts, result, strict=True))
         ends = given.get("done", False), given.get("terminated", False)
         truncated = given.get("truncated", False)
-        return Read(
+        return Result(
             given["observation"],
             given.get("reward", 0.0),
             any(_flag(name, end, "done") for end in ends),
@@ -214,7 +203,7 @@ def _parts_of(name: str, call: str, declared: Declared) -> list[str | None]:
     return parts
 
 
-def _of_time_step(name: str, call: str, step: Any) -> Read:
+def _of_time_step(name: str, call: str, step: Any) -> Result:
     """Reads a time step of any library: they differ in what a `FIRST` has."""
     kinds = np.asarray(step.step_type)
     if kinds.shape:
@@ -229,12 +218,12 @@ def _of_time_step(name: str, call: str, step: Any) -> Read:
                 f"{name}.step() returned a FIRST time step. The step that ends an "
                 "episode returns a LAST, and envkit calls reset() for the next episode."
             )
-        return Read(step.observation)
+        return Result(step.observation, info={})
     discount = 1.0 if step.discount is None else step.discount
     over = kind == 2
     ended = over and not np.any(discount)
     reward = 0.0 if step.reward is None else step.reward
-    return Read(step.observation, reward, ended, over and not ended, {}, discount)
+    return Result(step.observation, reward, ended, over and not ended, {}, discount)
 
 
 def _flag(name: str, value: Any, part: str) -> bool:

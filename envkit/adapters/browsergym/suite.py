@@ -20,7 +20,7 @@ import numpy as np
 
 from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
-    ForeignEnvironment,
+    ForeignBase,
     constant,
     limited_and_wrapped,
     require,
@@ -130,7 +130,7 @@ def names() -> list[str]:
     return sorted(_registered())
 
 
-class BrowserGymWrapper(ForeignEnvironment):
+class BrowserGymWrapper(ForeignBase):
     """Makes an envkit environment of one of BrowserGym's.
 
     | `observations`                                     | spec                        |

@@ -26,9 +26,8 @@ from envkit.adapters.dm_env import DmEnvWrapper, ones_of, zeros_of
 from envkit.adapters.foreign import require
 from envkit.adapters.values import map_specs
 from envkit.errors import EnvkitError
-from envkit.extend import describe
-from envkit.time_step import StepType, TimeStep
-from envkit.types import NestedArray, Seed
+from envkit.extend import Result, describe
+from envkit.types import Seed
 
 __all__ = ["DmEnvRpcError", "DmEnvRpcWrapper", "load"]
 
@@ -123,7 +122,7 @@ class DmEnvRpcWrapper(DmEnvWrapper):
             connect_timeout=connect_timeout,
         )
         # Until it is made, so that an error that comes then finds something to close.
-        self._last_observation: NestedArray = None
+        self._last_observation: Any = None
         env = self._door.joined()
         try:
             super().__init__(env, text_length=text_length)
@@ -147,43 +146,37 @@ class DmEnvRpcWrapper(DmEnvWrapper):
         """Returns how a lost episode ended, `terminated` and `truncated`, else `{}`."""
         return dict(self._info)
 
-    def _reset(self) -> TimeStep:
-        self._check_open("reset")
-        self._info = {}
-        seed, self._next_seed = self._next_seed, None
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
         if self._foreign.is_lost:
             self._foreign = self._door.joined()
         self._foreign.seed(seed)
         try:
-            theirs = self._foreign.reset()
+            begun = super()._begin(None, options)
         except _LostError as error:
             raise DmEnvRpcError(
                 f"{self._name} did not answer reset: {error}."
             ) from error
-        return self._kept(self._convert(theirs, "reset"))
+        self._last_observation = begun[0]
+        return begun
 
-    def _step(self, action: NestedArray) -> TimeStep:
+    def _move(self, action: Any) -> Result:
         # Hot: called once per step.
-        self._check_open("step")
         try:
-            theirs = self._foreign.step(self._to_action(action))
+            result = super()._move(action)
         except _LostError as error:
             return self._cut_off(error)
-        return self._kept(self._convert(theirs, "step"))
+        self._last_observation = result.observation
+        return result
 
-    def _kept(self, time_step: TimeStep) -> TimeStep:
-        self._last_observation = time_step.observation
-        return time_step
-
-    def _cut_off(self, reason: Exception) -> TimeStep:
+    def _cut_off(self, reason: Exception) -> Result:
         """Returns the end of an episode whose server has gone."""
         _LOGGER.warning("%s: %s; the episode is truncated", self._name, reason)
-        self._info = {"terminated": False, "truncated": True, "lost": str(reason)}
-        return TimeStep(
-            StepType.LAST,
-            map_specs(zeros_of, self._reward_spec),
-            map_specs(ones_of, self._discount_spec),
+        return Result(
             self._last_observation,
+            map_specs(zeros_of, self._reward_spec),
+            truncated=True,
+            info={"terminated": False, "truncated": True, "lost": str(reason)},
+            discount=map_specs(ones_of, self._discount_spec),
         )
 
     def _close(self) -> None:

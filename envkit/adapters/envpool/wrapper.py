@@ -19,7 +19,7 @@ from envkit.adapters.envpool.pools import (
     native_seeds,
 )
 from envkit.adapters.foreign import (
-    ForeignEnvironment,
+    ForeignBase,
     ForeignInternals,
     check_render_mode,
 )
@@ -49,7 +49,7 @@ class _EnvPoolInternals(ForeignInternals):
             env._begins_same = not suspended and env._order is AutoReset.SAME_STEP
 
 
-class EnvPoolWrapper(ForeignEnvironment):
+class EnvPoolWrapper(ForeignBase):
     """Makes a batch of a pool of EnvPool.
 
     | EnvPool                        | time step of the row                        |

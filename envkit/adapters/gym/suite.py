@@ -27,25 +27,17 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
     ForeignEnvironment,
-    constant,
     drawn_seed,
     limited_and_wrapped,
     require,
-    reward_of,
 )
 from envkit.adapters.gymnasium import conversion, spaces
 from envkit.adapters.gymnasium.conversion import from_member
 from envkit.adapters.gymnasium.spaces import kind_of_space
 from envkit.adapters.gymnasium.suite import id_without_module
-from envkit.adapters.gymnasium.wrapper import (
-    GymnasiumRow,
-    check_single,
-    name_of,
-    set_attribute,
-)
+from envkit.adapters.gymnasium.wrapper import check_single, name_of, set_attribute
 from envkit.adapters.reset_arguments import Parameters, parameters_of, takes_anything
 from envkit.adapters.state import layers_of
 from envkit.adapters.values import (
@@ -56,14 +48,14 @@ from envkit.adapters.values import (
     few_numbers,
     integer_leaf,
 )
-from envkit.errors import CallOrderError, SpecError
-from envkit.extend import DirectRow, are_own, describe, leave_unseen, listed
+from envkit.errors import SpecError
+from envkit.extend import describe, leave_unseen, listed
 from envkit.provenance import record_seed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.time_step import StepType, TimeStep, restart, termination, truncation
-from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedSpec, Seed
 from envkit.wrappers import TimeLimit
 
 __all__ = [
@@ -76,9 +68,6 @@ __all__ = [
     "spec_from_gym_space",
     "wrap_env",
 ]
-
-_MID = StepType.MID
-_NUMBERS = frozenset([float, int, np.float32, np.float64])
 
 
 class GymWrapper(ForeignEnvironment):
@@ -111,7 +100,7 @@ class GymWrapper(ForeignEnvironment):
 
     # `None` before the first reset, as in TF-Agents.
     _info: Any = None
-    _in_state = ("_info", "_next_seed", "_done")
+    _library = "Gym"
 
     def __init__(
         self,
@@ -142,8 +131,6 @@ class GymWrapper(ForeignEnvironment):
         super().__init__(handle_auto_reset=auto_reset)
         self._foreign = gym_env
         self._name = name_of(gym_env)
-        self._discount = as_discount(discount)
-        self._discount_array = constant(self._discount)
         self._render_kwargs = dict(render_kwargs or {})
         self._observation_spec = spec_from_gym_space(
             gym_env.observation_space,
@@ -165,14 +152,11 @@ class GymWrapper(ForeignEnvironment):
             self._action_spec,
             subject="GymWrapper.step() was given an action that",
         )
-        # To take the usual path of an observation that is one array.
-        is_one = isinstance(self._observation_spec, ArraySpec)
-        self._plain_dtype = self._observation_spec.dtype if is_one else None
-        self._plain_shape = self._observation_spec.shape if is_one else None
+        self._prepare(discount, copies_arrays=True)
         self._ending_keys = _ending_keys(self._observation_spec)
         # The current time step when the environment was seeded.
         self._seeded_at: TimeStep | None = None
-        self._done = True
+        self._matches_dtype = match_obs_space_dtype
         if not match_obs_space_dtype:
             leave_unseen(self)
 
@@ -184,7 +168,8 @@ class GymWrapper(ForeignEnvironment):
     @property
     def done(self) -> bool:
         """True if the episode has ended, or none has begun yet."""
-        return self._done
+        now = self._current_time_step
+        return now is None or bool(now.is_last())
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment, from the next reset on.
@@ -217,13 +202,8 @@ class GymWrapper(ForeignEnvironment):
         """
         return set_attribute(self._foreign, name, value, force=force)
 
-    def get_info(self) -> Any:
-        """Returns the environment's info for the current time step.
-
-        It is `None` before the first reset, and after a reset that returns an
-        observation alone, as in the first 25 versions of Gym. At the end of an episode
-        it has `terminated` and `truncated`, too.
-        """
+    def _shown_info(self) -> Any:
+        # After a reset that returns an observation alone there is none.
         return dict(self._info) if isinstance(self._info, Mapping) else self._info
 
     def render(self, mode: str = "rgb_array") -> Any:
@@ -251,9 +231,7 @@ class GymWrapper(ForeignEnvironment):
     def _accepts_options(self) -> bool:
         return _reset_takes_options(self._foreign)
 
-    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
-        self._check_open("reset")
-        seed = self._next_seed
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
         if seed is not None and not reset_takes_seed(self._foreign):
             # Once more, because steps since seed() have used random numbers.
             if self._seeded_at is not self._current_time_step:
@@ -268,10 +246,8 @@ class GymWrapper(ForeignEnvironment):
                 if value is not None or _reset_needs(self._foreign, name)
             }
         )
-        self._next_seed = self._seeded_at = None
-        observation, self._info = self._split(result)
-        self._done = False
-        return restart(self._to_observation(observation))
+        self._seeded_at = None
+        return self._split(result)
 
     def _split(self, result: Any) -> tuple[Any, Any]:
         """Returns the observation and the info of what `reset` returned."""
@@ -285,95 +261,41 @@ class GymWrapper(ForeignEnvironment):
             return result
         return result, None
 
-    def _step(self, action: NestedArray) -> TimeStep:
+    def _move(self, action: Any) -> Any:
         # Hot: called once per step.
-        if self._closed or self._done:
-            self._refuse_step()
-        return self._read(self._foreign.step(self._to_action(action)))
-
-    def _read(self, result: Any) -> TimeStep:
-        """Returns the time step of what the environment's `step` has returned."""
-        # Hot: called once per step.
+        result = self._foreign.step(action)
         if not isinstance(result, tuple | list) or not 4 <= len(result) <= 5:
-            self._refuse_result(result)
-        if len(result) == 4:
-            gym_observation, reward, done, self._info = result
-            truncated = done and _is_cut(self._info)
-            terminated = done and not truncated
-        else:
-            gym_observation, reward, terminated, truncated, self._info = result
-        if type(reward) not in _NUMBERS:
-            reward = reward_of(self, reward, "Gym")
-        # The common case of what the converter does, without calling it.
-        if (
-            type(gym_observation) is np.ndarray
-            and gym_observation.dtype == self._plain_dtype
-            and gym_observation.shape == self._plain_shape
-        ):
-            observation = gym_observation.copy()
-        else:
-            observation = self._to_observation(gym_observation)
-        if terminated or truncated:
-            return self._last(observation, reward, bool(terminated), bool(truncated))
-        # What `transition` returns for a number, without looking for tensors.
-        return TimeStep(
-            _MID, np.array(reward, np.float32), self._discount_array, observation
-        )
+            self._refuse_result("step", result, "")
+        if len(result) == 5:
+            return result
+        observation, reward, done, info = result
+        truncated = done and _is_cut(info)
+        return observation, reward, done and not truncated, truncated, info
 
-    def _last(
-        self, observation: NestedArray, reward: Any, terminated: bool, truncated: bool
-    ) -> TimeStep:
-        self._done = True
-        # Both can be true, and a discount tells only one.
-        flags = {"terminated": terminated, "truncated": truncated}
-        if self._info is None:
-            self._info = flags
-        elif isinstance(self._info, Mapping):
-            self._info = {**flags, **self._info}
-        if terminated:
-            return termination(observation, reward)
-        return truncation(observation, reward, self._discount)
+    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
+        if info is not None and not isinstance(info, Mapping):
+            return info
+        return super()._with_flags(info or {}, terminated, truncated)
 
-    def _direct_row(self) -> DirectRow | None:
-        if self._plain_dtype is None or not are_own(self, _STEPPING):
+    def _choices(self) -> Mapping[int, Any] | None:
+        if not self._matches_dtype:
             return None
         space, spec = self._foreign.action_space, self._action_spec
         kind = _kind(space)
-        choices: dict[int, Any] = {}
         if kind == "Discrete" and isinstance(spec, BoundedArraySpec):
-            choices = few_numbers(spec, int)
+            return few_numbers(spec, int) or None
         is_array = (
             kind in ("Box", "MultiDiscrete", "MultiBinary")
             and isinstance(spec, ArraySpec)
             and spec.shape != ()
         )
-        if not choices and not (is_array and _has_dtype_of(space, spec)):
-            return None
-        return _DirectRow(
-            self,
-            _FiveValues(self._foreign),
-            discount=self._discount_array,
-            choices=choices or None,
-        )
+        return {} if is_array and _has_dtype_of(space, spec) else None
 
-    def _finish_row(self, result: Any) -> TimeStep:
-        """Finishes a step that a `DirectRow` has begun."""
-        time_step = self._read(result)
-        self._current_time_step = time_step
-        return time_step
-
-    def _refuse_result(self, result: Any) -> NoReturn:
+    def _refuse_result(self, call: str, result: Any, expected: str) -> NoReturn:
         raise SpecError(
             f"{self._name}.step() returned {describe(result)}; in Gym it returns the "
             "tuple (observation, reward, done, info), and since 0.26 (observation, "
             "reward, terminated, truncated, info)."
-        )
-
-    def _refuse_step(self) -> NoReturn:
-        self._check_open("step")
-        raise CallOrderError(
-            f"The episode of {self._name} has ended, and this GymWrapper was made with "
-            "auto_reset=False. Call reset()."
         )
 
     def _check_mode(self, mode: str) -> None:
@@ -399,42 +321,6 @@ class GymWrapper(ForeignEnvironment):
         super()._set_state(state)
         # So the next reset seeds once more.
         self._seeded_at = None
-
-
-_STEPPING = {
-    "step": PyEnvironment.step,
-    "_step": GymWrapper._step,
-    "_read": GymWrapper._read,
-    "should_reset": PyEnvironment.should_reset,
-}
-
-
-class _DirectRow(GymnasiumRow):
-    """Writes what an environment of Gym returns."""
-
-    __slots__ = ()
-
-    def enter(self) -> bool:
-        is_over = self.owner._closed or self.owner._done
-        return not is_over and DirectRow.enter(self)
-
-
-class _FiveValues:
-    """Steps an environment of Gym that returns four values as one that returns five."""
-
-    __slots__ = ("_env",)
-
-    def __init__(self, env: Any) -> None:
-        self._env = env
-
-    def step(self, action: Any) -> Any:
-        # Hot: called once per step.
-        result = self._env.step(action)
-        if result.__class__ is not tuple or len(result) != 4:
-            return result
-        observation, reward, done, info = result
-        truncated = done and _is_cut(info)
-        return observation, reward, done and not truncated, truncated, info
 
 
 def _is_cut(info: Any) -> bool:

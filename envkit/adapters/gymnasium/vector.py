@@ -11,7 +11,7 @@ import numpy as np
 from envkit import nest
 from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
-    ForeignEnvironment,
+    ForeignBase,
     ForeignInternals,
     constant,
     drawn_seed,
@@ -94,7 +94,7 @@ class _VectorInternals(ForeignInternals):
         super().hand_options(env, options, rows)
 
 
-class GymnasiumVectorWrapper(ForeignEnvironment):
+class GymnasiumVectorWrapper(ForeignBase):
     """Makes a batch of a vector environment of Gymnasium, of whatever kind.
 
     A row's time steps are those of a `GymnasiumWrapper`, and the observation of a

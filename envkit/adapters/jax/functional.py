@@ -10,7 +10,7 @@ import numpy as np
 from envkit import nest
 from envkit._shared.arguments import as_discount
 from envkit._shared.states import check_state_of
-from envkit.adapters.foreign import ForeignEnvironment, require
+from envkit.adapters.foreign import ForeignBase, require
 from envkit.adapters.jax.program import (
     Answer,
     Rows,
@@ -44,7 +44,7 @@ _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 _SINGLE = ", or None for a single environment"
 
 
-class FunctionalEnvironment(ForeignEnvironment):
+class FunctionalEnvironment(ForeignBase):
     """Makes an environment, or a batch, of two pure functions of JAX.
 
     ```

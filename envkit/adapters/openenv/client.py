@@ -26,7 +26,7 @@ from envkit._shared.arguments import checked_seconds
 from envkit._shared.json_schema import EXACT_SCHEMA, JsonForm, has_specs, spec_of
 from envkit._shared.secret_files import find
 from envkit._shared.text import escaped
-from envkit.adapters.foreign import ForeignEnvironment, constant, require
+from envkit.adapters.foreign import ForeignBase, constant, require
 from envkit.adapters.values import Converter, Leaf, bounded_leaf, map_specs
 from envkit.errors import EnvkitError, SpecError
 from envkit.extend import describe
@@ -78,7 +78,7 @@ class _LostError(Exception):
         super().__init__(escaped(message))
 
 
-class OpenEnvWrapper(ForeignEnvironment):
+class OpenEnvWrapper(ForeignBase):
     """Plays the environment that a server of OpenEnv serves.
 
     | OpenEnv                          | time step                                   |

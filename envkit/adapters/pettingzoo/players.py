@@ -23,7 +23,7 @@ import numpy as np
 
 from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
-    ForeignEnvironment,
+    ForeignBase,
     as_info,
     check_render_mode,
     require,
@@ -349,7 +349,7 @@ def _inside(layer: Any) -> Any:
     return held.get("env", held.get("aec_env", innermost))
 
 
-class GameEnvironment(ForeignEnvironment):
+class GameEnvironment(ForeignBase):
     """Is the base of both adapters of PettingZoo's games.
 
     A subclass implements `_of_kind`, `_reset` and `_step`. Its `_layouts` are the

@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-from envkit.adapters.foreign import ForeignEnvironment
+from envkit.adapters.foreign import ForeignBase
 from envkit.adapters.pysc2.actions import (
     Calls,
     Function,
@@ -46,7 +46,7 @@ _CHOICES = {
 }
 
 
-class PySC2Wrapper(ForeignEnvironment):
+class PySC2Wrapper(ForeignBase):
     """Makes an envkit environment of one of PySC2's.
 
     | PySC2                            | time step                                    |

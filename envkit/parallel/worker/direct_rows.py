@@ -93,6 +93,8 @@ class DirectRows:
         self._doubted.discard(place)
         if not (self._is_possible and has_internals(env)):
             return
+        if env.repeats_last or env.continues_after_last:
+            return
         offered: DirectRow | None = env._envkit.direct_row(env)
         if offered is None:
             return
@@ -102,7 +104,6 @@ class DirectRows:
         if _are_same(offered.choices, self._choices):
             offered.row, offered.forked = self._rows.start + place, self._forked
             self._discounts[place] = offered.discount
-            offered.writes_edges &= not (env.repeats_last or env.continues_after_last)
             self._offered[place] = offered
 
     def doubt(self, place: int) -> None:
@@ -205,10 +206,9 @@ class DirectRows:
         types[place], discounts[place] = _FIRST, 1.0
         self.steps[place] = inside.step
 
-    def to_begin(self, place: int) -> DirectRow | None:
-        """Returns the row that is to be begun, if it can do so without a time step."""
-        inside = self._inside[place]
-        return inside if inside is not None and inside.can_begin() else None
+    def inside(self, place: int) -> DirectRow | None:
+        """Returns what steps a row without time steps, if it is direct now."""
+        return self._inside[place]
 
     def place_of(self, place: int, slot: int) -> tuple[Any, Any]:
         """Returns where a row is to be written: its observation, and the rewards."""

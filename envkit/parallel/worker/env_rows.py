@@ -368,6 +368,8 @@ class EnvRows:
         self.infos.forget(env_row.index)
         self._is_in_reset = True
         begun = row.begin(place, rewards, wants_info)
+        if not isinstance(begun, EpisodeEdge):
+            self.check_begun(env_row, begun)
         self._is_in_reset = False
         self.steps[env_row.place] = env_row.own_step
         return begun
@@ -375,7 +377,7 @@ class EnvRows:
     def _usual_begin(self, env_row: EnvRow) -> DirectRow | None:
         """Returns the direct row of an environment, if it can begin an episode."""
         is_usual = env_row.options is None and env_row.is_reset_checked
-        return self.direct.to_begin(env_row.place) if is_usual else None
+        return self.direct.inside(env_row.place) if is_usual else None
 
     def _handle_direct_edge(self, place: int, slot: int, edge: EpisodeEdge) -> None:
         """Does what `handle_edge` does for a direct row."""
