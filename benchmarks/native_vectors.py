@@ -3,8 +3,7 @@
     python benchmarks/native_vectors.py
 
 Both step their rows in threads of their own, in C++. Each stands here twice: stepped by
-a loop as its own documentation writes it, and through envkit, with the same actions. In
-EnvPool's asynchronous mode half of the rows are received and sent at a time.
+a loop as its own documentation writes it, and through envkit, with the same actions.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from side_by_side import Contender, Report, opened, options, take_turns
 
-from envkit.adapters import AsyncEnvPool, EnvPoolWrapper, suite_ale
+from envkit.adapters import EnvPoolWrapper, suite_ale
 
 Maker = Callable[[], Contender]
 # The actions that all of these games have.
@@ -51,32 +50,6 @@ def our_pool(name: str, rows: int) -> Contender:
     return over(env.step, rows, env)
 
 
-def their_async_pool(name: str, rows: int) -> Contender:
-    import envpool
-
-    half = max(1, rows // 2)
-    env = envpool.make_gymnasium(name, num_envs=rows, batch_size=half, seed=0)
-    env.async_reset()
-
-    def step(actions: Any) -> None:
-        *_, info = env.recv()
-        env.send(actions, info["env_id"])
-
-    return over(step, half, env)
-
-
-def our_async_pool(name: str, rows: int) -> Contender:
-    half = max(1, rows // 2)
-    env = AsyncEnvPool(name, num_envs=rows, batch_size=half, seed=0)
-    env.reset_async()
-
-    def step(actions: Any) -> None:
-        env_ids, _ = env.recv(half)
-        env.send(actions, env_ids)
-
-    return over(step, half, env)
-
-
 def their_games(rows: int) -> Contender:
     from ale_py.vector_env import AtariVectorEnv
 
@@ -99,11 +72,6 @@ def pairs(rows: int) -> dict[str, tuple[str, Maker, Maker]]:
             "envpool",
             functools.partial(their_pool, name, rows),
             functools.partial(our_pool, name, rows),
-        )
-        found[f"EnvPool's {name}, asynchronous"] = (
-            "envpool",
-            functools.partial(their_async_pool, name, rows),
-            functools.partial(our_async_pool, name, rows),
         )
     found["ale-py's AtariVectorEnv"] = (
         "ale_py",

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from envkit.adapters.dm_env import DmEnvWrapper
     from envkit.adapters.dm_env_rpc.client import DmEnvRpcError, DmEnvRpcWrapper
     from envkit.adapters.envpool import suite as suite_envpool
-    from envkit.adapters.envpool.async_pool import AsyncEnvPool
     from envkit.adapters.envpool.wrapper import EnvPoolWrapper
     from envkit.adapters.gym import suite as gym_wrapper
     from envkit.adapters.gym import suite as suite_gym
@@ -82,7 +81,7 @@ _HOMES = {
     "to_minari": "envkit.adapters.minari.datasets",
     "Adapter": "envkit.adapters.adapter",
     "AgentTimeSteps": "envkit.adapters.pettingzoo.agents",
-    "AsyncEnvPool": "envkit.adapters.envpool.async_pool",
+    "AsyncEnvPool": "envkit.adapters.envpool.suite",  # which refuses it
     "AtariVectorWrapper": "envkit.adapters.ale.suite",
     "BraxWrapper": "envkit.adapters.jax.brax",
     "BrowserGymWrapper": "envkit.adapters.browsergym.suite",
@@ -137,7 +136,6 @@ _ALIASES = {
     "dm_control_wrapper": "envkit.adapters.dm_control.suite",
     "dm_env_wrapper": "envkit.adapters.dm_env",
     "env_adapter": "envkit.adapters.adapter",
-    "envpool_async": "envkit.adapters.envpool.async_pool",
     "envpool_wrapper": "envkit.adapters.envpool.wrapper",
     "functional_env": "envkit.adapters.jax.functional",
     "gym_wrapper": "envkit.adapters.gym.suite",
@@ -174,7 +172,6 @@ _ALIASES = {
 __all__ = [
     "Adapter",
     "AgentTimeSteps",
-    "AsyncEnvPool",
     "AtariVectorWrapper",
     "BraxWrapper",
     "BrowserGymWrapper",

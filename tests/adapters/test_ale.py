@@ -376,8 +376,7 @@ def test_arrays_belong_to_the_caller_and_a_wrong_action_and_a_state_are_refused(
                 vector.AtariVectorEnv("pong", 4, batch_size=2, **SMALL)
             ),
             "AtariVectorWrapper was given an AtariVectorEnv with batch_size=2 and "
-            "num_envs=4, which is its asynchronous mode. Make it without a batch_size; "
-            "the games of EnvPool can take their own time in AsyncEnvPool.",
+            "num_envs=4, which is its asynchronous mode. Make it without a batch_size.",
         ),
         (
             lambda: suite_ale.load("Pong", vectorization="async"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -497,8 +499,8 @@ def test_the_action_of_a_row_that_begins_may_be_anything():
             lambda: EnvPoolWrapper(bare("CartPole-v1", SEEDS, batch_size=2)),
             ValueError,
             "EnvPoolWrapper was given CartPoleGymnasiumEnvPool in EnvPool's "
-            "asynchronous mode, with batch_size=2 and num_envs=3. AsyncEnvPool takes "
-            "it.",
+            "asynchronous mode, with batch_size=2 and num_envs=3. Make the pool "
+            "without a batch_size.",
         ),
         (
             lambda: EnvPoolWrapper(bare("CartPole-v1", SEEDS), num_envs=3),
@@ -623,3 +625,20 @@ def test_where_envpool_knows_no_minimum_there_is_none():
         time_step = env.reset()
         assert np.finfo(np.float64).min == spec.minimum
         assert (time_step.observation["position"] < 0).any()
+
+
+def threads():
+    return set(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists threads")
+def test_the_threads_of_a_pool_end_with_it():
+    before = threads()
+    with EnvPoolWrapper("CartPole-v1", num_envs=4, num_threads=3) as env:
+        begun = threads() - before
+        assert len(begun) >= 3
+        env.seed(1)
+        env.reset()
+        assert len(threads() - before) < 6
+
+    assert not begun & threads()

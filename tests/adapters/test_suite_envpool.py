@@ -49,11 +49,24 @@ def test_wrappers_are_applied_from_the_inside():
         assert env.step([0, 0]).is_last().all()
 
 
-def test_load_async_makes_rows_that_take_their_time():
-    with suite_envpool.load_async("CartPole-v1", 6, autoreset="disabled") as env:
-        assert isinstance(env, AsyncEnvPool)
-        assert (6, 3) == (env.num_envs, env.batch_size)
-        assert AutoReset.DISABLED is env.autoreset
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: AsyncEnvPool("Pong-v5", num_envs=64, batch_size=32),
+            "AsyncEnvPool has been removed: EnvPoolWrapper('Pong-v5', num_envs=64) "
+            "steps the rows together.",
+        ),
+        (
+            lambda: suite_envpool.load_async("Pong-v5", 64),
+            "load_async has been removed: suite_envpool.load('Pong-v5', num_envs=64) "
+            "steps the rows together.",
+        ),
+    ],
+    ids=["AsyncEnvPool", "load_async"],
+)
+def test_a_removed_call_names_the_one_that_replaces_it(call, message, message_of):
+    assert message == message_of(TypeError, call)
 
 
 def test_what_envpool_does_not_make_is_told():

@@ -293,7 +293,7 @@ def _check_moves_together(vector_env: Any) -> None:
         raise ValueError(
             f"AtariVectorWrapper was given an AtariVectorEnv with batch_size={size} "
             f"and num_envs={rows}, which is its asynchronous mode. Make it without a "
-            "batch_size; the games of EnvPool can take their own time in AsyncEnvPool."
+            "batch_size."
         )
 
 

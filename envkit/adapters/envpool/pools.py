@@ -65,7 +65,7 @@ class PoolRecipe:
 
 
 def as_pool(
-    env: Any, arguments: dict[str, Any], *, adapter: str, spares: int = 0
+    env: Any, arguments: dict[str, Any], *, adapter: str
 ) -> tuple[Any, PoolRecipe | None]:
     """Returns a pool, and how to make it again if that is known.
 
@@ -73,7 +73,6 @@ def as_pool(
         env: A pool with the Gymnasium interface, or EnvPool's name of an environment.
         arguments: With a name, the keyword arguments of `envpool.make_gymnasium`.
         adapter: What the pool is for.
-        spares: With a name, how many environments to make besides the rows.
     """
     require("envpool", needed_by=adapter, extra="envpool")
     if not isinstance(env, str):
@@ -84,8 +83,8 @@ def as_pool(
     if rows < 1:
         raise ValueError(f"num_envs must be at least 1, got {rows}.")
     seed = _take_seed(arguments)
-    recipe = PoolRecipe(env, {**arguments, "num_envs": rows + spares})
-    return recipe.build(native_seeds(seed, rows, spares)), recipe
+    recipe = PoolRecipe(env, {**arguments, "num_envs": rows})
+    return recipe.build(native_seeds(seed, rows)), recipe
 
 
 def check_seedable(recipe: PoolRecipe | None, name: str, adapter: str) -> None:
@@ -98,7 +97,7 @@ def check_seedable(recipe: PoolRecipe | None, name: str, adapter: str) -> None:
         )
 
 
-def native_seeds(seed: Any, rows: int, spares: int = 0) -> list[int]:
+def native_seeds(seed: Any, rows: int) -> list[int]:
     """Returns a seed for each environment of a pool, as EnvPool takes them: as int32.
 
     One integer gives each row a seed of its own, which does not depend on how many rows
@@ -117,8 +116,7 @@ def native_seeds(seed: Any, rows: int, spares: int = 0) -> list[int]:
         for own, new in zip(seed_per_row(seed, rows), drawn, strict=True)
     ]
     half = _SEEDS // 2
-    # The answers of spare environments are not used.
-    return [(own + half) % _SEEDS - half for own in seeds] + [0] * spares
+    return [(own + half) % _SEEDS - half for own in seeds]
 
 
 def spaces_of(pool: Any) -> tuple[Any, Any]:
@@ -322,32 +320,16 @@ class PoolRows:
         for ours, leaf in pairs:
             ours[rows] = leaf
 
-    def part(self, answer: Answer, places: Any) -> Answer:
-        """Returns some of the rows of an answer."""
-        step_type, reward, discount, observation = answer.time_step
-        time_step = TimeStep(
-            step_type[places],
-            reward[places],
-            discount[places],
-            self.structure.map(lambda leaf: leaf[places], observation),
-        )
-        ended = None if answer.ended is None else answer.ended[places]
-        arrays = [array[places] for array in answer.arrays]
-        return Answer(answer.rows[places], time_step, ended, arrays)
-
-    def read(self, arrays: list[Array], asked: Array | None = None) -> Answer:
+    def read(self, arrays: list[Array], asked: Array) -> Answer:
         """Reads what EnvPool has answered.
 
         Args:
             arrays: What it has answered.
-            asked: The rows that were asked, which ascend; `None` for those that have
-                answered, in the order in which they did.
+            asked: The rows that were asked, which ascend.
         """
         # Hot: called once per batch step.
         rows = arrays[self._rows]
-        if self.players > 1 or (
-            asked is not None and rows.tobytes() != asked.tobytes()
-        ):
+        if self.players > 1 or rows.tobytes() != asked.tobytes():
             arrays = self._arranged(arrays, asked)
             rows = arrays[self._rows]
         count = len(rows)
@@ -405,15 +387,15 @@ class PoolRows:
             outer_dims=(count,),
         )
 
-    def _arranged(self, arrays: list[Array], asked: Array | None) -> list[Array]:
+    def _arranged(self, arrays: list[Array], asked: Array) -> list[Array]:
         """Puts rows into order, and gives their players a dimension.
 
         The rows of environments with one player come as they were asked for, those of
         others as they are ready.
         """
         rows = arrays[self._rows]
-        order = slice(None) if asked is None else np.argsort(rows, kind="stable")
-        if asked is not None and not np.array_equal(rows[order], asked):
+        order = np.argsort(rows, kind="stable")
+        if not np.array_equal(rows[order], asked):
             raise SpecError(
                 f"{self._name} was asked for rows {asked.tolist()} and answered for "
                 f"{rows.tolist()}."
@@ -514,41 +496,25 @@ class PoolActions:
         self._rows = rows
         self._has_players = players > 0
 
-    def members(
-        self, action: NestedArray, *, count: int = -1, ignored: Array | None = None
-    ) -> Array:
+    def members(self, action: NestedArray, *, ignored: Array | None = None) -> Array:
         """Returns the actions in an array, maybe the caller's own, or raises.
 
         Args:
             action: A batch of actions.
-            count: How many there are to be, if not one for each row.
             ignored: A mask of rows whose action is not used.
         """
-        # Hot: called once per batch step.
-        plain = self.plain(action, self._rows if count < 0 else count)
-        if plain is not None:
-            return plain
-        rows = None if count < 0 else range(count)
-        (column,) = self._columns.columns(action, rows=rows, ignored=ignored)
-        return column.reshape(-1, *column.shape[2:]) if self._has_players else column
-
-    def plain(self, action: NestedArray, count: int) -> Array | None:
-        """Returns the actions if they are what nearly all are; `None` if they are not.
-
-        That is choices in an array of integers, all of which are there to choose.
-        """
-        # Hot: called once per batch step. As numbers without a sign those below 0 are
-        # too large as well.
+        # Hot: called once per batch step. Nearly all are choices in an array of
+        # integers; as numbers without a sign those below 0 are too large as well.
         if (
             self._choices
             and type(action) is np.ndarray
             and action.dtype == np.int64
-            and action.shape == (count,)
-            and count
+            and action.shape == (self._rows,)
             and np.maximum.reduce(action.view(np.uint64)) < self._choices
         ):
             return action
-        return None
+        (column,) = self._columns.columns(action, ignored=ignored)
+        return column.reshape(-1, *column.shape[2:]) if self._has_players else column
 
 
 def _choices(spec: ArraySpec) -> int:

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envkit.adapters.envpool.async_pool import AsyncEnvPool
+from envkit._shared.removed import removed_name
 from envkit.adapters.envpool.wrapper import EnvPoolWrapper
 from envkit.adapters.foreign import require
 from envkit.py_environment import PyEnvironment
 from envkit.time_step import AutoReset
 
-__all__ = ["load", "load_async", "names"]
+__all__ = ["load", "names"]
+
+# Remove both with the version after the next.
+AsyncEnvPool = removed_name(
+    "AsyncEnvPool",
+    "EnvPoolWrapper('Pong-v5', num_envs=64) steps the rows together",
+)
+load_async = removed_name(
+    "load_async",
+    "suite_envpool.load('Pong-v5', num_envs=64) steps the rows together",
+)
 
 
 def load(
@@ -48,42 +58,6 @@ def load(
     for wrap in env_wrappers:
         env = wrap(env)
     return env
-
-
-def load_async(
-    environment_name: str,
-    num_envs: int,
-    batch_size: int | None = None,
-    discount: float = 1.0,
-    *,
-    autoreset: AutoReset | str = AutoReset.NEXT_STEP,
-    **kwargs: Any,
-) -> AsyncEnvPool:
-    """Makes rows of an environment of EnvPool that take their own time.
-
-    Args:
-        environment_name: EnvPool's name of the environment, with its version.
-        num_envs: How many rows there are.
-        batch_size: How many of them EnvPool answers at a time; `None` for half.
-        discount: What later rewards are worth.
-        autoreset: When the episode after a `LAST` begins: NEXT_STEP or DISABLED.
-        **kwargs: What `AsyncEnvPool` and `envpool.make_gymnasium` take.
-
-    Example:
-        >>> env = load_async("CartPole-v1", num_envs=4, batch_size=2)  # doctest: +SKIP
-        >>> env.reset_async()  # doctest: +SKIP
-        >>> env.recv(count=2).time_step.is_first().tolist()  # doctest: +SKIP
-        [True, True]
-        >>> env.close()  # doctest: +SKIP
-    """
-    return AsyncEnvPool(
-        environment_name,
-        discount,
-        autoreset=autoreset,
-        num_envs=num_envs,
-        batch_size=batch_size,
-        **kwargs,
-    )
 
 
 def names() -> list[str]:

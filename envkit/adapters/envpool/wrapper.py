@@ -114,7 +114,7 @@ class EnvPoolWrapper(ForeignBase):
             raise ValueError(
                 f"EnvPoolWrapper was given {self._name} in EnvPool's asynchronous "
                 f"mode, with batch_size={config['batch_size']} and num_envs="
-                f"{self._count}. AsyncEnvPool takes it."
+                f"{self._count}. Make the pool without a batch_size."
             )
         self._ids = np.arange(self._count, dtype=np.int32)
         self._rows = rows = PoolRows(
