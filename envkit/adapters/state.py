@@ -3,13 +3,12 @@
 A copy of the environment would not do: most environments around C code inherit from
 `gymnasium.utils.EzPickle`, and the copy of such a one is a new environment at its
 beginning. A state is what each layer holds: the attributes of every wrapper and
-of the environment within, pickled together. A layer's reference to another stays one. A
-function that has no name stays where it is, and what it holds is saved; pictures are
-copied.
+of the environment within, pickled together. A layer's reference to another stays one,
+and pictures of pygame are copied.
 
-What does not pickle, such as the memory of a C library, makes the whole impossible:
-there are no states with holes. It stays the object it is, however, if the environment
-offers to save and restore its own state:
+What does not pickle, such as a lambda, a viewer or the memory of a C library, makes the
+whole impossible: there are no states with holes. It stays the object it is, however, if
+the environment offers to save and restore its own state:
 
 ```
 get_state()          set_state(state)
@@ -23,26 +22,20 @@ part of the state.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
-import importlib
 import inspect
 import io
 import pickle
 import sys
-import types
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 __all__ = [
     "Snapshot",
-    "bring_back",
-    "held_by",
     "layers_of",
-    "local_functions",
     "offer_of",
     "reduced_drawing",
     "restore_snapshot",
@@ -90,29 +83,18 @@ def take_snapshot(
     """
     layers = layers_of(gym_env) if layers is None else layers
     own_state = _own_state(layers[-1])
-    for staying in _ways(_Staying(layers, kept, check), own_state):
-        # Whatever an attribute raises when it is pickled, it means the same.
-        try:
-            held = [vars(layer) for layer in layers]
-            content = staying.dumps((held, beside, own_state))
-            return Snapshot(_names_of(layers), content)
-        except Exception as error:
-            last_error = error
-    raise NotImplementedError(
-        f"{name} cannot save its state. A state is all that the environment and its "
-        f"wrappers hold, and one of these things does not pickle: {last_error}"
-    ) from last_error
-
-
-def _ways(staying: _Staying, own_state: Any) -> Iterator[_Staying]:
-    """Yields the objects that stay in place: more each time, until the rest pickles."""
-    yield staying
-    # Looked for only where there is one, because it takes a while.
-    staying.add_functions()
-    yield staying
+    staying = _Staying(layers, kept, check)
     if own_state is not None:
         staying.add_what_does_not_pickle()
-        yield staying
+    # Whatever an attribute raises when it is pickled, it means the same.
+    try:
+        held = [vars(layer) for layer in layers]
+        return Snapshot(_names_of(layers), staying.dumps((held, beside, own_state)))
+    except Exception as error:
+        raise NotImplementedError(
+            f"{name} cannot save its state. A state is all that the environment and "
+            f"its wrappers hold, and one of these things does not pickle: {error}"
+        ) from error
 
 
 def _own_state(env: Any) -> tuple[Any] | None:
@@ -153,15 +135,7 @@ def restore_snapshot(
             f"  got        {' in '.join(reversed(saved_layers))}\n\n"
             "A state fits the same environment in the same wrappers."
         )
-    staying = _Staying(layers, kept)
-    try:
-        held, beside, own_state = staying.loads(snapshot.content)
-    except _MissingFunctionError as error:
-        raise ValueError(
-            f"{name} was given the state of another environment: it holds {error}, a "
-            "function that there is none of in the same place here. A state fits the "
-            "same environment in the same wrappers."
-        ) from None
+    held, beside, own_state = _Staying(layers, kept).loads(snapshot.content)
     for layer, attributes in zip(layers, held, strict=True):
         vars(layer).clear()
         vars(layer).update(attributes)
@@ -236,21 +210,12 @@ class _Staying:
         kept: Sequence[Any],
         check: Callable[[Any], None] | None = None,
     ) -> None:
-        self._layers, self._kept, self._check = layers, kept, check
-        self._inner = layers[-1]
-        self._functions: dict[Any, Any] = {}
+        self._inner, self._check = layers[-1], check
         self._objects: dict[Any, Any] = {
             **{("layer", index): layer for index, layer in enumerate(layers)},
             **{("kept", index): value for index, value in enumerate(kept)},
         }
         self._keys = {id(value): key for key, value in self._objects.items()}
-
-    def add_functions(self) -> None:
-        """Lets the functions stay that have no name."""
-        for path, function in local_functions(self._layers, self._kept).items():
-            key = "function", (path, _name_of(function))
-            self._functions[key] = function
-            self._keys[id(function)] = key
 
     def add_what_does_not_pickle(self) -> None:
         """Lets the attributes of the environment stay that would not pickle."""
@@ -263,8 +228,7 @@ class _Staying:
 
     def dumps(self, value: Any) -> bytes:
         buffer = io.BytesIO()
-        held = [(function, held_by(function)) for function in self._functions.values()]
-        _Pickler(buffer, self._keys, self._check).dump((value, held))
+        _Pickler(buffer, self._keys, self._check).dump(value)
         return buffer.getvalue()
 
     def loads(self, content: bytes) -> Any:
@@ -273,34 +237,11 @@ class _Staying:
             raise ValueError(
                 f"A snapshot's content must be bytes, got {type(content)}."
             )
-        value, held = _Unpickler(io.BytesIO(content), self._find).load()
-        for function, what_it_held in held:
-            bring_back(function, what_it_held)
-        return value
+        return _Unpickler(io.BytesIO(content), self._find).load()
 
     def _find(self, key: tuple[str, Any]) -> Any:
         kind, name = key
-        if kind == "attribute":
-            return vars(self._inner)[name]
-        if kind == "function":
-            return self._find_function(key)
-        return self._objects[key]
-
-    def _find_function(self, key: tuple[str, Any]) -> Any:
-        if not self._functions:
-            self.add_functions()
-        try:
-            return self._functions[key]
-        except KeyError:
-            raise _MissingFunctionError(key[1][1]) from None
-
-
-class _MissingFunctionError(Exception):
-    """A state refers to a function, named here, that is not in its place."""
-
-
-def _name_of(function: Any) -> str:
-    return getattr(function, "__qualname__", type(function).__qualname__)
+        return vars(self._inner)[name] if kind == "attribute" else self._objects[key]
 
 
 class _Pickler(pickle.Pickler):
@@ -329,8 +270,6 @@ class _Pickler(pickle.Pickler):
         ):
             # That of old Gym pickles in a way which NumPy has outgrown.
             return type(obj), (obj.bit_generator,)
-        if isinstance(obj, types.ModuleType):  # A function may know one.
-            return importlib.import_module, (obj.__name__,)
         return reduced_drawing(obj)
 
 
@@ -353,169 +292,9 @@ def _set_vars(obj: Any, attributes: dict[str, Any]) -> None:
     vars(obj).update(attributes)
 
 
-# How one comes to a function: which layer, and by which names, keys and numbers.
-Path: TypeAlias = "tuple[Hashable, ...]"
-
-_PLAIN = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic)
-_NO_CONTAINERS = (type, types.ModuleType, types.BuiltinFunctionType)
-
-
-class _Empty:
-    """Stands for a variable that has no value yet."""
-
-
-class _Held(NamedTuple):
-    """What a function holds at one moment.
-
-    Attributes:
-        variables: The values of those that it has from the functions around it.
-        defaults: Those of its positional parameters.
-        keyword_defaults: Those of its others.
-        attributes: Those that were set on it.
-    """
-
-    variables: tuple[Any, ...]
-    defaults: Any
-    keyword_defaults: Any
-    attributes: dict[str, Any]
-
-
-def local_functions(layers: Sequence[Any], kept: Sequence[Any] = ()) -> dict[Path, Any]:
-    """Finds the functions without a name in what environments hold.
-
-    Args:
-        layers: The environments and wrappers.
-        kept: What is not looked into.
-
-    Returns:
-        The functions by their paths. Those of two environments of one make have the
-        same.
-
-    Example:
-        >>> import types
-        >>> layer = types.SimpleNamespace(double=lambda x: 2 * x, known=sorted)
-        >>> [path for path in local_functions([layer])]
-        [(0, '.double')]
-    """
-    found: dict[Path, Any] = {}
-    seen = {id(one) for one in (*layers, *kept)}
-    pending: list[tuple[Path, Any]] = [
-        ((index, step), value)
-        for index, layer in enumerate(layers)
-        for step, value in _attributes(layer)
-    ]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, _PLAIN) or id(value) in seen:
-            continue
-        seen.add(id(value))
-        is_function = isinstance(value, types.FunctionType)
-        if is_function and _has_a_name(value):
-            continue
-        if is_function or _is_compiled(value):
-            found[path] = value
-        pending += [((*path, step), part) for step, part in _parts(value)]
-    return found
-
-
-def held_by(function: Any) -> _Held | None:
-    """Returns what a function holds; `None` for one that is compiled."""
-    if not isinstance(function, types.FunctionType):
-        return None
-    return _Held(
-        tuple(_content(cell) for cell in function.__closure__ or ()),
-        function.__defaults__,
-        function.__kwdefaults__,
-        dict(vars(function)),
-    )
-
-
-def bring_back(function: Any, held: _Held | None) -> None:
-    """Has a function hold what it held once."""
-    if held is None:
-        return
-    cells = function.__closure__ or ()
-    for cell, content in zip(cells, held.variables, strict=True):
-        if content is not _Empty:
-            cell.cell_contents = content
-        elif _content(cell) is not _Empty:
-            del cell.cell_contents
-    function.__defaults__ = held.defaults
-    function.__kwdefaults__ = held.keyword_defaults
-    vars(function).clear()
-    vars(function).update(held.attributes)
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _Empty
-
-
-def _has_a_name(function: Any) -> bool:
-    found: Any = sys.modules.get(function.__module__)
-    for name in function.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is function
-
-
-def _is_compiled(value: Any) -> bool:
+def reduced_drawing(value: Any) -> Any:
+    """Returns how `pickle` reduces an object of pygame; NotImplemented for others."""
     kind = type(value)
-    return kind.__name__ == "PjitFunction" and kind.__module__.startswith("jaxlib")
-
-
-def _parts(value: Any) -> Iterator[tuple[Hashable, Any]]:
-    """Lists what something holds, and how one comes to it."""
-    if isinstance(value, _NO_CONTAINERS) or _is_compiled(value):
-        return
-    if isinstance(value, types.FunctionType):
-        for index, cell in enumerate(value.__closure__ or ()):
-            yield f"variable {index}", _content(cell)
-        yield "defaults", value.__defaults__
-        yield "keyword defaults", value.__kwdefaults__
-    elif isinstance(value, types.MethodType):
-        yield "self", value.__self__
-    elif isinstance(value, functools.partial):
-        yield from (("func", value.func), ("args", value.args))
-        yield "keywords", value.keywords
-    elif isinstance(value, dict):
-        # A key that is an object of its own is another one in another environment.
-        yield from ((key, one) for key, one in value.items() if _is_plain(key))
-    elif isinstance(value, list | tuple):
-        yield from enumerate(value)
-    yield from _attributes(value)
-
-
-def _attributes(value: Any) -> Iterator[tuple[Hashable, Any]]:
-    held = getattr(value, "__dict__", {})
-    return ((f".{name}", one) for name, one in held.items())
-
-
-def _is_plain(key: Any) -> bool:
-    if isinstance(key, tuple):
-        return all(map(_is_plain, key))
-    return isinstance(key, _PLAIN)
-
-
-# What `pickle` takes for a description of an object; NotImplemented for its own way.
-_Reduced = Any
-_CAMERA = (
-    "type",
-    "fixedcamid",
-    "trackbodyid",
-    "lookat",
-    "distance",
-    "azimuth",
-    "elevation",
-)
-
-
-def reduced_drawing(value: Any) -> _Reduced:
-    """Returns how `pickle` reduces an object that draws; NotImplemented for others."""
-    kind = type(value)
-    if kind.__name__ == "MujocoRenderer":
-        return _without_viewers(value)
     if kind.__name__ == "Surface" and _is_pygames(kind):
         return _reduced_surface(value)
     if kind.__name__ == "Clock" and _is_pygames(kind):
@@ -527,25 +306,15 @@ def _is_pygames(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "pygame"
 
 
-def _without_viewers(renderer: Any) -> _Reduced:
-    attributes = {**vars(renderer), "_viewers": {}, "viewer": None}
-    if renderer.viewer is not None:
-        # A viewer chooses its place by where things are when it is made.
-        camera = renderer.viewer.cam
-        attributes["default_cam_config"] = {
-            name: copy.copy(getattr(camera, name)) for name in _CAMERA
-        }
-    return object.__new__, (type(renderer),), attributes
-
-
-def _reduced_surface(surface: Any) -> _Reduced:
+def _reduced_surface(surface: Any) -> Any:
     import pygame
 
     if surface is pygame.display.get_surface():
         return _window, ()
+    looks = surface.get_colorkey(), surface.get_alpha()
     if surface.get_parent() is not None:
-        # It shares the memory of another, which copies would not.
-        return NotImplemented
+        place = surface.get_offset(), surface.get_size()
+        return _part_of_surface, (surface.get_parent(), place, *looks)
     is_indexed = surface.get_bitsize() == 8
     return _surface, (
         surface.get_size(),
@@ -553,9 +322,8 @@ def _reduced_surface(surface: Any) -> _Reduced:
         surface.get_bitsize(),
         surface.get_masks(),
         surface.get_buffer().raw,
-        surface.get_colorkey(),
-        surface.get_alpha(),
         surface.get_palette() if is_indexed else None,
+        *looks,
     )
 
 
@@ -570,9 +338,9 @@ def _surface(
     depth: int,
     masks: tuple[int, int, int, int],
     pixels: bytes,
+    palette: Any,
     colorkey: Any,
     alpha: Any,
-    palette: Any,
 ) -> Any:
     import pygame
 
@@ -583,3 +351,10 @@ def _surface(
     surface.set_colorkey(colorkey)
     surface.set_alpha(alpha)
     return surface
+
+
+def _part_of_surface(surface: Any, place: Any, colorkey: Any, alpha: Any) -> Any:
+    part = surface.subsurface(place)
+    part.set_colorkey(colorkey)
+    part.set_alpha(alpha)
+    return part

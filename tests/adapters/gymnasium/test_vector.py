@@ -966,14 +966,16 @@ def test_a_state_brings_everything_back(mode):
         assert expected == (played(restored, 20), restored.reset().observation.tolist())
 
 
-def test_a_state_has_the_wrappers_of_gymnasium_in_it():
-    """And leaves functions without a name where they are."""
+def doubled(reward):
+    return reward * 2
 
+
+def test_a_state_has_the_wrappers_of_gymnasium_in_it():
     def make():
         bare = SyncVectorEnv([lambda: Walk()] * 2)
-        doubled = gymnasium.wrappers.vector.TransformReward(bare, lambda r: r * 2)
+        rewarding = gymnasium.wrappers.vector.TransformReward(bare, doubled)
         return GymnasiumVectorWrapper(
-            gymnasium.wrappers.vector.RecordEpisodeStatistics(doubled)
+            gymnasium.wrappers.vector.RecordEpisodeStatistics(rewarding)
         )
 
     env, other = make(), make()
