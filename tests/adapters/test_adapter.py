@@ -1477,8 +1477,8 @@ def test_what_makes_no_sense_is_refused(call, error, text, message_of):
         ),
         (
             lambda: stepped(([1, 2, 3], 0, False), first=[1], max_lengths=2),
-            "Fixed returned a list of 3 elements at observation; max_lengths says that "
-            "there are at most 2.\n\n",
+            "Fixed returned a list of 3 elements at observation, where there is room "
+            "for 2. Make room with max_lengths = 4.\n\n",
         ),
         (
             lambda: stepped(((0, {"lives": 3}), 0.0, False), first=(0, {"lives": 3})),

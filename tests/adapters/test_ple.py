@@ -18,9 +18,9 @@ from envkit.adapters.ple import suite as building
 from envkit.adapters.ple import suite as suite_ple
 from envkit.adapters.ple.suite import (
     PLEWrapper,
+    _infer_state,
     _restore_game,
     _save_game,
-    _state_reader,
 )
 from envkit.adapters.values import Converter
 from envkit.errors import (
@@ -324,8 +324,8 @@ def test_a_state_that_cannot_be_saved_says_what_holds_it_up(message_of):
     text = message_of(NotImplementedError, env.get_state)
 
     assert text.startswith(
-        "QuietCatcher cannot save its state. A state is all that PLE and the game "
-        "hold, and one of these things does not pickle: "
+        "QuietCatcher cannot save its state. A state is all that the environment and "
+        "its wrappers hold, and one of these things does not pickle: "
     )
     env.seed(1)
     assert env.reset().is_first()
@@ -513,7 +513,10 @@ NO_GAME = (
         (
             lambda: quiet().set_state(quiet(QuietSnake).get_state()),
             ValueError,
-            "QuietCatcher was given the state of another game: QuietSnake.",
+            "QuietCatcher was given the state of another environment.\n\n"
+            "  expected   QuietCatcher in PLE\n"
+            "  got        QuietSnake in PLE\n\n"
+            "A state fits the same environment in the same wrappers.",
         ),
         (
             lambda: entered(Gaining).step(0),
@@ -524,7 +527,8 @@ NO_GAME = (
             "  got        a dict of 5 elements\n\n"
             "Key 'bonus' is not in the spec.\n\n"
             "The specs are those of the first state of the game. Where later ones "
-            "differ, give PLE a state_preprocessor, which makes an array of the state.",
+            "differ, say the whole shape of a list in max_lengths, or give PLE a "
+            "state_preprocessor, which makes an array of the state.",
         ),
         (
             lambda: drawn("MonsterKong"),
@@ -707,7 +711,7 @@ def test_real_games_run_in_workers(name, ple_checkout, pygame):
 
 def reader(state, *, dtype=np.float64, **max_lengths):
     """Returns the specs of a state, and what reads states like it."""
-    found = _state_reader(state, name="Snake", dtype=dtype, max_lengths=max_lengths)
+    found = _infer_state(state, name="Snake", dtype=dtype, max_lengths=max_lengths)
     convert = Converter(
         found.spec, found.leaves, subject="Snake has shown what", root="observation"
     )
@@ -793,7 +797,7 @@ def test_lists_of_different_kinds_side_by_side_say_nothing_of_an_empty_one():
     ],
 )
 def test_a_length_is_said_for_a_list_or_for_all_below_a_key(said):
-    found = _state_reader(
+    found = _infer_state(
         {"creep_pos": {"GOOD": [[1.0, 2.0]], "BAD": []}},
         name="WaterWorld",
         dtype=np.float64,
@@ -809,7 +813,9 @@ def test_a_length_is_said_for_a_list_or_for_all_below_a_key(said):
 def test_a_list_that_always_has_the_same_length_is_an_array():
     spec, read = reader({"body": [1.0, 2.0]}, body=None)
     assert ArraySpec((2,), np.float64) == spec["body"]
-    with pytest.raises(SpecError, match=r"Snake has shown what does not fit its spec"):
+    with pytest.raises(
+        SpecError, match=r"does not fit its spec at observation\['body'"
+    ):
         read({"body": [1.0]})
 
 
@@ -830,29 +836,15 @@ def test_what_was_in_a_list_can_be_read_again(elements):
             {"body": [1.0]},
             {"body": 3},
             {"body": [0.0] * 4},
-            "4 elements at 'body', and there is room for 3. Make room with "
-            "max_lengths={'body': 8}.",
+            "4 elements at observation['body'], where there is room for 3. Make room "
+            "with max_lengths = {'body': 6}.",
         ),
         (
             {"all": {"body": [[1.0, 2.0]]}},
             {"all": 1},
             {"all": {"body": [[0.0, 0.0]] * 2}},
-            "2 elements at 'all/body', and there is room for 1. Make room with "
-            "max_lengths={'all/body': (4, 2)}.",
-        ),
-        *(
-            (
-                {"creeps": []},
-                {},
-                {"creeps": value},
-                f"elements of shape {shape} at 'creeps', and its first state said (). "
-                f"Say it with max_lengths={{'creeps': {whole}}}, or give PLE a "
-                "state_preprocessor.",
-            )
-            for value, shape, whole in (
-                ([[1.0, 2.0]], (2,), (100, 2)),
-                ([[1.0], [2.0]], (1,), (100, 1)),
-            )
+            "2 elements at observation['all']['body'], where there is room for 1. Make "
+            "room with max_lengths = {'body': 2}.",
         ),
     ],
 )
@@ -860,19 +852,36 @@ def test_a_list_that_outgrows_its_room_says_how_to_make_some(
     first, rooms, later, text, message_of
 ):
     _, read = reader(first, **rooms)
-    assert f"Snake has a state with {text}" == message_of(
+    assert f"Snake returned a list of {text}" == message_of(
         SpecError, lambda: read(later)
     )
 
 
-@pytest.mark.parametrize("value", [[1.0, [2.0]], ["a"], [None]])
-def test_elements_that_are_no_numbers_are_refused(value):
+def test_the_key_of_a_list_is_enough_to_give_it_room():
+    spec, _ = reader({"all": {"body": [[1.0, 2.0]]}}, body=2)
+    assert (2, 2) == spec["all"]["body"]["values"].shape
+
+
+def test_lists_in_a_dictionary_of_state_and_screen_have_the_room_of_their_keys():
+    env = quiet(QuietSnake, observation="both", max_lengths={"snake_body": 7})
+    assert (7,) == env.observation_spec()["state"]["snake_body"]["values"].shape[:1]
+    assert env.reset().observation["state"]["snake_body"]["length"] > 0
+
+
+@pytest.mark.parametrize("value", [[[1.0, 2.0]], [1.0, [2.0]], ["a"], [None]])
+def test_elements_that_are_unlike_the_first_are_refused(value):
     _, read = reader({"creeps": [1.0]})
-    with pytest.raises(SpecError, match="Give PLE a state_preprocessor"):
+    with pytest.raises(SpecError, match="Snake returned an element of a list that"):
         read({"creeps": value})
 
 
-@pytest.mark.parametrize("state", [{"body": 1.0}, {}, {"body": [], "more": 1}])
+def test_a_number_in_the_place_of_a_list_is_refused():
+    _, read = reader({"body": [1.0]})
+    with pytest.raises(SpecError, match="where it returned a list before"):
+        read({"body": 1.0})
+
+
+@pytest.mark.parametrize("state", [{}, {"body": [], "more": 1}])
 def test_a_state_of_another_structure_is_refused(state):
     _, read = reader({"body": [1.0]})
     with pytest.raises(SpecError, match="Snake has shown what does not fit its spec"):

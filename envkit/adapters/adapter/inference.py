@@ -46,8 +46,8 @@ __all__ = ["Inferred", "MaxLengths", "explained", "infer"]
 
 _ROOT = "observation"
 
-# The most elements of a list; for lists in dictionaries, by their keys; or with the
-# spec of an element.
+# The most elements of a list, or with the spec of an element; for lists in
+# dictionaries, by their keys or by their places, such as "['creeps']['good']".
 Most: TypeAlias = "int | tuple[int, NestedSpec]"
 MaxLengths: TypeAlias = "Most | Mapping[str, Most]"
 
@@ -71,6 +71,7 @@ def infer(
     floats: npt.DTypeLike = np.float64,
     text_length: int = 256,
     max_lengths: MaxLengths | None = None,
+    path: str = "",
 ) -> Inferred:
     """Tells the specs of observations.
 
@@ -80,6 +81,7 @@ def infer(
         floats: What float64 becomes.
         text_length: How long strings are at most.
         max_lengths: Of which lists the length varies, and how long they are at most.
+        path: Their place in an observation, if they are a part of one.
 
     Example:
         >>> first = {"speed": 0.5, "path": [(1, 2), (3, 4)], "lives": 3}
@@ -90,7 +92,7 @@ def infer(
         SpecError: No spec can be told; the message says what to do.
     """
     inference = _Inference(name, np.dtype(floats), text_length, max_lengths)
-    return inference.tell(list(observations), _ROOT, _ROOT)
+    return inference.tell(list(observations), f"{_ROOT}{path}", _ROOT)
 
 
 def explained(error: SpecError, name: str, call: str, observation: Any) -> SpecError:
@@ -139,7 +141,8 @@ class _Inference:
 
     def _most(self, path: str, key: str) -> Most | None:
         if isinstance(self.max_lengths, Mapping):
-            return self.max_lengths.get(key)
+            place = path.removeprefix(_ROOT)
+            return self.max_lengths.get(place, self.max_lengths.get(key))
         return self.max_lengths if path == _ROOT else None
 
     def _tell_mapping(self, values: list[Any], path: str) -> Inferred:
@@ -269,8 +272,9 @@ class _Inference:
             "length": BoundedArraySpec((), np.int64, 0, length, "length"),
             "values": add_outer_dims_nest(told.spec, (length,)),
         }
+        more = f"max_lengths = {self._in_class(path, key, str(2 * length))}"
         return Inferred(
-            spec, _padded_leaf(told.spec, told.leaves, length, self.name, path)
+            spec, _padded_leaf(told.spec, told.leaves, length, self.name, path, more)
         )
 
     def _ragged(self, path: str, key: str, got: str) -> SpecError:
@@ -326,7 +330,7 @@ def _is_only_numbers(value: Any) -> bool:
 
 
 def _padded_leaf(
-    element_spec: NestedSpec, leaves: Any, most: int, name: str, path: str
+    element_spec: NestedSpec, leaves: Any, most: int, name: str, path: str, more: str
 ) -> Leaf:
     """Returns a function that makes `{"length": ..., "values": ...}` of a list.
 
@@ -336,6 +340,7 @@ def _padded_leaf(
         most: How many elements there are at most.
         name: Whose lists they are, for messages.
         path: Where in an observation they are.
+        more: What to write where there are more elements.
     """
     if leaves is None:
         leaves = map_specs(array_leaf, element_spec)
@@ -358,14 +363,32 @@ def _padded_leaf(
             )
         if len(value) > most:
             raise SpecError(
-                f"{name} returned a list of {len(value)} elements at {path}; "
-                f"max_lengths says that there are at most {most}."
+                f"{name} returned a list of {len(value)} elements at {path}, where "
+                f"there is room for {most}. Make room with {more}."
             )
         rows = map_specs(empty, element_spec)
-        arrays = nest.flatten(rows)
-        for index, element in enumerate(value):
-            for array, part in zip(arrays, nest.flatten(convert(element)), strict=True):
-                array[index] = part
+        if not (isinstance(rows, np.ndarray) and _filled(rows, value)):
+            arrays = nest.flatten(rows)
+            for index, element in enumerate(value):
+                parts = nest.flatten(convert(element))
+                for array, part in zip(arrays, parts, strict=True):
+                    array[index] = part
         return {"length": np.array(len(value), np.int64), "values": rows}
 
     return pad
+
+
+def _filled(rows: Array, elements: Any) -> bool:
+    """Puts elements that are numbers into rows at once; returns False for others."""
+    # Hot: called once per list and step, where one element after the other takes long.
+    try:
+        array = np.asarray(elements)
+    except ValueError:  # Elements that differ in length.
+        return False
+    if array.shape != (len(elements), *rows.shape[1:]):
+        return False
+    is_safe = rows.dtype.kind == "f" and array.dtype.kind in "biuf"
+    if not is_safe and array.dtype != rows.dtype:
+        return False
+    rows[: len(elements)] = array
+    return True

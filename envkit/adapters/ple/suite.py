@@ -19,12 +19,10 @@ surfaces; the display stays the one that the process has.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import importlib
 import io
 import numbers
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -36,13 +34,14 @@ from envkit._shared.arguments import as_discount
 from envkit.adapters import display
 from envkit.adapters.adapter import Adapter
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
+from envkit.adapters.adapter.inference import Inferred, infer
 from envkit.adapters.foreign import forwarded, limited_and_wrapped
 from envkit.adapters.ple import SCHEME
-from envkit.adapters.state import reduced_drawing
-from envkit.adapters.values import Converter, Leaf, array_leaf
+from envkit.adapters.state import restore_snapshot, take_snapshot
+from envkit.adapters.values import Converter, array_leaf
 from envkit.errors import SpecError
 from envkit.extend import describe
-from envkit.play.window import prepare_sdl, surface
+from envkit.play.window import prepare_sdl
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.types import Array, NestedArray, NestedSpec
@@ -213,7 +212,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
         self._said = max_lengths or {}, state_dtype
         self._opening_frames = _checked_frames(opening_frames)
         self.discount = as_discount(discount)
-        self._as_made: _SavedGame | None = None
+        self._as_made: Any = None
         self._used = False
 
     def start(self) -> Any:
@@ -239,17 +238,18 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
 
     def _compile(self, max_lengths: _MaxLengths, dtype: Any) -> Converter:
         """Returns what reads observations; sets the specs."""
-        parts: dict[str, _StateReader] = {}
+        parts: dict[str, Inferred] = {}
         if self._observes != "state":
             shape = self._picture().shape
             spec = BoundedArraySpec(shape, np.uint8, 0, 255, "screen")
-            parts["screen"] = _StateReader(spec, array_leaf(spec))
+            parts["screen"] = Inferred(spec, array_leaf(spec))
         if self._observes != "screen":
-            parts["state"] = _state_reader(
+            parts["state"] = _infer_state(
                 self._first_state(),
                 name=self._name,
                 dtype=dtype,
                 max_lengths=max_lengths,
+                path="['state']" if self._observes == "both" else "",
             )
         elif max_lengths:
             raise ValueError(
@@ -260,8 +260,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
             seen: NestedSpec = {key: part.spec for key, part in parts.items()}
             leaves: Any = {key: part.leaves for key, part in parts.items()}
         else:
-            (part,) = parts.values()
-            seen, leaves = part.spec, part.leaves
+            ((seen, leaves),) = parts.values()
         self.observation_spec = seen  # type: ignore[method-assign]  # a value does
         subject = f"{self._name} has shown what"
         return Converter(seen, leaves, subject=subject, root="observation")
@@ -362,11 +361,11 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
             return _upright(self._ple.getScreenGrayscale())
         return _upright(self._ple.getScreenRGB())
 
-    def get_state(self) -> _SavedGame:
+    def get_state(self) -> Any:
         """Saves the game."""
         return _save_game(self._ple, (self._used, self._as_made))
 
-    def set_state(self, state: _SavedGame) -> None:
+    def set_state(self, state: Any) -> None:
         """Brings back a saved game."""
         self._used, self._as_made = _restore_game(self._ple, state)
 
@@ -515,18 +514,10 @@ _ROOM = 100
 _TIMES = 4
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _StateReader:
-    """The specs of a state, and a nest of functions that read one."""
-
-    spec: NestedSpec
-    leaves: Any
-
-
-def _state_reader(
-    state: Any, *, name: str, dtype: Any, max_lengths: _MaxLengths
-) -> _StateReader:
-    """Looks at the first state of a game, and returns what reads all of them.
+def _infer_state(
+    state: Any, *, name: str, dtype: Any, max_lengths: _MaxLengths, path: str = ""
+) -> Inferred:
+    """Infers the specs of all states of a game from the first one.
 
     Args:
         state: What `getGameState` returned.
@@ -535,11 +526,12 @@ def _state_reader(
         max_lengths: How many elements lists have at most: by the key in the state, or
             by a path such as `"creep_pos/GOOD"`. A tuple is the whole shape, and
             `None` says that a list always has the same length.
+        path: The place of the state in an observation.
     """
-    makers = _Makers(name, np.dtype(dtype), max_lengths)
-    reader = makers.make(state, (), None)
-    makers.check_all_used()
-    return reader
+    first = _FirstState(name, np.dtype(dtype), max_lengths, path)
+    prepared = first.prepared(state, ())
+    first.check_all_used()
+    return infer([prepared], name=name, max_lengths=first.rooms, path=path)
 
 
 def _explained(error: SpecError) -> SpecError:
@@ -548,130 +540,97 @@ def _explained(error: SpecError) -> SpecError:
         return error
     longer = SpecError(
         f"{error}\n\nThe specs are those of the first state of the game. Where later "
-        "ones differ, give PLE a state_preprocessor, which makes an array of the state."
+        "ones differ, say the whole shape of a list in max_lengths, or give PLE a "
+        "state_preprocessor, which makes an array of the state."
     )
     longer.path, longer.reason = error.path, error.reason
     return longer
 
 
-class _Makers:
-    """Makes readers of the parts of a state."""
+class _FirstState:
+    """Prepares the first state of a game, so that the specs of later ones follow.
 
-    def __init__(self, name: str, dtype: Any, max_lengths: _MaxLengths) -> None:
+    Attributes:
+        rooms: By the place of each list that varies in length, its room and the spec of
+            an element.
+    """
+
+    def __init__(
+        self, name: str, dtype: np.dtype[Any], max_lengths: _MaxLengths, path: str
+    ) -> None:
+        self.rooms: dict[str, tuple[int, ArraySpec]] = {}
         self._name = name
         self._dtype = dtype
         self._max_lengths = dict(max_lengths)
+        self._path = path
         self._unused = set(max_lengths)
         self._lists: list[str] = []
-        for path, length in self._max_lengths.items():
-            _check_length(path, length)
+        for place, length in self._max_lengths.items():
+            _check_length(place, length)
 
-    def make(
-        self, value: Any, path: tuple[Any, ...], element: tuple[int, ...] | None
-    ) -> _StateReader:
+    def prepared(
+        self, value: Any, keys: tuple[Any, ...], alike: tuple[int, ...] = ()
+    ) -> Any:
+        """Returns a state with its keys in order and its numbers of one dtype.
+
+        Args:
+            value: The state, or a part of it.
+            keys: The keys that lead there.
+            alike: The shape of an element, of a list that has none.
+        """
         if isinstance(value, Mapping):
-            return self._dict(value, path)
-        if isinstance(value, list):
-            return self._list(value, path, element)
-        leaf_name = _text(path) or "state"
-        array = _as_numbers(value, self._name, _text(path))
+            shape = self._shape_of_elements(value, keys)
+            return {
+                key: self.prepared(value[key], (*keys, key), shape)
+                for key in sorted(value, key=str)
+            }
+        array = _as_numbers(value, self._name, _text(keys))
         if isinstance(value, np.ndarray):
-            spec = ArraySpec(array.shape, array.dtype, leaf_name)
-        else:
-            spec = ArraySpec(array.shape, self._dtype, leaf_name)
-        return _StateReader(spec, array_leaf(spec))
+            return array
+        if isinstance(value, list):
+            self._lists.append(_text(keys))
+            said = self._said(keys)
+            if said is not None:
+                if not isinstance(said, tuple):
+                    room = said or max(_ROOM, _TIMES * len(value))
+                    said = (room, *(array.shape[1:] if value else alike))
+                element = ArraySpec(said[1:], self._dtype, _text(keys))
+                place = "".join(f"[{key!r}]" for key in keys)
+                self.rooms[self._path + place] = said[0], element
+                return value
+        return array.astype(self._dtype)
 
-    def _dict(self, value: Mapping[Any, Any], path: tuple[Any, ...]) -> _StateReader:
-        keys = sorted(value, key=str)
-        # Lists side by side are of one kind, as the creeps of WaterWorld are: one that
-        # is empty at first takes its elements' shape from another.
-        elements = {
-            _as_numbers(child, self._name, _text((*path, key))).shape[1:]
+    def _shape_of_elements(
+        self, value: Mapping[Any, Any], keys: tuple[Any, ...]
+    ) -> tuple[int, ...]:
+        """Returns the one shape of the elements of lists that lie side by side.
+
+        These are of one kind, as the creeps of WaterWorld are: a list that is empty at
+        first takes its elements' shape from another.
+        """
+        shapes = {
+            _as_numbers(child, self._name, _text((*keys, key))).shape[1:]
             for key, child in value.items()
             if isinstance(child, list) and child
         }
-        alike = elements.pop() if len(elements) == 1 and path else None
-        parts = {key: self.make(value[key], (*path, key), alike) for key in keys}
-        return _StateReader(
-            {key: part.spec for key, part in parts.items()},
-            {key: part.leaves for key, part in parts.items()},
-        )
+        return shapes.pop() if len(shapes) == 1 and keys else ()
 
-    def _list(
-        self, value: list[Any], path: tuple[Any, ...], alike: tuple[int, ...] | None
-    ) -> _StateReader:
-        place = _text(path)
-        self._lists.append(place)
-        array = _as_numbers(value, self._name, place)
-        element = array.shape[1:] if value else alike or ()
-        said = self._said(path)
-        if said is None:
-            spec = ArraySpec(array.shape, self._dtype, place or "state")
-            return _StateReader(spec, array_leaf(spec))
-        if isinstance(said, tuple):
-            room, *rest = said
-            element = tuple(rest)
-        else:
-            room = said or max(_ROOM, _TIMES * len(value))
-        values = ArraySpec((room, *element), self._dtype, f"{place}/values")
-        length = BoundedArraySpec((), np.int64, 0, room, f"{place}/length")
-        return _StateReader(
-            {"length": length, "values": values},
-            _padding_leaf(self._name, place, values),
-        )
-
-    def _said(self, path: tuple[Any, ...]) -> int | tuple[int, ...] | None:
+    def _said(self, keys: tuple[Any, ...]) -> int | tuple[int, ...] | None:
         """Returns what `max_lengths` says of a list; 0 if it says nothing."""
-        for place in _places(path):
+        for place in _places(keys):
             if place in self._max_lengths:
                 self._unused.discard(place)
                 return self._max_lengths[place]
         return 0
 
     def check_all_used(self) -> None:
-        for path in sorted(self._unused):
+        """Raises if `max_lengths` names a list that there is not."""
+        for place in sorted(self._unused):
             lists = ", ".join(map(repr, self._lists)) or "none"
             raise ValueError(
-                f"max_lengths has {path!r}, and there is no list of that name in the "
+                f"max_lengths has {place!r}, and there is no list of that name in the "
                 f"state of {self._name}. Its lists are: {lists}."
             )
-
-
-def _padding_leaf(name: str, place: str, spec: ArraySpec) -> Leaf:
-    room, *rest = spec.shape
-    element = tuple(rest)
-    dtype = spec.dtype
-
-    def convert(value: Any) -> dict[str, Any]:
-        # Hot: called once per list and step.
-        if not isinstance(value, list | tuple | np.ndarray):
-            raise SpecError
-        count = len(value)
-        if count > room:
-            bigger = (2 * count, *element) if element else 2 * count
-            raise SpecError(
-                f"{name} has a state with {count} elements at {place!r}, and there is "
-                f"room for {room}. Make room with "
-                f"max_lengths={{{place!r}: {bigger}}}."
-            )
-        values = np.zeros(spec.shape, dtype)
-        if count:
-            values[:count] = _elements(value, count)
-        return {"length": np.array(count, np.int64), "values": values}
-
-    def _elements(value: Any, count: int) -> Array:
-        array = _as_numbers(value, name, place)
-        if array.shape != (count, *element):
-            shape = array.shape[1:]
-            raise SpecError(
-                f"{name} has a state with elements of shape {shape} at {place!r}, and "
-                f"its first state said {element}. Say it with "
-                f"max_lengths={{{place!r}: {(room, *shape)}}}, or give PLE a "
-                "state_preprocessor."
-            )
-        return array
-
-    return convert
 
 
 def _as_numbers(value: Any, name: str, place: str) -> Array:
@@ -689,14 +648,15 @@ def _as_numbers(value: Any, name: str, place: str) -> Array:
     return array
 
 
-def _text(path: tuple[Any, ...]) -> str:
-    return "/".join(map(str, path))
+def _text(keys: tuple[Any, ...]) -> str:
+    return "/".join(map(str, keys))
 
 
-def _places(path: tuple[Any, ...]) -> Iterator[str]:
-    """Yields the names that a list goes by, its own first."""
-    for end in range(len(path), 0, -1):
-        yield _text(path[:end])
+def _places(keys: tuple[Any, ...]) -> Iterator[str]:
+    """Yields the names that a list goes by, its own path first and its key last."""
+    for end in range(len(keys), 0, -1):
+        yield _text(keys[:end])
+    yield _text(keys[-1:])
 
 
 def _check_length(path: str, length: Any) -> None:
@@ -710,100 +670,23 @@ def _check_length(path: str, length: Any) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _SavedGame:
-    """All that a PLE and its game hold at one moment.
-
-    Attributes:
-        game: The class of the game.
-        content: What they hold, pickled.
-    """
-
-    game: str
-    content: bytes
+def _save_game(ple: Any, beside: Any) -> Any:
+    """Saves a game, the picture that it shows, and something beside it."""
+    name, kept = type(ple.game).__name__, _kept(ple)
+    beside = display.blank_of(), beside
+    return take_snapshot(ple, name, beside, layers=[ple, ple.game], kept=kept)
 
 
-def _save_game(ple: Any, beside: Any) -> _SavedGame:
-    """Saves a game, and something beside it.
-
-    Raises:
-        NotImplementedError: Something that the game holds cannot be saved.
-    """
-    name = type(ple.game).__qualname__
-    buffer = io.BytesIO()
-    pickler = _Pickler(buffer, _staying(ple))
-    held = vars(ple), vars(ple.game), display.blank_of(), beside
-    # Whatever an attribute raises when it is pickled, it means the same.
-    try:
-        pickler.dump(held)
-    except Exception as error:
-        raise NotImplementedError(
-            f"{name} cannot save its state. A state is all that PLE and the game "
-            f"hold, and one of these things does not pickle: {error}"
-        ) from error
-    return _SavedGame(name, buffer.getvalue())
-
-
-def _restore_game(ple: Any, saved: _SavedGame) -> Any:
-    """Brings back a game, and returns what was saved beside it.
-
-    Raises:
-        ValueError: It is another game.
-    """
-    name = type(ple.game).__qualname__
-    if saved.game != name:
-        raise ValueError(f"{name} was given the state of another game: {saved.game}.")
-    # Plain data may come from a file, and holds arrays but no bytes.
-    if type(saved.content) is not bytes:
-        raise ValueError(f"{name} was given a state whose content is not bytes.")
-    staying = _staying(ple)
-    loaded = _Unpickler(io.BytesIO(saved.content), staying).load()
-    of_ple, of_game, shown, beside = loaded
-    for owner, attributes in ((ple, of_ple), (staying["game"], of_game)):
-        vars(owner).clear()
-        vars(owner).update(attributes)
+def _restore_game(ple: Any, saved: Any) -> Any:
+    """Brings back a game, and returns what was saved beside it."""
+    name, kept = type(ple.game).__name__, _kept(ple)
+    layers = [ple, ple.game]
+    shown, beside = restore_snapshot(ple, name, saved, layers=layers, kept=kept)
     display.put_blank(shown)
     return beside
 
 
-def _staying(ple: Any) -> dict[str, Any]:
-    """Returns what is referred to by a name: these stay the objects they are."""
-    return {
-        "ple": ple,
-        "game": ple.game,
-        "display": surface(),
-        # Most are functions without a place to be found at.
-        "state_preprocessor": getattr(ple, "state_preprocessor", None),
-    }
-
-
-class _Pickler(pickle.Pickler):
-    """Pickles what stays as a name, and surfaces by their pixels."""
-
-    def __init__(self, file: io.BytesIO, staying: dict[str, Any]) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._names = {
-            id(value): name for name, value in staying.items() if value is not None
-        }
-        self._pygame = sys.modules.get("pygame")
-
-    def persistent_id(self, obj: Any) -> str | None:
-        return self._names.get(id(obj))
-
-    def reducer_override(self, obj: Any) -> Any:
-        pygame = self._pygame
-        if pygame is not None and isinstance(obj, pygame.Surface) and obj.get_parent():
-            # Its rows are parts of another one's; those of a copy lie side by side.
-            obj = obj.copy()
-        return reduced_drawing(obj)
-
-
-class _Unpickler(pickle.Unpickler):
-    """Puts what stays where its name is."""
-
-    def __init__(self, file: io.BytesIO, staying: dict[str, Any]) -> None:
-        super().__init__(file)
-        self._staying = staying
-
-    def persistent_load(self, name: str) -> Any:
-        return self._staying[name]
+def _kept(ple: Any) -> list[Any]:
+    """Returns the preprocessor: most are functions without a place to be found at."""
+    function = getattr(ple, "state_preprocessor", None)
+    return [] if function is None else [function]

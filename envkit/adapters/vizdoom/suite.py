@@ -24,6 +24,7 @@ from envkit._shared.arguments import as_discount
 from envkit._shared.states import check_state_of
 from envkit.adapters.adapter import Adapter, Result
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
+from envkit.adapters.adapter.inference import infer
 from envkit.adapters.foreign import require
 from envkit.extend import checked_size, describe, suggestion
 from envkit.provenance import record_seed
@@ -687,9 +688,11 @@ class _DoomObservations:
         self._variables = game.get_available_game_variables()
         self._seen: dict[str, Any] = {}
         first = self._read(game.get_state())
-        specs: dict[str, Any] = {
-            part: self._spec(part, first[part]) for part in self._parts
-        }
+        seen = {part: first[part] for part in self._parts}
+        specs: Any = infer([seen], name="The game").spec
+        for part in set(specs) - {"audio", "game_variables"}:
+            shape = specs[part].shape
+            specs[part] = BoundedArraySpec(shape, np.uint8, 0, 255, part)
         self.spec: NestedSpec = specs[self._single] if self._single else specs
 
     def look(self) -> NestedArray:
@@ -748,15 +751,6 @@ class _DoomObservations:
             variable.name: np.array(self._game.get_game_variable(variable))
             for variable in self._variables
         }
-
-    def _spec(self, part: str, first: Any) -> NestedSpec:
-        if part == "game_variables":
-            return {
-                name: ArraySpec((), value.dtype, name) for name, value in first.items()
-            }
-        if part == "audio":
-            return ArraySpec(first.shape, first.dtype, part)
-        return BoundedArraySpec(first.shape, np.uint8, 0, 255, part)
 
 
 def _copied(value: Any) -> Any:
