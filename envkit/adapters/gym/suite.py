@@ -23,6 +23,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -34,7 +35,6 @@ from envkit.adapters.foreign import (
     require,
 )
 from envkit.adapters.gymnasium import conversion, spaces
-from envkit.adapters.gymnasium.conversion import from_member
 from envkit.adapters.gymnasium.spaces import kind_of_space
 from envkit.adapters.gymnasium.suite import id_without_module
 from envkit.adapters.gymnasium.wrapper import check_single, name_of, set_attribute
@@ -446,31 +446,52 @@ def spec_from_gym_space(
         >>> spec_from_gym_space(Discrete(), {Discrete: np.uint8}).dtype
         dtype('uint8')
     """
-    return _spec(space, dtype_map or {}, simplify_box_bounds, name, name or "")
+    specs = _GymSpecs(dtype_map or {}, simplify_box_bounds, name or "")
+    return specs.of(space, name, name or "")
 
 
-def _spec(
-    space: Any, dtypes: Dtypes, simplify: bool, name: str | None, path: str
-) -> NestedSpec:
-    def below(child: Any, part: str, place: str) -> NestedSpec:
-        child_name = part if name is None else f"{name}/{part}"
-        return _spec(child, dtypes, simplify, child_name, f"{path}{place}")
+# The dtypes of specs that are not chosen: those of TF-Agents. A box may have its own.
+_DTYPES = {
+    "Box": np.float32,
+    "Discrete": np.int64,
+    "MultiBinary": np.int32,
+    "MultiDiscrete": np.int32,
+}
 
-    kind = _kind(space)
-    if kind == "Dict":
-        children = space.spaces.items()
-        return {key: below(child, str(key), f"[{key!r}]") for key, child in children}
-    if kind == "Tuple":
-        return tuple(
-            below(child, f"tuple_{index}", f"[{index}]")
-            for index, child in enumerate(space.spaces)
-        )
-    if not kind:
-        raise _no_space(space, path)
-    if kind not in _SPECS:
-        return spaces.spec_from_gym_space(space, simplify, name)
-    dtype = _chosen_dtype(dtypes, space)
-    return _SPECS[kind](space, dtype, simplify, name)
+
+class _GymSpecs(spaces.SpaceSpecs):
+    """Makes the specs of spaces of Gym, with the dtypes of a table."""
+
+    def __init__(self, chosen: Dtypes, simplify: bool, root: str) -> None:
+        super().__init__(simplify, spaces.MaxLengths(None), root)
+        self._chosen = chosen
+
+    def of(self, space: Any, name: str | None, path: str) -> NestedSpec:
+        if not _kind(space):
+            raise _no_space(space, path)
+        return super().of(space, name, path)
+
+    def kind_of(self, space: Any) -> str:
+        return _kind(space)
+
+    def leaf(self, space: Any, kind: str, name: str | None) -> ArraySpec:
+        if kind not in _DTYPES:
+            return super().leaf(space, kind, name)
+        own = getattr(space, "dtype", None) if kind == "Box" else None
+        dtypes = _chosen_dtype(self._chosen, space), own, _DTYPES[kind]
+        dtype = np.dtype(next(dtype for dtype in dtypes if dtype is not None))
+        return spaces.SPECS[kind](_completed(space, dtype), self.simplify, name)
+
+
+def _completed(space: Any, dtype: np.dtype[Any]) -> Any:
+    """Returns a space with the attributes that early ones lack, and with a dtype."""
+    arrays = {
+        name: np.asarray(getattr(space, name))
+        for name in ("low", "high", "nvec")
+        if hasattr(space, name)
+    }
+    others = {"n": getattr(space, "n", None), "start": getattr(space, "start", 0)}
+    return SimpleNamespace(shape=_shape(space), dtype=dtype, **arrays, **others)
 
 
 def _kind(space: Any) -> str:
@@ -506,62 +527,15 @@ def _chosen_dtype(dtypes: Dtypes, space: Any) -> Any:
     return None
 
 
-def _box(space: Any, chosen: Any, simplify: bool, name: str | None) -> ArraySpec:
-    own = getattr(space, "dtype", None)
-    dtype = _first(chosen, own, np.float32)
-    if dtype.kind not in "iuf":  # Only numbers have bounds.
-        return ArraySpec(_shape(space), dtype, name)
-    low, high = np.asarray(space.low), np.asarray(space.high)
-    if simplify and _all_same(low) and _all_same(high):
-        low, high = low.flat[0], high.flat[0]
-    return BoundedArraySpec(_shape(space), dtype, low, high, name)
-
-
-def _discrete(space: Any, chosen: Any, simplify: bool, name: str | None) -> ArraySpec:
-    low = int(getattr(space, "start", 0))
-    high = low + int(space.n) - 1
-    return BoundedArraySpec((), _first(chosen, np.int64), low, high, name)
-
-
-def _multi_discrete(
-    space: Any, chosen: Any, simplify: bool, name: str | None
-) -> ArraySpec:
-    high = np.asarray(space.nvec) - 1
-    shape = high.shape
-    if _all_same(high):
-        high = high.flat[0]
-    return BoundedArraySpec(shape, _first(chosen, np.int32), 0, high, name)
-
-
-def _multi_binary(
-    space: Any, chosen: Any, simplify: bool, name: str | None
-) -> ArraySpec:
-    return BoundedArraySpec(_shape(space), _first(chosen, np.int32), 0, 1, name)
-
-
-_SPECS: dict[str, Callable[[Any, Any, bool, str | None], ArraySpec]] = {
-    "Box": _box,
-    "Discrete": _discrete,
-    "MultiBinary": _multi_binary,
-    "MultiDiscrete": _multi_discrete,
-}
-
-
-def _first(*dtypes: Any) -> np.dtype[Any]:
-    given: np.dtype[Any] = np.dtype(next(d for d in dtypes if d is not None))
-    return given
-
-
 def _shape(space: Any) -> tuple[int, ...]:
     shape = getattr(space, "shape", None)
     if shape is None:
         # Early ones have no shape, only their arguments.
-        shape = np.shape(space.low) if hasattr(space, "low") else np.ravel(space.n)
+        bounds = getattr(space, "low", getattr(space, "nvec", None))
+        if bounds is not None:
+            return np.shape(bounds)
+        shape = np.ravel(space.n) if _kind(space) == "MultiBinary" else ()
     return tuple(int(size) for size in shape)
-
-
-def _all_same(array: Array) -> bool:
-    return bool(array.size and (array == array.flat[0]).all())
 
 
 def observation_converter(
@@ -577,33 +551,20 @@ def observation_converter(
             their values survive that, but for the digits of a fraction. If not, any
             dtype will do.
     """
-
-    def leaf(space: Any, spec: Any, path: str) -> Leaf:
-        if _kind(space) not in _SPECS:
-            return from_member(space, spec, subject=subject, root=path)
-        return _converted_leaf(spec) if to_dtype else _shaped_leaf(spec)
-
-    root = "observation"
-    leaves = _leaves(space, spec, root, leaf)
-    return Converter(spec, leaves, subject=subject, root=root)
+    reader = _ObservationReader(subject, "observation", bounded=False)
+    reader.to_dtype = to_dtype
+    return reader.converter(space, spec, "observation")
 
 
-def _leaves(
-    space: Any, spec: Any, path: str, leaf: Callable[[Any, Any, str], Leaf]
-) -> Any:
-    """Makes a nest of functions, one for each space that is not a nest of others."""
-    kind = _kind(space)
-    if kind == "Dict":
-        return {
-            key: _leaves(child, spec[key], f"{path}[{key!r}]", leaf)
-            for key, child in space.spaces.items()
-        }
-    if kind == "Tuple":
-        return tuple(
-            _leaves(child, spec[index], f"{path}[{index}]", leaf)
-            for index, child in enumerate(space.spaces)
-        )
-    return leaf(space, spec, path)
+class _ObservationReader(conversion.MemberReader):
+    """Makes leaf functions for observations, whatever dtype an environment gives."""
+
+    to_dtype = True
+
+    def leaf(self, space: Any, spec: ArraySpec, path: str) -> Leaf:
+        if _kind(space) not in _DTYPES:
+            return super().leaf(space, spec, path)
+        return _converted_leaf(spec) if self.to_dtype else _shaped_leaf(spec)
 
 
 def _converted_leaf(spec: ArraySpec) -> Leaf:
@@ -661,18 +622,19 @@ def action_converter(space: Any, spec: NestedSpec, *, subject: str) -> Converter
         spec: What `spec_from_gym_space` made of it.
         subject: What an action is, as the sentence of an error begins.
     """
+    return _ActionChecks(subject, "action").converter(space, spec, "action")
 
-    def leaf(space: Any, spec: Any, path: str) -> Leaf:
+
+class _ActionChecks(conversion.ActionChecks):
+    """Makes leaf functions for actions, in the dtypes of the spaces."""
+
+    def leaf(self, space: Any, spec: ArraySpec, path: str) -> Leaf:
         kind = _kind(space)
-        if kind not in _SPECS:
-            return conversion.action_converter(space, spec, subject=subject, root=path)
-        return (
-            integer_leaf(spec, int) if kind == "Discrete" else _array_leaf(space, spec)
-        )
-
-    root = "action"
-    leaves = _leaves(space, spec, root, leaf)
-    return Converter(spec, leaves, subject=subject, root=root)
+        if kind not in _DTYPES:
+            return super().leaf(space, spec, path)
+        if isinstance(spec, BoundedArraySpec) and kind == "Discrete":
+            return integer_leaf(spec, int)
+        return _array_leaf(space, spec)
 
 
 def _array_leaf(space: Any, spec: ArraySpec) -> Leaf:

@@ -52,6 +52,8 @@ from envkit.specs.special import ObjectSpec, TextSpec
 from envkit.types import Array, NestedSpec
 
 __all__ = [
+    "ActionChecks",
+    "MemberReader",
     "action_converter",
     "choices_of",
     "from_member",
@@ -159,7 +161,7 @@ def from_member(
         >>> convert((2, "left"))
         (array(2), array('left', dtype='<U4'))
     """
-    return _Reader(subject, root, bounded).converter(space, spec, root)
+    return MemberReader(subject, root, bounded).converter(space, spec, root)
 
 
 def from_members(
@@ -195,7 +197,7 @@ def from_members(
     return Converter(batched, leaves, subject=subject, root=root)
 
 
-class _Reader(_SpaceWalk):
+class MemberReader(_SpaceWalk):
     """How one member is read."""
 
     def __init__(self, subject: str, root: str, bounded: bool) -> None:
@@ -203,6 +205,7 @@ class _Reader(_SpaceWalk):
         self._bounded = bounded
 
     def leaf(self, space: Any, spec: ArraySpec, path: str) -> Leaf:
+        """Returns the function for one leaf."""
         if isinstance(spec, ObjectSpec):
             return self._object_leaf(spec, path)
         if isinstance(spec, TextSpec) and self._bounded:
@@ -210,7 +213,8 @@ class _Reader(_SpaceWalk):
         return bounded_leaf(spec) if self._bounded else array_leaf(spec)
 
     def one_of(self, space: Any, spec: OneOf, path: str) -> Leaf:
-        single = _Reader(self.subject, self.root, self._bounded)
+        """Returns the function for a union."""
+        single = MemberReader(self.subject, self.root, self._bounded)
         branches = [
             single.converter(child, branch, f"{path}[1]")
             for child, branch in zip(space.spaces, spec.branches, strict=True)
@@ -238,6 +242,7 @@ class _Reader(_SpaceWalk):
         return convert
 
     def padded(self, space: Any, spec: Any, path: str) -> Leaf:
+        """Returns the function for a padded sequence or graph."""
         if isinstance(spec, PaddedSequence):
             of_stack = isinstance(spec, PaddedStack)
             read = self._padding(space.feature_space, spec, path)
@@ -287,7 +292,7 @@ class _Reader(_SpaceWalk):
         self, space: Any, spec: Any, path: str
     ) -> Callable[[Sequence[Any]], PaddedSequence]:
         """Returns a function that makes padded arrays of the members of a sequence."""
-        single = _Reader(self.subject, self.root, self._bounded)
+        single = MemberReader(self.subject, self.root, self._bounded)
         read = single.converter(space, _feature(spec), f"{path}.values")
         most = int(spec.length.maximum)
         neutral = nest.flatten(neutral_value(spec.values))
@@ -336,7 +341,7 @@ class _Reader(_SpaceWalk):
         return convert
 
 
-class _BatchReader(_Reader):
+class _BatchReader(MemberReader):
     """How a batch of members is read."""
 
     def __init__(self, subject: str, root: str, bounded: bool, rows: int) -> None:
@@ -524,7 +529,7 @@ def action_converter(
         >>> action.dtype, space.contains(action)
         (dtype('int64'), True)
     """
-    return _Checks(subject, root).converter(space, spec, root)
+    return ActionChecks(subject, root).converter(space, spec, root)
 
 
 class _Writer(_SpaceWalk):
@@ -599,10 +604,11 @@ class _Trusting(_Writer):
         return _compile(space, spec, _Single) or _same
 
 
-class _Checks(_Writer):
+class ActionChecks(_Writer):
     """Makes leaf functions that check values."""
 
     def leaf(self, space: Any, spec: ArraySpec, path: str) -> Leaf:
+        """Returns the function for one leaf."""
         kind = kind_of_space(space)
         if kind == "Discrete" and isinstance(spec, BoundedArraySpec):
             return integer_leaf(spec)
@@ -613,6 +619,7 @@ class _Checks(_Writer):
         return bounded_leaf(spec)
 
     def one_of(self, space: Any, spec: OneOf, path: str) -> Leaf:
+        """Returns the function for a union."""
         to_tag = integer_leaf(spec.tag)
         pairs = zip(space.spaces, spec.branches, strict=True)
         parts = [

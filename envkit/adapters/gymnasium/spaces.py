@@ -56,6 +56,7 @@ from envkit.wrappers.observations import usual_kind
 
 __all__ = [
     "PADDED",
+    "SPECS",
     "BoundedBooleans",
     "MaxLengths",
     "MembersOf",
@@ -63,6 +64,7 @@ __all__ = [
     "PaddedGraph",
     "PaddedSequence",
     "PaddedStack",
+    "SpaceSpecs",
     "SpecOfKind",
     "batch_space_from_spec",
     "finer_kind",
@@ -406,23 +408,23 @@ def spec_from_gym_space(
     given = isinstance(max_lengths, MaxLengths)
     lengths = max_lengths if given else MaxLengths(max_lengths)
     root = name or ""
-    spec = _Specs(simplify_box_bounds, lengths, root).of(space, name, root)
+    spec = SpaceSpecs(simplify_box_bounds, lengths, root).of(space, name, root)
     if not given:
         lengths.check_all_used()
     return spec
 
 
-class _Specs:
+class SpaceSpecs:
     """Makes the specs of a space and of the spaces in it."""
 
     def __init__(self, simplify: bool, lengths: MaxLengths, root: str) -> None:
-        self._simplify = simplify
+        self.simplify = simplify
         self._lengths = lengths
         self._root = root
 
     def of(self, space: Any, name: str | None, path: str) -> NestedSpec:
         """Returns the specs of the space at a path."""
-        kind = kind_of_space(space)
+        kind = self.kind_of(space)
         if kind == "Dict":
             return {
                 key: self.of(child, _below(name, str(key)), f"{path}[{key!r}]")
@@ -443,9 +445,17 @@ class _Specs:
             spec = padded(space, length, name, path)
             if spec is not None:
                 return spec
-        if kind not in _SPECS:
+        if kind not in SPECS:
             return _object(space, kind, name, path)
-        spec = _SPECS[kind](space, self._simplify, name)
+        return self.leaf(space, kind, name)
+
+    def kind_of(self, space: Any) -> str:
+        """Returns the name of a space's class; "" for what is no space."""
+        return kind_of_space(space)
+
+    def leaf(self, space: Any, kind: str, name: str | None) -> ArraySpec:
+        """Returns the spec of a space that is one array."""
+        spec = SPECS[kind](space, self.simplify, name)
         kind, finite = finer_kind(space, kind)
         if isinstance(spec, BoundedArraySpec) and kind != usual_kind(spec):
             return SpecOfKind(
@@ -522,6 +532,8 @@ def _below(name: str | None, part: str) -> str:
 
 def _box(space: Any, simplify: bool, name: str | None) -> ArraySpec:
     low, high = _bounds(space.low, space.high, simplify)
+    if space.dtype.kind not in "biuf":  # Old Gym has boxes of text.
+        return ArraySpec(space.shape, space.dtype, name)
     if space.dtype == np.bool_:  # Only numbers have bounds, to most specs.
         if space.high.all() and not space.low.any():
             return ArraySpec(space.shape, space.dtype, name)
@@ -549,7 +561,7 @@ def _multi_discrete(space: Any, simplify: bool, name: str | None) -> ArraySpec:
 
 
 def _multi_binary(space: Any, simplify: bool, name: str | None) -> ArraySpec:
-    return BoundedArraySpec(space.shape, np.int8, 0, 1, name)
+    return BoundedArraySpec(space.shape, space.dtype, 0, 1, name)
 
 
 def _text(space: Any, simplify: bool, name: str | None) -> ArraySpec:
@@ -571,7 +583,8 @@ def _text(space: Any, simplify: bool, name: str | None) -> ArraySpec:
     )
 
 
-_SPECS: dict[str, Callable[[Any, bool, str | None], ArraySpec]] = {
+# By the class of a space, the function that makes its spec.
+SPECS: dict[str, Callable[[Any, bool, str | None], ArraySpec]] = {
     "Box": _box,
     "Discrete": _discrete,
     "MultiBinary": _multi_binary,
