@@ -88,7 +88,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.parallel": {"cloudpickle"},
     "envkit.remote": {"websockets"},
     "envkit.play.window": {"pygame"},
-    "envkit.wrappers": {"imageio", "imageio_ffmpeg"},
+    "envkit.wrappers": {"imageio_ffmpeg"},
     "envkit.adapters": {
         "absl",
         "ale_py",

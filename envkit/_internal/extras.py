@@ -28,7 +28,7 @@ _OTHERS: dict[str, tuple[str, ...]] = {
     "tf": ("tensorflow>=2.16",),
     "torch": ("torch>=2.4",),
     "torchrl": ("torch>=2.4", "torchrl>=0.7"),
-    "video": ("imageio>=2.31", "imageio-ffmpeg>=0.5.1", "pillow>=10"),
+    "video": ("imageio-ffmpeg>=0.5.1",),
 }
 # Modules that are called otherwise than what pip installs, or come along with it.
 _INSTALLED_BY = {

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from envkit.adapters.dm_env import DmEnvWrapper
     from envkit.adapters.dm_env_rpc.client import DmEnvRpcError, DmEnvRpcWrapper
     from envkit.adapters.envpool import suite as suite_envpool
+    from envkit.adapters.envpool.suite import AsyncEnvPool as AsyncEnvPool
     from envkit.adapters.envpool.wrapper import EnvPoolWrapper
     from envkit.adapters.gym import suite as gym_wrapper
     from envkit.adapters.gym import suite as suite_gym

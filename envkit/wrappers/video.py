@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import logging
 import math
 import numbers
 import os
-import struct
-import subprocess
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +24,14 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 
 __all__ = [
+    "FORMATS",
     "Film",
-    "GifFile",
-    "Mp4File",
     "RecordVideo",
     "Trigger",
     "capped_cubic_video_schedule",
     "checked_trigger",
-    "image_of",
     "schedule",
+    "video_writer",
 ]
 
 
@@ -72,8 +68,8 @@ class RecordVideo(PyEnvironmentBaseWrapper):
     next one begins with the next episode that is due. What was filmed until then stays,
     also if the wrapper is not closed, or if its process is killed.
 
-    The packages that are needed (the extra `video`) are imported with the
-    first picture.
+    imageio-ffmpeg (the extra `video`), which brings ffmpeg, is imported with the first
+    picture.
 
     Example:
         >>> import os, tempfile
@@ -124,8 +120,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
                 takes. 0 is until the end of the episode.
             name_prefix: What the names of the files begin with.
             fps: How many pictures are shown in a second, at most 50 in a GIF.
-            format: "mp4" or "gif". A GIF needs no ffmpeg and can be looked at while it
-                is filmed; it has 256 colours in each picture.
+            format: "mp4" or "gif". A GIF has 256 colours in each picture.
             layout: "episode" for a film of each row, "grid" for one film.
             rows: Which rows of a batch are filmed.
             handle_auto_reset: As with every wrapper.
@@ -385,225 +380,108 @@ def checked_trigger(name: str, trigger: Any) -> Trigger | None:
 
 # How long ffmpeg may take for what it has not written yet: some seconds of a film.
 _SECONDS = 60.0
-# How much is shown of what it says when it fails.
-_MOST_CHARACTERS = 2000
+
+# By format, what ffmpeg is told.
+FORMATS: dict[str, dict[str, Any]] = {
+    # A palette for each picture, so up to 256 colours come out nearly as they were.
+    "gif": {
+        "codec": "gif",
+        "pix_fmt_out": "pal8",
+        "output_params": [
+            "-vf",
+            "split[a][b];[a]palettegen=reserve_transparent=0:stats_mode=single[p];"
+            "[b][p]paletteuse=dither=none:new=1",
+            "-gifflags",
+            "-transdiff",
+        ],
+    },
+    # H.264 as all players know it.
+    "mp4": {"codec": "libx264", "pix_fmt_out": "yuv420p"},
+}
 
 
-class Mp4File:
-    """An MP4 (H.264) that is being written; where to, exists already.
+def video_writer() -> Any:
+    """Returns what writes films, or says which package is missing."""
+    try:
+        from imageio_ffmpeg import write_frames
+    except ImportError as error:
+        raise MissingDependencyError.needed_by(
+            "RecordVideo", package="imageio-ffmpeg", extra="video"
+        ) from error
+    return write_frames
 
-    The file can be played when it is finished. That happens, too, when this process is
-    killed: ffmpeg notices and ends the file.
+
+class _File:
+    """A film that is being written by ffmpeg; where to, exists already.
+
+    When this process is killed, ffmpeg notices and ends the file.
     """
 
-    suffix = ".mp4"
-
-    @staticmethod
-    def load() -> Any:
-        """Returns what knows where ffmpeg is, or says which package is missing."""
-        try:
-            from imageio_ffmpeg import get_ffmpeg_exe
-        except ImportError as error:
-            raise MissingDependencyError.needed_by(
-                'RecordVideo with format="mp4"', package="imageio-ffmpeg", extra="video"
-            ) from error
-        return get_ffmpeg_exe
-
-    def __init__(self, path: Path, fps: float, height: int, width: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        fps: float,
+        height: int,
+        width: int,
+        format: str,  # noqa: A002  # the usual name
+    ) -> None:
         """Starts ffmpeg for pictures of one size."""
-        # H.264 as all players know it keeps colours for squares of 2 by 2 points, so
-        # odd sizes get their last line or column twice. Scaling would blur them.
-        odd = ((0, height % 2), (0, width % 2), (0, 0))
-        self._padding = odd if height % 2 or width % 2 else None
-        size = f"{width + width % 2}x{height + height % 2}"
-        rate = str(Fraction(fps).limit_denominator(100_000))
-        source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", rate]
-        target = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-f", "mp4"]
-        command = [
-            self.load()(),
-            "-v",
-            "error",
-            "-y",
-            *source,
-            "-i",
-            "-",
-            *target,
-            path,
-        ]
+        # H.264 keeps colours for squares of 2 by 2 points, so odd sizes get their last
+        # line or column twice. Scaling would blur them.
+        is_odd = (height % 2, width % 2) if format == "mp4" else (0, 0)
+        self._padding = [*((0, more) for more in is_odd), (0, 0)]
         self._path = path
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # as long as this
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=self._complaints,
-                # Ctrl-C is for this process, which then finishes the film.
-                start_new_session=True,
-            )
-        except BaseException:
-            self._complaints.close()
-            raise
+        self._writer = video_writer()(
+            str(path),
+            (width + is_odd[1], height + is_odd[0]),
+            fps=fps,
+            quality=None,  # ffmpeg's own
+            macro_block_size=1,
+            ffmpeg_log_level="error",
+            ffmpeg_timeout=_SECONDS,
+            **FORMATS[format],
+        )
+        self._writer.send(None)
+        # It warns of a film in which it has counted no picture.
+        self._writer.send(b"")
+        # Its own send() ends ffmpeg where Ctrl-C comes, and leaves a part of each
+        # picture in a buffer, which a forked process would write once more.
+        self._process = inspect.getgeneratorlocals(self._writer)["p"]
 
     def write(self, picture: Array) -> None:
         """Adds a picture; waits while ffmpeg is behind."""
-        if self._padding is not None:
+        if any(after for _, after in self._padding):
             picture = np.pad(picture, self._padding, "edge")
-        pipe: Any = self._process.stdin
         try:
-            pipe.write(np.ascontiguousarray(picture).data)
-            pipe.flush()
+            self._process.stdin.write(np.ascontiguousarray(picture).data)
+            self._process.stdin.flush()
         except OSError as error:
             raise self._failure() from error
 
     def finish(self) -> None:
         """Waits until ffmpeg has ended the file."""
-        self._close_pipe()
-        if self._status() != 0:
+        if self._end() != 0:
             raise self._failure()
-        self._complaints.close()
 
     def abandon(self) -> None:
         """Lets go of the pipe, through which another process goes on writing."""
-        self._close_pipe()
-        self._complaints.close()
-
-    def _close_pipe(self) -> None:
-        with contextlib.suppress(OSError):  # ffmpeg is gone, and its status says why
-            self._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
-
-    def _status(self) -> int:
-        try:
-            return self._process.wait(_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+        self._process.stdin.close()
 
     def _failure(self) -> OSError:
-        """Ends ffmpeg, and returns the error that tells why it failed."""
-        self._close_pipe()
-        status = self._status()
-        self._complaints.seek(0)
-        said = self._complaints.read().decode(errors="replace").strip()
-        self._complaints.close()
-        text = f"ffmpeg could not write {self._path}; it ended with status {status}."
-        return OSError(f"{text}\n\n{said[-_MOST_CHARACTERS:]}" if said else text)
-
-
-_NO_PALETTE = 0x70  # for the whole file; colours have 8 bits
-_FOR_EVER = b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
-_STAYS = 0x04  # until the next picture is drawn over it
-_END = b";"
-
-_HEADER_BYTES = 13
-_DESCRIPTOR_BYTES = 10
-_EXTENSION = 0x21
-_HAS_PALETTE = 0x80
-_PALETTE_SIZE = 0x07  # the bits that say it: 2 << size colours
-_INTERLACED = 0x40
-
-
-class GifFile:
-    """A GIF that is being written; where to, exists already.
-
-    Each picture has a palette of its own, so up to 256 colours come out as they were.
-    """
-
-    suffix = ".gif"
-
-    @staticmethod
-    def load() -> Any:
-        """Returns the function that encodes, or says which package is missing."""
-        try:
-            from imageio.v3 import imwrite
-        except ImportError as error:
-            raise MissingDependencyError.needed_by(
-                'RecordVideo with format="gif"', package="imageio", extra="video"
-            ) from error
-        return imwrite
-
-    def __init__(self, path: Path, fps: float, height: int, width: int) -> None:
-        """Begins a file for pictures of one size."""
-        self._imwrite = self.load()
-        self._fps = fps
-        self._pictures = 0
-        header = struct.pack("<6sHHBBB", b"GIF89a", width, height, _NO_PALETTE, 0, 0)
-        self._file = path.open("wb")
-        self._end = self._file.write(header + _FOR_EVER)
-
-    def write(self, picture: Array) -> None:
-        """Adds a picture; a reader that opens the file now sees it."""
-        alone = self._imwrite(
-            "<bytes>", picture, extension=".gif", plugin="pillow", interlace=False
+        """Ends ffmpeg, whose own words stand in the error output by then."""
+        return OSError(
+            f"ffmpeg could not write {self._path}; it ended with status {self._end()}."
         )
-        delay = self._hundredths(self._pictures + 1) - self._hundredths(self._pictures)
-        control = struct.pack("<4BHBB", _EXTENSION, 0xF9, 4, _STAYS, delay, 0, 0)
-        self._file.seek(self._end)
-        length = self._file.write(control + image_of(alone))
-        self._file.write(_END)
-        self._file.flush()
-        self._end += length
-        self._pictures += 1
 
-    def finish(self) -> None:
-        """Ends the file."""
-        with self._file:
-            # What an interrupted write left behind the last picture does not count.
-            self._file.truncate(self._end)
-            self._file.seek(self._end)
-            self._file.write(_END)
-
-    def abandon(self) -> None:
-        """Lets go of the file, which another process goes on writing."""
-        self._file.close()
-
-    def _hundredths(self, pictures: int) -> int:
-        """Returns when so many pictures have been shown, as GIFs count time."""
-        return round(pictures * 100 / self._fps)
-
-
-def image_of(gif: bytes) -> bytes:
-    """Returns the picture of a GIF that has a single one, with its palette in it."""
-    palette, flags = b"", gif[10]
-    if flags & _HAS_PALETTE:
-        palette = gif[_HEADER_BYTES : _HEADER_BYTES + _palette_bytes(flags)]
-    start = _HEADER_BYTES + len(palette)
-    while gif[start] == _EXTENSION:
-        start = _after_blocks(gif, start + 2)
-    data = start + _DESCRIPTOR_BYTES
-    *descriptor, own_flags = gif[start:data]
-    if own_flags & _HAS_PALETTE:
-        palette, flags = gif[data : data + _palette_bytes(own_flags)], own_flags
-        data += len(palette)
-    end = _after_blocks(gif, data + 1)
-    own_flags = _HAS_PALETTE | own_flags & _INTERLACED | flags & _PALETTE_SIZE
-    return bytes([*descriptor, own_flags]) + palette + gif[data:end]
-
-
-def _palette_bytes(flags: int) -> int:
-    return 3 * (2 << (flags & _PALETTE_SIZE))
-
-
-def _after_blocks(gif: bytes, start: int) -> int:
-    """Returns where a chain of blocks ends; each begins with its length, the last 0."""
-    while gif[start]:
-        start += gif[start] + 1
-    return start + 1
+    def _end(self) -> int:
+        """Waits until ffmpeg has ended, and returns its status."""
+        self._writer.close()
+        with contextlib.suppress(OSError):  # the writer closes no pipe without a reader
+            self._process.stdin.close()
+        return int(self._process.wait())
 
 
 _LOGGER = logging.getLogger(__name__)
-
-FORMATS: dict[str, type[GifFile | Mp4File]] = {"gif": GifFile, "mp4": Mp4File}
-
-
-class _File(Protocol):
-    """What both kinds of files do."""
-
-    def write(self, picture: Array) -> None: ...
-
-    def finish(self) -> None: ...
-
-    def abandon(self) -> None: ...
 
 
 class Film:
@@ -643,7 +521,7 @@ class Film:
         self.path: Path | None = None
         self.pictures = 0
         self._folder, self._name = Path(folder), name
-        self._kind, self._fps = FORMATS[format], fps
+        self._format, self._fps = format, fps
         self._shape: tuple[int, ...] = ()
         self._file: _File | None = None
         self._end: weakref.finalize[..., Film] | None = None
@@ -684,11 +562,11 @@ class Film:
         _LOGGER.info("filmed %s: %d pictures", self.path, self.pictures)
 
     def _open(self, shape: tuple[int, ...]) -> None:
-        self._kind.load()  # Without its package there is to be no file either.
+        video_writer()  # Without its package there is to be no file either.
         self._shape = shape
-        self.path = _new_file(self._folder, self._name, self._kind.suffix)
+        self.path = _new_file(self._folder, self._name, f".{self._format}")
         try:
-            self._file = self._kind(self.path, self._fps, *shape[:2])
+            self._file = _File(self.path, self._fps, *shape[:2], self._format)
         except BaseException:
             self._delete()
             raise

@@ -354,7 +354,7 @@ def test_a_name_that_is_bound_reaches_the_library(monkeypatch):
 
     assert message.startswith(
         "The environment 'Maze-v3' needs the package gym, which is not installed. "
-        'pip install "gym>=0.22"\n  In call to configurable \'load\''
+        "pip install \"gym>=0.22\"\n  In call to configurable 'load'"
     )
 
 

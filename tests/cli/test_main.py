@@ -61,7 +61,7 @@ def test_what_a_close_raises_is_one_line(command, tmp_path, capsys):
     game = ["envkit.testing:CrashingEnv", "--arg", "where=close"]
     path, gif = str(tmp_path / "r"), str(tmp_path / "film.gif")
     if command == "film":
-        pytest.importorskip("imageio", reason="imageio is not installed")
+        pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is missing")
     if command == "replay":
         main(["record", *game, "-o", path])
         capsys.readouterr()
