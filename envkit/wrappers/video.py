@@ -420,12 +420,12 @@ class _File:
     def __init__(
         self,
         path: Path,
+        shape: tuple[int, ...],
         fps: float,
-        height: int,
-        width: int,
         format: str,  # noqa: A002  # the usual name
     ) -> None:
-        """Starts ffmpeg for pictures of one size."""
+        """Starts ffmpeg for pictures of one shape."""
+        height, width = shape[:2]
         # H.264 keeps colours for squares of 2 by 2 points, so odd sizes get their last
         # line or column twice. Scaling would blur them.
         is_odd = (height % 2, width % 2) if format == "mp4" else (0, 0)
@@ -566,7 +566,7 @@ class Film:
         self._shape = shape
         self.path = _new_file(self._folder, self._name, f".{self._format}")
         try:
-            self._file = _File(self.path, self._fps, *shape[:2], self._format)
+            self._file = _File(self.path, shape, self._fps, self._format)
         except BaseException:
             self._delete()
             raise

@@ -82,7 +82,9 @@ def test_type_checkers_are_told_the_same_homes_as_the_interpreter():
     }
 
     assert adapters._HOMES | modules | aliases == told
-    assert sorted(set(told) - {"gin", "pysc2", "urnai"}) == adapters.__all__
+    # The first is removed, and says so when it is called.
+    hidden = {"AsyncEnvPool", "gin", "pysc2", "urnai"}
+    assert sorted(set(told) - hidden) == adapters.__all__
 
 
 def test_dir_lists_the_public_names():

@@ -61,8 +61,7 @@ def test_specs_and_time_steps_are_those_of_the_environment():
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in (
-                *("bandit_scale/1", "cartpole_noise/0", "cartpole_scale/2"),
-                *("cartpole_swingup/3", "catch_scale/0", "deep_sea/1"),
+                *("bandit_scale/1", "catch_scale/0", "deep_sea/1"),
                 *("memory_size/2", "umbrella_length/2"),
             )
         ),
@@ -74,6 +73,18 @@ def test_they_keep_the_contract_of_environments(bsuite_id):
         steps=50,
         require=["seed", "state"],
     )
+
+
+@needs_bsuite
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "bsuite_id", ["cartpole_noise/0", "cartpole_scale/2", "cartpole_swingup/3"]
+)
+def test_those_that_hold_a_function_keep_the_contract_without_states(bsuite_id):
+    report = check_environment(
+        lambda: suite_bsuite.load(bsuite_id, record=False), steps=50, require=["seed"]
+    )
+    assert "state" in report.skipped
 
 
 @needs_bsuite

@@ -546,7 +546,7 @@ def _box(space: Any, simplify: bool, name: str | None) -> ArraySpec:
 
 
 def _discrete(space: Any, simplify: bool, name: str | None) -> ArraySpec:
-    start = int(getattr(space, "start", 0))  # Old ones begin at 0.
+    start = int(getattr(space, "start", 0))  # Old Gym's begin at 0.
     return BoundedArraySpec((), space.dtype, start, start + int(space.n) - 1, name)
 
 
@@ -763,7 +763,7 @@ def _leaf_space(spec: ArraySpec) -> Any:
         return spec_space(spec) if as_space is None else as_space()
     kinds = [kind_of_spec(spec), "Box" if spec.dtype.kind in "biuf" else ""]
     for kind in filter(None, kinds):
-        # Older Gymnasiums know choices of int64 alone, and no box has a bound of NaN.
+        # Gymnasium 1.0 knows choices of int64 alone, and no box has a bound of NaN.
         with contextlib.suppress(TypeError, ValueError, AssertionError):
             return _space_of_kind(spec, kind)
     return spec_space(spec)
@@ -782,9 +782,7 @@ def _space_of_kind(spec: Any, kind: str) -> Any:
         return _discrete_space(spec)
     if kind == "MultiDiscrete":
         low, high = _wide(spec.minimum, spec), _wide(spec.maximum, spec)
-        # Only where it is not 0, because older Gymnasiums have no start.
-        start: Any = {"start": low} if low.any() else {}
-        return spaces.MultiDiscrete(high - low + 1, spec.dtype, **start)
+        return spaces.MultiDiscrete(high - low + 1, spec.dtype, start=low)
     if kind == "Text":
         return _text_space(spec)
     box = _box_space(spec)
@@ -841,7 +839,7 @@ def _discrete_space(spec: Any) -> Any:
     from gymnasium import spaces
 
     low, high = int(spec.minimum), int(spec.maximum)
-    # Older Gymnasiums have no other dtype, and none to choose.
+    # Gymnasium 1.0 has no other dtype, and none to choose.
     chosen = {} if spec.dtype == np.int64 else {"dtype": spec.dtype}
     space = spaces.Discrete(high - low + 1, start=low, **chosen)
     # Gymnasium before 1.4 takes a sum that the dtype cannot hold.

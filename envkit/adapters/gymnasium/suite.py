@@ -141,7 +141,7 @@ def _spec_of(name: str) -> Any:
 def _make_without_limit(spec: Any, kwargs: Mapping[str, Any]) -> Any:
     import gymnasium
 
-    # Before 1.0 Gymnasium had no number that means no limit.
+    # Not by max_episode_steps=-1, which `env.spec` would show as the limit.
     spec = copy.deepcopy(spec)
     spec.max_episode_steps = None
     return gymnasium.make(spec, **kwargs)

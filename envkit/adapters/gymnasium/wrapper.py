@@ -212,7 +212,7 @@ def name_of(env: Any) -> str:
 def set_attribute(env: Any, name: str, value: Any, *, force: bool = True) -> bool:
     """Sets an attribute where it is, and if it is nowhere, on the outermost wrapper.
 
-    Environments of Gymnasium know how since 1.0; for older ones this does the same.
+    Environments of Gymnasium know how; for those of old Gym this does the same.
 
     Args:
         env: The environment.
@@ -229,7 +229,7 @@ def set_attribute(env: Any, name: str, value: Any, *, force: bool = True) -> boo
         >>> set_attribute(SimpleNamespace(env=inner), "gravity", 1.6), inner
         (True, namespace(gravity=1.6))
     """
-    # Not what older wrappers forward; and 1.0 knows no force.
+    # Not what wrappers of old Gym forward; and Gymnasium 1.0 knows no force.
     if force and hasattr(type(env), "set_wrapper_attr"):
         env.set_wrapper_attr(name, value)
         return True
