@@ -17,7 +17,6 @@ from envkit.adapters.gymnasium.rows import (
     BatchRows,
     call_rows,
     check_infos,
-    chosen_rows,
     envs_of,
     get_rows,
     set_rows,
@@ -225,11 +224,10 @@ class PyToSB3(LateBase):
         if attr_name == "render_mode":
             return [self._own_render_mode] * len(rows)
         try:
-            chosen = self._asked(rows)
+            return list(get_rows(self._env, attr_name, rows)) if rows else []
         except ValueError:  # One object answers for several of them.
             values = get_rows(self._env, attr_name)
             return [values[row] for row in rows]
-        return [] if chosen is None else list(get_rows(chosen, attr_name))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Sets an attribute of environments.
@@ -239,12 +237,12 @@ class PyToSB3(LateBase):
             value: The value, the same for all.
             indices: Of which rows; `None` for all.
         """
-        chosen = self._asked(self._chosen(indices))
-        if chosen is None:
-            return
-        # In a list it would be one for each.
-        is_list = isinstance(value, list | tuple)
-        set_rows(chosen, attr_name, [value] * chosen.batch_size if is_list else value)
+        rows = self._chosen(indices)
+        if rows:
+            # In a list it would be one for each.
+            is_list = isinstance(value, list | tuple)
+            values = [value] * len(rows) if is_list else value
+            set_rows(self._env, attr_name, values, rows)
 
     def env_method(
         self,
@@ -261,10 +259,11 @@ class PyToSB3(LateBase):
             indices: Of which rows; `None` for all.
             **method_kwargs: Its keyword arguments.
         """
-        chosen = self._asked(self._chosen(indices))
-        if chosen is None:
+        rows = self._chosen(indices)
+        if not rows:
             return []
-        return list(call_rows(chosen, method_name, method_args, method_kwargs))
+        found = call_rows(self._env, method_name, method_args, method_kwargs, rows)
+        return list(found)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """Returns for each row whether its environment is in a wrapper of a class.
@@ -276,10 +275,6 @@ class PyToSB3(LateBase):
         """
         found = rows_in_wrapper(self._env, wrapper_class)
         return [found[row] for row in self._chosen(indices)]
-
-    def _asked(self, rows: list[int]) -> Any:
-        """Returns the batch of these rows; `None` if there are none."""
-        return chosen_rows(self._env, rows) if rows else None
 
     def _chosen(self, indices: Any) -> list[int]:
         rows = range(self.num_envs)

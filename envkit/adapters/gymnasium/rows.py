@@ -29,7 +29,6 @@ __all__ = [
     "call_rows",
     "check_call",
     "check_infos",
-    "chosen_rows",
     "envs_of",
     "get_rows",
     "own_or_first",
@@ -39,26 +38,41 @@ __all__ = [
 
 
 def call_rows(
-    env: Any, name: str, args: tuple[Any, ...] = (), kwargs: Any = None
+    env: Any,
+    name: str,
+    args: tuple[Any, ...] = (),
+    kwargs: Any = None,
+    rows: Sequence[int] | None = None,
 ) -> tuple[Any, ...]:
     """Calls a method of every environment; an attribute that is none is returned.
+
+    Args:
+        env: The batch.
+        name: The method.
+        args: Its arguments.
+        kwargs: Its arguments by name.
+        rows: Of which rows; `None` for all.
+
+    Raises:
+        ValueError: These rows are not environments of their own.
 
     Example:
         >>> from envkit import BatchedPyEnvironment
         >>> from envkit.testing import CountingEnv
         >>> env = BatchedPyEnvironment([CountingEnv(), CountingEnv()])
-        >>> call_rows(env, "get_info"), call_rows(env, "batched")
-        (({}, {}), (False, False))
+        >>> call_rows(env, "get_info"), call_rows(env, "batched", rows=[1])
+        (({}, {}), (False,))
     """
     kwargs = kwargs or {}
     check_call(name)
-    if _is_in_workers(env):
-        return _by_row(env, _ask_workers(env, name, args, kwargs))
+    ids, objects = _asked(env, rows)
+    if objects is None:
+        return _by_row(env, _ask_workers(env, name, args, kwargs, ids), ids)
     results = [
         found(*args, **kwargs) if callable(found := getattr(one, name)) else found
-        for one in _objects(env)
+        for one in objects
     ]
-    return _by_row(env, results)
+    return _by_row(env, results, rows)
 
 
 def check_call(name: str) -> None:
@@ -70,31 +84,37 @@ def check_call(name: str) -> None:
         )
 
 
-def get_rows(env: Any, name: str) -> tuple[Any, ...]:
-    """Returns an attribute of every environment."""
-    if _is_in_workers(env):
-        return _by_row(env, env.access(name))
-    return _by_row(env, [getattr(one, name) for one in _objects(env)])
+def get_rows(env: Any, name: str, rows: Sequence[int] | None = None) -> tuple[Any, ...]:
+    """Returns an attribute of every environment, or of those of some rows."""
+    ids, objects = _asked(env, rows)
+    if objects is None:
+        return _by_row(env, env.access(name, env_ids=ids), rows)
+    return _by_row(env, [getattr(one, name) for one in objects], rows)
 
 
-def set_rows(env: Any, name: str, values: Any) -> None:
+def set_rows(
+    env: Any, name: str, values: Any, rows: Sequence[int] | None = None
+) -> None:
     """Sets an attribute of every environment.
 
     Args:
         env: The batch.
         name: The attribute.
         values: A list or a tuple with one for each row, or one for all.
+        rows: Of which rows; `None` for all.
     """
-    is_one = not isinstance(values, list | tuple)
-    by_env = _by_env(env, name, values_by_row(values, env.batch_size))
-    if not _is_in_workers(env):
-        for one, value in zip(_objects(env), by_env, strict=True):
+    ids, objects = _asked(env, rows)
+    by_env = values_by_row(values, env.batch_size if rows is None else len(rows))
+    if rows is None or len(rows) == env.batch_size:
+        by_env = _by_env(env, name, by_env)
+    if objects is not None:
+        for one, value in zip(objects, by_env, strict=True):
             set_attribute(one, name, value)
-    elif is_one:
-        _set_in_workers(env, name, values)
+    elif not isinstance(values, list | tuple):
+        _set_in_workers(env, name, values, ids)
     else:
-        for index, value in enumerate(by_env):
-            _set_in_workers(env, name, value, [index])
+        for one, value in zip(ids or range(len(by_env)), by_env, strict=True):
+            _set_in_workers(env, name, value, [one])
 
 
 def values_by_row(values: Any, rows: int) -> Sequence[Any]:
@@ -138,20 +158,31 @@ def blocks_of(env: Any) -> list[range] | None:
     return [block for block in rows if isinstance(block, range)]
 
 
-def _is_in_workers(env: Any) -> bool:
-    return callable(getattr(env, "call", None)) and callable(
-        getattr(env, "access", None)
+def _asked(
+    env: Any, rows: Sequence[int] | None
+) -> tuple[Sequence[int] | None, list[Any] | None]:
+    """Returns the ids that workers are asked, `None` for all; or the objects."""
+    envs, names = envs_of(env), ("call", "access")
+    if rows is None or list(rows) == list(range(env.batch_size)):
+        is_in_workers = all(callable(getattr(env, name, None)) for name in names)
+        return None, None if is_in_workers else envs or [env]
+    # Not if it is only forwarded: a wrapper may be what the attribute is set on.
+    is_in_workers = all(callable(getattr(type(env), name, None)) for name in names)
+    if envs is None and is_in_workers:
+        return rows, None
+    if envs is not None and len(envs) == env.batch_size:
+        return rows, None if is_in_workers else [envs[row] for row in rows]
+    raise ValueError(
+        f"{type(env).__name__} has several rows in one object, which cannot be asked "
+        f"about rows {listed(rows)} alone. Leave the indices out."
     )
 
 
-def _objects(env: Any) -> list[Any]:
-    envs = envs_of(env)
-    return [env] if envs is None else envs
-
-
-def _by_row(env: Any, results: Sequence[Any]) -> tuple[Any, ...]:
+def _by_row(
+    env: Any, results: Sequence[Any], rows: Sequence[int] | None
+) -> tuple[Any, ...]:
     """Repeats what an environment of several rows has answered."""
-    if len(results) == env.batch_size:
+    if len(results) == (env.batch_size if rows is None else len(rows)):
         return tuple(results)
     blocks = blocks_of(env) or [range(env.batch_size)]
     return tuple(
@@ -174,94 +205,23 @@ def _by_env(env: Any, name: str, values: Sequence[Any]) -> list[Any]:
     return chosen
 
 
-def _ask_workers(env: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
+def _ask_workers(
+    env: Any, name: str, args: Any, kwargs: Any, ids: Sequence[int] | None
+) -> list[Any]:
     try:
-        return env.call(name, *args, **kwargs)  # type: ignore[no-any-return]  # a list
+        return env.call(name, *args, env_ids=ids, **kwargs)  # type: ignore[no-any-return]  # a list
     except TypeError as error:
         if args or kwargs or "object is not callable" not in str(error):
             raise
-        return env.access(name)  # type: ignore[no-any-return]  # a list
+        return env.access(name, env_ids=ids)  # type: ignore[no-any-return]  # a list
 
 
-def _set_in_workers(
-    env: Any, name: str, value: Any, env_ids: Sequence[int] | None = None
-) -> None:
+def _set_in_workers(env: Any, name: str, value: Any, ids: Sequence[int] | None) -> None:
     """Sets an attribute of environments that are asked with `call` and `access`."""
     if getattr(env, "vector_env", None) is None:
-        env.set_attr(name, value, env_ids=env_ids)
+        env.set_attr(name, value, env_ids=ids)
     else:  # The `set_attr` of Gymnasium's takes a value for each row, and no rows.
-        env.call("set_wrapper_attr", name, value, env_ids=env_ids)
-
-
-def chosen_rows(env: Any, rows: Sequence[int]) -> Any:
-    """Returns some rows of a batch, for `call_rows`, `get_rows` and `set_rows`.
-
-    Raises:
-        ValueError: These rows are not environments of their own.
-
-    Example:
-        >>> from envkit import BatchedPyEnvironment
-        >>> from envkit.adapters.gymnasium.rows import get_rows
-        >>> from envkit.testing import CountingEnv
-        >>> env = BatchedPyEnvironment([CountingEnv(), CountingEnv(), CountingEnv()])
-        >>> get_rows(chosen_rows(env, [2, 0]), "batched")
-        (False, False)
-    """
-    if list(rows) == list(range(env.batch_size)):
-        return env
-    # Not if it is only forwarded: a wrapper may be what the attribute is set on.
-    if all(callable(getattr(type(env), name, None)) for name in ("call", "access")):
-        envs = envs_of(env)
-        if envs is None or len(envs) == env.batch_size:
-            return _InWorkers(env, rows)
-    else:
-        envs = envs_of(env)
-        if envs is not None and len(envs) == env.batch_size:
-            return _InThisProcess([envs[row] for row in rows])
-    raise ValueError(
-        f"{type(env).__name__} has several rows in one object, which cannot be asked "
-        f"about rows {listed(rows)} alone. Leave the indices out."
-    )
-
-
-class _InThisProcess:
-    """Environments that can be asked at once."""
-
-    def __init__(self, envs: list[Any]) -> None:
-        self.envs = envs
-        self.batch_size = len(envs)
-
-
-class _InWorkers:
-    """Environments that a pool asks for their answers."""
-
-    def __init__(self, env: Any, rows: Sequence[int]) -> None:
-        self._env = env
-        self._rows = list(rows)
-        self.batch_size = len(self._rows)
-
-    def call(
-        self,
-        name: str,
-        *args: Any,
-        env_ids: Sequence[int] | None = None,
-        **kwargs: Any,
-    ) -> list[Any]:
-        ids = self._ids(env_ids)
-        return self._env.call(name, *args, env_ids=ids, **kwargs)  # type: ignore[no-any-return]  # a list
-
-    def access(self, name: str, *, env_ids: Sequence[int] | None = None) -> list[Any]:
-        return self._env.access(name, env_ids=self._ids(env_ids))  # type: ignore[no-any-return]  # a list
-
-    def set_attr(
-        self, name: str, value: Any, env_ids: Sequence[int] | None = None
-    ) -> None:
-        _set_in_workers(self._env, name, value, self._ids(env_ids))
-
-    def _ids(self, env_ids: Sequence[int] | None) -> list[int]:
-        if env_ids is None:
-            return self._rows
-        return [self._rows[index] for index in env_ids]
+        env.call("set_wrapper_attr", name, value, env_ids=ids)
 
 
 _INFOS = ("all", "final", "none")
