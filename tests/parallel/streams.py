@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from envkit import ParallelPyEnvironment
+from envkit.distributed.links import linked
 from envkit.time_step import AutoReset, StepType, TimeStep
 
 BACKENDS = ("inline", "thread", "process")
+EVERYWHERE = (*BACKENDS, "linked") if sys.platform == "linux" else BACKENDS
 
 
 def pool_of(
@@ -20,7 +23,8 @@ def pool_of(
 ) -> ParallelPyEnvironment:
     """Makes a pool whose workers start at the same time."""
     options = {"start_serially": False, **with_fork(backend, options)}
-    return ParallelPyEnvironment(constructors, backend=backend, **options)
+    where = linked(["envkit worker {address}"] * 2) if backend == "linked" else backend
+    return ParallelPyEnvironment(constructors, backend=where, **options)
 
 
 def with_fork(backend: Any, options: dict[str, Any]) -> dict[str, Any]:

@@ -33,8 +33,6 @@ from tests.parallel.fake_backend import Die, FakeBackend, Hang, Raise
 from tests.parallel.streams import row_of
 from tests.waiting import PATIENCE, until
 
-on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
-
 FIRST = int(StepType.FIRST)
 
 
@@ -140,7 +138,6 @@ def test_a_worker_that_was_awake_does_what_was_asked_amid_ctrl_c(gated):
 # One answer for each question.
 
 
-@on_each_backend
 def test_each_answer_is_that_of_its_action(backend):
     with async_pool(traced(4), backend, num_workers=2) as env:
         env.reset_async()
@@ -175,7 +172,6 @@ def test_rows_that_begin_and_rows_that_step_may_be_sent_together():
     assert {0: 0, 1: 1, 2: 0} == steps
 
 
-@on_each_backend
 def test_some_rows_may_be_reset(backend):
     with async_pool(traced(3), backend, num_workers=2) as env:
         env.reset_async()
@@ -315,7 +311,6 @@ def test_what_is_ready_already_counts(gated, backend):
     assert [2] == last
 
 
-@on_each_backend
 def test_the_oldest_answer_is_never_starved(backend):
     """Who is ready is returned before those who became ready later."""
     with async_pool(traced(3), backend, num_workers=1) as env:
@@ -464,7 +459,6 @@ def test_rows_that_are_none_are_refused_and_nobody_moves(
 # Actions and arrays.
 
 
-@on_each_backend
 def test_an_action_that_does_not_fit_is_refused_and_nobody_moves(message_of, backend):
     with async_pool(traced(3), backend, num_workers=2) as env:
         env.reset_async()
@@ -502,7 +496,6 @@ def test_the_action_of_a_row_that_begins_is_not_looked_at():
     assert [FIRST, FIRST] == first.step_type.tolist()
 
 
-@on_each_backend
 def test_the_arrays_of_the_caller_stay_as_they_are(backend):
     action, ids = np.array([4, 5]), np.array([2, 0])
     before = pickle.dumps((action, ids))
@@ -518,7 +511,6 @@ def test_the_arrays_of_the_caller_stay_as_they_are(backend):
     assert [4, 5] == sorted(time_step.observation["action"].tolist())
 
 
-@on_each_backend
 def test_what_was_returned_never_changes(backend):
     with async_pool(traced(3), backend, num_workers=2) as env:
         env.reset_async()
@@ -534,7 +526,6 @@ def test_what_was_returned_never_changes(backend):
     assert [] == streams.differences(copies, kept)
 
 
-@on_each_backend
 def test_objects_travel_both_ways(backend):
     values = [np.array(None, object) for _ in range(3)]
     values[1][()] = {"words": ["a"]}
@@ -564,7 +555,6 @@ def _plain(value):
 # Failures.
 
 
-@on_each_backend
 def test_a_failure_is_the_answer_of_its_row_and_of_no_other(backend):
     makers = [functools.partial(environments.Talkative, row) for row in range(3)]
     with async_pool(makers, backend, num_workers=3) as env:
@@ -654,7 +644,6 @@ def test_seeds_reach_their_rows():
 # Batches that are environments themselves.
 
 
-@on_each_backend
 def test_a_batch_moves_together(message_of, backend):
     makers = [functools.partial(environments.pair_of, 4, 5), TracingEnv]
     with async_pool(makers, backend, num_workers=2) as env:

@@ -18,9 +18,7 @@ from envkit.envs import CartPole
 from envkit.errors import ClosedError, EnvironmentRaised
 from envkit.testing import CountingEnv
 from envkit.wrappers import PyEnvironmentBaseWrapper, TimeLimit
-from tests.parallel.streams import BACKENDS, with_fork
-
-on_each_backend = pytest.mark.parametrize("backend", BACKENDS)
+from tests.parallel.streams import with_fork
 
 
 class Levelled(CountingEnv):
@@ -65,7 +63,6 @@ POOLS = [ParallelPyEnvironment, AsyncParallelPyEnvironment]
 
 
 @pytest.mark.parametrize("kind", POOLS)
-@on_each_backend
 def test_an_attribute_is_set_in_the_workers(backend, kind):
     options = with_fork(backend, {"num_workers": 2})
     with kind([Levelled] * 4, backend=backend, **options) as env:
@@ -75,7 +72,6 @@ def test_an_attribute_is_set_in_the_workers(backend, kind):
         assert [{"level": level} for level in (3, 7, 3, 7)] == env.call("get_info")
 
 
-@on_each_backend
 def test_a_handle_sets_it_in_its_environment(backend):
     options = with_fork(backend, {"num_workers": 2})
     with ParallelPyEnvironment([Levelled] * 3, backend=backend, **options) as env:
@@ -88,7 +84,6 @@ def test_a_handle_sets_it_in_its_environment(backend):
         assert [1, 2] == env.envs[1].brand_new
 
 
-@on_each_backend
 def test_it_is_set_where_it_is(backend):
     options = with_fork(backend, {"num_workers": 1})
     with ParallelPyEnvironment([wrapped] * 2, backend=backend, **options) as env:
@@ -193,7 +188,6 @@ def test_private_names_are_the_environments_own_affair(private, message_of):
             assert expected == message_of(AttributeError, call)
 
 
-@on_each_backend
 def test_what_cannot_be_set_is_an_error_of_that_environment(backend):
     options = with_fork(backend, {"num_workers": 1})
     with ParallelPyEnvironment([Levelled] * 2, backend=backend, **options) as env:

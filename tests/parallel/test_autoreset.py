@@ -17,7 +17,6 @@ from envkit.time_step import StepType
 from tests.parallel import environments, streams
 from tests.parallel.streams import pool_of, row_of
 
-on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
 with_each_order = pytest.mark.parametrize(
     "order", list(AutoReset), ids=lambda o: o.value
 )
@@ -152,7 +151,6 @@ def told(time_step):
     ]
 
 
-@on_each_backend
 def test_next_step_returns_last_then_first(backend):
     with pool_of(counted(2, 3), backend, num_workers=1) as env:
         seen = [told(ts) for ts in streams.play(env, [[0, 0]] * 5)]
@@ -169,7 +167,6 @@ def test_next_step_returns_last_then_first(backend):
     assert [1.0, 0.0] == rewards
 
 
-@on_each_backend
 def test_same_step_wastes_no_step_and_shows_where_it_stands(backend):
     with pool_of(counted(2, 3), backend, num_workers=1, autoreset=SAME_STEP) as env:
         seen = [(told(env.reset()), told(env.current_time_step()))]
@@ -188,7 +185,6 @@ def test_same_step_wastes_no_step_and_shows_where_it_stands(backend):
     assert ["MID 21", "MID 12"] == told(last)
 
 
-@on_each_backend
 def test_same_step_tells_the_reward_and_discount_of_the_end(backend):
     with pool_of(counted(1), backend, autoreset=SAME_STEP) as env:
         env.reset()
@@ -207,7 +203,6 @@ def test_same_step_tells_the_reward_and_discount_of_the_end(backend):
     )
 
 
-@on_each_backend
 def test_disabled_waits_for_a_reset_and_nobody_moves(message_of, backend):
     with pool_of(counted(1, 3, 1), backend, num_workers=2, autoreset=DISABLED) as env:
         env.reset()
@@ -252,7 +247,6 @@ def test_a_masked_step_under_same_step_leaves_the_others_where_they_stand():
 
 
 @pytest.mark.parametrize("order", [NEXT_STEP, SAME_STEP])
-@on_each_backend
 def test_the_info_is_that_of_the_time_step_that_was_returned(order, backend):
     """Also where the next episode has begun since."""
     with pool_of(
@@ -274,7 +268,6 @@ def test_the_info_is_that_of_the_time_step_that_was_returned(order, backend):
     )
 
 
-@on_each_backend
 def test_the_info_of_an_end_is_that_of_its_row_however_far_the_others_are(backend):
     makers = [functools.partial(TracingEnv, number, 1) for number in range(3)]
     options = streams.with_fork(backend, {"backend": backend, "num_workers": 1})
@@ -449,7 +442,6 @@ def test_views_stay_whole_when_the_order_changes():
 # The asynchronous pool.
 
 
-@on_each_backend
 def test_an_asynchronous_pool_knows_the_three_orders_too(backend):
     seen = {}
     for order in AutoReset:

@@ -66,7 +66,6 @@ def test_it_belongs_to_the_time_step_that_was_returned_last(order, moves):
 
 
 @pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
-@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
 def test_batches_and_single_environments_have_a_row_each(backend, order):
     with pool_of(*MIXED, backend=backend, autoreset=order) as env:
         shown = env.reset()
@@ -137,7 +136,6 @@ def test_it_comes_back_with_a_state(makers):
         np.testing.assert_array_equal(shown.observation, env.declared_info()["count"])
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
 def test_a_row_that_was_made_up_has_zeros(backend):
     crashing = functools.partial(Telling, crash_at=2)
     with pool_of(
@@ -215,7 +213,6 @@ def test_a_shape_is_never_broadcast_into_a_row():
 
 
 @pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
-@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
 def test_an_asynchronous_pool_tells_it_of_rows_that_owe_nothing(backend, order):
     with async_of(*[Telling] * 3, backend=backend, autoreset=order) as env:
         env.reset_async()
@@ -231,7 +228,6 @@ def test_an_asynchronous_pool_tells_it_of_rows_that_owe_nothing(backend, order):
 
 
 @pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
-@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
 def test_recv_brings_it_with_the_rows_in_their_order(backend, order):
     with async_of(*MIXED, backend=backend, autoreset=order) as env:
         env.reset_async()
@@ -303,7 +299,6 @@ def test_a_batch_that_timed_out_has_no_rows_of_it():
         assert (len(got.env_ids), 2) == got.info["count"].shape
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
 def test_recv_brings_zeros_for_a_row_that_was_made_up(backend):
     crashing = functools.partial(Telling, crash_at=2)
     options = {"backend": backend, "on_worker_failure": RestartPolicy()}

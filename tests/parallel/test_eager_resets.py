@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 
 import hypothesis
@@ -24,7 +23,6 @@ from envkit import (
     restart,
     termination,
 )
-from envkit.distributed.links import linked
 from envkit.errors import EnvironmentRaised, WorkerTimeout
 from envkit.testing.envs import CountingEnv
 from tests.parallel import streams
@@ -34,7 +32,6 @@ from tests.parallel.programs import MAKERS, MOVES, ROWS, Program, constructors
 from tests.parallel.streams import differences, pool_of, row_of
 from tests.waiting import until
 
-on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
 ORDERS = st.sampled_from(list(AutoReset))
 # How many resets are made ahead after each move, of those that are due.
 PACES = st.lists(st.integers(0, 5), min_size=24, max_size=24)
@@ -181,24 +178,14 @@ def test_a_reset_is_made_while_the_caller_does_something_else(is_over):
     assert numbers.awaited_seconds > 0
 
 
-BACKENDS = [*streams.BACKENDS, *(["linked"] if sys.platform == "linux" else [])]
-
-
-def opened(makers, backend, **options):
-    if backend == "linked":
-        backend = linked(["envkit worker {address}"] * 2)
-    return pool_of(makers, backend, num_workers=2, **options)
-
-
 @pytest.mark.parametrize("order", list(AutoReset), ids=str)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_every_backend_returns_what_a_plain_pool_does(backend, order):
+def test_every_backend_returns_what_a_plain_pool_does(any_backend, order):
     makers = [functools.partial(Walk, row) for row in range(5)]
     with pool_of(makers) as env:
         expected = streams.played(env, order)
-    with opened(makers, backend, eager_resets=True) as env:
+    with pool_of(makers, any_backend, num_workers=2, eager_resets=True) as env:
         actual = streams.played(env, order)
-        hides = backend != "inline" and order is AutoReset.NEXT_STEP
+        hides = any_backend != "inline" and order is AutoReset.NEXT_STEP
         # What workers of other machines have counted comes with the next step.
         if hides and not until(lambda: env.step(ONWARD) and hidden_in(env)):
             pytest.fail("no reset was hidden")
@@ -283,7 +270,6 @@ class Level(CountingEnv):
         return {"score": self.score, "level": self._level}
 
 
-@on_each_backend
 def test_after_a_last_an_environment_is_asked_where_its_next_episode_begins(backend):
     maker = functools.partial(Level, 2)
     with pool_of([maker] * 2, backend, num_workers=1, eager_resets=True) as env:
@@ -316,7 +302,6 @@ class Counted(Walk):
 
 
 @pytest.mark.parametrize("told", [{"seed": 5}, {"options": {"far": 1}}], ids=str)
-@on_each_backend
 def test_with_a_seed_or_options_an_environment_is_reset_again(backend, told):
     """Where that is so with every reset, none is made ahead any more."""
     action = np.zeros((1, 2), np.float32)
@@ -335,7 +320,6 @@ def test_with_a_seed_or_options_an_environment_is_reset_again(backend, told):
     assert [3, 4, 5, 7] == resets
 
 
-@on_each_backend
 def test_a_state_has_the_episode_that_has_begun(backend):
     """Any pool continues from it."""
     makers = [functools.partial(Walk, row) for row in range(3)]
@@ -397,7 +381,6 @@ def until_it_fails(env):
     return env.step([0, 0])
 
 
-@on_each_backend
 def test_what_a_reset_raises_is_raised_where_the_row_begins(backend):
     def told(eager):
         makers = [functools.partial(Failing, "raises"), CountingEnv]
@@ -414,7 +397,6 @@ def test_what_a_reset_raises_is_raised_where_the_row_begins(backend):
     assert [] == differences(plain[1:], eager[1:])
 
 
-@on_each_backend
 def test_an_environment_that_raises_in_it_is_built_anew(backend):
     def stream(eager):
         makers = [functools.partial(Failing, "raises"), CountingEnv]

@@ -17,8 +17,6 @@ from tests.parallel import environments, streams
 from tests.parallel.environments import Walk
 from tests.parallel.streams import pool_of
 
-on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
-
 # Whatever an environment returns arrives bit for bit.
 
 
@@ -249,7 +247,6 @@ def test_a_seed_for_each_environment_is_used_as_it_is():
         )
 
 
-@on_each_backend
 def test_one_seed_gives_each_environment_its_own(backend):
     with pool_of([Walk] * 5, backend, num_workers=2) as env:
         seeds = env.seed(7)
@@ -300,7 +297,6 @@ def test_no_seed_is_passed_on():
     assert [None] * 3 == results
 
 
-@on_each_backend
 def test_the_rows_of_a_batch_are_seeded_one_by_one(backend):
     """However the rows are put together."""
     makers = [

@@ -187,7 +187,6 @@ def test_flags_of_another_length_say_more():
 # Rows.
 
 
-@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
 def test_rows_with_an_info_are_noted_after_each_step(backend):
     found = noted(
         functools.partial(Sayings, {}, {"a": 1}, {}),

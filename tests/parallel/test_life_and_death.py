@@ -172,7 +172,6 @@ if hasattr(builtins, "ExceptionGroup"):
     )
 
 
-@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
 def test_whatever_an_environment_raises_arrives_as_what_it_is(backend):
     rows = len(RAISED)
     with pool_of(rows, workers=2, backend=backend) as pool:
@@ -218,7 +217,6 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
 def test_what_is_raised_in_answer_to_a_question_disturbs_no_episode(backend):
     with pool_of(3, workers=2, backend=backend) as pool:
         before = pool.reset()
@@ -236,7 +234,6 @@ def test_what_is_raised_in_answer_to_a_question_disturbs_no_episode(backend):
     assert [] == wrong_rows(before, numbers(5, 6, 7), after)
 
 
-@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
 def test_what_one_row_raises_harms_no_other_row_and_no_later_call(backend):
     actions = numbers(*range(10, 15))
     wrong = []

@@ -40,8 +40,6 @@ from tests.parallel import environments, streams
 from tests.parallel.fake_backend import Die, FakeBackend, Interrupt, Raise
 from tests.parallel.streams import pool_of, row_of
 
-on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
-
 Move = collections.namedtuple("Move", ["speed", "turn"])
 FIRST, MID, LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
 
@@ -71,7 +69,6 @@ def faults(before, action, after, rows=None, *, was_reset=False):
 # Construction.
 
 
-@on_each_backend
 def test_constructors_are_classes_functions_partials_lambdas_and_names(backend):
     makers = [
         CountingEnv,
@@ -172,7 +169,6 @@ def test_constructors_run_at_the_same_time_if_they_may(tmp_path, backend):
     assert 2 == size
 
 
-@on_each_backend
 def test_blocking_steps_one_environment_after_the_other(tmp_path, backend):
     """TF-Agents' second flag, in its place."""
     makers = [
@@ -191,7 +187,6 @@ def test_blocking_steps_one_environment_after_the_other(tmp_path, backend):
     ]
 
 
-@on_each_backend
 def test_flatten_changes_nothing_about_nests(backend):
     """TF-Agents' third flag, in its place."""
     options = streams.with_fork(backend, {"backend": backend, "num_workers": 1})
@@ -216,7 +211,6 @@ def test_specs_are_those_of_one_environment():
         assert single.time_step_spec() == env.time_step_spec()
 
 
-@on_each_backend
 def test_rewards_and_discounts_of_any_kind_arrive(backend):
     with pool_of([environments.Rewarding] * 2, backend, num_workers=1) as env:
         first, second = streams.play(env, [[0, 0]])
@@ -253,11 +247,11 @@ def test_it_is_a_batch():
 # Steps and resets of all rows.
 
 
-@pytest.fixture(scope="module", params=streams.BACKENDS)
-def lasting(request):
+@pytest.fixture(scope="module")
+def lasting(backend):
     """Four environments on three workers, for many tests."""
     makers = traced(4, steps_per_episode=(9, 7))
-    with pool_of(makers, request.param, num_workers=3) as env:
+    with pool_of(makers, backend, num_workers=3) as env:
         yield env
 
 
@@ -300,7 +294,6 @@ def test_the_current_time_step_is_the_last_one_returned(four):
     assert [1, 2, 3, 4] == now.observation["action"].tolist()
 
 
-@on_each_backend
 def test_the_numbers_of_requests_may_run_over(backend):
     """Two thousand million steps are made in a day or two."""
     with pool_of(traced(3, steps_per_episode=(2, 3)), backend, num_workers=2) as env:
@@ -428,7 +421,6 @@ def test_actions_outside_the_mask_are_not_used_and_not_looked_at():
 # Constructors that build batches.
 
 
-@on_each_backend
 def test_batches_take_as_many_rows_as_they_have(backend):
     makers = [
         functools.partial(environments.pair_of, 2, 3),
@@ -468,7 +460,6 @@ def test_batches_and_single_environments_step_side_by_side(backend, workers):
     assert [] == streams.differences(expected, actual)
 
 
-@on_each_backend
 def test_some_rows_of_a_batch_begin_anew_while_the_others_stay(backend):
     with pool_of([functools.partial(environments.pair_of, 5, 6, 7)], backend) as env:
         env.reset()
@@ -499,7 +490,6 @@ def test_some_rows_of_a_batch_cannot_step_without_the_others(message_of):
 # Actions.
 
 
-@on_each_backend
 def test_nested_actions_and_observations_keep_their_structure(backend):
     spec = {
         "move": Move(ArraySpec((), np.int16), (ArraySpec((2,), np.float32), [])),
@@ -742,7 +732,6 @@ def test_bounds_are_looked_at_in_the_first_batch_only_unless_always(message_of):
     } == outcomes
 
 
-@on_each_backend
 def test_the_arrays_of_the_caller_stay_as_they_are(backend):
     action = {"foo": np.array([0, 1], np.int32), "bar": np.array([1, 0], np.int32)}
     mask = np.array([True, False])
@@ -768,7 +757,6 @@ def test_actions_may_be_read_only(four):
     assert [3, 4, 5, 6] == observed
 
 
-@on_each_backend
 @pytest.mark.parametrize("masked", [False, True])
 def test_an_environment_may_keep_its_action(backend, masked):
     maker = functools.partial(
@@ -793,7 +781,6 @@ def test_an_environment_may_keep_its_action(backend, masked):
 # Observations.
 
 
-@on_each_backend
 def test_what_was_returned_never_changes(backend):
     """Also where the environment writes into the array that it returned."""
     with pool_of([environments.Reusing] * 2, backend, num_workers=1) as env:
@@ -831,7 +818,6 @@ def test_what_was_returned_outlives_the_pool(backend, zero_copy):
     assert [8, 9] == time_step.observation["action"].tolist()
 
 
-@on_each_backend
 def test_views_are_whole_until_the_call_after_the_next(backend):
     with pool_of(traced(3), backend, num_workers=2, zero_copy=True) as env:
         calls = [
@@ -854,7 +840,6 @@ def test_views_are_whole_until_the_call_after_the_next(backend):
             previous, copied = time_step, streams.bits_of(time_step)
 
 
-@on_each_backend
 def test_an_environment_without_leaves_and_without_a_base_is_legal(backend):
     with pool_of([environments.Odd] * 2, backend, num_workers=1) as env:
         first = env.reset()
@@ -871,7 +856,6 @@ def test_an_environment_without_leaves_and_without_a_base_is_legal(backend):
 OBJECTS = [{"words": ["a"]}, None, ["x", 1], "text", np.array([1, 2])]
 
 
-@on_each_backend
 def test_objects_travel_as_observations(backend):
     values = []
     for value in OBJECTS:
@@ -892,7 +876,6 @@ def test_objects_travel_as_observations(backend):
     assert repr([OBJECTS[-1], OBJECTS[0]]) == repr(masked.tolist())
 
 
-@on_each_backend
 def test_objects_travel_as_actions(backend):
     maker = functools.partial(
         environments.Showing,
@@ -933,7 +916,6 @@ def test_objects_are_never_those_of_another_step(backend):
     assert [] == found
 
 
-@on_each_backend
 def test_text_without_a_width_travels_whole(backend):
     values = [np.array(word) for word in ("", "a", "a long sentence", "é😀")]
     maker = functools.partial(environments.Showing, ArraySpec((), "U"), values)
@@ -1052,11 +1034,11 @@ def test_what_was_converted_has_the_dtype_of_the_spec():
 # Asking environments.
 
 
-@pytest.fixture(scope="module", params=streams.BACKENDS)
-def talkative(request):
+@pytest.fixture(scope="module")
+def talkative(backend):
     """A pool to ask things; nobody changes for long what its environments are."""
     makers = [functools.partial(environments.Talkative, row) for row in range(3)]
-    with pool_of(makers, request.param, num_workers=2) as env:
+    with pool_of(makers, backend, num_workers=2) as env:
         env.reset()
         yield env
 
@@ -1389,7 +1371,6 @@ def test_what_was_promised_happens_though_nobody_asks(four):
     assert [1, 2, 1, 1] == observation["step"].tolist()
 
 
-@on_each_backend
 def test_a_call_comes_before_the_steps_after_it(backend):
     """Also where a worker is awake, because it has just answered a step."""
     told, shown = range(1, 101), []
@@ -1562,7 +1543,6 @@ def test_every_call_after_close_says_so(backend):
     }
 
 
-@on_each_backend
 def test_starting_what_runs_does_nothing(backend):
     with pool_of([environments.Talkative] * 2, backend, num_workers=2) as env:
         env.reset()
@@ -1590,7 +1570,6 @@ def test_the_constructor_calls_start_as_in_tf_agents():
     assert [0, 0] == first.observation.tolist()
 
 
-@on_each_backend
 def test_a_promise_after_close_does_not_wait_for_ever(backend):
     env = pool_of(traced(2), backend, num_workers=1)
     env.reset()
@@ -1613,7 +1592,6 @@ def test_a_with_statement_closes_also_when_its_body_raises():
         env.reset()
 
 
-@on_each_backend
 def test_each_environment_is_closed_once(tmp_path, backend):
     makers = [
         functools.partial(environments.Marking, str(tmp_path), row) for row in range(3)

@@ -153,7 +153,6 @@ def test_a_mode_that_is_not_there_is_refused_alike(maker, message):
             assert message.rstrip(".") in str(caught.value)
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
 @pytest.mark.parametrize("kind", [ParallelPyEnvironment, AsyncParallelPyEnvironment])
 def test_it_is_refused_alike_on_each_backend(backend, kind):
     options = streams.with_fork(backend, {"backend": backend})

@@ -19,7 +19,6 @@ from envkit import (
     RestartPolicy,
     StandbyEnvironment,
 )
-from envkit.distributed.links import linked
 from envkit.envs import CartPole
 from envkit.errors import ConstructorError, EnvironmentRaised, SpecMismatchError
 from envkit.recording import rebuilt
@@ -78,11 +77,8 @@ def alone(seed: int, episodes: int) -> list[Any]:
 # When.
 
 
-@pytest.mark.parametrize("backend", ["inline", "thread", "process", "linked"])
-def test_an_environment_is_built_anew_after_so_many_episodes(backend):
-    if backend == "linked":
-        backend = linked(["envkit worker {address}"] * 2)
-    with pool_of([short(2)] * 2, backend) as env:
+def test_an_environment_is_built_anew_after_so_many_episodes(any_backend):
+    with pool_of([short(2)] * 2, any_backend) as env:
         shown = observations(env, 10)
         rebuilds = env.access("rebuilds")
 

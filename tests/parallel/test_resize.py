@@ -550,7 +550,6 @@ def assert_unchanged(env):
         (Walk, SpecMismatchError),
     ],
 )
-@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
 def test_environments_that_do_not_come_change_nothing(backend, maker, kind):
     with ParallelPyEnvironment(
         [CountingEnv] * 2, backend=backend, num_workers=2, **with_fork(backend, {})

@@ -22,7 +22,6 @@ from envkit import (
     RestartPolicy,
     StandbyEnvironment,
 )
-from envkit.distributed.links import linked
 from envkit.errors import (
     ConstructorError,
     EnvironmentRaised,
@@ -39,8 +38,6 @@ from tests.parallel.programs import MAKERS, MOVES, Program, constructors
 from tests.parallel.streams import differences, pool_of, row_of
 from tests.waiting import until
 
-on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
-BACKENDS = [*streams.BACKENDS, *(["linked"] if sys.platform == "linux" else [])]
 ACTION = np.zeros(2, np.float32)
 
 
@@ -49,14 +46,10 @@ def pairs(makers, **how):
 
 
 def opened(makers, backend="inline", **options):
-    if backend == "linked":
-        backend = linked(["envkit worker {address}"] * 2)
     return pool_of(pairs(makers), backend, **options)
 
 
 def in_workers(makers, backend="inline", **options):
-    if backend == "linked":
-        backend = linked(["envkit worker {address}"] * 2)
     return pool_of(pairs(makers, in_workers=True), backend, **options)
 
 
@@ -80,10 +73,9 @@ def by_hand(seeds, steps):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_episodes_of_a_row_alternate_between_two_environments(backend, workers):
+def test_the_episodes_of_a_row_alternate_between_two_environments(any_backend, workers):
     seeds = [3, 4, 5]
-    with opened([Walk] * 3, backend, num_workers=workers) as env:
+    with opened([Walk] * 3, any_backend, num_workers=workers) as env:
         env.seed(seeds)
         found = streams.play(env, [np.stack([ACTION] * 3)] * 29)
         hidden, awaited = env.access("hidden_resets"), env.access("awaited_seconds")
@@ -151,7 +143,6 @@ def test_the_streams_are_equal_however_long_resets_take(fast, seed):
 
 
 @pytest.mark.parametrize("order", list(AutoReset), ids=str)
-@on_each_backend
 def test_every_order_of_resets_has_the_same_episodes(backend, order):
     makers = [functools.partial(Walk, row) for row in range(5)]
     with opened(makers, num_workers=1) as env:
@@ -189,7 +180,6 @@ def test_rows_of_asynchronous_pools_have_the_same_streams():
         assert [] == differences(expected, stream[:20])
 
 
-@on_each_backend
 def test_rows_that_stay_go_on_when_a_pool_changes_size(backend):
     def stream(sizes):
         found = []
@@ -265,7 +255,6 @@ def test_environments_continue_after_a_crash(moves, deaths):
     assert told == also_told
 
 
-@on_each_backend
 def test_the_environment_that_has_ended_is_asked_until_the_next_begins(backend):
     maker = functools.partial(CountingEnv, 2)
     with opened([maker], backend) as env:
@@ -332,7 +321,6 @@ def anew():
     Failing.made = 0
 
 
-@on_each_backend
 def test_what_a_hidden_reset_raises_is_raised_where_the_row_begins(anew, backend):
     with opened([functools.partial(Failing, "raises")], backend) as env:
         env.reset()

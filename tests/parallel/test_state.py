@@ -30,7 +30,6 @@ from tests.parallel import environments, streams
 from tests.parallel.environments import Walk
 from tests.parallel.streams import pool_of
 
-on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
 with_each_order = pytest.mark.parametrize(
     "order", list(AutoReset), ids=lambda o: o.value
 )
@@ -68,7 +67,6 @@ def moved(env, steps=7):
 
 
 @with_each_order
-@on_each_backend
 def test_the_same_actions_give_the_same_stream_again(order, backend):
     with pool_of([Walk] * 4, backend, num_workers=2, autoreset=order) as env:
         moved(env)
@@ -183,7 +181,6 @@ def test_a_state_may_come_from_another_order(taken, given):
     assert expected == (after.step_type.tolist(), after.observation.tolist())
 
 
-@on_each_backend
 def test_the_state_of_a_pool_that_has_not_begun_is_that_of_a_new_one(backend):
     with pool_of([TracingEnv] * 2, backend, num_workers=1) as env:
         state = env.get_state()
@@ -234,7 +231,6 @@ def test_the_token_is_a_copy():
     assert before == pickle.dumps(state)
 
 
-@on_each_backend
 def test_the_token_pickles_and_has_no_objects_of_the_worker(backend):
     with pool_of([Walk] * 2, backend, num_workers=1) as env:
         env.reset()
@@ -254,7 +250,6 @@ def test_what_is_not_a_state_is_refused(message_of):
     ) == message
 
 
-@on_each_backend
 def test_the_state_of_another_number_of_environments_changes_nothing(
     message_of, backend
 ):
@@ -276,7 +271,6 @@ def test_the_state_of_another_number_of_environments_changes_nothing(
     assert expected == actual
 
 
-@on_each_backend
 def test_an_environment_without_state_says_so_and_nobody_is_touched(backend):
     makers = [CountingEnv, CountingEnv, environments.Stateless]
     with pool_of([CountingEnv] * 3) as env:
@@ -297,7 +291,6 @@ def test_an_environment_without_state_says_so_and_nobody_is_touched(backend):
     assert [3, 3, 3] == observation
 
 
-@on_each_backend
 def test_an_environment_that_refuses_a_state_brings_the_others_back(backend):
     makers = [CountingEnv, environments.Stubborn, CountingEnv]
     with pool_of([CountingEnv] * 3) as env:
@@ -316,7 +309,6 @@ def test_an_environment_that_refuses_a_state_brings_the_others_back(backend):
     assert [3, 3, 3] == observation
 
 
-@on_each_backend
 def test_a_row_that_raised_comes_back(backend):
     makers = [functools.partial(environments.Talkative, row) for row in range(2)]
     with pool_of(makers, backend, num_workers=1) as env:
@@ -331,7 +323,6 @@ def test_a_row_that_raised_comes_back(backend):
     assert [3, 3] == observation
 
 
-@on_each_backend
 def test_batches_have_a_state_too(backend):
     makers = [
         functools.partial(constructor("CartPole"), batch_size=2),

@@ -22,10 +22,7 @@ from envkit.testing.envs import CountingEnv, CrashingEnv
 from tests.parallel import environments, streams
 from tests.parallel.streams import pool_of
 
-on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
 
-
-@on_each_backend
 def test_steps_and_resets_are_counted_for_each_worker(backend):
     with pool_of([CountingEnv] * 3, backend, num_workers=2) as env:
         env.reset()
@@ -48,7 +45,6 @@ def test_steps_and_resets_are_counted_for_each_worker(backend):
     [(AutoReset.NEXT_STEP, 5), (AutoReset.SAME_STEP, 9)],
     ids=["next step", "same step"],
 )
-@on_each_backend
 def test_resets_that_happen_by_themselves_are_counted(backend, order, resets):
     """Episodes of one step: half of the steps under NEXT_STEP begin one, else all."""
     with pool_of([functools.partial(CountingEnv, 1)], backend, autoreset=order) as env:
@@ -114,7 +110,6 @@ def test_without_processes_there_is_no_memory_of_their_own(backend):
     assert 0 == numbers.resident_bytes
 
 
-@on_each_backend
 def test_times_grow_and_are_those_of_the_side_that_spent_them(backend):
     with pool_of([environments.Walk] * 4, backend, num_workers=2) as env:
         env.reset()
@@ -154,7 +149,6 @@ def test_a_straggler_stands_out(tmp_path):
     assert (2, 102) == (slow.steps, quick.steps)
 
 
-@on_each_backend
 def test_an_asynchronous_pool_counts_too(backend):
     with AsyncParallelPyEnvironment(
         [CountingEnv] * 3,
@@ -173,7 +167,6 @@ def test_an_asynchronous_pool_counts_too(backend):
     assert numbers.elapsed > 0.0
 
 
-@on_each_backend
 def test_environments_that_are_built_anew_are_counted(backend):
     makers = [CountingEnv, functools.partial(CrashingEnv, crash_at=1)]
     with pool_of(

@@ -14,10 +14,9 @@ import pytest
 from envkit import AsyncParallelPyEnvironment, ProcessPyEnvironment
 from envkit.errors import CallOrderError, ClosedError, EnvironmentRaised
 from tests.parallel.environments import Echo, Gated, open_gate
-from tests.parallel.streams import BACKENDS, pool_of, with_fork
+from tests.parallel.streams import pool_of, with_fork
 from tests.waiting import PATIENCE, until
 
-on_each_backend = pytest.mark.parametrize("backend", BACKENDS)
 ROWS, ROUNDS, THREADS = 2, 60, 3
 
 
@@ -31,7 +30,6 @@ def steps_of(pool: Any, thread: int) -> list[tuple[list[int], list[int]]]:
     return found
 
 
-@on_each_backend
 def test_each_thread_gets_the_answers_to_its_own_actions(in_thread, backend):
     with pool_of([Echo] * ROWS, backend, num_workers=2) as pool:
         pool.reset()
@@ -74,7 +72,6 @@ BESIDE = {
 }
 
 
-@on_each_backend
 def test_a_thread_that_looks_on_gets_whole_answers_and_its_turn(in_thread, backend):
     done = threading.Event()
 
@@ -103,7 +100,6 @@ def test_a_thread_that_looks_on_gets_whole_answers_and_its_turn(in_thread, backe
         assert stepper() > 0
 
 
-@on_each_backend
 def test_one_thread_sends_and_another_receives(in_thread, backend):
     asked: list[int] = []
 
@@ -145,7 +141,6 @@ def test_one_thread_sends_and_another_receives(in_thread, backend):
     assert all(action % ROWS == row for row, action in found)
 
 
-@on_each_backend
 def test_threads_may_have_an_environment_each(in_thread, backend):
     def step_one(row: int) -> list[int]:
         handle, seen = pool.envs[row], []
@@ -175,7 +170,6 @@ def test_threads_take_turns_at_one_environment_in_a_process(in_thread):
     assert found == [[t * 1000 + i for i in range(ROUNDS)] for t in range(THREADS)]
 
 
-@on_each_backend
 def test_close_ends_whoever_waits_for_an_answer_or_for_its_turn(
     in_thread, backend, tmp_path
 ):
