@@ -39,37 +39,12 @@ from envkit.cli.terminal import Fitting, add_json, print_json, progress_bar, ter
 from envkit.cli.timing import Figures, random_policy, time_steps
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.extend import counted, listed, suggestion
-from envkit.parallel import ParallelPyEnvironment
 from envkit.parallel.system.cpus import available_cpus
 from envkit.provenance import envkit_version, plain_arguments
-from envkit.registry import constructor, make
+from envkit.registry import constructor, make, without_pool_options
 from envkit.types import NestedArray
 
-__all__ = [
-    "EXAMPLE",
-    "Candidate",
-    "Figures",
-    "Measured",
-    "add_arguments",
-    "as_data",
-    "as_table",
-    "best_of",
-    "candidates",
-    "check_can_draw",
-    "draw",
-    "equals_of",
-    "failures",
-    "machine",
-    "measure",
-    "more_workers",
-    "pool_of",
-    "run",
-    "time_steps",
-    "title_of",
-    "whole_title_of",
-    "winner_of",
-    "worker_counts",
-]
+__all__ = ["EXAMPLE", "add_arguments", "run"]
 
 EXAMPLE = "envkit bench CartPole --num-envs 64 --plot bench.png"
 
@@ -317,7 +292,7 @@ class Candidate:
 
     def _is_plain(self) -> bool:
         """True if no argument of the environment has the name of a pool's option."""
-        return self.backend == "batch" or not self.arguments.keys() & _pool_options()
+        return self.backend == "batch" or not without_pool_options(self.arguments)[1]
 
     def _recipe(self) -> Any:
         return constructor(self.target, **self.arguments)
@@ -325,10 +300,6 @@ class Candidate:
 
 def _as_text(arguments: Mapping[str, Any]) -> str:
     return "".join(f", {name}={value!r}" for name, value in arguments.items())
-
-
-def _pool_options() -> set[str]:
-    return set(inspect.signature(ParallelPyEnvironment).parameters)
 
 
 def candidates(

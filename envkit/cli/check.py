@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -160,15 +161,7 @@ def _plain(arguments: argparse.Namespace, report: EnvironmentReport) -> dict[str
         "passed": len(report.passed),
         "failed": len(report.failed),
         "skipped": len(report.skipped),
-        "checks": [
-            {
-                "check": outcome.check,
-                "promise": outcome.promise,
-                "status": outcome.status,
-                "text": outcome.text,
-            }
-            for outcome in report.outcomes
-        ],
+        "checks": [asdict(outcome) for outcome in report.outcomes],
     }
 
 

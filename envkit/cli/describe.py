@@ -30,22 +30,7 @@ from envkit.provenance import plain_arguments
 from envkit.specs.environment_spec import EnvironmentSpec, info_spec_of
 from envkit.time_step import AutoReset
 
-__all__ = [
-    "EXAMPLE",
-    "add_arguments",
-    "bare_path",
-    "bounds_of",
-    "children",
-    "facts_of",
-    "info_text",
-    "layers_of",
-    "leaf_text",
-    "limit_of",
-    "plain_leaves",
-    "run",
-    "short_text",
-    "specs_of",
-]
+__all__ = ["EXAMPLE", "add_arguments", "plain_leaves", "run", "short_text"]
 
 EXAMPLE = "envkit describe gymnasium:CartPole-v1"
 
@@ -162,10 +147,8 @@ def _rows(batch: dict[str, Any]) -> str:
 
 
 def _picture(render: dict[str, Any] | None) -> str:
-    if render is None:
-        return ""
-    if not render["possible"]:
-        return f"no: {render['reason']}"
+    if render is None or not render["possible"]:
+        return _possible(render)
     mode = render.get("render_mode")
     asked = "" if mode is None else f", made with render_mode={mode!r}"
     return f"{render['dtype']} {tuple(render['shape'])}{asked}"
@@ -381,7 +364,7 @@ def facts_of(env: Any, seed: int = 0) -> dict[str, Any]:
     Returns:
         Data that JSON can hold. Where something cannot be done, `reason` says why.
     """
-    seeded = _can(lambda: env.seed(seed))
+    seeded = _asked(lambda: env.seed(seed))
     provenance: dict[str, Any] = getattr(env, "provenance", dict)()
     core = _layers(env)[-1]
     facts = {
@@ -395,11 +378,10 @@ def facts_of(env: Any, seed: int = 0) -> dict[str, Any]:
         "seed": seeded,
     }
     if not isinstance(env, AsyncEnvironment):
-        begun = _can(lambda: env.reset())
-        facts["reset"] = begun
-        facts["info"] = _info(env)
+        facts["reset"] = _asked(lambda: env.reset())
+        facts["info"] = _asked(lambda: env.get_info(), _info)
         facts["render"] = _rendered(env)
-        facts["state"] = _can(lambda: env.get_state())
+        facts["state"] = _asked(lambda: env.get_state())
     return {**facts, "provenance": provenance}
 
 
@@ -491,42 +473,31 @@ def _batch(env: Any) -> dict[str, Any]:
     }
 
 
-def _info(env: Any) -> dict[str, Any]:
-    answer = _asked(lambda: env.get_info())
-    if "reason" in answer:
-        return {"possible": False, **answer}
-    value = answer["value"]
+def _info(value: Any) -> dict[str, Any]:
+    """Returns the facts of an info."""
     if isinstance(value, Mapping) and not value:
-        return {"possible": True, "holds": []}
+        return {"holds": []}
     try:
         leaves = nest.flatten_with_paths(value)
     except Exception:  # Its keys may be anything.
         leaves = [("", value)]
-    holds = [{"path": path, "what": info_text(leaf)} for path, leaf in leaves]
-    return {"possible": True, "holds": holds}
+    return {"holds": [{"path": path, "what": info_text(leaf)} for path, leaf in leaves]}
 
 
 def _rendered(env: Any) -> dict[str, Any]:
-    answer = _asked(lambda: env.render())
-    if "reason" in answer:
-        return {"possible": False, **answer}
-    picture = np.asarray(answer["value"])
-    return {
-        "possible": True,
-        "shape": list(picture.shape),
-        "dtype": str(picture.dtype),
-    }
+    def facts(picture: Any) -> dict[str, Any]:
+        picture = np.asarray(picture)
+        return {"shape": list(picture.shape), "dtype": str(picture.dtype)}
+
+    return _asked(lambda: env.render(), facts)
 
 
-def _can(call: Callable[[], Any]) -> dict[str, Any]:
-    answer = _asked(call)
-    return {"possible": "reason" not in answer} | (
-        {"reason": answer["reason"]} if "reason" in answer else {}
-    )
-
-
-def _asked(call: Callable[[], Any]) -> dict[str, Any]:
+def _asked(
+    call: Callable[[], Any],
+    facts: Callable[[Any], dict[str, Any]] = lambda answer: {},
+) -> dict[str, Any]:
+    """Returns whether a call is possible: facts about its answer, or the reason."""
     try:
-        return {"value": call()}
+        return {"possible": True, **facts(call())}
     except (Exception, SystemExit) as error:  # Its code may raise anything.
-        return {"reason": error_text(error)}
+        return {"possible": False, "reason": error_text(error)}

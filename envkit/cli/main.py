@@ -154,12 +154,18 @@ def _show_help(given: Sequence[str]) -> int:
     """Prints what commands there are, or the version."""
     about = "Environments for reinforcement learning."
     parser = Parser(prog="envkit", description=about)
-    parser.add_argument("--version", action=_ShowVersion)
+    parser.add_argument(
+        "--version", action="store_true", help="show the version of envkit"
+    )
     commands = parser.add_subparsers(metavar="COMMAND")
     for name in _COMMANDS.names():
         commands.add_parser(name, help=_text_of(name).replace("%", "%%"))
-    parser.parse_args(given)
-    parser.print_help()
+    if parser.parse_args(given).version:
+        from envkit.provenance import envkit_version  # It loads NumPy.
+
+        say(f"envkit {envkit_version()}")
+    else:
+        parser.print_help()
     return 0
 
 
@@ -251,17 +257,3 @@ def _show_traceback(*raised: Any) -> None:
 
     text = "".join(traceback.format_exception(*raised))
     say(*text.rstrip("\n").split("\n"), file=sys.stderr)
-
-
-class _ShowVersion(argparse.Action):
-    """Looks the version up when it is asked for: that loads NumPy."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        text = "show program's version number and exit"
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=text)
-
-    def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> None:
-        from envkit.provenance import envkit_version
-
-        say(f"envkit {envkit_version()}")
-        parser.exit()

@@ -14,7 +14,7 @@ import os
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,6 +28,7 @@ from envkit.extend import counted
 from envkit.play.game import number_text
 from envkit.play.pictures import is_picture
 from envkit.play.scene import short
+from envkit.play.viewing import Look
 from envkit.provenance import envkit_version
 from envkit.recording.stored import Entry, Episode, Recording
 from envkit.types import Array
@@ -44,8 +45,6 @@ _LONGEST_TEXT = 2000
 _TOLD, _MOST_TOLD = ("reward", "discount", "action"), 8
 _NUMBERS = (bool, int, float, np.integer, np.floating, np.bool_)
 _GENERATOR = b'<meta name="generator" content="envkit replay">'
-
-Look = Callable[[Episode, int], Array]
 
 
 def write_page(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from envkit.cli.output import say
 from envkit.cli.parser import Renamed
@@ -33,27 +32,12 @@ from envkit.play.key_map import (
     pace_of,
     parse_keys,
 )
-from envkit.play.scene import Scene, view_of
-from envkit.play.screen import (
-    HeldKeys,
-    Screen,
-    display_is_taken,
-    is_terminal,
-    open_screen,
-    open_window,
-)
+from envkit.play.playing import View, in_terminal, in_window
+from envkit.play.scene import view_of
+from envkit.play.screen import display_is_taken, is_terminal
 from envkit.play.window import has_display
-from envkit.time_step import TimeStep
 
-__all__ = [
-    "EXAMPLE",
-    "View",
-    "add_arguments",
-    "by_keys",
-    "in_terminal",
-    "in_window",
-    "run",
-]
+__all__ = ["EXAMPLE", "add_arguments", "run"]
 
 EXAMPLE = "envkit play Catch --seed 7 --record runs/by_hand"
 
@@ -205,26 +189,6 @@ def _table(game: Game, keys: KeyMap, hz: float, why: str) -> str:
     return "\n".join([*lines, f"  observations are shown: {why}"] if why else lines)
 
 
-# The seconds for which a key of a terminal counts as held.
-_HOLD = 0.15
-
-
-class View(NamedTuple):
-    """The pictures of a game.
-
-    Attributes:
-        look: Returns the picture of a time step, or text.
-        keys: The keys, as text.
-    """
-
-    look: Callable[[TimeStep], Scene]
-    keys: str
-
-    def of(self, game: Game) -> Scene:
-        """Returns the keys while they are explained, and otherwise the game."""
-        return self.keys if game.explaining else self.look(game.time_step)
-
-
 def by_keys(game: Game, pressed: Sequence[Sequence[str]]) -> None:
     """Plays given keys, and prints a line for each."""
     for keys in pressed:
@@ -232,74 +196,3 @@ def by_keys(game: Game, pressed: Sequence[Sequence[str]]) -> None:
             return
         game.press(keys)
         say(game.status())
-
-
-def in_terminal(game: Game, view: View, hz: float) -> None:
-    """Plays in the terminal."""
-    with open_screen() as screen:
-        try:
-            if hz:
-                _going_on(game, view, screen, hz)
-            else:
-                _waiting(game, view, screen)
-        except EOFError:  # The terminal is gone, and with it the player.
-            return
-
-
-def in_window(
-    game: Game,
-    view: View,
-    hz: float,
-    *,
-    title: str,
-    pressed: Sequence[Sequence[str]] | None = None,
-) -> None:
-    """Plays in a window, with the keys of the player or given ones."""
-    with open_window(title, repeats=not hz, seen=pressed is None) as window:
-        window.open(view.look(game.time_step), len(game.lines()))
-        window.show(view.of(game), *game.lines())
-        if pressed is not None:
-            window.press(pressed)
-        while not game.over:
-            told = window.tick(hz) if hz else window.wait()
-            game.point(told.pointed)
-            if hz:
-                game.tick(
-                    tuple(dict.fromkeys([*told.down, *map(_last, told.chords)])),
-                    [chord[-1] for chord in told.chords],
-                )
-            elif any(pointed.buttons for pointed in told.pointed):
-                game.tick(())
-            for chord in told.chords if not hz else ():
-                if not game.over:
-                    game.press(chord)
-                    window.show(view.of(game), *game.lines())
-            game.over = game.over or told.closed
-            window.show(view.of(game), *game.lines())
-
-
-def _waiting(game: Game, view: View, screen: Screen) -> None:
-    while not game.over:
-        screen.show(view.of(game), *game.lines())
-        for key in screen.pressed():
-            if not game.over:
-                game.press((key,))
-
-
-def _going_on(game: Game, view: View, screen: Screen, hz: float) -> None:
-    held = HeldKeys(max(1, round(hz * _HOLD)))
-    due = time.monotonic()
-    while not game.over:
-        screen.show(view.of(game), *game.lines())
-        # After a slow step time goes on from now, and is not made up for.
-        due = max(due + 1.0 / hz, time.monotonic())
-        fresh: list[str] = []
-        while (left := due - time.monotonic()) > 0:
-            fresh += screen.pressed(left)
-        fresh += screen.pressed(0.0)
-        held.press(fresh)
-        game.tick(held.tick(), fresh)
-
-
-def _last(chord: Sequence[str]) -> str:
-    return chord[-1]

@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from envkit import nest
 from envkit._shared.secret_files import DRAW
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.parser import Parser, Renamed
@@ -44,12 +41,12 @@ from envkit.cli.target import (
 )
 from envkit.cli.terminal import add_json, print_json, progress_bar
 from envkit.desktop.person import Person
-from envkit.extend import counted
+from envkit.play.tally import Tally
 from envkit.registry import make, without_pool_options
-from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, NestedArray
+from envkit.time_step import TimeStep
+from envkit.types import NestedArray
 
-__all__ = ["EXAMPLE", "Tally", "add_arguments", "run"]
+__all__ = ["EXAMPLE", "add_arguments", "run"]
 
 EXAMPLE = "envkit record CartPole -o cartpole.mp4 --policy my_agents:balance --seed 7"
 
@@ -241,90 +238,3 @@ def _play(
             if tally.complete:
                 return
             time_step = env.step(policy(time_step))
-
-
-_FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
-
-
-class Tally:
-    """Counts steps, episodes and returns, for each row of a batch.
-
-    Attributes:
-        returns: The returns of the episodes of each row that are counted.
-        time_steps: How many time steps of the batch were seen.
-
-    Example:
-        >>> from envkit import make
-        >>> env, tally = make("Catch", rows=3, seed=1), Tally(1, episodes=2)
-        >>> while not tally.complete:
-        ...     tally.see(env.step(1))
-        >>> tally.steps, tally.returns
-        (4, [[-1.0, 1.0]])
-    """
-
-    def __init__(
-        self, rows: int, *, episodes: int | None = None, steps: int | None = None
-    ) -> None:
-        """Takes the limits.
-
-        Args:
-            rows: The number of rows; 1 without a batch.
-            episodes: The number of episodes that each row ends. Others do not count.
-            steps: The most steps of a row.
-        """
-        self.returns: list[list[float]] = [[] for _ in range(rows)]
-        self._episodes, self._most = episodes, steps
-        self.time_steps = 0
-        self._so_far = np.zeros(rows)
-        self._steps = np.zeros(rows, np.int64)
-
-    def see(self, time_step: TimeStep) -> None:
-        """Counts a time step."""
-        self.time_steps += 1
-        step_types = np.reshape(np.asarray(time_step.step_type), -1)
-        first = step_types == _FIRST
-        self._so_far = np.where(first, 0.0, self._so_far + self._rewards(time_step))
-        self._steps += ~first
-        for row in (step_types == _LAST).nonzero()[0].tolist():
-            if self._episodes is None or len(self.returns[row]) < self._episodes:
-                self.returns[row].append(float(self._so_far[row]))
-
-    @property
-    def steps(self) -> int:
-        """How many steps all rows have made together."""
-        return int(self._steps.sum())
-
-    @property
-    def episodes(self) -> int:
-        """How many episodes have ended and count."""
-        return sum(map(len, self.returns))
-
-    @property
-    def mean_return(self) -> float | None:
-        """The mean return of the episodes; `None` if none has ended."""
-        earned = [value for row in self.returns for value in row]
-        return float(np.mean(earned)) if earned else None
-
-    def summary(self) -> str:
-        """Returns the number of episodes and steps, and the mean return, as text."""
-        mean = self.mean_return
-        earned = "" if mean is None else f", mean return {mean:g}"
-        episodes = counted(self.episodes, "whole episode")
-        return f"{episodes}, {counted(self.steps, 'step')}{earned}"
-
-    @property
-    def complete(self) -> bool:
-        """Whether there is enough."""
-        if self._most is not None and self._steps.max() >= self._most:
-            return True
-        wanted = self._episodes
-        return wanted is not None and min(map(len, self.returns)) >= wanted
-
-    def _rewards(self, time_step: TimeStep) -> Array:
-        rows = len(self._so_far)
-        # Of several agents together.
-        leaves = [
-            np.asarray(leaf, np.float64).reshape(rows, -1).sum(axis=1)
-            for leaf in nest.flatten(time_step.reward)
-        ]
-        return np.asarray(np.sum(leaves, axis=0))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from envkit import nest
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.page import PICTURES, write_page
 from envkit.cli.parser import Renamed
@@ -18,18 +15,15 @@ from envkit.cli.target import Closing, add_hz, add_pickle, at_least_one
 from envkit.cli.terminal import add_json, print_json
 from envkit.errors import RecordingError
 from envkit.extend import counted
-from envkit.play.game import number_text
-from envkit.play.key_map import WATCHING, Controls
-from envkit.play.pictures import is_picture, observed_picture
-from envkit.play.screen import is_terminal, open_screen
+from envkit.play.screen import is_terminal
+from envkit.play.viewing import pictures_of, view
 from envkit.provenance import envkit_version, from_plain, package_version
 from envkit.recording.format import reading
 from envkit.recording.replaying import Outcome, check, foreign_names, rebuilt
-from envkit.recording.stored import Episode, Recording
+from envkit.recording.stored import Recording
 from envkit.registry import make
-from envkit.types import Array
 
-__all__ = ["EXAMPLE", "Viewing", "add_arguments", "pictures_of", "run", "view"]
+__all__ = ["EXAMPLE", "add_arguments", "run"]
 
 EXAMPLE = "envkit replay --check runs/catch"
 
@@ -117,15 +111,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(recording: Recording) -> None:
+    facts = _facts(recording)
     say(_title(recording))
-    for episode in recording.episodes():
-        of = "" if recording.batch_size is None else f"row {episode.row}, "
-        steps = len(episode) - 1
-        ended = "" if episode.ended == "last" else f", left by {episode.ended}"
-        say(f"  {of}episode {episode.number}: {steps} steps{ended}")
-    for event in recording.events:
-        if event["event"] == "dropped":
-            say(f"  row {event['row']}, episode {event['episode']}: dropped")
+    for one in facts["episodes"]:
+        of = "" if recording.batch_size is None else f"row {one['row']}, "
+        ended = "" if one["ended"] == "last" else f", left by {one['ended']}"
+        say(f"  {of}episode {one['episode']}: {counted(one['steps'], 'step')}{ended}")
+    for one in facts["dropped"]:
+        say(f"  row {one['row']}, episode {one['episode']}: dropped")
 
 
 def _facts(recording: Recording) -> dict[str, Any]:
@@ -284,160 +277,3 @@ def _other_versions(recording: Recording) -> list[str]:
     ):
         changed.append("No seed was given, as far as the recording knows.")
     return changed
-
-
-Look = Callable[["Episode", int], Array]
-
-
-def pictures_of(recording: Recording) -> Look | None:
-    """Returns a function from time steps to pictures; `None` if there are none.
-
-    The pictures are those in the notes or the infos, or else in the observation.
-    """
-    entries = recording.of_kind("episode")
-    if not entries:
-        return None
-    first = recording.load(entries[0])
-    observed = observed_picture(recording.layout.time_step.template.observation)
-    for look in (_noted, _informed):
-        try:
-            look(first, 0)
-        except LookupError:
-            continue
-        return look
-    if observed is None:
-        return None
-    return lambda episode, step: observed(episode.time_step(step).observation)
-
-
-class Viewing:
-    """Goes through the episodes of a recording, one time step after the other.
-
-    Attributes:
-        over: Whether the viewer has quit.
-        paused: Whether the picture stays as it is.
-        controls: The keys.
-    """
-
-    def __init__(self, recording: Recording) -> None:
-        """Begins with the first time step of the first episode."""
-        self.over = False
-        self.paused = False
-        self.controls = Controls(WATCHING)
-        self._recording = recording
-        self._entries = recording.of_kind("episode")
-        self._index, self._step = 0, 0
-        self._episode: Episode = recording.load(self._entries[0])
-
-    def press(self, key: str) -> None:
-        """Takes a key."""
-        wanted = self.controls.of(key)
-        if wanted == "quit":
-            self.over = True
-        elif wanted == "pause":
-            if self._at_end:
-                self._go_to(0)
-            self.paused = not self.paused
-        elif wanted == "forward":
-            self.paused = True
-            self._move(1)
-        elif wanted == "back":
-            self.paused = True
-            self._move(-1)
-        elif wanted == "next":
-            self._go_to(min(self._index + 1, len(self._entries) - 1))
-        elif wanted == "previous":
-            # In its middle it begins again, as players of music do.
-            self._go_to(self._index if self._step else max(self._index - 1, 0))
-
-    def tick(self) -> None:
-        """Shows the next time step; stays at the last one."""
-        if not self.paused:
-            self._move(1)
-            self.paused = self._at_end
-
-    def scene(self, look: Look) -> Array:
-        """Returns the picture of the current time step."""
-        return look(self._episode, self._step)
-
-    def lines(self) -> tuple[str, str]:
-        """Returns the lines below the picture."""
-        episode, step = self._episode, self._step
-        last = len(episode) - 1
-        parts = [] if self._recording.batch_size is None else [f"row {episode.row}"]
-        parts += [f"episode {episode.number}", f"step {step} of {last}"]
-        parts.append(f"reward {number_text(episode.time_step(step).reward)}")
-        if step:
-            parts.append(f"action {_action_text(episode.action(step))}")
-        if step == last:
-            parts.append("the end" if self._at_end else "the last step")
-        elif self.paused:
-            parts.append("paused")
-        return "   ".join(parts), self.controls.text()
-
-    @property
-    def _at_end(self) -> bool:
-        is_last = self._index == len(self._entries) - 1
-        return is_last and self._step == len(self._episode) - 1
-
-    def _move(self, steps: int) -> None:
-        there = self._step + steps
-        if 0 <= there < len(self._episode):
-            self._step = there
-        elif there < 0 and self._index > 0:
-            self._go_to(self._index - 1)
-            self._step = len(self._episode) - 1
-        elif there > 0 and not self._at_end:
-            self._go_to(self._index + 1)
-
-    def _go_to(self, index: int) -> None:
-        self._index, self._step = index, 0
-        self._episode = self._recording.load(self._entries[index])
-
-
-def _noted(episode: Episode, step: int) -> Array:
-    return _picture_in(episode.annotations(step))
-
-
-def _informed(episode: Episode, step: int) -> Array:
-    return _picture_in(episode.info(step))
-
-
-def _picture_in(values: Any) -> Array:
-    for _, leaf in nest.flatten_with_paths(values):
-        if is_picture(leaf):
-            return leaf  # type: ignore[no-any-return]  # it is one
-    raise LookupError("There is no picture.")
-
-
-def _action_text(action: Any) -> str:
-    text = number_text(action) if _is_numeric(action) else repr(action)
-    return text if len(text) <= 30 else f"{text[:29]}…"
-
-
-def _is_numeric(action: Any) -> bool:
-    return all(
-        getattr(getattr(leaf, "dtype", None), "kind", "") in tuple("biuf")
-        for leaf in nest.flatten(action)
-    )
-
-
-def view(recording: Recording, look: Look, hz: float) -> None:
-    """Shows so many time steps in a second."""
-    viewing = Viewing(recording)
-    with open_screen() as screen:
-        due = time.monotonic()
-        while not viewing.over:
-            screen.show(viewing.scene(look), *viewing.lines())
-            due = max(due + 1.0 / hz, time.monotonic())
-            try:
-                if viewing.paused:
-                    keys = screen.pressed()
-                else:
-                    keys = screen.pressed(max(0.0, due - time.monotonic()))
-            except EOFError:  # The terminal is gone.
-                return
-            for key in keys:
-                viewing.press(key)
-            if not keys and time.monotonic() >= due:
-                viewing.tick()

@@ -69,22 +69,6 @@ class _Chosen(NamedTuple):
 
 _OWN = _Chosen("", OWN_PROTOCOL)
 
-# The options of some protocols alone, by name, and how they are written.
-_OF_SOME = {
-    "num_workers": "--num-workers",
-    "recover": "--recover",
-    "max_rows": "--max-rows",
-    "idle_timeout": "--idle-timeout",
-    "observers": "--observers",
-    "allow_call": "--allow-call",
-    "allow_arg": "--allow-arg",
-    "token_file": "--token-file",
-    "no_token": "--no-token",
-    "password_file": "--password-file",
-    "no_password": "--no-password",
-    "observer_password_file": "--observer-password-file",
-    "hz": "--hz",
-}
 # What those have in place of an option who look for it with another protocol.
 _INSTEAD = {
     "token_file": "--password-file",
@@ -306,15 +290,16 @@ def _check_effects(arguments: argparse.Namespace, protocols: list[_Chosen]) -> N
     Raises:
         ValueError: There is one, which would have no effect.
     """
-    for name, written in _OF_SOME.items():
+    known = [_OWN, *map(_chosen, _PROTOCOLS.own())]
+    for name in dict.fromkeys(name for each in known for name in each.protocol.has):
         is_given = getattr(arguments, name) not in (None, [], False)
         if is_given and not any(name in each.protocol.has for each in protocols):
-            chosen = [each.name for each in protocols]
-            known = [_OWN, *map(_chosen, _PROTOCOLS.own())]
+            option = f"--{name.replace('_', '-')}"
             having = [each.name for each in known if name in each.protocol.has]
             remedy = f"use {_INSTEAD[name]}" if name in _INSTEAD else "leave it out"
+            chosen = listed(each.name for each in protocols)
             raise ValueError(
-                f"{written} has no effect with {listed(chosen)}: {remedy}. It is for "
+                f"{option} has no effect with {chosen}: {remedy}. It is for "
                 f"{listed(having)}."
             )
 

@@ -6,8 +6,8 @@ import argparse
 import ast
 import contextlib
 import errno
-import importlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -355,24 +355,15 @@ def load_policy(name: str, env: Any, seed: int | None) -> Callable[[Any], Any]:
 
 
 def _attribute(name: str) -> Any:
-    module_name, colon, attribute = name.partition(":")
-    if not colon or not module_name or not attribute:
+    if not all(name.partition(":")):
         raise ValueError(
             "The policy must be 'random' or 'module:attribute', such as "
             f"my_package.agents:act, got {name!r}."
         )
     try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
+        return pkgutil.resolve_name(name)
+    except (AttributeError, ModuleNotFoundError, ValueError) as error:
         raise ValueError(f"The policy {name!r} cannot be imported: {error}.") from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise ValueError(
-                f"The policy {name!r} cannot be imported: {module_name} has no "
-                f"{attribute}."
-            )
-        found = getattr(found, part)
-    return found
 
 
 def _first_parameter(function: Any) -> str:

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,19 +47,7 @@ from envkit.parallel.slab_layout import (
 )
 from envkit.types import Array
 
-__all__ = [
-    "EXAMPLE",
-    "Onlooker",
-    "PoolView",
-    "SlowEnvironment",
-    "WorkerView",
-    "add_arguments",
-    "list_as_data",
-    "list_as_table",
-    "run",
-    "view_as_data",
-    "view_as_table",
-]
+__all__ = ["EXAMPLE", "add_arguments", "run"]
 
 EXAMPLE = "envkit top train.py"
 
@@ -617,18 +605,8 @@ def view_as_data(view: PoolView) -> dict[str, Any]:
         "slowest": None if slowest is None else slowest._asdict(),
         "per_worker": [
             {
-                "worker": worker.worker,
-                "pid": worker.pid,
-                "is_there": worker.is_there,
+                **asdict(worker),
                 "rows": list(range(*worker.rows)),
-                "steps": worker.steps,
-                "resets": worker.resets,
-                "restarts": worker.restarts,
-                "steps_per_second": worker.steps_per_second,
-                "busy": worker.busy,
-                "waiting": worker.waiting,
-                "running": worker.running,
-                "running_for": worker.running_for,
                 "memory": None if worker.memory is None else worker.memory._asdict(),
             }
             for worker in view.workers

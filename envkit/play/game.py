@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.extend import counted
 from envkit.play.key_map import PLAYING, Controls, KeyMap, Pointed
+from envkit.play.tally import Tally
 from envkit.time_step import TimeStep
 from envkit.types import Array
 
@@ -27,8 +27,6 @@ class Game:
         explaining: Whether the keys are shown, until one is pressed.
         paused: Whether nothing happens for now.
         time_step: The current time step.
-        returns: The returns of the episodes that have ended.
-        steps: The number of steps of all episodes.
         controls: The keys that are not actions.
 
     Example:
@@ -61,10 +59,8 @@ class Game:
         self.over = False
         self.explaining = explaining
         self.paused = False
-        self.returns: list[float] = []
-        self.steps = 0
         self.controls = Controls(PLAYING, keys.keys)
-        self._env, self._keys = env, keys
+        self._env, self._keys, self._tally = env, keys, Tally(1)
         self._pause_after, self._ticks_left = pause_after, 0
         self._episode = 0
         self._last_action: Any = None
@@ -129,11 +125,12 @@ class Game:
 
     def summary(self) -> str:
         """Returns the number of episodes and steps, and the mean return, as text."""
-        episodes = counted(len(self.returns), "whole episode")
-        said = f"{episodes}, {counted(self.steps, 'step')}"
-        if not self.returns:
-            return said
-        return f"{said}, mean return {np.mean(self.returns):g}"
+        return self._tally.summary()
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of all episodes."""
+        return self._tally.steps
 
     @property
     def ended(self) -> bool:
@@ -163,15 +160,15 @@ class Game:
             return
         self._last_action = action
         self.time_step = self._env.step(action)
-        self.steps += 1
+        self._tally.see(self.time_step)
         self._step += 1
         self._return = self._return + _total(self.time_step)
         if self.ended:
-            self.returns.append(float(np.sum(self._return)))
             self._ticks_left = self._pause_after
 
     def _begin(self) -> None:
         self.time_step = self._env.reset()
+        self._tally.see(self.time_step)
         self._episode += 1
         self._step, self._ticks_left = 0, 0
         self._return = np.zeros_like(_total(self.time_step))

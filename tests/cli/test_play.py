@@ -234,7 +234,7 @@ IN_TIME = """
 from envkit import make
 from envkit.play.game import Game
 from envkit.play.key_map import key_map
-from envkit.cli.play import View, in_window
+from envkit.play.playing import View, in_window
 
 env = make("Catch", seed=1)
 game = Game(env, key_map(env))

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 
 from envkit import BoundedArraySpec, PyEnvironment, make
 from envkit.cli.main import main
-from envkit.cli.record import Tally
 from envkit.desktop import DesktopClient, DesktopError
 from envkit.envs.random_py_environment import RandomPyEnvironment
+from envkit.play.tally import Tally
 from envkit.recording import Recording, Replay
 from envkit.testing import CountingEnv
 from tests.waiting import PATIENCE, until
@@ -100,7 +100,8 @@ def test_a_policy_is_named_as_a_function_or_a_class(name, tmp_path):
         ),
         (
             f"{HERE}:nobody",
-            f"The policy '{HERE}:nobody' cannot be imported: {HERE} has no nobody.",
+            f"The policy '{HERE}:nobody' cannot be imported: module {HERE!r} has no "
+            "attribute 'nobody'.",
         ),
         (
             f"{HERE}:NUMBER",

@@ -12,7 +12,7 @@ import pytest
 import envkit
 from envkit import BatchedPyEnvironment, make, register, registry
 from envkit.cli.main import main
-from envkit.cli.replay import Viewing, pictures_of
+from envkit.play.viewing import Viewing, pictures_of
 from envkit.realtime import RealTimeEnvironment
 from envkit.recording import Record, Recording
 from envkit.testing import CountingEnv

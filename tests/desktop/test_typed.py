@@ -90,7 +90,7 @@ def test_what_does_not_fit_into_an_action_is_in_the_next_one():
 
 IN_A_WINDOW = """
 import pygame
-from envkit.cli.play import View, in_window
+from envkit.play.playing import View, in_window
 from envkit.play.game import Game
 from envkit.desktop import Desktop
 from envkit.play.key_map import key_map

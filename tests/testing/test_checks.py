@@ -1014,13 +1014,14 @@ def test_a_time_step_of_another_library_is_one():
         (
             {"require": ["speed"]},
             ValueError,
-            "require has no name 'speed'. The names are episodes, held_rows, info, "
-            "info_spec, masked_reset, render, seed, state.",
+            "require has no name 'speed'. Did you mean 'seed'? The names are episodes, "
+            "held_rows, info, info_spec, masked_reset, render, seed, state.",
         ),
         (
             {"skip": ["speed"]},
             ValueError,
-            f"skip has no name 'speed'. The names are {', '.join(NAMES)}.",
+            "skip has no name 'speed'. Did you mean 'seeding' or 'specs'? The names "
+            f"are {', '.join(NAMES)}.",
         ),
     ],
 )
