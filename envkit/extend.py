@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from envkit.batches import hand_options as hand_options
     from envkit.batches import options_copy as options_copy
     from envkit.batches import rely_on_size as rely_on_size
+    from envkit.parallel.worker.environments import lines_at_close as lines_at_close
     from envkit.py_environment import SpecifiedEnvironment as SpecifiedEnvironment
     from envkit.registry import suggestion as suggestion
     from envkit.specs.arrays import as_array as as_array
@@ -85,6 +86,7 @@ _HOMES = {
     "lazy_names": "envkit._internal.lazy_names",
     "leave_unseen": "envkit._internal.first_look",
     "limited_size": "envkit._internal.arguments",
+    "lines_at_close": "envkit.parallel.worker.environments",
     "listed": "envkit._internal.text",
     "locked": "envkit._internal.threads",
     "options_copy": "envkit.batches",

@@ -47,7 +47,6 @@ __all__ = [
     "SpecKeeper",
     "Specified",
     "SpecifiedEnvironment",
-    "overridden_template",
 ]
 
 
@@ -523,7 +522,7 @@ class PyEnvironment(Specified, batches.MaskedRows):
 
 def _check_template(cls: type[PyEnvironment]) -> None:
     """Refuses a class that overrides what keeps the current time step."""
-    found = overridden_template(cls)
+    found = _overridden_template(cls)
     if found is not None:
         owner, name = found
         raise ValueError(
@@ -533,7 +532,7 @@ def _check_template(cls: type[PyEnvironment]) -> None:
         )
 
 
-def overridden_template(cls: type[PyEnvironment]) -> tuple[type, str] | None:
+def _overridden_template(cls: type[PyEnvironment]) -> tuple[type, str] | None:
     """Returns which class overrides `reset` or `step`, and which of the two.
 
     Those of envkit may, which know what depends on it.

@@ -15,8 +15,7 @@ from typing import Any
 from envkit._shared.listening import ListenError
 from envkit.cli.output import say
 from envkit.errors import RecordingError
-from envkit.extend import describe
-from envkit.parallel.worker.environments import lines_at_close
+from envkit.extend import describe, lines_at_close
 from envkit.policies import random_actions
 from envkit.provenance import recipe_of
 from envkit.registry import make

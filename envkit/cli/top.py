@@ -30,22 +30,7 @@ from envkit.cli.processes import (
 from envkit.cli.target import number_within
 from envkit.cli.terminal import Fitting, add_json, print_json, terminal
 from envkit.extend import counted, listed
-from envkit.parallel.slab_layout import (
-    BUSY_NS,
-    CLOSED,
-    ELSEWHERE,
-    IDLE,
-    METERS,
-    MOVED,
-    NO_PROCESS,
-    PROCESS,
-    RAISED,
-    RESETS,
-    RESTARTS,
-    STEPS,
-    WAITING_NS,
-)
-from envkit.types import Array
+from envkit.parallel.durability.published import PublishedCounts, PublishedMemory
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
 
@@ -259,18 +244,15 @@ class _Sight(NamedTuple):
     """The counters at a moment."""
 
     at: float
-    calls: int
-    sequence: Array
-    meters: Array
+    counts: PublishedCounts
 
 
 class Onlooker:
     """Reads the counters of a pool of another process, and makes rates of them.
 
     It opens the pool's memory for reading only, so it can neither change nor delay
-    anything. It does not map it, because memory that its owner makes smaller ends those
-    who have it mapped. The counters exist anyway; which environment runs at a moment is
-    not counted, so rows are looked at many times, as a sampling profiler does.
+    anything. The counters exist anyway; which environment runs at a moment is not
+    counted, so rows are looked at many times, as a sampling profiler does.
     """
 
     def __init__(self, pool: FoundPool) -> None:
@@ -286,13 +268,13 @@ class Onlooker:
         self.pool = pool
         self._plate = pool.plate
         self._lost_since: float | None = None
-        self._workers, self._rows = len(pool.plate.blocks), pool.plate.rows
-        self._is_whole = True
+        self._rows = pool.plate.rows
         self.close()
         try:
             self._fd = os.open(pool.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             raise ProcessLookupError(f"The pool of {pool} has ended.") from None
+        self._counters = PublishedMemory(self._fd, pool.plate)
         self._members = dict(pool.members)
         self._memory: dict[int, tuple[float, Memory | None]] = {}
         # How often each row was seen running, and of those it was seen in last: since
@@ -309,7 +291,7 @@ class Onlooker:
 
     def follow(self) -> None:
         """Looks at the new memory of a pool whose number of rows has changed."""
-        if (self._worker_facts()[:, PROCESS] != MOVED).any():
+        if not self._counters.has_moved():
             return
         known = self.pool
         for pool in running_pools():
@@ -326,19 +308,16 @@ class Onlooker:
             return f"The pool of {self.pool} was closed."
         if not processes.exists(self.pool.pid):
             return f"{self.pool} has ended, and its pool with it."
-        if not self._is_whole:
+        if not self._counters.is_whole:
             return f"The memory of the pool of {self.pool} can no longer be read."
-        if (self._worker_facts()[:, PROCESS] == CLOSED).all():
+        if self._counters.is_closed():
             return f"The pool of {self.pool} was closed."
         return None
 
     def glance(self) -> None:
         """Notes which row each worker is busy with, if it is."""
         now = time.monotonic()
-        sequence = self._array("sequence", np.uint32, self._rows)
-        command = self._array("command", np.uint8, self._rows)
-        answered = self._array("answered", np.uint32, self._rows)
-        owed = ((sequence ^ answered) > RAISED) & (command != IDLE)
+        owed, numbers = self._counters.running()
         for worker, (first, stop) in enumerate(self._plate.blocks):
             rows = np.flatnonzero(owed[first:stop])
             is_hidden = self._plate.are_linked and self._env_of(first) != self._env_of(
@@ -351,21 +330,25 @@ class Onlooker:
             row = first + int(rows[0])
             self._glances[row] += 1
             seen = self._since.get(worker)
-            if seen is None or seen[:2] != (row, int(sequence[row])):
-                self._since[worker] = (row, int(sequence[row]), now)
+            if seen is None or seen[:2] != (row, int(numbers[row])):
+                self._since[worker] = (row, int(numbers[row]), now)
 
     def view(self) -> PoolView:
         """Returns what has happened since the last view."""
         before, now = self._before, self._look()
         self._before = now
         seconds = max(now.at - before.at, 1e-9)
-        facts = self._worker_facts()
-        made = now.meters - before.meters
+        counts, earlier = now.counts, before.counts
+        steps = counts.steps - earlier.steps
+        busy, waiting = (
+            counts.busy_ns - earlier.busy_ns,
+            counts.waiting_ns - earlier.waiting_ns,
+        )
         workers = []
-        for worker, (first, stop) in enumerate(self._plate.blocks):
-            process = int(facts[worker, PROCESS])
-            pid = self._outer_pid(process) if process > NO_PROCESS else None
-            is_there = pid is not None or process == ELSEWHERE
+        for worker, known in enumerate(self._counters.workers()):
+            first, stop = self._plate.blocks[worker]
+            pid = None if known.process is None else self._outer_pid(known.process)
+            is_there = pid is not None or known.is_elsewhere
             running = self._since.get(worker) if is_there else None
             workers.append(
                 WorkerView(
@@ -373,12 +356,12 @@ class Onlooker:
                     pid=pid,
                     is_there=is_there,
                     rows=(first, stop),
-                    steps=int(now.meters[worker, STEPS]),
-                    resets=int(now.meters[worker, RESETS]),
-                    restarts=int(facts[worker, RESTARTS]),
-                    steps_per_second=float(made[worker, STEPS] / seconds),
-                    busy=_share(made[worker, BUSY_NS], seconds),
-                    waiting=_share(made[worker, WAITING_NS], seconds),
+                    steps=int(counts.steps[worker]),
+                    resets=int(counts.resets[worker]),
+                    restarts=known.restarts,
+                    steps_per_second=float(steps[worker] / seconds),
+                    busy=_share(busy[worker], seconds),
+                    waiting=_share(waiting[worker], seconds),
                     running=self._env_of(running[0]) if running else None,
                     running_for=now.at - running[2] if running else 0.0,
                     memory=self._memory_of(pid, now.at),
@@ -387,21 +370,21 @@ class Onlooker:
         return PoolView(
             pool=self.pool,
             seconds=seconds,
-            calls_per_second=(now.calls - before.calls) / seconds,
+            calls_per_second=(counts.calls - earlier.calls) / seconds,
             workers=tuple(workers),
-            slowest=self._slowest(now),
+            slowest=self._slowest(counts),
         )
 
-    def _slowest(self, now: _Sight) -> SlowEnvironment | None:
+    def _slowest(self, counts: PublishedCounts) -> SlowEnvironment | None:
         """Finds the environment whose steps take longest, of all that was seen."""
-        made = now.meters - self._first.meters
-        # A request is two numbers; they begin anew after the largest.
-        numbers = (now.sequence - self._first.sequence).astype(np.int64) >> 1
+        first_counts = self._first.counts
+        spent = counts.busy_ns - first_counts.busy_ns
+        requests = counts.requests_since(first_counts)
         firsts = [*self._plate.first_rows, self._rows]
         times: dict[int, float] = {}
         workers: dict[int, int] = {}
         for worker, (first, stop) in enumerate(self._plate.blocks):
-            busy = made[worker, BUSY_NS] / 1e9
+            busy = spent[worker] / 1e9
             envs = range(self._env_of(first), self._env_of(stop - 1) + 1)
             glances = {
                 env: int(self._glances[firsts[env] : firsts[env + 1]].sum())
@@ -411,7 +394,7 @@ class Onlooker:
             if len(envs) > 1 and seen < _ENOUGH_GLANCES:
                 continue
             for env in envs:
-                steps = int(numbers[firsts[env]])
+                steps = int(requests[firsts[env]])
                 share = 1.0 if len(envs) == 1 else glances[env] / seen
                 if steps:
                     times[env], workers[env] = busy * share / steps, worker
@@ -461,28 +444,7 @@ class Onlooker:
         return memory
 
     def _look(self) -> _Sight:
-        modes = self._array("modes", np.uint64, 8)
-        meters = self._array("meters", np.int64, METERS * self._workers)
-        return _Sight(
-            at=time.monotonic(),
-            calls=int(modes[1]),
-            sequence=self._array("sequence", np.uint32, self._rows),
-            meters=meters.reshape(self._workers, METERS),
-        )
-
-    def _worker_facts(self) -> Array:
-        found = self._array("worker_facts", np.int64, 2 * self._workers)
-        return found.reshape(self._workers, 2)
-
-    def _array(self, name: str, dtype: Any, count: int) -> Array:
-        """Returns a copy of an array in the pool's memory."""
-        place = self._plate.places[name]
-        size = count * np.dtype(dtype).itemsize
-        found = os.pread(self._fd, size, place)
-        if len(found) < size:
-            self._is_whole = False
-            found = found.ljust(size, b"\0")
-        return np.frombuffer(found, dtype)
+        return _Sight(time.monotonic(), self._counters.counts())
 
 
 def _share(nanoseconds: Any, seconds: float) -> float:

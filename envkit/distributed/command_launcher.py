@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shlex
-import signal
 import sys
 from collections.abc import Container, Sequence
 from typing import Any
 
 from envkit.distributed.worker_host import CUT_OFF
-from envkit.parallel.backends.launch import (
-    StderrFile,
-    signal_name,
-    start_command,
-    stderr_file,
-)
+from envkit.parallel.backends.launch import StartedCommand
 from envkit.parallel.messages import ExitReport
 from envkit.parallel.system.guardian import Guardian
-from envkit.parallel.system.lifeline import MARK
-from envkit.parallel.system.signals import signal_group
 
 __all__ = ["CommandLauncher"]
 
@@ -48,7 +39,8 @@ class CommandLauncher:
         self.places: int | None = len(self._commands)
         self._guardian = Guardian()
         self._serial = itertools.count(1)
-        self._running: dict[int, _Command] = {}
+        # With each command the number by which its helpers are found.
+        self._running: dict[int, tuple[StartedCommand, int]] = {}
 
     def add(self, commands: Sequence[str | Sequence[str]]) -> None:
         """Adds the commands of further workers."""
@@ -81,61 +73,43 @@ class CommandLauncher:
         """Starts the command of a worker, for which an earlier one has ended."""
         self._guardian.start()
         self._forget_one(worker)
-        command = self._commands[worker]
-        assert command is not None
-        words = [word.replace(_PLACE, address) for word in command]
+        template = self._commands[worker]
+        assert template is not None
+        words = [word.replace(_PLACE, address) for word in template]
         if words[0] == "envkit":
             # The envkit that runs here, wherever its script has been installed.
             words[:1] = [sys.executable, "-m", "envkit"]
         serial = next(self._serial)
-        stderr = stderr_file()
         try:
-            mark = {MARK: f"{self._guardian.mark}{serial}."}
-            process = start_command(words, mark, stderr)
+            command = StartedCommand(words, self._guardian.variables(serial))
         except OSError as error:
-            os.close(stderr)
             raise OSError(
                 error.errno, f"The command of worker {worker} does not start: {error}"
             ) from error
-        self._running[worker] = _Command(process, serial, StderrFile(stderr))
-        self._guardian.watch(process.pid)
+        self._running[worker] = command, serial
+        self._guardian.watch(command.pid)
 
     def ended(self, worker: int) -> bool:
         """Returns whether the command of a worker has ended; it is looked at often."""
-        command = self._running.get(worker)
-        if command is None:
+        if worker not in self._running:
             return True
-        command.stderr.pass_on(command.process.pid, _POLL_INTERVAL)
-        return command.process.poll() is not None
+        command, _ = self._running[worker]
+        return command.has_ended(_POLL_INTERVAL)
 
     def report(self, worker: int) -> ExitReport:
         """Returns how the command of a worker has ended, if it has."""
-        command = self._running.get(worker)
-        if command is None:
+        if worker not in self._running:
             return ExitReport(worker, 0)
-        status = command.process.poll()
-        command.stderr.pass_on(
-            command.process.pid, _POLL_INTERVAL, patience=_POLL_INTERVAL
-        )
-        if command.is_killed or status == CUT_OFF:
-            status = None
-        return ExitReport(
-            worker=worker,
-            pid=command.process.pid,
-            exitcode=status if status is not None and status >= 0 else None,
-            signal=signal_name(-status) if status is not None and status < 0 else None,
-            stderr_tail=command.stderr.tail(),
-        )
+        command, _ = self._running[worker]
+        return command.report(worker, unknown=CUT_OFF)
 
     def kill(self, worker: int) -> None:
         """Ends the command of a worker, and what it has started here."""
-        command = self._running.get(worker)
-        if command is None:
+        if worker not in self._running:
             return
-        command.is_killed |= command.process.poll() is None
-        signal_group(command.process.pid, signal.SIGKILL)
-        command.process.wait()
-        self._guardian.end_helpers([command.serial])
+        command, serial = self._running[worker]
+        command.kill()
+        self._guardian.end_helpers([serial])
 
     def close(self) -> None:
         """Ends everything that it has started."""
@@ -146,27 +120,17 @@ class CommandLauncher:
 
     def forget(self) -> None:
         """Closes descriptors only; what a fork of the pool's process does."""
-        for command in self._running.values():
-            command.stderr.close()
+        for command, _ in self._running.values():
+            command.forget()
         self._running.clear()
         self._guardian.forget()
 
     def _forget_one(self, worker: int) -> None:
-        command = self._running.pop(worker, None)
-        if command is not None:
-            self._guardian.end_helpers([command.serial])
-            self._guardian.leave(command.process.pid)
-            command.stderr.close()
-
-
-class _Command:
-    """A command that was started."""
-
-    def __init__(self, process: Any, serial: int, stderr: StderrFile) -> None:
-        self.process = process
-        self.serial = serial
-        self.stderr = stderr
-        self.is_killed = False
+        if worker in self._running:
+            command, serial = self._running.pop(worker)
+            self._guardian.end_helpers([serial])
+            self._guardian.leave(command.pid)
+            command.forget()
 
 
 def _checked(commands: Any) -> list[list[str]]:

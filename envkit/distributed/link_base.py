@@ -33,17 +33,16 @@ from envkit.distributed.link import (
 )
 from envkit.distributed.row_frames import RowFrames
 from envkit.distributed.seal import Seal
-from envkit.parallel.backends.base import Event, drop_events_of
+from envkit.parallel.backends.base import Event
 from envkit.parallel.backends.inbox import Inbox
+from envkit.parallel.backends.shared_slab import SharedSlab
 from envkit.parallel.messages import ExitReport, WorkerJob
-from envkit.parallel.row_sets import distinct
 from envkit.parallel.slab import Slab
 from envkit.parallel.slab_layout import SlabLayout
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.doorbell import Doorbell
 from envkit.parallel.system.lifeline import forget_in_forks
 from envkit.parallel.system.poller import Poller
-from envkit.parallel.system.shared_memory import SharedBlock
 from envkit.types import Array
 
 __all__ = ["FarBackend", "FarWorker"]
@@ -119,7 +118,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         self._workers: dict[int, Worker] = {}
         self._by_fd: dict[int, Worker] = {}
         self._slab: Slab | None = None
-        self._block: SharedBlock | None = None
+        self._memory = SharedSlab()
         # A backend that no pool has used holds no descriptors.
         self._poller: Poller
         self._bell: Doorbell | None = None
@@ -212,7 +211,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
             known = self._workers.get(worker)
             if known is not None:
                 self._drop(known)
-                self._inbox.forget(worker)
+                self._inbox.forget([worker])
             self._reach(job, order, again=True)
 
     def _connect(
@@ -226,26 +225,18 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab, where `envkit top` finds it, and tells workers of theirs."""
-        before, old = self._slab, self._block
-        self._block = SharedBlock.create(layout.size)
-        self._slab = self._inbox.slab = slab = Slab(layout, self._block.buffer)
-        if before is not None:
-            slab.adopt(before)
+        self._slab = self._inbox.slab = slab = self._memory.lay_out(layout)
         self._worker_of_row = layout.worker_of_row
         for known in list(self._workers.values()):
             with uninterrupted():
                 is_told = known.link is not None or known.row_frames is not None
                 if is_told and known.worker in layout.workers:
                     self._bind(known)
-        if old is not None:
-            old.write_nothing_behind()
-            old.close()
         return slab
 
     def publish(self, plate: bytes) -> None:
         """Writes behind the rows what tells other processes whose they are."""
-        if self._block is not None:
-            self._block.write_behind(plate)
+        self._memory.publish(plate)
 
     def _bind(self, known: Worker) -> None:
         slab = self._slab
@@ -271,7 +262,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
                         self._ask(known, None)
             else:
                 owners = self._worker_of_row[rows]
-                for worker in distinct(owners):
+                for worker in sorted(set(owners.tolist())):
                     asked = self._workers.get(worker)
                     if asked is not None and asked.row_frames is not None:
                         self._ask(asked, rows[owners == worker] - asked.first)
@@ -403,8 +394,8 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         else:
             self._take_message(known, known.payload)
 
-    def _note_question(self, known: Worker) -> None:
-        """Notes that environments may differ from what is known of their infos."""
+    def _forget_infos(self, known: Worker) -> None:
+        """Forgets the infos of environments that are asked something else."""
         slab = self._slab
         assert slab is not None
         if slab.layout.declares_info:
@@ -441,7 +432,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
             with uninterrupted():
                 self._end_some(leaving, grace)
         finally:
-            drop_events_of(workers, self._inbox.queue)
+            self._inbox.forget(workers)
 
     def _unlink(self, known: Worker) -> None:
         link, known.link = known.link, None
@@ -495,6 +486,5 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         if bell is not None:
             bell.close()
             self._poller.close()
-        if self._block is not None:
-            self._block.close()
-        self._block = self._slab = self._inbox.slab = None
+        self._memory.close()
+        self._slab = self._inbox.slab = None

@@ -38,32 +38,16 @@ from envkit.distributed.link import (
     prove,
 )
 from envkit.distributed.row_frames import ALL_ROWS, RowFrames
-from envkit.parallel import serialize
 from envkit.parallel.messages import (
-    Bind,
     Close,
     ObjectActions,
-    ObjectRow,
     Packed,
     PackedJob,
-    RemoteFailure,
-    Reply,
     Request,
-    RowsRaised,
 )
 from envkit.parallel.slab import Slab
 from envkit.parallel.system.doorbell import linger, may_linger
-from envkit.parallel.worker.environments import (
-    end_fork,
-    lines_at_close,
-)
-from envkit.parallel.worker.main import (
-    built,
-    leave_forks,
-    load_action_objects,
-    reply_to,
-    settle_in,
-)
+from envkit.parallel.worker.host import WorkerHost
 
 __all__ = ["main"]
 
@@ -78,13 +62,13 @@ def main(link_fd: int, lifeline_fd: int, address: str, greeting: bytes) -> None:
         greeting: What has been said over the connection; nothing if it is to be
             encrypted first.
     """
-    settle_in(link_fd, lifeline_fd)
+    host = WorkerHost(link_fd, lifeline_fd, machine=socket.gethostname())
     sock, pool = socket.socket(fileno=link_fd), Address.parse(address)
     if pool.certificate:
         link = Link(prove(sock, pool)[0])
     else:
         link = Link(sock, pool.token.seal(greeting, is_pool=False))
-    worker = _LinkedWorker(link, lifeline_fd)
+    worker = _LinkedWorker(link, host)
     try:
         worker.run()
     except FrameError as error:
@@ -94,12 +78,11 @@ def main(link_fd: int, lifeline_fd: int, address: str, greeting: bytes) -> None:
 
 
 class _LinkedWorker:
-    """Carries a runner at the other end of a link."""
+    """Carries rows and messages by a link."""
 
-    def __init__(self, link: Link, lifeline_fd: int) -> None:
-        self._link = link
-        self._forked = leave_forks(lifeline_fd, link.close)
-        self._host = socket.gethostname()
+    def __init__(self, link: Link, host: WorkerHost) -> None:
+        self._link, self._host = link, host
+        host.close_in_forks(link.close)
         self._head = memoryview(bytearray(HEAD.size))
         self._slab: Slab
         self._row_frames: RowFrames
@@ -130,10 +113,10 @@ class _LinkedWorker:
         """Builds the environments, then serves rows and requests."""
         _add_to_search_path(self._next_message())
         packed: PackedJob = self._next_message()
-        with built(packed, self._forked, host=self._host) as (runner, message):
+        with self._host.built(packed) as message:
             self._tell(message)
-            if runner is not None:
-                self._runner = runner
+            if isinstance(message, Packed):
+                self._runner = self._host.runner
                 self._serve(packed.job.options.rings_each_row)
             else:
                 # The pool ends the link, because it has to read the failure first.
@@ -143,7 +126,7 @@ class _LinkedWorker:
     def _serve(self, answers_each_row: bool) -> None:
         message: Packed | Close = self._next_message()
         while isinstance(message, Packed):
-            bind: Bind = serialize.load_value(message.payload)
+            bind = self._host.unpacked(message)
             slab = Slab(bind.layout)
             if self._runner.is_bound:
                 slab.adopt(self._slab)
@@ -173,7 +156,7 @@ class _LinkedWorker:
                     message = self._receive(length)
                     if isinstance(message, Packed | Close):
                         return message
-                    self._handle(message, slab)
+                    self._handle(message)
                     continue
                 link.want(*row_frames.receive_asked(flags, rows))
                 link.fill()
@@ -190,28 +173,14 @@ class _LinkedWorker:
                 linger(link.is_readable)
 
     def _bind(self, slab: Slab, first_row: int, answers_each_row: bool) -> None:
-        def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:
-            failure = failure._replace(host=self._host)
-            self._tell(RowsRaised(tuple(rows), failure))
-
-        def send_objects(row: int, slot: int, leaves: dict[int, Any]) -> None:
-            self._tell(ObjectRow(row, slot, serialize.dump_value(leaves)))
-
-        if self._runner.is_bound:
-            gone = self._runner.move(slab, 0, send_objects, first_row=first_row)
-            for line in lines_at_close(gone):
-                print(line, file=sys.stderr)
-        else:
-            self._runner.bind(slab, 0, send_objects, first_row=first_row)
-        self._runner.tell_failure = tell_failure
+        self._host.bind(slab, 0, self._tell, first_row=first_row)
         self._clock = self._runner.start_clock(counts_memory=True)
         self._runner.after_row = self._answer_row if answers_each_row else None
         self._row_frames = RowFrames(slab, 0)
-        self._answered, self._sequence = slab.words.answers, slab.words.numbers
 
     def _answer(self, rows: Sequence[int]) -> None:
         # What a fork of an environment would send is the parent's to say.
-        end_fork(self._forked)
+        self._host.end_fork()
         if not rows:
             return
         row_frames = self._row_frames
@@ -228,33 +197,16 @@ class _LinkedWorker:
 
     def _answer_row(self) -> None:
         """Answers the rows that have just been marked."""
-        done = [
-            row
-            for row in self._unanswered
-            if self._answered[row] | 1 == self._sequence[row] | 1
-        ]
+        done, self._unanswered[:] = self._row_frames.split_done(self._unanswered)
         if done:
-            self._unanswered[:] = [r for r in self._unanswered if r not in done]
             self._answer(done)
 
-    def _handle(self, message: Any, slab: Slab) -> None:
+    def _handle(self, message: Any) -> None:
         match message:
             case ObjectActions():
-                for row, payload in message.leaves.items():
-                    leaves = load_action_objects(payload, slab)
-                    slab.write_action_objects(row, leaves)
+                self._host.write_objects(message)
             case Request():
-                self._tell(self._with_host(reply_to(self._runner, message)))
-
-    def _with_host(self, reply: Reply) -> Reply:
-        return reply._replace(
-            results=tuple(
-                result._replace(host=self._host)
-                if isinstance(result, RemoteFailure)
-                else result
-                for result in reply.results
-            )
-        )
+                self._tell(self._host.reply(message))
 
 
 def _add_to_search_path(entries: Sequence[str]) -> None:

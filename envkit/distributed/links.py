@@ -28,21 +28,20 @@ from envkit.distributed.link import HEAD, MESSAGE, UNIX, Address, Token
 from envkit.distributed.link_base import FarBackend, FarWorker
 from envkit.distributed.listener import Arrival, Door
 from envkit.errors import CallOrderError
-from envkit.parallel import serialize
-from envkit.parallel.backends.base import Exited, Started
-from envkit.parallel.backends.inbox import POLL_INTERVAL
+from envkit.parallel.backends.base import Exited, Started, refuse_calls
 from envkit.parallel.backends.packing import (
     not_started,
+    pack_actions,
+    pack_bind,
     pack_job,
+    pack_request,
     unpacked_hello,
 )
-from envkit.parallel.failures import refuse_elsewhere
 from envkit.parallel.messages import (
     Bind,
     Close,
     ExitReport,
     Hello,
-    ObjectActions,
     ObjectRow,
     Packed,
     PackedJob,
@@ -85,6 +84,8 @@ _TO_TRUST = (
 # How long the carrier of a worker may take to end after its link has, and how often to
 # look at it meanwhile.
 _LAST_WORDS, _ENDING_POLL_INTERVAL = 3.0, 0.002
+# How often to look otherwise at what wakes nobody: late strangers, ended commands.
+_POLL_INTERVAL = 0.1
 
 
 class Launcher(Protocol):
@@ -199,7 +200,6 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         connect_timeout: float = 60.0,
     ) -> None:
         """Prepares; nothing is started yet. The arguments are those of `linked`."""
-        serialize.refuse_while_importing("A pool of linked workers")
         self._launcher = launcher
         self._connect_timeout = connect_timeout
         self._door = Door(host, port, reach_as, tls)
@@ -348,8 +348,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             first_row=known.first,
             on_machine=self._count_on(known.host),
         )
-        payload = serialize.dump_value(bind, "The specs")
-        self._tell(known, Packed(payload))
+        self._tell(known, pack_bind(bind))
 
     def _count_on(self, host: str) -> int:
         """Returns how many workers share a machine.
@@ -363,20 +362,17 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
 
     def _tell_objects(self, known: _Incarnation, rows: Array) -> None:
         assert self._slab is not None
-        message = ObjectActions({}, {})
-        for row in rows.tolist():
-            leaves = self._slab.action_objects(known.first + row)
-            message.leaves[row] = serialize.dump_value(leaves, "An action")
-        self._tell(known, message)
+        own = (rows + known.first).tolist()
+        self._tell(known, pack_actions(self._slab, own, known.first))
 
     def _look(self, now: float) -> None:
         # Late strangers, commands that have ended.
         if self._ending:
             self._look_at_ends(now)
-        self._inbox.patience = _ENDING_POLL_INTERVAL if self._ending else POLL_INTERVAL
+        self._inbox.patience = _ENDING_POLL_INTERVAL if self._ending else _POLL_INTERVAL
         if now < self._next_poll:
             return
-        self._next_poll = now + POLL_INTERVAL
+        self._next_poll = now + _POLL_INTERVAL
         with uninterrupted():
             self._let_in(self._door.drop_late(now, self._poller))
             for known in list(self._workers.values()):
@@ -384,7 +380,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
                 if known.link is not None:
                     continue
                 if known.is_killed:
-                    self._note_end(known)
+                    self._queue_end(known)
                 elif has_ended and known not in self._ending:
                     self._look_at_unconnected(known, now)
 
@@ -394,13 +390,13 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             for known in list(self._ending):
                 has_ended = known.is_killed or now >= known.end_by
                 if has_ended or self._launcher.ended(known.worker):
-                    self._note_end(known)
+                    self._queue_end(known)
 
     def _look_at_unconnected(self, known: _Incarnation, now: float) -> None:
         """Handles a worker whose command has ended, and that has not connected."""
         report = self._launcher.report(known.worker)
         if report.exitcode != 0 and not known.is_invited:
-            self._note_end(known)
+            self._queue_end(known)
         elif known.connect_by is None:
             # It may have submitted a job, which connects later.
             known.connect_by = now + self._connect_timeout
@@ -411,7 +407,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             )
             remedy = _TO_COME if known.is_invited else _TO_CONNECT
             known.remedy = remedy.format(address=known.address)
-            self._note_end(known)
+            self._queue_end(known)
 
     # Connections.
 
@@ -473,16 +469,16 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
 
     def request(self, worker: int, request: Request) -> None:
         """Asks an idle worker something; the answer will be an event `Replied`."""
-        payload = serialize.dump_value(request.arguments, "An argument")
+        packed = pack_request(request)
         known = self._workers.get(worker)
         if known is None or known.row_frames is None:
             return
         with uninterrupted():
             if request.method != "get_info":
-                self._note_question(known)
+                self._forget_infos(known)
             # Infos and options belong to numbers, and the pool may have changed those.
             self._send(known, known.row_frames.tell_numbers())
-            self._tell(known, request._replace(arguments=payload))
+            self._tell(known, packed)
 
     # The end of a worker.
 
@@ -501,7 +497,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         known.lost = f"was cut off, because {why}"
         known.remedy = _TO_TRUST.format(address=known.address)
 
-    def _note_end(self, known: _Incarnation) -> None:
+    def _queue_end(self, known: _Incarnation) -> None:
         """Queues that a worker is gone, after what it had told."""
         if self._workers.get(known.worker) is known:
             self._inbox.queue.append(Exited(known.worker, self._see_off(known)))
@@ -614,8 +610,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         return reports
 
     def _release(self) -> None:
-        for name in ("dispatch", "request", "wait_events"):
-            setattr(self, name, refuse_elsewhere)
+        refuse_calls(self)
         self._ending.clear()
         for guest in self._guests.values():
             guest.close()

@@ -94,7 +94,7 @@ class Door:
             host, reach_as = _unix_places(host, port, reach_as, tls)
         self._port = port
         self._has_to_encrypt = tls
-        self._note_place(host, reach_as)
+        self._set_place(host, reach_as)
         self._tls: ssl.SSLContext | None = None
         self._certificate = b""
         if isinstance(tls, ssl.SSLContext):
@@ -108,9 +108,9 @@ class Door:
     def move_to(self, host: str) -> None:
         """Has workers come to another address of this machine from now on."""
         if host != self._host:
-            self._note_place(host, None)
+            self._set_place(host, None)
 
-    def _note_place(self, host: str, reach_as: str | None) -> None:
+    def _set_place(self, host: str, reach_as: str | None) -> None:
         self._host = host
         is_any = host in ("", "0.0.0.0", "::")
         self._reach_as = reach_as or (socket.gethostname() if is_any else host)

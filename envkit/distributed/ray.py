@@ -31,7 +31,6 @@ from envkit.distributed.links import LinkedBackend
 from envkit.distributed.worker_host import CUT_OFF, run_worker
 from envkit.errors import MissingDependencyError
 from envkit.extend import describe
-from envkit.parallel.backends.launch import signal_name
 from envkit.parallel.messages import ExitReport, WorkerJob
 from envkit.parallel.system.ctrl_c import uninterrupted
 
@@ -288,13 +287,7 @@ class RayLauncher:
             return self._report_of(worker, carrier, error)
         status, tail = carrier.ended.result()
         is_own = not carrier.is_killed and status != CUT_OFF
-        return ExitReport(
-            worker=worker,
-            pid=0,
-            exitcode=status if is_own and status >= 0 else None,
-            signal=signal_name(-status) if is_own and status < 0 else None,
-            stderr_tail=tail,
-        )
+        return ExitReport.of_status(worker, 0, status if is_own else None, tail)
 
     def _report_of(
         self, worker: int, carrier: _Carrier, error: BaseException

@@ -408,6 +408,13 @@ class RowFrames:
             answer = answer._replace(parts=parts)
         return answer
 
+    def split_done(self, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Returns those of the rows that have answered, and those that have not."""
+        # Hot in asynchronous use: called once per row.
+        answered, numbers = self._slab.words.answers, self._slab.words.numbers
+        done = [row for row in rows if answered[row] | 1 == numbers[row] | 1]
+        return done, [row for row in rows if row not in done]
+
     def answer(self, rows: Sequence[int]) -> list[Any]:
         """Returns the frames that say what rows have answered."""
         # Hot in asynchronous use: called once per row.

@@ -17,16 +17,11 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
 import sys
-from typing import Any
 
 from envkit.distributed.link import Address, dial, prove
-from envkit.parallel.system.cpus import ONE_THREAD
 from envkit.parallel.system.guardian import Guardian
-from envkit.parallel.system.lifeline import MARK, close_lifeline, open_lifeline
-from envkit.parallel.system.shared_memory import anonymous_file
-from envkit.parallel.system.signals import signal_group
+from envkit.parallel.system.interpreter import ChildInterpreter
 
 __all__ = ["CUT_OFF", "host_worker", "run_worker"]
 
@@ -79,8 +74,8 @@ def run_worker(address: str, stderr: int | None = None) -> int:
         # process takes long to start. What encrypts a link has to be in that process.
         greeting = b"" if pool.certificate else prove(sock, pool)[1]
         guardian = Guardian()
-        # With the variable, the pool is on this machine, and has a guardian itself.
-        if MARK not in os.environ:
+        # If there is one, the pool is on this machine, and it is the pool's.
+        if not Guardian.is_present():
             guardian.start(detached=True)
         try:
             return _run(sock.fileno(), (address, greeting), stderr, guardian)
@@ -92,21 +87,25 @@ def _run(
     link: int, pool: tuple[str, bytes], stderr: int | None, guardian: Guardian
 ) -> int:
     """Runs a worker at the end of a link, and ends what it leaves behind."""
-    process, lifeline = _start(link, pool, stderr, guardian.mark)
+    child = ChildInterpreter(
+        _PROGRAM,
+        ascii((sys.path, *pool)),
+        fds=[link],
+        # Which GPU there is to use is for the command to say that has started it.
+        variables=guardian.variables(),
+        stderr=stderr,
+    )
     is_cut_off = True
     try:
-        guardian.watch(process.pid)
-        is_cut_off = _watch(link, process)
+        guardian.watch(child.pid)
+        is_cut_off = _watch(link, child)
     finally:
-        # The kernel kills the worker and its group; one that has ended has none.
-        close_lifeline(lifeline)
-        status: int = process.wait()
-        signal_group(process.pid, signal.SIGKILL)
-        guardian.end_helpers([process.pid])
+        status = child.end()
+        guardian.end_helpers([child.pid])
     return CUT_OFF if is_cut_off else status
 
 
-def _watch(link: int, process: Any) -> bool:
+def _watch(link: int, process: ChildInterpreter) -> bool:
     """Waits for the end of a connection or of a process; reads nothing of either.
 
     Returns:
@@ -142,43 +141,3 @@ def _end_like(number: int) -> None:
     with contextlib.suppress(OSError, ValueError):  # Not all can be handled.
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-
-
-def _start(
-    link: int, pool: tuple[str, bytes], stderr: int | None, mark: str
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Starts a worker's process, which ends with this one.
-
-    Args:
-        link: The connection with its pool.
-        pool: The address of the pool, and what was said at the greeting. Both go there
-            by a file, because other users of a machine can read the words of a command.
-        stderr: What it is to have as standard error.
-        mark: What marks the programs that it starts.
-
-    Returns:
-        The process, and the lifeline that holds it.
-    """
-    life_read, life_write = open_lifeline()
-    path = anonymous_file()
-    try:
-        with open(path, "w", encoding="ascii", closefd=False) as file:
-            file.write(ascii((sys.path, *pool)))
-        os.lseek(path, 0, os.SEEK_SET)
-        fds = (path, link, life_read)
-        process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *map(str, fds)],
-            # Which GPU there is to use is for the command to say that has started it.
-            env={**ONE_THREAD, **os.environ, MARK: mark},
-            pass_fds=fds,
-            stdin=subprocess.DEVNULL,
-            stderr=stderr,
-            start_new_session=True,
-        )
-    except BaseException:
-        close_lifeline(life_write)
-        raise
-    finally:
-        os.close(path)
-        os.close(life_read)
-    return process, life_write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -324,6 +325,39 @@ class ExitReport(NamedTuple):
     host: str = ""
     lost: str = ""
     remedy: str = ""
+
+    @classmethod
+    def of_status(
+        cls, worker: int, pid: int, status: int | None, stderr_tail: str = ""
+    ) -> ExitReport:
+        """Returns the report for a process whose exit status is known.
+
+        Args:
+            worker: The worker's index.
+            pid: Its process.
+            status: As `subprocess` has it, less than 0 for a signal; `None` if it is
+                not known.
+            stderr_tail: The last lines that it wrote to standard error.
+
+        Example:
+            >>> ExitReport.of_status(0, 7, -9).signal
+            'SIGKILL'
+        """
+        has_returned = status is not None and status >= 0
+        return cls(
+            worker,
+            pid,
+            exitcode=status if has_returned else None,
+            signal=None if status is None or has_returned else _signal_name(-status),
+            stderr_tail=stderr_tail,
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class PackedJob(NamedTuple):

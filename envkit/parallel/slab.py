@@ -419,6 +419,11 @@ class Slab:
         mask: Array = self._command[rows] == STEP
         return mask
 
+    @staticmethod
+    def asks_to_step(commands: int | Array) -> bool:
+        """True if one of the commands is to step."""
+        return bool(np.any(np.equal(commands, STEP)))
+
     def withdraw(self, rows: Array) -> None:
         """Withdraws requests that will not be answered; the answer before stands."""
         self.stand_at(rows, self._sequence[rows] - _TWO)

@@ -436,7 +436,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
             return
         with uninterrupted():
             if request.method != "get_info" and name != PING:
-                self._note_question(known)
+                self._forget_infos(known)
             # Infos and options belong to numbers, and the pool may have changed those.
             frame = [*known.row_frames.tell_numbers(), *frame_of(message)]
             # Copies: it may be sent again, when the numbers are others.

@@ -452,7 +452,6 @@ class Session:
         self._runner.after_row = self._answer_row if self._wanted.rings else None
         self._row_frames = RowFrames(slab, 0)
         self._guard = ActionGuard(slab, self._runner.has_ended)
-        self._answered, self._sequence = slab.words.answers, slab.words.numbers
         self._everyone = [*range(self._rows)]
         self._seen = slab.read(np.arange(self._rows))
         # Each batch moves as one, so that a row of it fails with the others.
@@ -526,13 +525,8 @@ class Session:
 
     def _answer_row(self) -> None:
         """Answers the rows that have just been marked."""
-        done = [
-            row
-            for row in self._unanswered
-            if self._answered[row] | 1 == self._sequence[row] | 1
-        ]
+        done, self._unanswered[:] = self._row_frames.split_done(self._unanswered)
         if done:
-            self._unanswered[:] = [r for r in self._unanswered if r not in done]
             self._answer(done)
 
     def _tell_failure(self, rows: Sequence[int], failure: RemoteFailure) -> None:

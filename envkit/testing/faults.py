@@ -20,8 +20,6 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from envkit._shared.arguments import is_number
 from envkit.extend import a_or_an, checked_size, describe
 
@@ -161,8 +159,6 @@ class Chaos:
 
     def _hook(self, engine: Any) -> None:
         """Puts this in front of the two methods by which all steps are asked for."""
-        from envkit.parallel.slab_layout import STEP
-
         step_all, submit = engine.step_all, engine.submit
 
         def counted_step_all() -> None:
@@ -170,7 +166,7 @@ class Chaos:
             step_all()
 
         def counted_submit(rows: Any, command: Any) -> None:
-            if rows.size and np.any(np.equal(command, STEP)):
+            if rows.size and engine.slab.asks_to_step(command):
                 self._note_step()
             submit(rows, command)
 
@@ -327,10 +323,10 @@ def _checked_rates(rates: dict[str, Any]) -> dict[str, float]:
 
 def _pool_in(env: Any) -> Any:
     """Returns the pool inside of wrappers."""
-    from envkit.parallel.pool_environment import PoolEnvironment
+    from envkit.parallel import AsyncParallelPyEnvironment, ParallelPyEnvironment
 
     inner = env
-    while not isinstance(inner, PoolEnvironment):
+    while not isinstance(inner, ParallelPyEnvironment | AsyncParallelPyEnvironment):
         if hasattr(inner, "wrapped_env"):
             inner = inner.wrapped_env()
         elif hasattr(inner, "pyenv"):
@@ -431,12 +427,11 @@ def _close(life: int) -> None:
 
 def _send(pid: int, number: int, life: int) -> bool:
     """Sends a signal; returns False if the process is gone."""
-    from envkit.parallel.system.signals import signal_process
-
-    if life < 0:
-        return signal_process(pid, number)
     try:
-        signal.pidfd_send_signal(life, number)
+        if life < 0:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(life, number)
     except ProcessLookupError:
         return False
     return True

@@ -23,8 +23,8 @@ from envkit.parallel.backends.launch import (
     SpawnLauncher,
     environment_for,
     search_path,
-    start_interpreter,
 )
+from envkit.parallel.system.interpreter import start_interpreter
 from envkit.parallel.system.lifeline import close_lifeline, open_lifeline
 from tests import residue
 from tests.waiting import PATIENCE, is_running
@@ -176,7 +176,7 @@ def test_a_worker_holds_nothing_of_its_parents_but_what_it_needs(monkeypatch, tm
 def test_a_worker_has_the_flags_of_its_parents_interpreter(flags, expected):
     program = (
         "import sys; sys.path[:] = eval(sys.argv[1])\n"
-        "from envkit.parallel.backends.launch import _interpreter_flags\n"
+        "from envkit.parallel.system.interpreter import _interpreter_flags\n"
         "print(_interpreter_flags())"
     )
     env = {name: os.environ[name] for name in os.environ if name != "PYTHONWARNINGS"}

@@ -724,13 +724,13 @@ def test_a_worker_is_let_in_before_its_process_starts(monkeypatch, in_thread):
     with awaiting_worker() as (backend, address):
         is_shut = []
 
-        def start(*arguments):
+        def start(*_, **__):
             # The pool answers before it shuts the door.
             until(lambda: backend._door._listener is None)
             is_shut.append(True)
             raise OSError("No process.")
 
-        monkeypatch.setattr(host, "_start", start)
+        monkeypatch.setattr(host, "ChildInterpreter", start)
         ended = in_thread(host.run_worker, str(address))
         until(lambda: not backend.wait_events(0.0) and is_shut)
         with pytest.raises(OSError, match=r"No process\."):

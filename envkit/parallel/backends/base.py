@@ -26,6 +26,7 @@ __all__ = [
     "Replied",
     "Started",
     "drop_events_of",
+    "refuse_calls",
 ]
 
 
@@ -76,6 +77,19 @@ def drop_events_of(workers: Sequence[int], queue: deque[Event]) -> None:
     ]
     queue.clear()
     queue.extend(others)
+
+
+def refuse_calls(backend: Backend) -> None:
+    """Makes the calls of a pool raise, in a fork of its process or once it is closed.
+
+    It is the last that `Backend.forget` does; otherwise a pool that is used in a fork
+    would wait for workers that answer its parent.
+    """
+    # Not above: a backend of servers, which never unpickles, keeps this contract, too.
+    from envkit.parallel.failures import refuse_elsewhere
+
+    for name in ("dispatch", "request", "wait_events"):
+        setattr(backend, name, refuse_elsewhere)
 
 
 class Backend(Protocol):

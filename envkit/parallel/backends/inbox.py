@@ -159,9 +159,9 @@ class Inbox:
         self._has_raised = True
         self.queue.append(Raised(tuple(rows), failure))
 
-    def forget(self, worker: int) -> None:
-        """Drops the events of a worker that is replaced, but what rows have raised."""
-        drop_events_of([worker], self.queue)
+    def forget(self, workers: Sequence[int]) -> None:
+        """Drops the events of workers that are gone, but what rows have raised."""
+        drop_events_of(workers, self.queue)
 
     @contextlib.contextmanager
     def closing(self, patience: float) -> Iterator[None]:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from envkit.parallel.system.channel import Channel
 from envkit.parallel.system.cpus import ONE_THREAD, available_cpus
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.doorbell import is_readable
+from envkit.parallel.system.interpreter import start_interpreter, text_file
 from envkit.parallel.system.lifeline import (
     close_lifeline,
     open_lifeline,
@@ -37,15 +38,13 @@ __all__ = [
     "ForkLauncher",
     "Launcher",
     "SpawnLauncher",
+    "StartedCommand",
     "StderrFile",
     "WorkerEnds",
     "WorkerProcess",
     "environment_for",
     "run_in_fork",
     "search_path",
-    "signal_name",
-    "start_command",
-    "start_interpreter",
     "stderr_file",
     "wait_for_end",
 ]
@@ -230,14 +229,8 @@ class WorkerProcess:
         """Returns how it ended."""
         status = None if self._status == STATUS_UNKNOWN else self._status
         self._stderr.pass_on(self.pid, _LAST_WORDS, patience=_NO_READER)
-        return ExitReport(
-            worker=worker,
-            pid=self.pid,
-            exitcode=None if status is None or status < 0 else status,
-            signal=signal_name(-status) if status is not None and status < 0 else None,
-            stderr_tail=self.stderr_tail,
-            resident=self.resident,
-        )
+        report = ExitReport.of_status(worker, self.pid, status, self.stderr_tail)
+        return report._replace(resident=self.resident)
 
     @property
     def stderr_tail(self) -> str:
@@ -275,6 +268,84 @@ class WorkerProcess:
         if self.life_fd >= 0:
             os.close(self.life_fd)
         self._lifeline = self.life_fd = -1
+
+
+class StartedCommand:
+    """A command that was started in a session of its own, such as ssh.
+
+    Attributes:
+        pid: Its process.
+
+    Example:
+        >>> command = StartedCommand(["sh", "-c", "echo moved >&2; exit 3"])
+        >>> while not command.has_ended():
+        ...     pass
+        >>> report = command.report(worker=0)
+        >>> report.exitcode, report.stderr_tail
+        (3, 'moved')
+        >>> command.forget()
+    """
+
+    def __init__(
+        self, words: Sequence[str], variables: Mapping[str, str] | None = None
+    ) -> None:
+        """Starts a command.
+
+        Args:
+            words: Its words; there is no shell between.
+            variables: Environment variables beside those of this process.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        fd = stderr_file()
+        try:
+            with without_forks():
+                self._process = subprocess.Popen(
+                    words,
+                    env={**os.environ, **(variables or {})},
+                    stdin=subprocess.DEVNULL,
+                    stderr=fd,
+                    start_new_session=True,
+                )
+        except BaseException:
+            os.close(fd)
+            raise
+        self.pid = self._process.pid
+        self._stderr = StderrFile(fd)
+        self._is_killed = False
+
+    def has_ended(self, seconds: float = _LAST_WORDS) -> bool:
+        """Returns whether it has ended; passes on what it wrote to standard error.
+
+        Args:
+            seconds: How long passing that on may take.
+        """
+        self._stderr.pass_on(self.pid, seconds)
+        return self._process.poll() is not None
+
+    def report(self, worker: int, unknown: int | None = None) -> ExitReport:
+        """Returns how it has ended, as far as that says how its worker has.
+
+        Args:
+            worker: The worker that it has started.
+            unknown: An exit status with which it says that it does not know.
+        """
+        status = self._process.poll()
+        self._stderr.pass_on(self.pid, _NO_READER, patience=_NO_READER)
+        if self._is_killed or status == unknown:
+            status = None
+        return ExitReport.of_status(worker, self.pid, status, self._stderr.tail())
+
+    def kill(self) -> None:
+        """Ends it, and what it has started here; returns when it has ended."""
+        self._is_killed |= self._process.poll() is None
+        signal_group(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def forget(self) -> None:
+        """Closes the descriptor only; what a fork of this process does."""
+        self._stderr.close()
 
 
 class Launcher(Protocol):
@@ -384,7 +455,7 @@ class SpawnLauncher:
     def _start(self) -> WorkerProcess:
         ends = WorkerEnds()
         try:
-            with _search_path_file() as path:
+            with text_file(search_path()) as path:
                 fds = (path, ends.theirs.fileno(), ends.life_read)
                 process = start_interpreter(
                     [self._program, *map(str, fds)],
@@ -507,65 +578,9 @@ def search_path() -> str:
     return ascii([entry for entry in sys.path if isinstance(entry, str)])
 
 
-@contextlib.contextmanager
-def _search_path_file() -> Iterator[int]:
-    """Opens a file with the search path: an argument takes 128 KiB at most."""
-    fd = anonymous_file()
-    try:
-        with open(fd, "w", encoding="ascii", closefd=False) as file:
-            file.write(search_path())
-        os.lseek(fd, 0, os.SEEK_SET)
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def environment_for(worker_env: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment variables of a worker."""
     return {**ONE_THREAD, **os.environ, **_NO_GPU, **worker_env}
-
-
-def start_command(
-    command: list[str], variables: Mapping[str, str], stderr: int
-) -> subprocess.Popen[bytes]:
-    """Starts a command, in a session of its own."""
-    with without_forks():
-        return subprocess.Popen(
-            command,
-            env={**os.environ, **variables},
-            stdin=subprocess.DEVNULL,
-            stderr=stderr,
-            start_new_session=True,
-        )
-
-
-def start_interpreter(
-    arguments: list[str], *, env: Mapping[str, str], fds: tuple[int, ...], stderr: int
-) -> subprocess.Popen[bytes]:
-    """Starts Python with a program and its arguments, in a session of its own."""
-    with without_forks():
-        return subprocess.Popen(
-            [sys.executable, *_interpreter_flags(), "-c", *arguments],
-            env=dict(env),
-            pass_fds=fds,
-            stdin=subprocess.DEVNULL,
-            stderr=stderr,
-            start_new_session=True,
-        )
-
-
-def _interpreter_flags() -> list[str]:
-    """Returns the flags of this interpreter that a worker's should have, too."""
-    flags = sys.flags
-    found = [f"-{'O' * flags.optimize}"] if flags.optimize else []
-    if flags.isolated:
-        found.append("-I")
-    else:
-        found += ["-E"] if flags.ignore_environment else []
-        found += ["-s"] if flags.no_user_site else []
-    if flags.dev_mode:
-        found += ["-X", "dev"]
-    return found + [f"-W{option}" for option in sys.warnoptions]
 
 
 def _status_of_child(pid: int) -> int | None:
@@ -574,11 +589,3 @@ def _status_of_child(pid: int) -> int | None:
     except ChildProcessError:  # Other code of the program has waited for it.
         return STATUS_UNKNOWN
     return os.waitstatus_to_exitcode(status) if ended else None
-
-
-def signal_name(number: int) -> str:
-    """Names a signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,19 +10,26 @@ import numpy as np
 from envkit.errors import ConstructorError
 from envkit.parallel import serialize
 from envkit.parallel.messages import (
+    Bind,
     Hello,
+    ObjectActions,
     ObjectRow,
     Packed,
     PackedJob,
     RemoteFailure,
     Reply,
+    Request,
     WorkerJob,
 )
+from envkit.parallel.slab import Slab
 from envkit.parallel.slab_layout import SlabLayout
 
 __all__ = [
     "not_started",
+    "pack_actions",
+    "pack_bind",
     "pack_job",
+    "pack_request",
     "unpacked_hello",
     "unpacked_leaves",
     "unpacked_reply",
@@ -29,7 +37,13 @@ __all__ = [
 
 
 def pack_job(job: WorkerJob, *, inherits: bool = False) -> PackedJob:
-    """Turns the constructors of a job into bytes, unless the worker inherits them."""
+    """Turns the constructors of a job into bytes, unless the worker inherits them.
+
+    Raises:
+        ConstructorError: They cannot travel; or a worker makes workers itself, because
+            it imports a program that makes them.
+    """
+    serialize.refuse_while_importing("A pool of worker processes")
     bare = job._replace(constructors=(), setup=None)
     if inherits:
         return PackedJob(bare, ())
@@ -41,6 +55,37 @@ def pack_job(job: WorkerJob, *, inherits: bool = False) -> PackedJob:
         ),
         serialize.dump_setup(job.setup),
     )
+
+
+def pack_bind(bind: Bind, *, inherits: bool = False) -> Packed:
+    """Turns a layout into bytes, with the specs in it."""
+    return Packed(serialize.dump_value(bind, "The specs", to_fork=inherits))
+
+
+def pack_request(request: Request, *, inherits: bool = False) -> Request:
+    """Turns the arguments of a request into bytes."""
+    payload = serialize.dump_value(request.arguments, "An argument", to_fork=inherits)
+    return request._replace(arguments=payload)
+
+
+def pack_actions(
+    slab: Slab, rows: Sequence[int], first: int = 0, *, inherits: bool = False
+) -> ObjectActions:
+    """Turns the leaves of actions into bytes that memory cannot hold.
+
+    Args:
+        slab: The pool's slab.
+        rows: The rows of one worker.
+        first: The row that the worker counts from.
+        inherits: Whether the worker is a fork of this process.
+    """
+    message = ObjectActions({}, {})
+    for row in rows:
+        leaves = slab.action_objects(row)
+        packed = serialize.dump_value(leaves, "An action", to_fork=inherits)
+        message.numbers[row - first] = int(slab.numbers[row])
+        message.leaves[row - first] = packed
+    return message
 
 
 def unpacked_hello(message: Packed) -> Hello | RemoteFailure:

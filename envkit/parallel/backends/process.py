@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from envkit.parallel import serialize
-from envkit.parallel.backends.base import Event, Exited, Started, drop_events_of
+from envkit.parallel.backends.base import Event, Exited, Started, refuse_calls
 from envkit.parallel.backends.inbox import POLL_INTERVAL, Inbox
 from envkit.parallel.backends.launch import (
     ForkLauncher,
@@ -24,16 +23,18 @@ from envkit.parallel.backends.launch import (
 )
 from envkit.parallel.backends.packing import (
     not_started,
+    pack_actions,
+    pack_bind,
     pack_job,
+    pack_request,
     unpacked_hello,
 )
-from envkit.parallel.failures import refuse_elsewhere
+from envkit.parallel.backends.shared_slab import SharedSlab
 from envkit.parallel.messages import (
     Bind,
     Close,
     ExitReport,
     Hello,
-    ObjectActions,
     Packed,
     PackedJob,
     RemoteFailure,
@@ -50,9 +51,9 @@ from envkit.parallel.system.doorbell import (
     may_linger,
 )
 from envkit.parallel.system.guardian import Guardian
-from envkit.parallel.system.lifeline import MARK, forget_in_forks
+from envkit.parallel.system.lifeline import forget_in_forks
 from envkit.parallel.system.poller import Poller
-from envkit.parallel.system.shared_memory import SharedBlock, full_fence
+from envkit.parallel.system.shared_memory import full_fence
 from envkit.types import Array
 
 __all__ = ["ProcessBackend"]
@@ -85,15 +86,14 @@ class ProcessBackend:
             start_method: "spawn", "forkserver" or "fork".
             worker_env: Environment variables of the workers.
         """
-        serialize.refuse_while_importing("A pool of worker processes")
         self._inherits = start_method == "fork"
         self._guardian = Guardian()
-        marked = {**(worker_env or {}), MARK: self._guardian.mark}
+        marked = {**(worker_env or {}), **self._guardian.variables()}
         self._launcher = _launcher(start_method, marked)
         self._workers: dict[int, WorkerProcess] = {}
         self._worker_of_fd: dict[int, int] = {}
         self._slab: Slab | None = None
-        self._block: SharedBlock | None = None
+        self._memory = SharedSlab()
         self._bells: dict[int, Doorbell] = {}
         # What tells a worker where its rows are, by its number of descriptors.
         self._packed_binds: dict[int, Packed] = {}
@@ -133,9 +133,6 @@ class ProcessBackend:
                 self._launch(job, message)
         self._launcher.prepare(jobs[-1].following)
 
-    def _dumped(self, value: object, what: str) -> bytes:
-        return serialize.dump_value(value, what, to_fork=self._inherits)
-
     def _launch(self, job: WorkerJob, message: PackedJob) -> None:
         process = self._launcher.start(job if self._inherits else None)
         self._workers[job.worker] = process
@@ -168,7 +165,7 @@ class ProcessBackend:
             return
         self._end_at_once(process)
         self._drop(worker)
-        self._inbox.forget(worker)
+        self._inbox.forget([worker])
 
     def _end_at_once(self, process: WorkerProcess) -> None:
         process.signal_group(signal.SIGKILL)
@@ -177,11 +174,7 @@ class ProcessBackend:
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in shared memory and lets every worker have it."""
-        before, old = self._slab, self._block
-        self._block = SharedBlock.create(layout.size)
-        self._slab = self._inbox.slab = slab = Slab(layout, self._block.buffer)
-        if before is not None:
-            slab.adopt(before)
+        self._slab = self._inbox.slab = slab = self._memory.lay_out(layout)
         self._last_cpus = slab.counter(LAST_CPU)
         self._awake = slab.counter(AWAKE)
         # Workers that linger let this process have their CPU when it needs one; if it
@@ -193,22 +186,17 @@ class ProcessBackend:
         for worker in layout.workers:
             if worker in self._workers:
                 self._bind(worker)
-        if old is not None:
-            old.write_nothing_behind()
-            old.close()
         return slab
 
     def publish(self, plate: bytes) -> None:
         """Writes behind the rows what tells other processes whose they are."""
-        if self._block is not None:
-            self._block.write_behind(plate)
+        self._memory.publish(plate)
 
     def _bind(self, worker: int) -> None:
         assert self._slab is not None
-        assert self._block is not None
         # What stands there is of another worker, or of other rows.
         self._slab.counters(worker)[AWAKE] = 0
-        process, fds = self._workers[worker], [self._block.fd]
+        process, fds = self._workers[worker], [self._memory.fd]
         is_new = process not in self._bound
         if is_new:
             # A new bell: the one before it may have been rung for the dead.
@@ -230,7 +218,7 @@ class ProcessBackend:
         if fds not in self._packed_binds:
             assert self._slab is not None
             bind = Bind(self._slab.layout, self._workers_linger, fds=fds)
-            self._packed_binds[fds] = Packed(self._dumped(bind, "The specs"))
+            self._packed_binds[fds] = pack_bind(bind, inherits=self._inherits)
         return self._packed_binds[fds]
 
     # Rows.
@@ -269,15 +257,10 @@ class ProcessBackend:
     def _send_objects(self, rows: Array) -> None:
         """Sends each worker what its rows' actions have besides shared memory."""
         assert self._slab is not None  # since bind()
-        slab = self._slab
-        messages: dict[int, ObjectActions] = {}
-        for row in rows.tolist():
-            leaves = slab.action_objects(row)
-            worker = int(self._worker_of_row[row])
-            message = messages.setdefault(worker, ObjectActions({}, {}))
-            message.numbers[row] = int(slab.numbers[row])
-            message.leaves[row] = self._dumped(leaves, "An action")
-        for worker, message in messages.items():
+        owners = self._worker_of_row[rows]
+        for worker in set(owners.tolist()):
+            own = rows[owners == worker].tolist()
+            message = pack_actions(self._slab, own, inherits=self._inherits)
             self._tell(worker, message)
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
@@ -321,8 +304,7 @@ class ProcessBackend:
 
     def request(self, worker: int, request: Request) -> None:
         """Asks an idle worker something; the answer will be an event `Replied`."""
-        payload = self._dumped(request.arguments, "An argument")
-        self._tell(worker, request._replace(arguments=payload))
+        self._tell(worker, pack_request(request, inherits=self._inherits))
 
     def _tell(self, worker: int, message: object, fds: Sequence[int] = ()) -> None:
         """Announces a message, then sends it: it may be larger than what fits."""
@@ -476,7 +458,7 @@ class ProcessBackend:
         try:
             self._end(workers, grace)
         finally:
-            drop_events_of(workers, self._inbox.queue)
+            self._inbox.forget(workers)
             for worker in workers:
                 if (bell := self._bells.pop(worker, None)) is not None:
                     bell.close()
@@ -540,8 +522,7 @@ class ProcessBackend:
 
     def _release(self) -> None:
         self._closed = True
-        for name in ("dispatch", "request", "wait_events"):
-            setattr(self, name, refuse_elsewhere)
+        refuse_calls(self)
         for process in self._workers.values():
             process.forget()
         self._workers.clear()
@@ -551,9 +532,8 @@ class ProcessBackend:
         self._bells.clear()
         self._done.close()
         self._poller.close()
-        if self._block is not None:
-            self._block.close()
-        self._block = self._slab = self._inbox.slab = None
+        self._memory.close()
+        self._slab = self._inbox.slab = None
         self._last_cpus = self._awake = np.zeros(0, np.int64)
 
 

@@ -16,26 +16,43 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from envkit.parallel.observers import PoolObserver
 from envkit.parallel.slab_layout import (
+    BUSY_NS,
     CLOSED,
+    ELSEWHERE,
+    IDLE,
     METERS,
     MOVED,
     NO_PROCESS,
     PROCESS,
+    RAISED,
+    RESETS,
     RESTARTS,
+    STEPS,
+    WAITING_NS,
 )
 from envkit.provenance import envkit_version
 from envkit.registry import recipe_of_constructor
+from envkit.types import Array
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
     from envkit.parallel.pool import Pool
     from envkit.parallel.slab import Slab
 
-__all__ = ["FORMAT", "PublishedPool", "Publisher"]
+__all__ = [
+    "FORMAT",
+    "PublishedCounts",
+    "PublishedMemory",
+    "PublishedPool",
+    "PublishedWorker",
+    "Publisher",
+]
 
 # What the numbers and places of a plate mean; it changes when they do.
 FORMAT = 3
@@ -94,7 +111,13 @@ class PublishedPool:
 
     @classmethod
     def read(cls, fd: int) -> PublishedPool | None:
-        """Reads the plate of a file; `None` if it has none.
+        """Reads what the pool tells to which a file of memory belongs.
+
+        Args:
+            fd: A descriptor of the memory, as of `/proc/PID/fd/N`.
+
+        Returns:
+            The pool; `None` if the memory is of none.
 
         Raises:
             ValueError: It is of an envkit that writes other plates, or no pool's.
@@ -156,6 +179,119 @@ class PublishedPool:
             and self.rows <= _MOST_ROWS
             and all(self.places[name] + arrays[name] <= size for name in arrays)
         )
+
+
+class PublishedWorker(NamedTuple):
+    """What a pool tells of one of its workers.
+
+    Attributes:
+        process: Its process, as the pool's process sees that; `None` if it has none, or
+            is on another machine.
+        is_elsewhere: Whether it is on another machine.
+        restarts: How often it was replaced.
+    """
+
+    process: int | None
+    is_elsewhere: bool
+    restarts: int
+
+
+class PublishedCounts(NamedTuple):
+    """What a pool has counted until a moment.
+
+    Attributes:
+        calls: How often its caller has asked rows.
+        numbers: For each row, the number of its last request.
+        steps: For each worker, how many commands its rows have executed.
+        resets: Likewise, how many of its environments' episodes have begun.
+        busy_ns: Likewise, for how many nanoseconds it ran rows.
+        waiting_ns: Likewise, for how many it waited.
+    """
+
+    calls: int
+    numbers: Array
+    steps: Array
+    resets: Array
+    busy_ns: Array
+    waiting_ns: Array
+
+    def requests_since(self, before: PublishedCounts) -> Array:
+        """Returns how many requests each row has got since an earlier moment."""
+        # A request is two numbers; they begin anew after the largest.
+        requests: Array = (self.numbers - before.numbers).astype(np.int64) >> 1
+        return requests
+
+
+class PublishedMemory:
+    """Reads what a pool of another process counts.
+
+    It does not map the memory, because memory that its owner makes smaller ends those
+    who have it mapped.
+
+    Attributes:
+        is_whole: Whether all that was read was there.
+    """
+
+    def __init__(self, fd: int, pool: PublishedPool) -> None:
+        """Takes a descriptor of the pool's memory, and what the pool tells of itself.
+
+        Args:
+            fd: The descriptor, which stays the caller's.
+            pool: What `PublishedPool.read` has returned.
+        """
+        self._fd, self._pool = fd, pool
+        self._rows, self._workers = pool.rows, len(pool.blocks)
+        self.is_whole = True
+
+    def counts(self) -> PublishedCounts:
+        """Returns what the pool has counted until now."""
+        modes = self._array("modes", np.uint64, 8)
+        meters = self._array("meters", np.int64, METERS * self._workers)
+        by_worker = meters.reshape(self._workers, METERS)
+        return PublishedCounts(
+            int(modes[1]),
+            self._array("sequence", np.uint32, self._rows),
+            *(by_worker[:, which] for which in (STEPS, RESETS, BUSY_NS, WAITING_NS)),
+        )
+
+    def running(self) -> tuple[Array, Array]:
+        """Returns a mask of the rows that owe an answer, and all rows' numbers."""
+        numbers = self._array("sequence", np.uint32, self._rows)
+        commands = self._array("command", np.uint8, self._rows)
+        answered = self._array("answered", np.uint32, self._rows)
+        return ((numbers ^ answered) > RAISED) & (commands != IDLE), numbers
+
+    def workers(self) -> list[PublishedWorker]:
+        """Returns what the pool tells of its workers now."""
+        return [
+            PublishedWorker(
+                process if process > NO_PROCESS else None,
+                process == ELSEWHERE,
+                restarts,
+            )
+            for process, restarts in self._facts().tolist()
+        ]
+
+    def has_moved(self) -> bool:
+        """True if the rows are in other memory now: their number has changed."""
+        return bool((self._facts()[:, PROCESS] == MOVED).all())
+
+    def is_closed(self) -> bool:
+        """True if the pool was closed."""
+        return bool((self._facts()[:, PROCESS] == CLOSED).all())
+
+    def _facts(self) -> Array:
+        found = self._array("worker_facts", np.int64, 2 * self._workers)
+        return found.reshape(self._workers, 2)
+
+    def _array(self, name: str, dtype: Any, count: int) -> Array:
+        """Returns a copy of an array in the pool's memory."""
+        size = count * np.dtype(dtype).itemsize
+        found = os.pread(self._fd, size, self._pool.places[name])
+        if len(found) < size:
+            self.is_whole = False
+            found = found.ljust(size, b"\0")
+        return np.frombuffer(found, dtype)
 
 
 class Publisher(PoolObserver):

@@ -76,19 +76,44 @@ _DETACH = 'exec 3<&0; sh -c "$1" "$0" <&3 3<&- &'
 
 
 class Guardian:
-    """The guardian of one pool, as its parent sees it.
+    """Ends what the workers of a pool have started, also if the pool's process dies.
 
-    Attributes:
-        mark: What `ENVKIT_POOL` begins with in the workers and their helpers.
+    Example:
+        >>> import subprocess
+        >>> guardian = Guardian()
+        >>> guardian.start()
+        >>> helper = subprocess.Popen(
+        ...     ["sleep", "60"], env=guardian.variables(7), start_new_session=True
+        ... )
+        >>> guardian.end_helpers([7])
+        >>> helper.wait()
+        -9
+        >>> guardian.dismiss()
     """
 
     def __init__(self) -> None:
+        """Draws a mark; `start` starts the process."""
         # A pool inside a worker continues the mark of the outer one, which then finds
         # the helpers of both.
         outer = os.environ.get(MARK, "")
-        self.mark = f"{outer}{os.getpid()}-{os.urandom(8).hex()}."
+        self._mark = f"{outer}{os.getpid()}-{os.urandom(8).hex()}."
         self._input = -1
         self._pid = 0
+
+    @staticmethod
+    def is_present() -> bool:
+        """Returns True if the guardian of another pool ends what is started here."""
+        return MARK in os.environ
+
+    def variables(self, worker: int | None = None) -> dict[str, str]:
+        """Returns the environment variables that mark what belongs to the pool.
+
+        Args:
+            worker: The number by which `end_helpers` finds what is started; `None` for
+                a worker, whose helpers are found by the number of its process.
+        """
+        own = "" if worker is None else f"{worker}."
+        return {MARK: f"{self._mark}{own}"}
 
     def start(self, *, detached: bool = False) -> None:
         """Starts the process once, where there are `/proc` and a shell.
@@ -106,7 +131,7 @@ class Guardian:
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
             (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
         ]
-        mark = f"{MARK}={self.mark}"
+        mark = f"{MARK}={self._mark}"
         program = ["sh", "-c", _PROGRAM, mark]
         if detached:
             program = ["sh", "-c", _DETACH, mark, _PROGRAM]
@@ -136,7 +161,7 @@ class Guardian:
     def end_helpers(self, workers: Iterable[int]) -> None:
         """Ends what workers that have just ended left behind, whatever its session."""
         if sys.platform == "linux":
-            _end_marked([f"{self.mark}{worker}." for worker in workers])
+            _end_marked([f"{self._mark}{worker}." for worker in workers])
 
     def dismiss(self) -> None:
         """Ends the guardian."""

@@ -11,7 +11,7 @@ import numpy as np
 from envkit import nest
 from envkit.async_environment import AsyncEnvironment
 from envkit.extend import describe, foreign
-from envkit.py_environment import PyEnvironment, overridden_template
+from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.testing.contract.findings import FAULTS, Broken, Skipped, broken, raised
@@ -119,16 +119,11 @@ def _check_template(env: Any) -> None:
     """Refuses what the base class refuses, in case `__init__` does not call it."""
     if not isinstance(env, PyEnvironment):
         return
-    found = overridden_template(type(env))
-    if found is not None:
-        owner, call = found
-        raise broken(
-            f"{owner.__name__} overrides {call}().",
-            f"{call}() belongs to PyEnvironment, which keeps the current time "
-            f"step there: rename it to _{call}().",
-            expected=f"_{call}()",
-            got=f"{call}()",
-        )
+    try:
+        PyEnvironment.__init__(env)
+    except ValueError as error:
+        problem, _, advice = str(error).partition("; ")
+        raise broken(f"{problem}.", advice[:1].upper() + advice[1:]) from error
 
 
 def _check_batch_size(env: Any) -> None:
