@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
-from envkit import nest
 from envkit._internal.direct_row import DirectRow
 from envkit._internal.internals import Internals, has_internals, own_internals
 from envkit._internal.reset_order import adopt_order_of
@@ -32,7 +31,6 @@ __all__ = [
     "PyEnvironmentBaseWrapper",
     "WrapperInternals",
     "WrapperState",
-    "fresh_nest",
     "no_environment",
     "rendered",
     "rows_in_wrapper",
@@ -492,18 +490,6 @@ def _layers(env: Any, *, foreign: bool = False) -> Iterator[Any]:
             layer = getattr(layer, "gym", None)
         else:
             layer = getattr(layer, "env", None)
-
-
-def fresh_nest(value: Any) -> Any:
-    """Packs the leaves of a nest, of specs mostly, into new containers.
-
-    Example:
-        >>> given = {"a": (1, 2)}
-        >>> fresh = fresh_nest(given)
-        >>> fresh == given, fresh is given
-        (True, False)
-    """
-    return nest.map_structure(lambda leaf: leaf, value)
 
 
 def wrap(env: Any, *wrappers: Callable[..., Any] | Sequence[Any]) -> Any:

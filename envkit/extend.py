@@ -13,7 +13,6 @@ from envkit._internal.lazy_names import lazy_names as lazy_names
 if TYPE_CHECKING:
     from envkit._internal.arguments import checked_flag as checked_flag
     from envkit._internal.arguments import checked_size as checked_size
-    from envkit._internal.arguments import limited_size as limited_size
     from envkit._internal.direct_row import DirectRow as DirectRow
     from envkit._internal.direct_row import Result as Result
     from envkit._internal.extras import install_command as install_command
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from envkit._internal.internals import Internals as Internals
     from envkit._internal.lazy_names import lazy_names as lazy_names
     from envkit._internal.plugins import Plugins as Plugins
+    from envkit._internal.removed import (
+        refuses_removed_options as refuses_removed_options,
+    )
     from envkit._internal.schemes import Scheme as Scheme
     from envkit._internal.schemes import scheme_named as scheme_named
     from envkit._internal.text import a_or_an as a_or_an
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from envkit.actions import ActionRows as ActionRows
     from envkit.base_wrapper import WrapperInternals as WrapperInternals
     from envkit.base_wrapper import WrapperState as WrapperState
-    from envkit.base_wrapper import fresh_nest as fresh_nest
     from envkit.base_wrapper import set_attribute as set_attribute
     from envkit.batched_py_environment import RowCalls as RowCalls
     from envkit.batches import copied_arrays as copied_arrays
@@ -80,16 +81,15 @@ _HOMES = {
     "flags_in": "envkit.time_step",
     "flatten_as": "envkit.specs.validation",
     "foreign": "envkit._internal.text",
-    "fresh_nest": "envkit.base_wrapper",
     "hand_options": "envkit.batches",
     "install_command": "envkit._internal.extras",
     "lazy_names": "envkit._internal.lazy_names",
     "leave_unseen": "envkit._internal.first_look",
-    "limited_size": "envkit._internal.arguments",
     "lines_at_close": "envkit.parallel.worker.environments",
     "listed": "envkit._internal.text",
     "locked": "envkit._internal.threads",
     "options_copy": "envkit.batches",
+    "refuses_removed_options": "envkit._internal.removed",
     "rely_on_size": "envkit.batches",
     "scheme_named": "envkit._internal.schemes",
     "set_attribute": "envkit.base_wrapper",

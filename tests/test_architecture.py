@@ -269,15 +269,9 @@ def test_extend_has_at_most_forty_names_all_of_them_from_above_the_wall():
     ]
 
 
-# Names that still cross the wall beside public ones and those of `envkit.extend`. The
-# number only falls: what is new goes through `envkit.extend`, or lies below the wall.
-STILL_CROSSING = 7
-
-
 def test_rooms_below_the_wall_take_what_is_public_and_what_extend_has():
     crossing = Sources(ROOT.parent).crossing()
-    others = [name for name in crossing if not name.startswith("extend:")]
-    assert len(others) <= STILL_CROSSING, others
+    assert [] == [name for name in crossing if not name.startswith("extend:")]
 
 
 @pytest.mark.parametrize(

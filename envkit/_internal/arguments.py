@@ -12,7 +12,6 @@ from envkit.specs.validation import describe
 __all__ = [
     "checked_flag",
     "checked_size",
-    "limited_size",
 ]
 
 
@@ -31,24 +30,6 @@ def checked_size(name: str, size: Any, *, least: int = 1, hint: str = "") -> int
     if number is None or number < least:
         raise ValueError(
             f"{name} must be an integer of at least {least}{hint}, got {size!r}."
-        )
-    return number
-
-
-def limited_size(
-    name: str, size: Any, *, most: int, least: int = 1, hint: str = ""
-) -> int:
-    """Returns `size` if it is an integer from `least` to `most`, and raises otherwise.
-
-    Example:
-        >>> limited_size("width", 70_000, most=2**15)
-        Traceback (most recent call last):
-        ValueError: width must be an integer of at most 32768, got 70000.
-    """
-    number = checked_size(name, size, least=least, hint=hint)
-    if number > most:
-        raise ValueError(
-            f"{name} must be an integer of at most {most}{hint}, got {size!r}."
         )
     return number
 

@@ -24,7 +24,6 @@ from envkit.time_step import StepType, TimeStep
 __all__ = [
     "BEGUN",
     "ENDED",
-    "CountedSteps",
     "CurrentTimeStep",
     "DirectRow",
     "EpisodeEdge",
@@ -367,9 +366,9 @@ class DirectRow:
         """Adds a layer that counts steps, and ends an episode at `most`.
 
         Args:
-            layer: The layer, which counts in `_steps`, has `CountedSteps` there, notes
-                in `_limited` that it was the limit, and in `_cut` that it was nothing
-                else.
+            layer: The layer, which counts in `_steps`, reads `count()` there while this
+                counts, notes in `_limited` that it was the limit, and in `_cut` that it
+                was nothing else.
             most: The number of steps.
             count: Makes the layer's time step of that of a step.
             see: Makes its time step of that of a reset.
@@ -487,17 +486,6 @@ class CurrentTimeStep:
     def __get__(self, env: Any, owner: type) -> TimeStep | None:
         direct: DirectRow | None = None if env is None else env._envkit.direct
         return None if direct is None else direct.time_step_of(env)
-
-
-class CountedSteps:
-    """Reads the number of steps of a layer that leaves it to its `DirectRow` to count.
-
-    An attribute of the same name of the object goes before it.
-    """
-
-    def __get__(self, env: Any, owner: type) -> Any:
-        direct: DirectRow | None = None if env is None else env._envkit.direct
-        return None if direct is None else direct.count()
 
 
 def _constant(number: float, dtype: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit.extend import describe
+from envkit.extend import checked_size, describe
 
 __all__ = [
     "as_discount",
@@ -16,6 +16,7 @@ __all__ = [
     "checked_seconds",
     "is_number",
     "known_dtype",
+    "limited_size",
 ]
 
 
@@ -117,3 +118,21 @@ def known_dtype(name: str, dtype: Any) -> np.dtype[Any]:
         f"{name} must be a dtype of numbers or booleans, such as np.float32, got "
         f"{dtype!r:.80}."
     ) from problem
+
+
+def limited_size(
+    name: str, size: Any, *, most: int, least: int = 1, hint: str = ""
+) -> int:
+    """Returns `size` if it is an integer from `least` to `most`, and raises otherwise.
+
+    Example:
+        >>> limited_size("width", 70_000, most=2**15)
+        Traceback (most recent call last):
+        ValueError: width must be an integer of at most 32768, got 70000.
+    """
+    number = checked_size(name, size, least=least, hint=hint)
+    if number > most:
+        raise ValueError(
+            f"{name} must be an integer of at most {most}{hint}, got {size!r}."
+        )
+    return number

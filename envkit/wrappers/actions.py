@@ -19,7 +19,6 @@ from envkit.extend import (
     describe,
     flatten_as,
     foreign,
-    fresh_nest,
     within,
 )
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_continuous, is_discrete
@@ -27,6 +26,7 @@ from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.arguments import checked_range, nearest_within, range_text
+from envkit.wrappers.nests import fresh_nest
 from envkit.wrappers.observations import has_finite_bounds
 from envkit.wrappers.rows import beside
 

@@ -11,16 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envkit import nest
+from envkit._shared.arguments import limited_size
 from envkit._shared.pixels import LARGEST_SIZE, grayscale, resize
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
-from envkit.extend import (
-    WrapperInternals,
-    checked_flag,
-    checked_size,
-    describe,
-    limited_size,
-)
+from envkit.extend import WrapperInternals, checked_flag, checked_size, describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep

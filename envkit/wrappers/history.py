@@ -19,12 +19,12 @@ from envkit.extend import (
     checked_flag,
     checked_size,
     flatten_as,
-    fresh_nest,
 )
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.nests import fresh_nest
 from envkit.wrappers.observations import place
 from envkit.wrappers.rows import where_rows
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.direct_row import CountedSteps
 from envkit._shared.arguments import checked_seconds
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.extend import (
@@ -79,6 +78,17 @@ class _LimitInternals(WrapperInternals):
         env._began = env._now() - saved["elapsed"]
 
 
+class _CountedSteps:
+    """Reads the number of steps of a layer that leaves it to its `DirectRow` to count.
+
+    An attribute of the same name of the object goes before it.
+    """
+
+    def __get__(self, env: Any, owner: type) -> Any:
+        direct: DirectRow | None = None if env is None else env._envkit.direct
+        return None if direct is None else direct.count()
+
+
 class TimeLimit(PyEnvironmentBaseWrapper):
     """Truncates episodes: their step number `duration` is the last.
 
@@ -108,7 +118,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
 
     _kept = ("_steps", "_cut", "_limited")
     _envkit = _LimitInternals()
-    _steps: Any = CountedSteps()
+    _steps: Any = _CountedSteps()
 
     def __init__(
         self,

@@ -21,13 +21,13 @@ from envkit.extend import (
     counted,
     describe,
     flatten_as,
-    fresh_nest,
     listed,
 )
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
+from envkit.wrappers.nests import fresh_nest
 from envkit.wrappers.rows import beside, where_rows
 
 __all__ = [

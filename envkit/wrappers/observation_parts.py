@@ -10,10 +10,11 @@ import numpy as np
 
 from envkit import nest
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
-from envkit.extend import a_or_an, as_array, describe, fresh_nest, listed
+from envkit.extend import a_or_an, as_array, describe, listed
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.nests import fresh_nest
 from envkit.wrappers.observations import known_bounds, usual_kind
 
 if TYPE_CHECKING:

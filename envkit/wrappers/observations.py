@@ -14,13 +14,14 @@ from envkit import nest
 from envkit._shared.arguments import known_dtype
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
-from envkit.extend import checked_flag, checked_size, counted, describe, fresh_nest
+from envkit.extend import checked_flag, checked_size, counted, describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wrappers.arguments import checked_range, range_text
+from envkit.wrappers.nests import fresh_nest
 
 if TYPE_CHECKING:
     import numpy.typing as npt

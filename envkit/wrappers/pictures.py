@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit._shared.arguments import checked_key
+from envkit._shared.arguments import checked_key, limited_size
 from envkit._shared.pixels import (
     LARGEST_SIZE,
     check_picture,
@@ -21,17 +21,12 @@ from envkit._shared.pixels import (
 )
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import CallOrderError
-from envkit.extend import (
-    checked_flag,
-    checked_size,
-    fresh_nest,
-    limited_size,
-    listed,
-)
+from envkit.extend import checked_flag, checked_size, listed
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.nests import fresh_nest
 from envkit.wrappers.observations import Change, LeafChanges, place
 
 __all__ = [

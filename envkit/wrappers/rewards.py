@@ -11,11 +11,12 @@ import numpy as np
 from envkit import nest
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
-from envkit.extend import as_array, describe, fresh_nest, within
+from envkit.extend import as_array, describe, within
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.nests import fresh_nest
 from envkit.wrappers.rows import beside, where_rows
 
 __all__ = ["ClipReward", "TransformReward", "add_in_rows", "sum_spec"]

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._shared.arguments import limited_size
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
-from envkit.extend import WrapperInternals, describe, limited_size
+from envkit.extend import WrapperInternals, describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.limits import stands_at_last

@@ -13,10 +13,11 @@ import numpy as np
 from envkit import nest
 from envkit._shared.arguments import checked_key
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
-from envkit.extend import checked_flag, checked_size, fresh_nest
+from envkit.extend import checked_flag, checked_size
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedSpec
+from envkit.wrappers.nests import fresh_nest
 from envkit.wrappers.observation_parts import Packing
 from envkit.wrappers.observations import place
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from envkit import registry
-from envkit._internal.removed import refuses_removed_options
 from envkit.adapters.foreign import require, told_of_losses
 from envkit.adapters.gymnasium.conversion import from_member, to_member
 from envkit.adapters.gymnasium.kinds import as_order
@@ -28,7 +27,7 @@ from envkit.adapters.gymnasium.to_gymnasium import (
 )
 from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
 from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
-from envkit.extend import describe, hand_options
+from envkit.extend import describe, hand_options, refuses_removed_options
 from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
 from envkit.specs.arrays import ArraySpec
