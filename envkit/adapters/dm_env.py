@@ -29,8 +29,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from envkit import nest
-from envkit.adapters.foreign import ForeignEnvironment
+from envkit.adapters.foreign import First, ForeignEnvironment, result_of_time_step
 from envkit.adapters.mujoco import (
     PhysicsState,
     check_can_draw,
@@ -54,7 +53,7 @@ from envkit.extend import Result, describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.special import ObjectSpec, Strings, TextSpec
-from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, TimeStep
+from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = [
@@ -66,7 +65,6 @@ __all__ = [
     "zeros_of",
 ]
 
-_FIRST, _MID, _LAST = 0, 1, 2
 _TIME_STEP = ("observation", "action", "reward", "discount")
 # The methods by which environments and tasks are recognized.
 _ENVIRONMENT = ("reset", "step", "observation_spec", "action_spec")
@@ -250,24 +248,11 @@ class DmEnvWrapper(ForeignEnvironment):
             else:
                 _reseed(_generators_of(self._foreign), seed)
         result = self._as_result(self._foreign.reset(), "reset")
-        # Another time step than a FIRST is shown as what it is, and refused by those
-        # who need one.
-        return result.observation if result.__class__ is _First else result, {}
-
-    def _first(self, observation: Any) -> TimeStep:
-        if observation.__class__ is Result:
-            return self._time_step(observation)
-        return super()._first(observation)
+        return result.observation if result.__class__ is First else result, {}
 
     def _move(self, action: Any) -> Result:
         # Hot: called once per step.
         return self._as_result(self._foreign.step(action), "step")
-
-    def _time_step(self, result: Any) -> TimeStep:
-        # Hot: called once per step.
-        if result.__class__ is _First:
-            return super()._first(result.observation)
-        return super()._time_step(result)
 
     def _as_result(self, step: Any, call: str) -> Result:
         # Hot: called once per step.
@@ -275,19 +260,12 @@ class DmEnvWrapper(ForeignEnvironment):
             kind = int(step.step_type)
         except (AttributeError, TypeError):
             self._refuse(step, call)
-        discount = step.discount
-        if kind == _MID:
-            if discount is None:
-                self._to_discount(discount)  # It raises.
-            return Result(step.observation, step.reward, False, False, {}, discount)
-        if kind == _LAST:
-            goes_on = any(map(np.any, nest.flatten(self._to_discount(discount))))
-            return Result(
-                step.observation, step.reward, not goes_on, goes_on, {}, discount
-            )
-        if kind != _FIRST:
+        if not 0 <= kind <= 2:
             self._refuse(step, call)
-        return _First(step.observation)
+        discount = step.discount
+        if discount is None and kind:
+            self._to_discount(discount)  # It raises.
+        return result_of_time_step(kind, step.observation, step.reward, discount)
 
     def _to_reward(self, reward: Any) -> NestedArray:
         return self._read_reward(reward)
@@ -360,10 +338,6 @@ class DmEnvWrapper(ForeignEnvironment):
         )
         for one, its_state in zip(physics, saved, strict=True):
             restore_physics(one, its_state)
-
-
-class _First(Result):
-    """What dm_env has neither reward nor discount for: the beginning of an episode."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

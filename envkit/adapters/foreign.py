@@ -30,6 +30,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
+from envkit import nest
 from envkit._shared.arguments import as_discount
 from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.adapters.values import Leaf, map_specs
@@ -57,6 +58,7 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = [
+    "First",
     "ForeignBase",
     "ForeignEnvironment",
     "ForeignInternals",
@@ -72,6 +74,7 @@ __all__ = [
     "number_of",
     "rendered",
     "require",
+    "result_of_time_step",
     "reward_of",
     "take_flags",
     "told_of_losses",
@@ -83,6 +86,28 @@ _LOGGER = logging.getLogger(__name__)
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 # The classes of rewards that need no look.
 _NUMBERS = frozenset([float, int, np.float32, np.float64])
+
+
+class First(Result):
+    """What a library has neither reward nor discount for: an episode that begins."""
+
+
+def result_of_time_step(kind: int, observation: Any, reward: Any, worth: Any) -> Result:
+    """Returns a `Result` of a time step as dm_env has them.
+
+    Args:
+        kind: 0 for a `FIRST`, 1 for a `MID`, 2 for a `LAST`.
+        observation: What it shows.
+        reward: Its reward.
+        worth: Its discount.
+    """
+    # Hot: called once per step.
+    if kind == 1:
+        return Result(observation, reward, False, False, {}, worth)
+    if kind == 0:
+        return First(observation, info={})
+    goes_on = any(map(np.any, nest.flatten(worth)))
+    return Result(observation, reward, not goes_on, goes_on, {}, worth)
 
 
 class ForeignInternals(Internals):
@@ -311,6 +336,9 @@ class ForeignEnvironment(ForeignBase):
         return observation
 
     def _first(self, observation: Any) -> TimeStep:
+        if observation.__class__ is Result:
+            # Another time step than a FIRST is refused by those who need one.
+            return self._time_step(observation)
         return TimeStep(
             _FIRST,
             map_specs(_zeros, self.reward_spec()),
@@ -339,6 +367,8 @@ class ForeignEnvironment(ForeignBase):
         discount = None
         if result.__class__ is Result:
             observation, reward, terminated, truncated, self._info, discount = result
+        elif result.__class__ is First:
+            return self._first(result.observation)
         else:
             try:
                 observation, reward, terminated, truncated, self._info = result

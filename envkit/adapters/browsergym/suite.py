@@ -18,20 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
-    ForeignBase,
-    constant,
+    ForeignEnvironment,
     limited_and_wrapped,
     require,
-    reward_of,
 )
 from envkit.errors import SpecError
 from envkit.extend import checked_size, describe, suggestion
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, TextSpec
-from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.limits import TimeLimit
 
@@ -59,8 +55,6 @@ _OBJECTS = frozenset(
     ]
 )
 _PICTURE = "screenshot"
-_ONE = constant(1.0)
-_ZERO = constant(0.0)
 
 
 def load(
@@ -130,7 +124,7 @@ def names() -> list[str]:
     return sorted(_registered())
 
 
-class BrowserGymWrapper(ForeignBase):
+class BrowserGymWrapper(ForeignEnvironment):
     """Makes an envkit environment of one of BrowserGym's.
 
     | `observations`                                     | spec                        |
@@ -148,6 +142,7 @@ class BrowserGymWrapper(ForeignBase):
     """
 
     _in_state = ()
+    _library = "BrowserGym"
 
     def __init__(
         self,
@@ -176,7 +171,6 @@ class BrowserGymWrapper(ForeignBase):
         self._foreign = gym_env
         self._browser_env = gym_env.unwrapped
         self._name = f"BrowserGym's {gym_env.spec.id if gym_env.spec else 'task'}"
-        self._discount_array = constant(as_discount(discount))
         self._parts = _checked_parts(observations)
         self._lengths = _checked_lengths(lengths, self._parts)
         self._random = np.random.default_rng()
@@ -185,6 +179,7 @@ class BrowserGymWrapper(ForeignBase):
         self._action_spec = _text_spec("action", self._lengths, _Actions())
         try:
             self._observation_spec = {part: self._spec_of(part) for part in self._parts}
+            self._prepare(discount)
         except BaseException:
             self.close()
             raise
@@ -194,47 +189,34 @@ class BrowserGymWrapper(ForeignBase):
             return _text_spec(part, self._lengths, _Strings())
         if part != _PICTURE:
             return ObjectSpec(name=part)
-        observation, _ = self._begin(0)
+        observation, _ = self._begin_task(0)
         shape = observation[_PICTURE].shape
         return BoundedArraySpec(shape, np.uint8, 0, 255, name=part)
 
-    def _reset(self) -> TimeStep:
-        self._check_open("reset")
-        seed, self._next_seed = self._next_seed, None
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
         if seed is None:
             # Each episode is a task of its own, and without a seed any other one.
-            seed = int(self._random.integers(2**31))
-        else:
-            seed %= 2**32
-            self._random = np.random.default_rng(seed)
-        observation, self._info = self._begin(seed)
-        return TimeStep(
-            StepType.FIRST, np.zeros((), np.float32), _ONE, self._seen(observation)
-        )
+            return self._begin_task(int(self._random.integers(2**31)))
+        seed %= 2**32
+        self._random = np.random.default_rng(seed)
+        return self._begin_task(seed)
 
-    def _begin(self, seed: int) -> Any:
+    def _begin_task(self, seed: int) -> tuple[Any, Any]:
         self._driver.enter(self._name)
         # BrowserGym ends the browser of the episode before, which fails if that has
         # crashed; then there would be no way back.
         self._end_browser()
-        return self._foreign.reset(seed=seed)
+        observation, info = self._foreign.reset(seed=seed)
+        return observation, info
 
-    def _step(self, action: NestedArray) -> TimeStep:
-        self._check_open("step")
+    def _move(self, action: str) -> Any:
         self._driver.enter(self._name)
-        result = self._foreign.step(str(np.asarray(action).item()))
-        observation, reward, terminated, truncated, self._info = result
-        if terminated or truncated:
-            flags = {"terminated": bool(terminated), "truncated": bool(truncated)}
-            self._info = {**flags, **self._info}
-        return TimeStep(
-            StepType.LAST if terminated or truncated else StepType.MID,
-            np.array(reward_of(self, reward, "BrowserGym"), np.float32),
-            _ZERO if terminated else self._discount_array,
-            self._seen(observation),
-        )
+        return self._foreign.step(action)
 
-    def _seen(self, observation: Mapping[str, Any]) -> dict[str, NestedArray]:
+    def _to_action(self, action: NestedArray) -> str:
+        return str(np.asarray(action).item())
+
+    def _to_observation(self, observation: Mapping[str, Any]) -> dict[str, NestedArray]:
         self._picture = observation[_PICTURE]
         return {part: self._leaf(part, observation) for part in self._parts}
 

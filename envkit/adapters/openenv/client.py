@@ -26,13 +26,13 @@ from envkit._shared.arguments import checked_seconds
 from envkit._shared.json_schema import EXACT_SCHEMA, JsonForm, has_specs, spec_of
 from envkit._shared.secret_files import find
 from envkit._shared.text import escaped
-from envkit.adapters.foreign import ForeignBase, constant, require
+from envkit.adapters.foreign import ForeignEnvironment, require
 from envkit.adapters.values import Converter, Leaf, bounded_leaf, map_specs
 from envkit.errors import EnvkitError, SpecError
-from envkit.extend import describe
+from envkit.extend import Result, describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec
-from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
+from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC
 from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = ["OpenEnvError", "OpenEnvWrapper", "load"]
@@ -78,7 +78,7 @@ class _LostError(Exception):
         super().__init__(escaped(message))
 
 
-class OpenEnvWrapper(ForeignBase):
+class OpenEnvWrapper(ForeignEnvironment):
     """Plays the environment that a server of OpenEnv serves.
 
     | OpenEnv                          | time step                                   |
@@ -145,9 +145,10 @@ class OpenEnvWrapper(ForeignBase):
         self._ssl = ssl.create_default_context(cafile=cafile) if is_safe else None
         self._timeout = _limited_seconds("timeout", timeout)
         self._connect_timeout = _limited_seconds("connect_timeout", connect_timeout)
-        self._reset_options = dict(reset_options or {})
-        self._first: Any = None
-        self._last_observation: NestedArray = None
+        self._settings = dict(reset_options or {})
+        # What a reset has answered before a time step was asked for.
+        self._unseen: Any = None
+        self._last_observation: Any = None
         schemas = self._schemas()
         try:
             self._take_specs(schemas, observation_spec, action_spec, text_length)
@@ -175,8 +176,8 @@ class OpenEnvWrapper(ForeignBase):
             if has_specs(schema):
                 example = None
             else:
-                self._first = self._asked("reset", self._reset_options)
-                example = self._first.get("observation")
+                self._unseen = self._asked("reset", self._settings)
+                example = self._unseen.get("observation")
             observation_spec = spec_of(
                 schema,
                 example,
@@ -197,13 +198,13 @@ class OpenEnvWrapper(ForeignBase):
         )
         subject = "OpenEnvWrapper.step() was given an action that"
         self._action = JsonForm(action_spec, subject=subject, root="action")
-        self._to_action = Converter(
+        self._read_action = Converter(
             action_spec,
             map_specs(_action_leaf, action_spec),
             subject=subject,
             root="action",
         )
-        self._one = constant(1.0) if self._discount_spec is DISCOUNT_SPEC else None
+        self._prepare()
 
     @property
     def url(self) -> str:
@@ -389,24 +390,18 @@ class OpenEnvWrapper(ForeignBase):
 
     # Episodes.
 
-    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
-        self._check_open("reset")
-        data = {**self._reset_options, **(options or {})}
-        if self._next_seed is not None:
-            data["seed"] = self._next_seed
-        first, self._first = self._first, None
-        if first is None or self._next_seed is not None or options:
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
+        data = {**self._settings, **(options or {})}
+        if seed is not None:
+            data["seed"] = seed
+        first, self._unseen = self._unseen, None
+        if first is None or seed is not None or options:
             first = self._reset_answer(data)
-        self._next_seed = None
-        observation = self._read(first)
-        self._last_observation = observation
-        self._info = _info_of(first, is_last=False)
-        return TimeStep(
-            StepType.FIRST,
-            np.zeros((), self._reward_spec.dtype),
-            np.ones((), self._discount_spec.dtype),
-            observation,
-        )
+        self._last_observation = first.get("observation")
+        return self._last_observation, _info_of(first, is_last=False)
+
+    def _accepts_options(self) -> bool:
+        return True
 
     def _reset_answer(self, data: dict[str, Any]) -> Mapping[str, Any]:
         """Asks for an episode; connects again if the connection has ended meanwhile."""
@@ -424,45 +419,46 @@ class OpenEnvWrapper(ForeignBase):
     def _lost(self, call: str, reason: object) -> OpenEnvError:
         return OpenEnvError(f"{self._name} did not answer {call}: {reason}.")
 
-    def _step(self, action: NestedArray) -> TimeStep:
+    def _to_action(self, action: NestedArray) -> Any:
+        return self._action.write(self._read_action(action))
+
+    def _move(self, action: Any) -> Result:
         # Hot: called once per step.
-        self._check_open("step")
-        data = self._action.write(self._to_action(action))
         try:
             if self._foreign is None:
                 raise _LostError("the connection has ended")
-            answer = self._asked("step", data)
+            answer = self._asked("step", action)
         except _LostError as error:
             return self._cut_off(error)
-        observation = self._read(answer)
-        self._last_observation = observation
+        self._last_observation = answer.get("observation")
         is_last = bool(answer.get("done"))
-        self._info = _info_of(answer, is_last=is_last)
-        return TimeStep(
-            StepType.LAST if is_last else StepType.MID,
-            self._reward(answer.get("reward")),
-            self._discount(answer, is_last),
-            observation,
+        discount = _discount_of(answer, is_last=is_last)
+        return Result(
+            self._last_observation,
+            self._reward_of(answer.get("reward")),
+            is_last and not discount,
+            is_last and bool(discount),
+            _info_of(answer, is_last=is_last),
+            discount,
         )
 
-    def _cut_off(self, reason: Exception) -> TimeStep:
+    def _cut_off(self, reason: Exception) -> Result:
         """Returns the end of an episode whose server has gone."""
         _LOGGER.warning("%s: %s; the episode is truncated", self._name, reason)
-        self._info = {"terminated": False, "truncated": True, "lost": str(reason)}
-        return TimeStep(
-            StepType.LAST,
-            np.zeros((), self._reward_spec.dtype),
-            np.ones((), self._discount_spec.dtype),
-            self._last_observation,
-        )
+        info = {"terminated": False, "truncated": True, "lost": str(reason)}
+        return Result(self._last_observation, 0.0, truncated=True, info=info)
 
-    def _read(self, answer: Mapping[str, Any]) -> NestedArray:
-        data = answer.get("observation")
-        if self._keys is not None and isinstance(data, Mapping):
-            data = {key: data[key] for key in self._keys if key in data}
-        return self._observation.read(data)
+    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
+        return info  # The server says how an episode has ended.
 
-    def _reward(self, reward: Any) -> Array:
+    def _to_observation(self, observation: Any) -> NestedArray:
+        if self._keys is not None and isinstance(observation, Mapping):
+            observation = {
+                key: observation[key] for key in self._keys if key in observation
+            }
+        return self._observation.read(observation)
+
+    def _reward_of(self, reward: Any) -> float:
         if reward is None:
             reward = 0.0
         if isinstance(reward, str):  # JSON has no infinite numbers.
@@ -474,15 +470,7 @@ class OpenEnvWrapper(ForeignBase):
                 f"{self._name} sent the reward {describe(reward)}, which must be a "
                 "number or nothing."
             )
-        return np.array(reward, self._reward_spec.dtype)
-
-    def _discount(self, answer: Mapping[str, Any], is_last: bool) -> Array:
-        metadata = answer.get("metadata")
-        metadata = metadata if isinstance(metadata, Mapping) else {}
-        discount = metadata.get("discount")
-        if type(discount) is not float and type(discount) is not int:
-            discount = 0.0 if is_last and not metadata.get("truncated") else 1.0
-        return np.array(discount, self._discount_spec.dtype)
+        return float(reward)
 
     def _get_state(self) -> Any:
         raise NotImplementedError(
@@ -569,6 +557,15 @@ def _action_leaf(spec: ArraySpec) -> Leaf:
         return text
 
     return convert_text
+
+
+def _discount_of(answer: Mapping[str, Any], *, is_last: bool) -> float:
+    metadata = answer.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    discount = metadata.get("discount")
+    if type(discount) is float or type(discount) is int:
+        return discount
+    return 0.0 if is_last and not metadata.get("truncated") else 1.0
 
 
 def _info_of(answer: Mapping[str, Any], *, is_last: bool) -> dict[str, Any]:

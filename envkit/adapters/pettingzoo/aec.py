@@ -15,8 +15,8 @@ from envkit.adapters.pettingzoo.layouts import (
 )
 from envkit.adapters.pettingzoo.players import GameEnvironment, is_aec, kept_infos
 from envkit.errors import SpecError
+from envkit.extend import Result
 from envkit.specs.arrays import BoundedArraySpec
-from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray
 
 __all__ = ["PettingZooAECWrapper"]
@@ -111,36 +111,28 @@ class PettingZooAECWrapper(GameEnvironment):
 
         return parallel_to_aec(game)
 
-    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
         game = self._foreign
-        game.reset(**self._reset_arguments(options))
-        self._begin(game.agents)
+        game.reset(**self._arguments(seed, options))
+        self._welcome(game.agents)
         self._keep_infos()
         self._turn = self._place_of(game.agent_selection)
         # An agent may be out of the game before it begins.
         self._take_out_the_ended()
         self._check_has_agents()
         self._look_around()
-        rewards, discounts = self._first_numbers()
-        return TimeStep(StepType.FIRST, rewards, discounts, self._observation())
+        return self._observation(), self._info
 
-    def _step(self, action: NestedArray) -> TimeStep:
-        self._check_open("step")
+    def _move(self, action: Any) -> Result:
         game = self._foreign
-        choices = self._split_action(action)
-        choice = choices[self._turn] if self._shows_all else choices[0]
+        choice = action[self._turn] if self._shows_all else action[0]
         game.step(self._players[self._turn].to_action(choice))
         rewards = self._rewards(dict(game.rewards), [True] * len(self._agents))
         self._keep_infos()
         self._turn = self._place_of(game.agent_selection)
         self._take_out_the_ended()
         self._look_around()
-        return TimeStep(
-            StepType.LAST if self._roster.is_over else StepType.MID,
-            rewards,
-            self._discounts(),
-            self._observation(),
-        )
+        return self._result(self._observation(), rewards)
 
     def _take_out_the_ended(self) -> None:
         """Makes the steps without an action that PettingZoo asks for."""

@@ -15,9 +15,7 @@ from envkit.adapters.pettingzoo.players import (
     name_of_game,
 )
 from envkit.errors import SpecError
-from envkit.extend import describe
-from envkit.time_step import StepType, TimeStep
-from envkit.types import NestedArray
+from envkit.extend import Result, describe
 
 __all__ = ["PettingZooWrapper"]
 
@@ -109,21 +107,19 @@ class PettingZooWrapper(GameEnvironment):
 
         return aec_to_parallel(game)
 
-    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
-        result = self._foreign.reset(**self._reset_arguments(options))
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
+        result = self._foreign.reset(**self._arguments(seed, options))
         if not isinstance(result, tuple) or len(result) != 2:
             self._refuse_result("reset", result, "(observations, infos)")
         observations, infos = result
-        self._begin(self._foreign.agents)
+        self._welcome(self._foreign.agents)
         self._check_has_agents()
         self._see(observations, infos, self._roster.alive)
-        rewards, discounts = self._first_numbers()
-        return TimeStep(StepType.FIRST, rewards, discounts, self._shown(self._sights))
+        return self._shown(self._sights), self._info
 
-    def _step(self, action: NestedArray) -> TimeStep:
-        self._check_open("step")
+    def _move(self, action: Any) -> Result:
         acting = self._roster.alive[:]
-        parts = zip(self._players, self._split_action(action), acting, strict=True)
+        parts = zip(self._players, action, acting, strict=True)
         actions = {
             player.agent: player.to_action(part) for player, part, acts in parts if acts
         }
@@ -144,12 +140,8 @@ class PettingZooWrapper(GameEnvironment):
         ]
         self._see(observations, infos, taking_part)
         self._flag(ended, terminations, truncations)
-        return TimeStep(
-            StepType.LAST if self._roster.is_over else StepType.MID,
-            self._rewards(rewards, taking_part),
-            self._discounts(),
-            self._shown(self._sights),
-        )
+        earned = self._rewards(rewards, taking_part)
+        return self._result(self._shown(self._sights), earned)
 
     def _see(
         self,

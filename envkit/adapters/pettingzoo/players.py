@@ -15,15 +15,15 @@ game ended, and for which it was only cut off.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
+from envkit import nest
 from envkit._shared.arguments import as_discount
 from envkit.adapters.foreign import (
-    ForeignBase,
+    ForeignEnvironment,
     as_info,
     check_render_mode,
     require,
@@ -35,17 +35,12 @@ from envkit.adapters.gymnasium.spaces import (
     spec_from_gym_space,
 )
 from envkit.adapters.pettingzoo.layouts import AxisLayout, Layout
-from envkit.adapters.reset_arguments import (
-    arguments_of_reset,
-    known_to_reset,
-    refuse_options,
-    refuse_seed,
-)
+from envkit.adapters.reset_arguments import ResetArguments
 from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.errors import SpecError, SpecMismatchError
-from envkit.extend import describe, listed, options_copy
+from envkit.extend import Result, describe, listed
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [
     "GameEnvironment",
@@ -349,10 +344,10 @@ def _inside(layer: Any) -> Any:
     return held.get("env", held.get("aec_env", innermost))
 
 
-class GameEnvironment(ForeignBase):
+class GameEnvironment(ResetArguments, ForeignEnvironment):
     """Is the base of both adapters of PettingZoo's games.
 
-    A subclass implements `_of_kind`, `_reset` and `_step`. Its `_layouts` are the
+    A subclass implements `_of_kind`, `_begin` and `_move`. Its `_layouts` are the
     layouts by the names that the argument `agents` has for them; those along an axis
     need agents that are alike.
     """
@@ -389,8 +384,7 @@ class GameEnvironment(ForeignBase):
         self._number = ArraySpec((), reward_dtype, "reward")
         self._sights = [player.neutral for player in self._players]
         self._info: dict[Any, Any] = {}
-        self._known_to_reset = known_to_reset(_layers_of(game))
-        self._reset_options = self._next_options = self._checked_options(reset_options)
+        self._know_reset(_layers_of(game), reset_options)
         if isinstance(self._layout, AxisLayout):
             _check_alike(
                 self._players,
@@ -427,9 +421,10 @@ class GameEnvironment(ForeignBase):
             self._join_masks = view.joining(masks)
         actions = [player.action_spec for player in self._players]
         self._action_spec = view.join_specs(actions)
-        self._split_action = view.choosing(
+        self._to_action = view.choosing(
             self._action_spec, f"{self._adapter}.step() was given an action that"
         )
+        self._prepare()
 
     @property
     def game(self) -> Any:
@@ -451,37 +446,6 @@ class GameEnvironment(ForeignBase):
     @property
     def _has_mask(self) -> bool:
         return self._players[0].mask_spec is not None
-
-    def set_reset_options(
-        self, options: Mapping[str, Any] | None, *, always: bool = False
-    ) -> None:
-        """Chooses the `options` that the next reset passes to the game.
-
-        They are part of the state.
-
-        Args:
-            options: What the game understands; `None` passes none.
-            always: Whether they are for all later resets, too, those at the end of an
-                episode among them. Otherwise the wrapper goes on with the
-                `reset_options` that it was made with.
-        """
-        self._next_options = self._checked_options(options)
-        if always:
-            self._reset_options = self._next_options
-
-    def _checked_options(self, options: Mapping[str, Any] | None) -> Any:
-        if options and "options" not in self._known_to_reset:
-            refuse_options(self._name, options)
-        return options_copy(options)
-
-    def _accepts_options(self) -> bool:
-        return "options" in self._known_to_reset
-
-    def seed(self, seed: Seed) -> Any:
-        """Seeds the game at the next reset; later resets let it go on."""
-        if "seed" not in self._known_to_reset:
-            refuse_seed(self._name)
-        return super().seed(seed)
 
     def get_info(self) -> dict[Any, Any]:
         """Returns the game's infos for the current time step, by agent.
@@ -561,23 +525,34 @@ class GameEnvironment(ForeignBase):
         worth = self._roster.discounts(self._discount)
         return self._join_discounts([np.array(each, np.float32) for each in worth])
 
-    def _first_numbers(self) -> tuple[Any, Any]:
-        """Returns the rewards and discounts of a `FIRST`."""
-        count = len(self._agents)
-        ones = [np.ones((), np.float32) for _ in range(count)]
-        return self._rewards({}, [False] * count), self._join_discounts(ones)
+    def _result(self, observation: Any, rewards: Any) -> Result:
+        """Returns the outcome of a step; the discounts tell how it ended for whom."""
+        is_over, discounts = self._roster.is_over, self._discounts()
+        goes_on = is_over and any(map(np.any, nest.flatten(discounts)))
+        return Result(
+            observation,
+            rewards,
+            is_over and not goes_on,
+            goes_on,
+            self._info,
+            discounts,
+        )
 
-    def _reset_arguments(self, options: dict[str, Any] | None) -> dict[str, Any]:
-        """Returns what the next reset passes to the game, once."""
-        self._check_open("reset")
-        if options is None:
-            # A game may change what it is given.
-            options = copy.deepcopy(self._next_options)
-        arguments = arguments_of_reset(self._known_to_reset, self._next_seed, options)
-        self._next_seed, self._next_options = None, self._reset_options
-        return arguments
+    # What a game returns has been put together already.
 
-    def _begin(self, present: Sequence[Any]) -> None:
+    def _to_observation(self, observation: Any) -> NestedArray:
+        return observation
+
+    def _to_reward(self, reward: Any) -> NestedArray:
+        return reward
+
+    def _to_discount(self, discount: Any) -> NestedArray:
+        return discount
+
+    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
+        return info  # Those of its agents have the flags.
+
+    def _welcome(self, present: Sequence[Any]) -> None:
         """Begins an episode with some agents, of which nothing was seen yet."""
         self._check_known(present)
         self._roster.begin(present)

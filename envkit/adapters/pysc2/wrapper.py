@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-from envkit.adapters.foreign import ForeignBase
+from envkit.adapters.foreign import First, ForeignEnvironment, result_of_time_step
 from envkit.adapters.pysc2.actions import (
     Calls,
     Function,
@@ -20,10 +20,9 @@ from envkit.adapters.pysc2.observations import MASK, Lengths, Observer, Variable
 from envkit.adapters.pysc2.python3 import prepare
 from envkit.adapters.values import Converter, bounded_leaf, map_specs
 from envkit.errors import SpecError
-from envkit.extend import describe
+from envkit.extend import Result, describe
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.special import ObjectSpec
-from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = ["Actions", "Illegal", "PySC2Wrapper"]
@@ -33,7 +32,6 @@ Illegal: TypeAlias = Literal["raise", "noop", "pass"]
 
 # The game takes no larger ones.
 _SEEDS = 2**32
-_STEP_TYPES = {0: StepType.FIRST, 1: StepType.MID, 2: StepType.LAST}
 _NO_OP = 0
 _ROOM_FOR_UNITS = 1024
 _REFUSED = "PySC2Wrapper.step() was given an action that"
@@ -46,7 +44,7 @@ _CHOICES = {
 }
 
 
-class PySC2Wrapper(ForeignBase):
+class PySC2Wrapper(ForeignEnvironment):
     """Makes an envkit environment of one of PySC2's.
 
     | PySC2                            | time step                                    |
@@ -133,6 +131,7 @@ class PySC2Wrapper(ForeignBase):
         self._render_layer = render_layer
         # PySC2's time steps of now, one for each agent.
         self._theirs: tuple[Any, ...] = ()
+        self._prepare()
 
     def _sides_of(
         self,
@@ -270,23 +269,19 @@ class PySC2Wrapper(ForeignBase):
             self.current_time_step()  # It says that reset() comes first.
         return picture  # type: ignore[return-value]  # the line before raises
 
-    def _reset(self) -> TimeStep:
-        self._check_open("reset")
-        if self._next_seed is not None and self._make_env is not None:
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
+        if seed is not None and self._make_env is not None:
             self._foreign.close()
-            self._foreign = _made_by(self._make_env(random_seed=self._next_seed))
-            self._next_seed = None
-        return self._convert(self._foreign.reset(), "reset")
+            self._foreign = _made_by(self._make_env(random_seed=seed))
+        result = self._read_all(self._foreign.reset(), "reset")
+        return result.observation if result.__class__ is First else result, {}
 
-    def _step(self, action: NestedArray) -> TimeStep:
+    def _move(self, action: Any) -> Result:
         # Hot: called once per step.
-        self._check_open("step")
-        calls = self._calls(action)
-        if self._step_mul is None:
-            return self._convert(self._foreign.step(calls), "step")
-        return self._convert(self._foreign.step(calls, step_mul=self._step_mul), "step")
+        many = {} if self._step_mul is None else {"step_mul": self._step_mul}
+        return self._read_all(self._foreign.step(action, **many), "step")
 
-    def _calls(self, action: NestedArray) -> list[Any]:
+    def _to_action(self, action: NestedArray) -> list[Any]:
         """Returns PySC2's action for each agent."""
         now = [theirs.observation for theirs in self._theirs]
         if self._for_all:
@@ -316,14 +311,15 @@ class PySC2Wrapper(ForeignBase):
                 reason="There is one action for each agent.",
             )
 
-    def _convert(self, theirs: Any, call: str) -> TimeStep:
+    def _read_all(self, theirs: Any, call: str) -> Result:
         # Hot: called once per step.
         try:
             time_steps = tuple(theirs)
             kinds = {int(each.step_type) for each in time_steps}
-            step_types = [_STEP_TYPES[kind] for kind in kinds]
+            if not kinds <= {0, 1, 2}:
+                self._refuse(call, describe(theirs))
             discounts = {float(each.discount) for each in time_steps}
-        except (AttributeError, KeyError, TypeError):
+        except (AttributeError, TypeError):
             self._refuse(call, describe(theirs))
         if len(time_steps) != len(self._sides):
             self._refuse(call, f"{len(time_steps)} time steps")
@@ -331,16 +327,16 @@ class PySC2Wrapper(ForeignBase):
         if len(kinds) > 1 or len(discounts) > 1:
             self._refuse(call, "time steps of which some end and some do not")
         self._theirs = time_steps
-        (step_type,), (discount,) = step_types, discounts
+        (kind,), (discount,) = kinds, discounts
         rewards = [each.reward for each in time_steps]
-        if step_type is StepType.FIRST:
-            rewards, discount = [0.0] * len(rewards), 1.0
-        return TimeStep(
-            step_type,
-            np.array(rewards if self._for_all else rewards[0], np.float32),
-            np.array(discount, np.float32),
-            self._observed(),
-        )
+        reward = rewards if self._for_all else rewards[0]
+        return result_of_time_step(kind, time_steps, reward, discount)
+
+    def _to_observation(self, observation: Any) -> NestedArray:
+        return self._observed()
+
+    def _to_reward(self, reward: Any) -> NestedArray:
+        return np.array(reward, np.float32)
 
     def _observed(self) -> Any:
         sides = self._sides if self._for_all else self._sides[:1]
