@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import re
 import sys
 import traceback
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,12 +38,15 @@ _NEEDED_BY = {
     "dm_control": ["envkit/adapters/dm_control/suite.py"],
     "envpool": ["tests/adapters/pools.py"],
     "jax": ["envkit/jax.py", "docs/jax.md"],
-    "minari": ["docs/adapters/minari.md"],
     "openenv": ["tests/remote/openenv_checks.py", "tests/remote/openenv_games.py"],
     "ormsgpack": ["tests/adapters/rllib_checks.py"],  # comes with RLlib, not with Ray
     "torch": ["envkit/torch", "docs/pytorch.md", "docs/coming_from_cleanrl.md"],
     "torchrl": ["envkit/torch/torchrl_environment.py", "docs/pytorch.md"],
 }
+# And a page about a library says so itself, in its first line.
+for _page in sorted(Path(__file__).with_name("docs").glob("adapters/*.md")):
+    if _needed := re.match(r"<!-- needs (\w+) -->", _page.read_text("utf-8")):
+        _NEEDED_BY.setdefault(_needed[1], []).append(f"docs/adapters/{_page.name}")
 for _library, _paths in _NEEDED_BY.items():
     if importlib.util.find_spec(_library) is None:
         collect_ignore += _paths

@@ -20,6 +20,7 @@ import envkit
 from envkit import extend
 from tests.importable import importable_modules
 from tools.figures import Sources
+from tools.libraries import schemes
 
 ROOT = Path(envkit.__file__).parent
 TESTS = Path(__file__).parent
@@ -90,33 +91,18 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.play.window": {"pygame"},
     "envkit.wrappers": {"imageio_ffmpeg"},
     "envkit.adapters": {
+        *(scheme.package for scheme in schemes().values()),
         "absl",
-        "ale_py",
-        "browsergym",
-        "bsuite",
-        "dm_control",
         "dm_env",
-        "dm_env_rpc",
-        "envpool",
         "gin",
         "google",
         "grpc",
-        "gym",
-        "gymnasium",
-        "gymnax",
         "jax",
-        "minari",
-        "minigrid",
         "mujoco",
-        "pettingzoo",
         "playwright",
-        "ple",
-        "pygame",
-        "pysc2",
         "stable_baselines3",
         "tf_agents",
-        "vizdoom",
-        "websockets",
+        "ple",
     },
     "envkit.remote.dm_env_rpc": {"dm_env_rpc", "google", "grpc"},
     "envkit.remote.dm_env_rpc_tensors": {"dm_env_rpc"},

@@ -41,7 +41,7 @@ def test_a_table_that_says_something_else_is_found(path, change, monkeypatch):
     shown = {
         "README.md": {"title", "extra", "example", "page"},
         "docs/tutorial.md": {"title", "example", "page", "package", "requires"},
-        "pyproject.toml": {"extra", "requires"},
+        "pyproject.toml": {"extra", "requires", "package"},
     }
     is_shown = bool(shown[path] & change.keys())
     assert is_shown == (written(path) != (ROOT / path).read_text("utf-8"))

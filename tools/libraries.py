@@ -2,14 +2,13 @@
 
     python tools/libraries.py
 
-What it writes stands between the lines `libraries` and `end of libraries`, which are
-comments there; `tests/test_libraries.py` fails where that is not what the schemes say.
+What it writes stands between two comments, such as `libraries` and `end of libraries`.
+`tests/test_libraries.py` fails where that is not what the schemes say.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +21,8 @@ WEB = "https://github.com/envkit/envkit/blob/main/docs"
 # BrowserGym asks for one version of Playwright, nobody maintains the old Gym, and the
 # pygame of PySC2 shares a folder with the pygame-ce of others.
 APART = {"browsergym", "gym", "pysc2"}
+# Packages whose types mypy reads.
+TYPED = {"gymnasium"}
 _WIDTH = 88
 
 
@@ -61,6 +62,15 @@ def project() -> Iterator[str]:
     yield from _array("libraries", [f"envkit-rl[{together}]"])
 
 
+def modules() -> Iterator[str]:
+    packages = {scheme.package.partition(".")[0] for scheme in schemes().values()}
+    packages -= {"", *TYPED}
+    yield "[[tool.mypy.overrides]]"
+    yield from _array("module", [f"{name}.*" for name in sorted(packages)])
+    yield from ("ignore_missing_imports = true", 'follow_imports = "skip"')
+    yield "follow_imports_for_stubs = true"
+
+
 def _array(name: str, texts: tuple[str, ...] | list[str]) -> Iterator[str]:
     items = [json.dumps(text) for text in texts]
     line = f"{name} = [{', '.join(items)}]"
@@ -70,24 +80,26 @@ def _array(name: str, texts: tuple[str, ...] | list[str]) -> Iterator[str]:
         yield from (f"{name} = [", *(f"  {item}," for item in items), "]")
 
 
-PLACES: dict[str, Callable[[], Iterator[str]]] = {
-    "README.md": readme,
-    "docs/tutorial.md": tutorial,
-    "pyproject.toml": project,
+# What is written into each file, by the comments around it.
+PLACES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
+    "README.md": {"libraries": readme},
+    "docs/tutorial.md": {"libraries": tutorial},
+    "pyproject.toml": {"libraries": project, "modules of libraries": modules},
 }
 
 
 def written(path: str) -> str:
-    """Returns the text of a file with what the schemes say in its place."""
+    """Returns the text of a file with what the schemes say in its places."""
     text = (ROOT / path).read_text("utf-8")
-    gap = "" if path.endswith(".toml") else "\n"
-    lines = "".join(f"{line}\n" for line in PLACES[path]())
-    start, end = ("# ", "") if path.endswith(".toml") else ("<!-- ", " -->")
-    pattern = re.compile(
-        f"^({start}libraries{end}\n).*?^({start}end of libraries{end}\n)", re.M | re.S
-    )
-    text, count = pattern.subn(lambda at: f"{at[1]}{gap}{lines}{gap}{at[2]}", text)
-    assert count == 1, f"{path} has no place for the libraries"
+    is_toml = path.endswith(".toml")
+    gap, (start, end) = ("", ("# ", "")) if is_toml else ("\n", ("<!-- ", " -->"))
+    for name, lines in PLACES[path].items():
+        new = "".join(f"{line}\n" for line in lines())
+        opening, closing = f"{start}{name}{end}\n", f"{start}end of {name}{end}\n"
+        before, _, rest = text.partition(opening)
+        _, closed, after = rest.partition(closing)
+        assert closed, f"{path} has no place for {name}"
+        text = f"{before}{opening}{gap}{new}{gap}{closing}{after}"
     return text
 
 

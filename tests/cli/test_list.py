@@ -20,6 +20,7 @@ from envkit.errors import MissingDependencyError
 from envkit.extend import Scheme
 from envkit.registry import make, registered
 from tests.waiting import PATIENCE
+from tools.libraries import schemes, target
 
 
 def listed(capsys, *arguments):
@@ -288,30 +289,8 @@ def test_a_scheme_that_is_not_asked_has_no_match(pattern):
     ]
 
 
-KNOWN = {
-    "ale": "PongNoFrameskip-v4",
-    "browsergym": "miniwob.click-test",
-    "bsuite": "catch/0",
-    "dm_control": "cartpole/swingup",
-    "dm_env_rpc": None,  # an address follows, so there is no list
-    "envpool": "CartPole-v1",
-    "gym": "CartPole-v1",
-    "gymnasium": "CartPole-v1",
-    "gymnax": "CartPole-v1",
-    "minari": None,
-    "minigrid": "MiniGrid-Empty-5x5-v0",
-    "openenv": None,
-    "pettingzoo": "classic/tictactoe_v3",
-    "ple": "Catcher",
-    "pysc2": "MoveToBeacon",
-    "universe": None,  # Remotes are known by their addresses alone.
-    "vizdoom": "basic",
-    "vnc": None,
-}
-
-
-def test_every_scheme_of_envkit_is_looked_at_below():
-    assert SCHEMES.own() == sorted(KNOWN)
+# Where addresses follow, there is no list.
+KNOWN = {name: scheme.example for name, scheme in schemes().items()}
 
 
 @pytest.mark.parametrize(
@@ -325,9 +304,9 @@ def test_libraries_are_listed_by_the_names_that_make_takes(scheme):
     (found,) = survey([scheme], None)
     if found.missing:
         with pytest.raises(MissingDependencyError):
-            make(f"{scheme}:{KNOWN[scheme]}")
+            make(target(scheme, schemes()[scheme]))
         return
-    if KNOWN[scheme] is None:
+    if not KNOWN[scheme]:
         assert ("", None) == (found.broken, found.names)
         assert registry.address_in(scheme)
         return

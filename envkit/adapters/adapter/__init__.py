@@ -11,6 +11,9 @@ LiftEnv(floors=3) ──> AdaptedEnvironment          of envkit: reset() gives a
 ```
 
 So the names of the author's attributes are the author's alone.
+
+What an environment takes is imported when one is made: a module with an `Adapter` may
+have a `Scheme`, too, which `envkit list` reads without NumPy.
 """
 
 from __future__ import annotations
@@ -21,13 +24,12 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from envkit.adapters.adapter.adapted import (
-    AdaptedEnvironment,
-    adapted_class,
-    start_again,
-)
-from envkit.extend import Result, listed
-from envkit.types import NestedSpec
+from envkit.extend import lazy_names, listed
+
+if TYPE_CHECKING:
+    from envkit.adapters.adapter.adapted import AdaptedEnvironment
+    from envkit.extend import Result as Result
+    from envkit.types import NestedSpec
 
 __all__ = ["Adapter", "EnvAdapter", "Result"]
 
@@ -81,6 +83,8 @@ class _AdapterType(abc.ABCMeta):
 
     def __call__(cls: type[T], *args: Any, **kwargs: Any) -> T:
         """Makes an environment around an object of the class."""
+        from envkit.adapters.adapter.adapted import adapted_class
+
         _check_author(cls)
         author = type.__call__(cls, *args, **kwargs)
         chosen = [_CHOSEN[base] for base in cls.__mro__ if base in _CHOSEN]
@@ -89,6 +93,8 @@ class _AdapterType(abc.ABCMeta):
 
     def __instancecheck__(cls, instance: Any) -> bool:
         """Returns True for what the class makes, and for the object within."""
+        from envkit.adapters.adapter.adapted import AdaptedEnvironment
+
         if isinstance(instance, AdaptedEnvironment):
             instance = instance.author
         return super().__instancecheck__(instance)
@@ -231,11 +237,15 @@ class Adapter(_Made, metaclass=_AdapterType):
         The old one is closed. Within the author's methods this returns what the
         author's `reset` does, and for all others the environment's time step.
         """
+        from envkit.adapters.adapter.adapted import start_again
+
         start_again(self)
         return self.reset()
 
 
 EnvAdapter = Adapter
+
+__getattr__, __dir__ = lazy_names(__name__, {"Result": "envkit.extend"})
 
 
 def _settings(cls: type) -> set[str]:

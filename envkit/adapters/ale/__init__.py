@@ -5,7 +5,7 @@ from envkit.extend import Scheme, lazy_names
 SCHEME = Scheme(
     "envkit.adapters.ale.suite:load",
     title="Atari (ale-py)",
-    example="Pong",
+    example="Pong-v5",
     page="adapters/atari",
     package="ale_py",
     extra="atari",
