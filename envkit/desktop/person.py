@@ -6,13 +6,14 @@ import collections
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
+from envkit._shared.actions_and_rewards import nearest_to_zero
 from envkit._shared.secret_files import DRAW, Draw
 from envkit.desktop.actions import fitting
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name
@@ -21,11 +22,11 @@ from envkit.desktop.server import DesktopServer
 from envkit.errors import ClosedError
 from envkit.play.key_map import KeyMap, key_map, pace_of
 from envkit.play.pictures import picture_of
-from envkit.specs.arrays import BoundedArraySpec
+from envkit.play.pressed_keys import PressedKeys
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
 
-__all__ = ["HeldKeys", "Inbox", "KeyboardActions", "Person", "play_name"]
+__all__ = ["Inbox", "KeyChanges", "KeyboardActions", "Person", "play_name"]
 
 # Events that wait for a step; who sends more does not type them.
 _MOST_EVENTS, _MOST_RELEASES = 4096, 1024
@@ -37,79 +38,53 @@ _OF_DESKTOPS = 30.0
 _POLL_INTERVAL = 0.2
 
 
-class HeldKeys:
-    """The keys that are down, by the names of `envkit play`.
+class KeyChanges:
+    """Tells which keys of `envkit play` go down or up with the events of a viewer.
 
-    Example:
-        >>> from envkit.desktop import keysym
-        >>> held = HeldKeys()
-        >>> keys = [("Left", True), ("space", True), ("space", False)]
-        >>> events = [KeyEvent(keysym(key), down) for key, down in keys]
-        >>> held.tick(events), held.tick([])
-        (['left', 'space'], ['left'])
+    The left button of the pointer is the space bar.
     """
 
     def __init__(self) -> None:
-        """Begins with no key down."""
-        self._down: dict[str, None] = {}
-        self._buttons = 0
+        """Begins with no button down."""
+        self.buttons = 0
 
-    def tick(self, events: Iterable[Event]) -> list[str]:
-        """Returns the keys of a tick in which there were these events, the newest last.
+    def of(self, event: Event) -> tuple[str, bool] | None:
+        """Returns a key, and whether it is down now; `None` if nothing has changed."""
+        if isinstance(event, KeyEvent):
+            return play_name(event.key), event.down
+        changed, self.buttons = event.buttons ^ self.buttons, event.buttons
+        return ("space", bool(event.buttons & 1)) if changed & 1 else None
 
-        They are those that are down, and those that have been for a moment since the
-        last tick. The left button of the pointer is the space bar.
-        """
-        pressed = dict(self._down)
-        for name, down in self._changes(events):
-            if down:
-                pressed.pop(name, None)
-                pressed[name] = self._down[name] = None
-            else:
-                self._down.pop(name, None)
-        return list(pressed)
 
-    def fitting(self, events: Sequence[Event], keys: Any) -> int:
-        """Returns how many of the oldest events one tick can have.
+def _fitting(
+    events: Sequence[Event], keys: Any, down: Iterable[str], buttons: int
+) -> int:
+    """Returns how many of the oldest events one tick can have.
 
-        A key waits for the next tick where the ones pressed before it would not count
-        beside it, or have been let go of.
+    A key waits for the next tick where the ones pressed before it would not count
+    beside it, or have been let go of.
 
-        Args:
-            events: The events.
-            keys: The key map, which says what keys mean together.
-        """
-        down, buttons = set(self._down), self._buttons
-        pressed: list[str] = []
-        is_over = False
-        for count, event in enumerate(events):
-            for name, is_down in self._changes([event]):
-                if not is_down:
-                    is_over |= name in pressed
-                    down.discard(name)
-                elif name not in down and keys.knows(name):
-                    if pressed and (is_over or not _adds(keys, pressed, name)):
-                        self._buttons = buttons
-                        return count
-                    pressed.append(name)
-                    down.add(name)
-        self._buttons = buttons
-        return len(events)
-
-    def _changes(self, events: Iterable[Event]) -> Iterator[tuple[str, bool]]:
-        """Yields the keys that go down or up; the pointer's left button is space."""
-        for event in events:
-            if isinstance(event, KeyEvent):
-                yield play_name(event.key), event.down
-                continue
-            if (event.buttons ^ self._buttons) & 1:
-                yield "space", bool(event.buttons & 1)
-            self._buttons = event.buttons
-
-    def let_go(self) -> None:
-        """Forgets all keys."""
-        self._down.clear()
-        self._buttons = 0
+    Args:
+        events: The events.
+        keys: The key map, which says what keys mean together.
+        down: The keys that are down before.
+        buttons: The buttons that are down before.
+    """
+    down, changes = set(down), KeyChanges()
+    changes.buttons = buttons
+    pressed: list[str] = []
+    is_over = False
+    for count, event in enumerate(events):
+        name, is_down = changes.of(event) or ("", False)
+        if not is_down:
+            is_over |= name in pressed
+            down.discard(name)
+        elif name not in down and keys.knows(name):
+            if pressed and (is_over or not _adds(keys, pressed, name)):
+                return count
+            pressed.append(name)
+            down.add(name)
+    return len(events)
 
 
 def _adds(keys: Any, pressed: list[str], name: str) -> bool:
@@ -163,22 +138,28 @@ class KeyboardActions:
             ValueError: Its actions cannot be said with keys.
         """
         self.keys: KeyMap = key_map(env)
-        self._held = HeldKeys()
-        self._last: NestedArray = nest.map_structure(_near_zero, env.action_spec())
+        self._down, self._changes = PressedKeys(), KeyChanges()
+        self._last = nearest_to_zero(env.action_spec())
 
     def begin(self) -> list[Event]:
         """Forgets the keys that are down."""
-        self._held.let_go()
+        self._down.clear()
+        self._changes.buttons = 0
         return []
 
     def pressed(self, events: Iterable[Event]) -> NestedArray:
         """Returns the action of keys that are down; `None` if they have none."""
-        keys = self._held.tick(events)
+        for event in events:
+            change = self._changes.of(event)
+            if change is not None:
+                name, is_down = change
+                (self._down.press if is_down else self._down.release)(name)
+        keys = self._down.tick()
         return self.keys.action(keys) if keys else None
 
     def fitting(self, events: Sequence[Event]) -> int:
         """Returns how many of the oldest events one action can do."""
-        return self._held.fitting(events, self.keys)
+        return _fitting(events, self.keys, self._down.down, self._changes.buttons)
 
     def array(self, events: Iterable[Event]) -> NestedArray:
         """Returns the action of a tick in which there were these events.
@@ -192,13 +173,6 @@ class KeyboardActions:
         if action is not None:
             self._last = action
         return self._last
-
-
-def _near_zero(spec: Any) -> Array:
-    if not isinstance(spec, BoundedArraySpec):
-        return np.zeros(spec.shape, spec.dtype)
-    zero = np.clip(np.zeros(spec.shape), spec.minimum, spec.maximum)
-    return zero.astype(spec.dtype)
 
 
 class Inbox:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._shared.actions_and_rewards import agent_rewards
 from envkit.play.key_map import PLAYING, Controls, KeyMap, Pointed
 from envkit.play.tally import Tally
 from envkit.time_step import TimeStep
@@ -162,7 +163,7 @@ class Game:
         self.time_step = self._env.step(action)
         self._tally.see(self.time_step)
         self._step += 1
-        self._return = self._return + _total(self.time_step)
+        self._return = self._return + agent_rewards(self.time_step.reward)
         if self.ended:
             self._ticks_left = self._pause_after
 
@@ -171,7 +172,7 @@ class Game:
         self._tally.see(self.time_step)
         self._episode += 1
         self._step, self._ticks_left = 0, 0
-        self._return = np.zeros_like(_total(self.time_step))
+        self._return = np.zeros_like(agent_rewards(self.time_step.reward))
 
     def _ending(self) -> str:
         # Of several agents some may go on to be worth something.
@@ -189,12 +190,3 @@ def number_text(number: Any) -> str:
     """
     leaves = [np.asarray(leaf).reshape(-1) for leaf in nest.flatten(number)]
     return ", ".join(f"{value:.4g}" for leaf in leaves for value in leaf.tolist())
-
-
-def _total(time_step: TimeStep) -> Array:
-    """Returns the rewards as an array, one for each agent."""
-    leaves = [
-        np.asarray(leaf, np.float64).reshape(-1)
-        for leaf in nest.flatten(time_step.reward)
-    ]
-    return np.concatenate(leaves)

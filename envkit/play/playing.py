@@ -1,4 +1,4 @@
-"""Plays a game in the terminal or in a window, until the player quits."""
+"""A game is played: in a window or in the terminal, at a pace or key by key."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from envkit.play.game import Game
+from envkit.play.pressed_keys import PressedKeys
 from envkit.play.scene import Scene
-from envkit.play.screen import HeldKeys, Screen, open_screen, open_window
+from envkit.play.screen import Screen, open_screen, open_window
 from envkit.time_step import TimeStep
 
 __all__ = ["View", "in_terminal", "in_window"]
@@ -34,7 +35,13 @@ class View(NamedTuple):
 
 
 def in_terminal(game: Game, view: View, hz: float) -> None:
-    """Plays in the terminal."""
+    """Plays in the terminal.
+
+    Args:
+        game: The game.
+        view: Its pictures.
+        hz: The steps of a second; with 0 each waits for a key.
+    """
     with open_screen() as screen:
         try:
             if hz:
@@ -53,7 +60,15 @@ def in_window(
     title: str,
     pressed: Sequence[Sequence[str]] | None = None,
 ) -> None:
-    """Plays in a window, with the keys of the player or given ones."""
+    """Plays in a window.
+
+    Args:
+        game: The game.
+        view: Its pictures.
+        hz: The steps of a second; with 0 each waits for a key.
+        title: The title of the window.
+        pressed: The keys to press; `None` for those of the player.
+    """
     with open_window(title, repeats=not hz, seen=pressed is None) as window:
         window.open(view.look(game.time_step), len(game.lines()))
         window.show(view.of(game), *game.lines())
@@ -63,10 +78,7 @@ def in_window(
             told = window.tick(hz) if hz else window.wait()
             game.point(told.pointed)
             if hz:
-                game.tick(
-                    tuple(dict.fromkeys([*told.down, *map(_last, told.chords)])),
-                    [chord[-1] for chord in told.chords],
-                )
+                game.tick(told.keys, [chord[-1] for chord in told.chords])
             elif any(pointed.buttons for pointed in told.pointed):
                 game.tick(())
             for chord in told.chords if not hz else ():
@@ -86,7 +98,7 @@ def _waiting(game: Game, view: View, screen: Screen) -> None:
 
 
 def _going_on(game: Game, view: View, screen: Screen, hz: float) -> None:
-    held = HeldKeys(max(1, round(hz * _HOLD)))
+    keys = PressedKeys(max(1, round(hz * _HOLD)))
     due = time.monotonic()
     while not game.over:
         screen.show(view.of(game), *game.lines())
@@ -96,9 +108,6 @@ def _going_on(game: Game, view: View, screen: Screen, hz: float) -> None:
         while (left := due - time.monotonic()) > 0:
             fresh += screen.pressed(left)
         fresh += screen.pressed(0.0)
-        held.press(fresh)
-        game.tick(held.tick(), fresh)
-
-
-def _last(chord: Sequence[str]) -> str:
-    return chord[-1]
+        for key in fresh:
+            keys.press(key)
+        game.tick(keys.tick(), fresh)

@@ -17,6 +17,7 @@ from rich.text import Text
 from envkit.envs.drawing import shades
 from envkit.play.console import SafeConsole
 from envkit.play.key_map import NAMED, Pointed, as_key, decode
+from envkit.play.pressed_keys import PressedKeys
 from envkit.play.scene import Scene, columns_of, fitted, half_blocks, side_by_side
 from envkit.play.window import (
     BACKGROUND,
@@ -27,7 +28,6 @@ from envkit.play.window import (
 )
 
 __all__ = [
-    "HeldKeys",
     "Pressed",
     "Screen",
     "Window",
@@ -138,34 +138,6 @@ def _forbid_stopping(descriptor: int) -> None:
     termios.tcsetattr(descriptor, termios.TCSANOW, settings)
 
 
-class HeldKeys:
-    """Takes a key for held for a few ticks, until the terminal repeats it.
-
-    Example:
-        >>> keys = HeldKeys(ticks=2)
-        >>> keys.press(["left"])
-        >>> keys.tick(), keys.tick(), keys.tick()
-        (('left',), ('left',), ())
-    """
-
-    def __init__(self, ticks: int) -> None:
-        """Takes for how many ticks a key counts that was pressed."""
-        self._ticks = ticks
-        self._left: dict[str, int] = {}
-
-    def press(self, keys: Sequence[str]) -> None:
-        """Notes keys that have been pressed."""
-        for key in keys:
-            self._left.pop(key, None)  # It is the newest now.
-            self._left[key] = self._ticks
-
-    def tick(self) -> tuple[str, ...]:
-        """Returns the keys that are down, the newest last."""
-        down = tuple(self._left)
-        self._left = {key: left - 1 for key, left in self._left.items() if left > 1}
-        return down
-
-
 _TEXT_SIZE = 18
 _LINE = 22
 _MARGIN = 8
@@ -185,13 +157,13 @@ class Pressed(NamedTuple):
 
     Attributes:
         chords: For each key that went down, all that were down with it, it last.
-        down: The keys that are down now.
+        keys: The keys that are down, and those that were for a moment.
         closed: Whether the window has been closed.
         pointed: Where the pointer went, and what its buttons did, on the picture.
     """
 
     chords: list[tuple[str, ...]]
-    down: tuple[str, ...]
+    keys: list[str]
     closed: bool
     pointed: list[Pointed]
 
@@ -212,7 +184,7 @@ class Window:
         self._surface: Any = None
         self._font: Any = None
         self._names: dict[int, str] = {}
-        self._down: list[str] = []
+        self._keys = PressedKeys()
         # Where the picture is, if the scene is one.
         self._area: Any = None
         self._buttons = 0
@@ -272,20 +244,19 @@ class Window:
             elif event.type == pygame.KEYDOWN:
                 key = self._name(event)
                 self._names[event.key] = key
-                self._down = [*(other for other in self._down if other != key), key]
-                chords.append(tuple(self._down))
+                self._keys.press(key)
+                chords.append(self._keys.down)
             elif event.type == pygame.KEYUP:
-                key = self._names.pop(event.key, "")
-                self._down = [other for other in self._down if other != key]
+                self._keys.release(self._names.pop(event.key, ""))
             elif event.type == pygame.WINDOWFOCUSLOST:
-                self._down = []  # Their release is not reported to this window.
+                self._keys.clear()  # Their release is not reported to this window.
             elif self._area and event.type in (
                 pygame.MOUSEMOTION,
                 pygame.MOUSEBUTTONDOWN,
                 pygame.MOUSEBUTTONUP,
             ):
                 pointed += self._point(event)
-        return Pressed(chords, tuple(self._down), closed, pointed)
+        return Pressed(chords, self._keys.tick(), closed, pointed)
 
     def _point(self, event: Any) -> list[Pointed]:
         """Returns what the pointer does, unless it is beside the picture."""

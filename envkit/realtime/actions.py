@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._shared.actions_and_rewards import nearest_to_zero
 from envkit.errors import SpecError
 from envkit.extend import ActionRows
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits
 from envkit.types import Array, NestedArray, NestedSpec
 
@@ -144,19 +145,14 @@ def no_op_of(spec: NestedSpec) -> NestedArray:
     """Returns the action nearest to 0 in every element, which mostly does nothing.
 
     Example:
+        >>> from envkit import BoundedArraySpec
         >>> no_op_of(BoundedArraySpec((2,), np.float32, [-1.0, 0.5], 2.0))
         array([0. , 0.5], dtype=float32)
     """
-    return nest.map_structure(_nearest_to_zero, spec)
-
-
-def _nearest_to_zero(spec: ArraySpec) -> Array:
-    if spec.dtype == object:
-        raise ValueError(
-            f"There is no action that does nothing for the spec {spec!r}. Pass "
-            "no_op=..., which acts until the agent does."
-        )
-    value = np.zeros(spec.shape, spec.dtype)
-    if isinstance(spec, BoundedArraySpec) and spec.dtype.kind in "iuf":
-        return np.clip(value, spec.minimum, spec.maximum).astype(spec.dtype)
-    return value
+    for leaf in nest.flatten(spec):
+        if leaf.dtype == object:
+            raise ValueError(
+                f"There is no action that does nothing for the spec {leaf!r}. Pass "
+                "no_op=..., which acts until the agent does."
+            )
+    return nearest_to_zero(spec)

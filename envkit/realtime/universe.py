@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._shared.actions_and_rewards import agent_rewards
 from envkit.async_environment import AsyncEnvironment
 from envkit.errors import CallOrderError, SpecError
 from envkit.extend import describe
@@ -386,7 +387,7 @@ class UniverseView:
             if not moved.taken[row]:
                 info["mask.masked.action"] = True
             if time_step is not None and moved.valid[row]:
-                rewards[row] = _total(time_step.reward, row)
+                rewards[row] = float(agent_rewards(time_step.reward, row).sum())
                 self._shown[row] = seen = self._seen(leaves, row)
                 if step_types[row] == _FIRST:
                     self._begin_episode(row, info)
@@ -674,10 +675,6 @@ def _rows_of(env: Any, waits: bool) -> OwnPace | InBackground:
             f"{describe(env)} with AutoReset.{AutoReset.kept_by(env).name}."
         )
     return InBackground(env, waits=waits)
-
-
-def _total(reward: NestedArray, row: int) -> float:
-    return sum(float(np.sum(np.asarray(leaf)[row])) for leaf in nest.flatten(reward))
 
 
 def _plain(value: Any) -> Any:

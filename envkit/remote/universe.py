@@ -32,11 +32,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._shared.actions_and_rewards import agent_rewards, nearest_to_zero
 from envkit._shared.secret_files import DRAW
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
-from envkit.desktop.person import play_name
+from envkit.desktop.person import KeyChanges
 from envkit.desktop.server import DesktopServer
 from envkit.play.key_map import KeyMap, key_map
+from envkit.play.pressed_keys import PressedKeys
 from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderServer
 from envkit.remote.serving import (
     Menu,
@@ -49,7 +51,7 @@ from envkit.remote.serving import (
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.types import Array, NestedArray
 
-__all__ = ["PROBE_KEY", "Held", "Remote", "serve", "stamped"]
+__all__ = ["PROBE_KEY", "Remote", "serve", "stamped"]
 
 _log = logging.getLogger(__name__)
 
@@ -179,14 +181,14 @@ class Remote:
             self.desktop.close()
 
     def _on_event(self, event: Event) -> None:
-        self._game.held.take(event)
+        self._game.player.receive(event)
         self._wake.set()
 
     def _on_action(self, events: list[Any]) -> None:
         found, axes = _events_of(events)
         for event in found:
             self._on_event(event)
-        self._game.held.axes.update(axes)
+        self._game.player.axes.update(axes)
         self._wake.set()
 
     def _on_reset(self, message: Message, to: Any) -> None:
@@ -257,7 +259,7 @@ class Remote:
                     self._wake.wait(0.05)
                     self._wake.clear()
                     next_tick = time.monotonic()
-                elif self._is_sync and (keys := self._game.held.commit()) is not None:
+                elif self._is_sync and (keys := self._game.player.commit()) is not None:
                     self._tick(keys)
                 elif (left := next_tick - time.monotonic()) > 0:
                     self._wake.wait(left)
@@ -267,7 +269,7 @@ class Remote:
                         # The client waits for a picture that is later than the reward.
                         self.desktop.show(self._game.stamped_again())
                     else:
-                        self._tick(self._game.held.tick())
+                        self._tick(self._game.player.tick())
                     # Ticks that were missed are not made up for.
                     next_tick = max(next_tick + 1 / self._status.fps, time.monotonic())
         except Exception as error:
@@ -435,8 +437,8 @@ class _Reset(NamedTuple):
     took: float
 
 
-class Held:
-    """The keys that are down, by the names of `envkit play`.
+class _PlayerKeys:
+    """The keys that are down, by the names of `envkit play`, and the joystick.
 
     Attributes:
         probed_at: When the key of latency probes was pressed last; `None` before.
@@ -445,10 +447,10 @@ class Held:
         has_choices: Whether the first two of them stand for arrow keys.
 
     Example:
-        >>> held = Held()
+        >>> keys = _PlayerKeys()
         >>> for key, down in [("Left", True), ("space", True), ("space", False)]:
-        ...     held.take(KeyEvent(keysym(key), down))
-        >>> held.tick(), held.tick()
+        ...     keys.receive(KeyEvent(keysym(key), down))
+        >>> keys.tick(), keys.tick()
         (['left', 'space'], ['left'])
     """
 
@@ -458,13 +460,10 @@ class Held:
         self.axes: dict[int, float] = {}
         self.has_choices = True
         self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_EVENTS)
-        self._down: dict[str, None] = {}
-        # The keys since the last press of `c`; `None` right after it.
-        self._since: dict[str, None] | None = None
-        self._buttons = 0
+        self._keys, self._changes = PressedKeys(), KeyChanges()
 
-    def take(self, event: Event) -> None:
-        """Takes an event; may be called from any thread."""
+    def receive(self, event: Event) -> None:
+        """Keeps an event for the next tick; may be called from any thread."""
         if isinstance(event, KeyEvent) and event.key == PROBE_KEY:
             if event.down:
                 self.probed_at = time.time()
@@ -477,17 +476,16 @@ class Held:
         They are those that are down, and those that have been for a moment since the
         last tick. The left button of the pointer is the space bar.
         """
-        pressed = self._pressed(dict(self._down), None)[0]
-        return self._with_joystick(list(pressed))
+        self._apply_until(None)
+        return self._with_joystick(self._keys.tick())
 
     def commit(self) -> list[str] | None:
         """Returns the keys of the action that the next press of `c` ends.
 
         It is `None` where there was no press; the keys before it count for the next.
         """
-        pressed, is_committed = self._pressed(self._since or dict(self._down), "c")
-        self._since = None if is_committed else pressed
-        return self._with_joystick(list(pressed)) if is_committed else None
+        is_committed = self._apply_until("c")
+        return self._with_joystick(self._keys.tick()) if is_committed else None
 
     def _with_joystick(self, pressed: list[str]) -> list[str]:
         """Adds the arrows that a joystick stands for where actions are choices."""
@@ -497,37 +495,28 @@ class Held:
         ways = {"left": x < -0.5, "right": x > 0.5, "up": y < -0.5, "down": y > 0.5}
         return [*(way for way, is_held in ways.items() if is_held), *pressed]
 
-    def _pressed(
-        self, pressed: dict[str, None], last: str | None
-    ) -> tuple[dict[str, None], bool]:
-        """Takes events up to the press of a key, or all; adds the keys pressed."""
+    def _apply_until(self, last: str | None) -> bool:
+        """Applies events up to the press of a key, or all; True if there was one."""
         while self._events:
-            event = self._events.popleft()
-            if isinstance(event, PointerEvent):
-                changed = (event.buttons ^ self._buttons) & 1
-                self._buttons = event.buttons
-                name, down = "space", bool(event.buttons & 1)
-                if not changed:
-                    continue
-            else:
-                name, down = play_name(event.key), event.down
+            change = self._changes.of(self._events.popleft())
+            if change is None:
+                continue
+            name, is_down = change
             if name == last:
-                if down:
-                    return pressed, True
-            elif down:
-                pressed.pop(name, None)
-                pressed[name] = self._down[name] = None
+                if is_down:
+                    return True
+            elif is_down:
+                self._keys.press(name)
             else:
-                self._down.pop(name, None)
-        return pressed, False
+                self._keys.release(name)
+        return False
 
     def let_go(self) -> None:
         """Forgets all keys: an episode begins with none."""
         self._events.clear()
-        self._down.clear()
+        self._keys.clear()
         self.axes.clear()
-        self._since = None
-        self._buttons = 0
+        self._changes.buttons = 0
 
 
 class _Game:
@@ -544,14 +533,14 @@ class _Game:
         except BaseException:
             self._env.close()
             raise
-        self._last: NestedArray = _nearest_to_zero(self._env.action_spec())
+        self._last = nearest_to_zero(self._env.action_spec())
         # The observation as JSON has it; `None` if it is not a few numbers.
         self.observed: Any = None
         self.is_stamped = False
         self._action = nest.Structure(self._env.action_spec())
         self._shown: Array = np.zeros((1, 1, 3), np.uint8)
-        self.held = Held()
-        self.held.has_choices = not any(
+        self.player = _PlayerKeys()
+        self.player.has_choices = not any(
             spec.dtype.kind == "f" for spec in self._action.leaves
         )
         metadata = getattr(self._env, "metadata", None)
@@ -564,7 +553,7 @@ class _Game:
     def reset(self) -> Array:
         """Begins an episode, with no key down, and returns its first picture."""
         time_step = self._env.reset()
-        self.held.let_go()
+        self.player.let_go()
         return self._picture(time_step.observation)
 
     def step(self, pressed: list[str]) -> tuple[float, float | None, Array]:
@@ -575,7 +564,8 @@ class _Game:
         # Where there is no action for no key, the last one goes on.
         self._last = self._last if action is None else action
         time_step = self._env.step(self._steered(self._last))
-        reward = _total(time_step.reward)
+        reward = float(agent_rewards(time_step.reward).sum())
+        reward = reward if math.isfinite(reward) else 0.0
         discount = None
         if np.all(time_step.is_last()):
             discount = max(
@@ -601,7 +591,7 @@ class _Game:
 
     def _steered(self, action: NestedArray) -> NestedArray:
         """Puts the joystick's axes into an action, in the order of its numbers."""
-        axes = dict(self.held.axes)
+        axes = dict(self.player.axes)
         if not axes:
             return action
         leaves, place = [], 0
@@ -627,7 +617,7 @@ class _Game:
         return self._stamped(self._shown)
 
     def _stamped(self, picture: Array) -> Array:
-        probed_at = self.held.probed_at
+        probed_at = self.player.probed_at
         if probed_at is None and not self.is_stamped:
             return picture
         return stamped(picture, time.time(), probed_at or 0.0)
@@ -752,19 +742,3 @@ def _ports(port: int | None) -> tuple[int, int]:
             f"{_REWARDER - _DESKTOP} above, got {port}."
         )
     return port, port + _REWARDER - _DESKTOP
-
-
-def _total(reward: NestedArray) -> float:
-    """Adds up rewards, those of several agents too; what is not finite is 0."""
-    total = sum(float(np.sum(leaf)) for leaf in nest.flatten(reward))
-    return total if math.isfinite(total) else 0.0
-
-
-def _nearest_to_zero(spec: Any) -> NestedArray:
-    def value(leaf: Any) -> Array:
-        if not isinstance(leaf, BoundedArraySpec):
-            return np.zeros(leaf.shape, leaf.dtype)
-        zero = np.clip(np.zeros(leaf.shape), leaf.minimum, leaf.maximum)
-        return zero.astype(leaf.dtype)
-
-    return nest.map_structure(value, spec)

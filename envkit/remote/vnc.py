@@ -11,9 +11,7 @@ import logging
 import threading
 from typing import Any
 
-import numpy as np
-
-from envkit import nest
+from envkit._shared.actions_and_rewards import agent_rewards
 from envkit._shared.secret_files import DRAW
 from envkit.desktop.person import Person
 from envkit.errors import ClosedError
@@ -187,16 +185,10 @@ class Shown:
                 self.person.rename(f"{self._name}: episode {episode}")
                 earned = 0.0
             time_step = self._env.step(self.person(time_step))
-            earned += _total(time_step)
+            if not time_step.is_first():
+                earned += float(agent_rewards(time_step.reward).sum())
             if time_step.is_last():
                 self.person.rename(
                     f"{self._name}: episode {episode}, return {earned:g}"
                 )
                 episode += 1
-
-
-def _total(time_step: TimeStep) -> float:
-    """Adds up the rewards of a step, those of several agents too."""
-    if time_step.is_first():
-        return 0.0
-    return sum(float(np.sum(leaf)) for leaf in nest.flatten(time_step.reward))

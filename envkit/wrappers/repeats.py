@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._shared.actions_and_rewards import nearest_to_zero
 from envkit._shared.arguments import is_number
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.extend import WrapperInternals, checked_size
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
@@ -375,7 +376,7 @@ class DelayAction(PyEnvironmentBaseWrapper):
         # A copy, here and below: it is not to show what is not done.
         self._first_action = copy.deepcopy(first_action)
         if first_action is None:
-            leaves = [_nearest_zero(leaf) for leaf in structure.leaves]
+            leaves = [nearest_to_zero(leaf) for leaf in structure.leaves]
         else:
             leaves = self._checked_leaves(first_action)
         self._first = [
@@ -458,13 +459,6 @@ class DelayAction(PyEnvironmentBaseWrapper):
         if self._delay and first.any():
             self._play_first(first if self._dims else None)
         return time_step
-
-
-def _nearest_zero(spec: ArraySpec) -> Array:
-    zeros = np.zeros(spec.shape, spec.dtype)
-    if not isinstance(spec, BoundedArraySpec):
-        return zeros
-    return np.clip(zeros, spec.minimum, spec.maximum).astype(spec.dtype)
 
 
 def _of_dtypes(structure: nest.Structure, action: NestedArray) -> NestedArray:
