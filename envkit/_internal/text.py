@@ -15,10 +15,14 @@ __all__ = [
     "a_or_an",
     "bound_text",
     "counted",
+    "facts_table",
     "first_line",
     "foreign",
+    "lines",
     "listed",
     "named_rows",
+    "paragraphs",
+    "sentences",
     "version_of",
     "without_version",
 ]
@@ -71,6 +75,31 @@ def listed(names: Iterable[object], most: int = 8) -> str:
 def first_line(message: str) -> str:
     """Returns the line of a message that is complete in itself."""
     return message.partition("\n")[0]
+
+
+def paragraphs(*parts: str) -> str:
+    """Joins paragraphs, without those that are empty."""
+    return "\n\n".join(filter(None, parts))
+
+
+def lines(*parts: str) -> str:
+    """Joins lines likewise."""
+    return "\n".join(filter(None, parts))
+
+
+def sentences(*parts: str) -> str:
+    """Joins sentences likewise."""
+    return " ".join(filter(None, parts))
+
+
+def facts_table(*rows: tuple[str, str]) -> str:
+    """Lays out names and what they stand for in two columns; no row for nothing."""
+    return "\n".join(
+        f"  {name if number == 0 else '':<14}  {line}".rstrip()
+        for name, text in rows
+        if text
+        for number, line in enumerate(text.splitlines())
+    )
 
 
 def foreign(value: object) -> str:

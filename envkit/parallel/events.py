@@ -29,6 +29,7 @@ from envkit.parallel.backends.base import (
     Replied,
     Started,
 )
+from envkit.parallel.endings import Ending
 from envkit.parallel.failures import CLOSED_MEANWHILE
 from envkit.parallel.messages import (
     ExitReport,
@@ -415,13 +416,15 @@ class Events:
         lost_rows = block[rows.slab.owing_rows()[block]]
         decision = self._restarts.decide(("worker", worker), now)
         # What may raise comes before anything is changed that it would leave halfway.
-        error = self._ending(worker, report, lost_rows, decision)
+        ending = self._ending(worker, report, lost_rows, decision)
+        question, is_replaced = entry.question, isinstance(decision, Replace)
+        said = ending.sentence
+        error = None if is_replaced and question is None else ending.error()
         lost: dict[int, int] = {}
         if lost_rows.size:
             commands = rows.withdraw(lost_rows)
             lost = dict(zip(lost_rows.tolist(), commands, strict=True))
-        entry.overdue_after = None
-        question, entry.question = entry.question, None
+        entry.overdue_after = entry.question = None
         if question is not None:
             question.answer = error
             self._workers.restore_seeds(question)
@@ -431,8 +434,8 @@ class Events:
             for observer in self._observers:
                 kept.update(observer.lost(worker, lost))
             rows.set_replaced([row for row in block.tolist() if row not in kept], lost)
-            _LOGGER.warning("%s It is replaced.", str(error).partition("\n")[0])
-        else:
+            _LOGGER.warning("%s It is replaced.", said)
+        elif error is not None:
             self._lose(worker, error)
 
     def _replace(self, worker: int, at: float) -> None:
@@ -450,8 +453,8 @@ class Events:
 
     def _ending(
         self, worker: int, report: ExitReport, lost_rows: Array, decision: Decision
-    ) -> WorkerError:
-        """Returns the error that says how a worker ended, and what it was doing."""
+    ) -> Ending:
+        """Returns how a worker ended, and what it was doing."""
         rows, entry = self._rows, self._workers.workers[worker]
         doing = None if entry.question is None else entry.question.text
         env = None
@@ -462,7 +465,6 @@ class Events:
             command = int(rows.slab.requested[first])
             doing, env = _COMMANDS.get(command, "step"), int(rows.env_of_row[first])
         return self._workers.ending(
-            worker,
             report,
             command=doing,
             env=env,

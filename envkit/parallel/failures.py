@@ -13,32 +13,40 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from envkit._internal.exceptions import both, caused_by, made_from, rebuilt
-from envkit._internal.text import counted, first_line, listed
+from envkit._internal.text import (
+    counted,
+    facts_table,
+    first_line,
+    lines,
+    paragraphs,
+    sentences,
+)
 from envkit.errors import (
     ClosedError,
     ConstructorError,
     EnvironmentRaised,
     SpecMismatchError,
-    WorkerCrashed,
     WorkerError,
-    WorkerTimeout,
 )
-from envkit.parallel.messages import ExitReport, RemoteFailure
+from envkit.parallel.endings import (
+    PARTICIPLES,
+    environments_row,
+    restart_remedy,
+    worker_name,
+)
+from envkit.parallel.messages import RemoteFailure
 from envkit.parallel.serialize import describe_constructor
 
 __all__ = [
     "CLOSED_MEANWHILE",
     "OF_ANOTHER_PROCESS",
     "construction",
-    "crash",
     "differs",
-    "gone",
     "joined",
     "name_of",
     "no_room",
     "raised",
     "refuse_elsewhere",
-    "timeout",
     "too_wide",
 ]
 
@@ -66,16 +74,6 @@ _ROOM = (
     "A pool needs some six open files for each worker, and a process: use fewer "
     "workers, close what is not needed, or raise the limits (ulimit -n, ulimit -u)."
 )
-# What native code is told by, or tells itself by abort().
-_NATIVE_SIGNALS = {"SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL"}
-# The settings that limit how long these may take.
-_TIMEOUTS = {
-    "step": "step_timeout",
-    "reset": "reset_timeout",
-    "rebuild": "reset_timeout",
-    "construct": "start_timeout",
-}
-_PARTICIPLES = {"rebuild": "rebuilt", "construct": "constructed"}
 # What libraries raise for a name that is not in their registry; and what envkit says.
 _UNKNOWN = {
     "DeprecatedEnv",
@@ -97,7 +95,6 @@ _TO_REGISTER_WITH_GYMNASIUM = (
 )
 _TO_REGISTER_HERE = "worker_setup=lambda: envkit.register(...)."
 _LONGEST_LINE = 200
-_MOST_LINES = 12
 
 name_of = describe_constructor
 
@@ -127,11 +124,12 @@ def construction(
     if failure.kind == "constructor" and not of_env:
         what = "The specs of an environment"
     pid = failure.pid if failure.pid != os.getpid() else None
+    where = worker_name(worker, pid, failure.host)
     error = ConstructorError(
-        _paragraphs(
-            f"{what} raised {_what(failure)} in {_name(worker, pid, failure.host)}.",
-            _facts(
-                _environments(envs),
+        paragraphs(
+            f"{what} raised {_what(failure)} in {where}.",
+            facts_table(
+                environments_row(envs),
                 ("constructor", maker_of(failure.env) if of_env else ""),
             ),
             failure.traceback.rstrip(),
@@ -175,13 +173,15 @@ def raised(
         if command in {"step", "reset"}
         else ""
     )
-    message = _paragraphs(
+    message = paragraphs(
         f"env {env} raised {_what(failure)}{_raised_during(command)}.",
-        _facts(("worker", str(worker)), ("constructor", maker), ("restarts", reason)),
+        facts_table(
+            ("worker", str(worker)), ("constructor", maker), ("restarts", reason)
+        ),
         failure.traceback.rstrip(),
-        _lines(
-            _sentences(f"Worker {worker} lives on.", episode),
-            _restart_remedy(reason, "have such environments built anew"),
+        lines(
+            sentences(f"Worker {worker} lives on.", episode),
+            restart_remedy(reason, "have such environments built anew"),
         ),
     )
     if failure.kind == "misfit":
@@ -228,122 +228,6 @@ def differs(worker: int, env: int, maker: str, text: str) -> WorkerError:
     )
 
 
-# Of workers.
-
-
-def crash(
-    report: ExitReport,
-    *,
-    command: str | None,
-    env: int | None,
-    envs: Sequence[int],
-    makers: Sequence[str],
-    reason: str,
-    steps: int | None = None,
-    others: int | None = None,
-) -> WorkerError:
-    """Returns the error for a worker that is gone.
-
-    Args:
-        report: How it ended.
-        command: What it was doing: "step", "reset", "rebuild", "construct", or a text
-            such as "render()"; `None` for nothing, "" if that is not known.
-        env: Which of its environments it was doing this with.
-        envs: Its environments.
-        makers: Their constructors.
-        reason: Why it is not replaced, as `GiveUp` says it.
-        steps: How many steps it had made since its start.
-        others: How many other workers there are.
-    """
-    activity = _doing(command, env)
-    end = _ended(report) + (f" while {activity}" if activity else "")
-    if steps is not None:
-        end = f"{end}, {_after_start(steps)}"
-    error = WorkerCrashed(
-        _paragraphs(
-            f"{_name(report.worker, report.pid, report.host)} {end}.",
-            _worker_facts(envs, makers, reason, report.stderr_tail),
-            _lines(
-                _sentences(_cause_of_crash(report, command), _other_workers(others)),
-                _restart_remedy(reason, "replace crashed workers"),
-            ),
-        ),
-        worker=report.worker,
-        envs=envs,
-    )
-    error.pid, error.exitcode, error.signal = report.pid, report.exitcode, report.signal
-    error.host = report.host
-    error.command, error.env, error.steps = command, env, steps
-    error.stderr_tail, error.resident = report.stderr_tail, report.resident or None
-    return error
-
-
-def timeout(
-    *,
-    worker: int,
-    pid: int,
-    env: int | None,
-    envs: Sequence[int],
-    command: str | None,
-    timeout: float,
-    makers: Sequence[str],
-    reason: str,
-    killed: bool,
-    host: str = "",
-    stderr_tail: str = "",
-) -> WorkerError:
-    """Returns the error for a worker past its deadline; a thread cannot be killed.
-
-    The other facts are those of `crash`.
-    """
-    known_pid = pid if killed else None
-    name = _name(worker, known_pid, host)
-    activity = _doing(command, env)
-    during = f": {activity}" if activity else ""
-    end = (
-        "The worker was killed, and every process that it had started."
-        if killed
-        else "A thread cannot be killed: it was given up, and runs on until the "
-        "environment returns."
-    )
-    setting = _TIMEOUTS.get(command or "")
-    error = WorkerTimeout(
-        _paragraphs(
-            f"{name} did not answer within {timeout:g} s{during}.",
-            _worker_facts(envs, makers, reason, stderr_tail),
-            _lines(
-                end,
-                f"If it may take longer, pass a larger {setting}." if setting else "",
-                _restart_remedy(reason, "replace late workers"),
-            ),
-        ),
-        worker=worker,
-        envs=envs,
-    )
-    error.pid, error.host = known_pid, host
-    error.command, error.env = command, env
-    error.timeout, error.stderr_tail = timeout, stderr_tail
-    return error
-
-
-def gone(earlier: WorkerError, call: str) -> WorkerError:
-    """Returns the error for a call that needs a worker which an earlier call lost."""
-    if not isinstance(earlier, WorkerCrashed | WorkerTimeout):
-        return earlier
-    name = _name(earlier.worker, earlier.pid, earlier.host)
-    end, line, body = str(earlier).partition("\n")
-    error = WorkerCrashed(
-        f"{call}() needs {name}, which was lost in an earlier call; "
-        f"it {end.removeprefix(name).lstrip()}{line}{body}",
-        worker=earlier.worker,
-        envs=earlier.envs,
-    )
-    # Of a worker that was killed for being late, less is known.
-    known = vars(earlier).keys() & WorkerCrashed.__annotations__.keys()
-    vars(error).update({fact: getattr(earlier, fact) for fact in known})
-    return error
-
-
 def joined(errors: Sequence[WorkerError]) -> WorkerError:
     """Returns the first of the failures of one call, which tells of the others."""
     first, *others = errors
@@ -354,7 +238,7 @@ def joined(errors: Sequence[WorkerError]) -> WorkerError:
         told.append(f"  - and {len(others) - len(told)} more")
     heading = f"{counted(len(others), 'other failure')} in the same call:"
     error = copy.copy(first)
-    message = _paragraphs(str(first), _lines(heading, *told))
+    message = paragraphs(str(first), lines(heading, *told))
     vars(error).update({"_envkit_message": message, "also": tuple(others)})
     return error
 
@@ -390,72 +274,6 @@ def too_wide(how: str, part: str, text: str) -> SpecMismatchError:
 # The parts of sentences.
 
 
-def _paragraphs(*parts: str) -> str:
-    return "\n\n".join(filter(None, parts))
-
-
-def _lines(*parts: str) -> str:
-    return "\n".join(filter(None, parts))
-
-
-def _sentences(*parts: str) -> str:
-    return " ".join(filter(None, parts))
-
-
-def _facts(*rows: tuple[str, str]) -> str:
-    """Lays out names and what they stand for in two columns; no row for nothing."""
-    return "\n".join(
-        f"  {name if number == 0 else '':<14}  {line}".rstrip()
-        for name, text in rows
-        if text
-        for number, line in enumerate(text.splitlines())
-    )
-
-
-def _environments(envs: Sequence[int]) -> tuple[str, str]:
-    return "environment" if len(envs) == 1 else "environments", listed(envs)
-
-
-def _worker_facts(
-    envs: Sequence[int], makers: Sequence[str], reason: str, stderr_tail: str
-) -> str:
-    names = list(dict.fromkeys(filter(None, makers)))
-    if len(names) > 4:
-        names = [*names[:4], f"and {len(names) - 4} more"]
-    return _facts(
-        _environments(envs),
-        ("constructor" if len(names) == 1 else "constructors", "\n".join(names)),
-        ("restarts", reason),
-        ("last stderr", _stderr_excerpt(stderr_tail)),
-    )
-
-
-def _stderr_excerpt(tail: str) -> str:
-    """Chooses the lines of standard error that tell most: few, and none too long."""
-    shown = tail.strip("\n").splitlines()
-    for number, line in enumerate(shown):
-        # Python's report of a crash begins with the cause and the innermost call, and
-        # can be hundreds of lines long.
-        if line.startswith("Fatal Python error"):
-            shown = shown[number : number + _MOST_LINES]
-            break
-    return "\n".join(
-        line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} …"
-        for line in shown[-_MOST_LINES:]
-    )
-
-
-def _name(worker: int | None, pid: int | None, host: str = "") -> str:
-    """Names a worker by its index, its process and its machine, as far as it has any.
-
-    Example:
-        >>> _name(3, 4711), _name(3, 4711, "node-7"), _name(3, None)
-        ('worker 3 (pid 4711)', 'worker 3 (pid 4711 on node-7)', 'worker 3')
-    """
-    place = f" on {host}" if host else ""
-    return f"worker {worker} (pid {pid}{place})" if pid else f"worker {worker}"
-
-
 def _registration(failure: RemoteFailure) -> str:
     """Returns what to do about a name that only the caller's process may know."""
     if failure.type_name.rpartition(".")[2] in _UNKNOWN:
@@ -475,21 +293,6 @@ def _what(failure: RemoteFailure) -> str:
     return f"{failure.type_name}: {line}" if line else failure.type_name
 
 
-def _doing(command: str | None, env: int | None) -> str:
-    """Describes what a worker did: `None` is nothing, and "" is not known."""
-    who = "an environment" if env is None else f"env {env}"
-    match command:
-        case None:
-            return "it was idle"
-        case "":
-            return ""
-        case "step" | "reset":
-            return f"{who} was in {command}()"
-        case "rebuild" | "construct":
-            return f"{who} was being {_PARTICIPLES[command]}"
-    return f"it answered {command}"
-
-
 def _raised_during(command: str | None) -> str:
     match command:
         case None | "":
@@ -497,97 +300,5 @@ def _raised_during(command: str | None) -> str:
         case "step" | "reset":
             return f" in {command}()"
         case "rebuild" | "construct":
-            return " while it was being " + _PARTICIPLES[command]
+            return " while it was being " + PARTICIPLES[command]
     return f" in {command}"
-
-
-def _ended(report: ExitReport) -> str:
-    if report.lost:
-        return report.lost
-    if report.signal:
-        return f"was killed by {report.signal}"
-    if report.exitcode is None:
-        return "ended"
-    return f"exited with code {report.exitcode}"
-
-
-def _after_start(steps: int) -> str:
-    if steps == 0:
-        return "before its first step"
-    number = f"{steps:,}".replace(",", " ")
-    return f"{number} {'step' if steps == 1 else 'steps'} after start"
-
-
-def _cause_of_crash(report: ExitReport, command: str | None) -> str:
-    """Describes what usually ends a worker like this."""
-    if report.lost or report.remedy:
-        return report.remedy
-    if report.signal in _NATIVE_SIGNALS:
-        return f"Signal {report.signal} comes from native code."
-    if report.signal == "SIGKILL":
-        held = (
-            f" This worker held {_size(report.resident)} when last seen."
-            if report.resident
-            else ""
-        )
-        return (
-            f"envkit never sends SIGKILL {_during(command)}; on Linux the usual "
-            f"sender is the out-of-memory killer.{held}"
-        )
-    if report.signal:
-        return (
-            f"{report.signal} came from another program, a person, or the environment "
-            "itself."
-        )
-    if report.exitcode is not None:
-        return (
-            "envkit did not ask it to: the environment, or native code under it, "
-            "called os._exit() or exit()."
-        )
-    return ""
-
-
-def _during(command: str | None) -> str:
-    match command:
-        case None:
-            return "to an idle worker"
-        case "":
-            return "to a worker in use"
-        case "step" | "reset":
-            return f"during {command}()"
-        case "rebuild" | "construct":
-            return "while an environment is being " + _PARTICIPLES[command]
-    return f"during {command}"
-
-
-def _size(count: int) -> str:
-    """Writes a number of bytes in a unit that suits it."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def _other_workers(others: int | None) -> str:
-    match others:
-        case None:
-            return ""
-        case 0:
-            return "No other worker is left."
-        case 1:
-            return "The other worker is idle and unharmed."
-    return f"The other {others} workers are idle and unharmed."
-
-
-def _restart_remedy(reason: str, what: str) -> str:
-    """Describes how to go on after failures like this, or that it was tried.
-
-    Args:
-        reason: The supervisor's; "" if it was not asked.
-        what: What is to be replaced, such as "replace crashed workers".
-    """
-    if not reason:
-        return ""
-    if reason.startswith("not allowed"):
-        return f"To {what} and go on, pass on_worker_failure=RestartPolicy()."
-    return (
-        f"Its RestartPolicy allows no further restart: {reason}. What fails so often "
-        "has a cause that a restart does not cure."
-    )

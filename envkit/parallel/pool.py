@@ -26,6 +26,7 @@ from envkit._internal.text import listed
 from envkit.errors import ConstructorError, SpecMismatchError, WorkerError
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend, Event
+from envkit.parallel.endings import gone
 from envkit.parallel.events import Events
 from envkit.parallel.messages import (
     Hello,
@@ -307,7 +308,7 @@ class Pool:
         for worker in sorted(self.workers.unready):
             crash = self.workers.workers[worker].crash
             if crash is not None and (self.worker_of_row[rows] == worker).any():
-                raise failures.gone(crash, call)
+                raise gone(crash, call)
 
     def wait_for(self, rows: Array, *, since: float | None = None) -> None:
         """Waits until these rows have answered or failed.

@@ -26,6 +26,7 @@ from envkit.parallel.backends.base import (
     Replied,
     Started,
 )
+from envkit.parallel.endings import Ending
 from envkit.parallel.messages import (
     ExitReport,
     Hello,
@@ -410,30 +411,15 @@ class Workers:
             assert isinstance(event.hello, RemoteFailure)  # Hello went out above
             return failures.construction(event.worker, event.hello, self.maker)
         assert isinstance(event, Exited)  # nothing else is going on yet
-        return failures.crash(
-            event.report,
-            command="construct",
-            env=None,
-            envs=self.envs_of(event.worker),
-            makers=self._makers(event.worker),
-            reason="",
-        )
+        return self._ending(event.report, command="construct").error()
 
     def _is_starting(self, worker: int) -> bool:
         return self.workers[worker].state is WorkerState.STARTING
 
     def _late_start(self, worker: int) -> WorkerError:
-        return failures.timeout(
-            worker=worker,
-            pid=self.workers[worker].pid,
-            env=None,
-            envs=self.envs_of(worker),
-            command="construct",
-            timeout=self._options.start_timeout or 0.0,
-            makers=self._makers(worker),
-            reason="",
-            killed=self._backend.can_kill,
-        )
+        report = ExitReport(worker, self.workers[worker].pid)
+        timeout = self._options.start_timeout
+        return self._ending(report, command="construct", timeout=timeout).error()
 
     def _compare(self, hellos: Sequence[Hello]) -> None:
         """Finds the specs of the batch, or says why there are none."""
@@ -472,47 +458,43 @@ class Workers:
 
     def ending(
         self,
-        worker: int,
         report: ExitReport,
         *,
         command: str | None,
         env: int | None,
         steps: int,
         reason: str = "",
-    ) -> WorkerError:
-        """Returns the error that says how a worker ended.
+    ) -> Ending:
+        """Returns how a worker ended, of which more may be known than its report says.
 
         Args:
-            worker: The worker.
             report: What is known of the end of its process.
             command: What it was doing.
             env: Which environment was doing that.
             steps: How many steps it had made.
             reason: Why it is not replaced.
         """
-        entry = self.workers[worker]
-        if entry.overdue_after is not None:
-            return failures.timeout(
-                worker=worker,
-                pid=report.pid,
-                env=env,
-                envs=self.envs_of(worker),
-                command=command,
-                timeout=entry.overdue_after,
-                makers=self._makers(worker),
-                reason=reason,
-                killed=self._backend.can_kill,
-                host=report.host,
-            )
-        return failures.crash(
+        entry = self.workers[report.worker]
+        return self._ending(
             report,
             command=command,
             env=env,
-            envs=self.envs_of(worker),
-            makers=self._makers(worker),
-            reason=reason,
             steps=steps,
+            reason=reason,
             others=sum(other.is_ready for other in self.workers if other is not entry),
+            timeout=entry.overdue_after,
+        )
+
+    def _ending(
+        self, report: ExitReport, *, env: int | None = None, **facts: Any
+    ) -> Ending:
+        return Ending(
+            report=report,
+            env=env,
+            envs=self.envs_of(report.worker),
+            makers=self._makers(report.worker),
+            killed=self._backend.can_kill,
+            **facts,
         )
 
     def start_again(self) -> None:

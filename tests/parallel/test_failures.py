@@ -25,6 +25,7 @@ from envkit.errors import (
     WorkerCrashed,
 )
 from envkit.parallel import failures
+from envkit.parallel.endings import Ending, gone
 from envkit.parallel.messages import ExitReport, RemoteFailure
 
 MAKER = "my_game.envs:make"
@@ -61,13 +62,15 @@ def crashed(**facts):
     given |= {"reason": ""} | facts
     report = {"worker": 5, "pid": 41822, "signal": "SIGSEGV"}
     report |= {name: given.pop(name) for name in ExitReport._fields if name in given}
-    return failures.crash(ExitReport(**report), **given)
+    return Ending(report=ExitReport(**report), **given).error()
 
 
 def late(**facts):
-    given = {"worker": 3, "pid": 77, "envs": (7,), "env": 7, "command": "step"}
-    given |= {"timeout": 2.0, "makers": (), "reason": "", "killed": True}
-    return failures.timeout(**(given | facts))
+    given = {"envs": (7,), "env": 7, "command": "step", "timeout": 2.0, "makers": ()}
+    report = {"worker": 3, "pid": 77}
+    given |= facts
+    report |= {name: given.pop(name) for name in ExitReport._fields if name in given}
+    return Ending(report=ExitReport(**report), **given).error()
 
 
 # From Python 3.11 on.
@@ -335,7 +338,7 @@ def test_of_other_output_the_last_lines_are_shown_and_long_ones_cut():
 
 
 def test_a_worker_that_an_earlier_call_lost_says_so_with_all_that_was_known():
-    error = failures.gone(crashed(steps=3), "reset")
+    error = gone(crashed(steps=3), "reset")
 
     assert (
         "reset() needs worker 5 (pid 41822), which was lost in an earlier call; it was "
@@ -349,7 +352,7 @@ def test_a_worker_that_an_earlier_call_lost_says_so_with_all_that_was_known():
 
 
 def test_a_worker_that_an_earlier_call_killed_for_being_late_says_so():
-    error = failures.gone(late(), "step")
+    error = gone(late(), "step")
 
     assert (
         "step() needs worker 3 (pid 77), which was lost in an earlier call; it did not "
@@ -928,4 +931,4 @@ def test_a_misfit_says_what_does_not_fit_and_nothing_else():
 def test_failures_of_one_kind_alone_stay_as_they_are():
     error = raised(ValueError("no"))
     assert error is failures.joined([error])
-    assert error is failures.gone(error, "reset")
+    assert error is gone(error, "reset")

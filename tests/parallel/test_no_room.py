@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from envkit import ParallelPyEnvironment, RestartPolicy
-from envkit.parallel import failures
+from envkit.parallel.endings import Ending
 from envkit.testing import CountingEnv
 from tests import residue
 from tests.parallel.fake_backend import Die, FakeBackend
@@ -215,10 +215,10 @@ def test_a_worker_that_is_lost_and_not_replaced_is_told_without_a_file(method):
 
 
 def test_a_loss_amid_which_an_error_comes_is_dealt_with_by_the_next_call(monkeypatch):
-    backend, crash = FakeBackend(), failures.crash
+    backend, sentence = FakeBackend(), Ending.sentence
 
-    def fails(*args, **facts):
-        monkeypatch.setattr(failures, "crash", crash)
+    def fails(ending):
+        monkeypatch.setattr(Ending, "sentence", sentence)
         raise OSError(errno.EMFILE, "Too many open files")
 
     with ParallelPyEnvironment(
@@ -229,7 +229,7 @@ def test_a_loss_amid_which_an_error_comes_is_dealt_with_by_the_next_call(monkeyp
     ) as env:
         env.reset()
         backend.plan(Die(0))
-        monkeypatch.setattr(failures, "crash", fails)
+        monkeypatch.setattr(Ending, "sentence", property(fails))
         with pytest.raises(OSError, match="Too many open files"):
             env.step([0, 0])
         # Where the first step left off, the row has ended its episode.

@@ -148,6 +148,19 @@ def test_the_message_says_what_became_of_the_worker_and_what_to_do():
     ) == str(error)
 
 
+def complain_and_sleep():
+    os.write(2, b"no licence yet\n")
+    sleep()
+
+
+def test_the_message_has_the_last_words_of_the_worker():
+    with pool_of(1, step_timeout=TIMEOUT) as pool:
+        pool.reset()
+        plan(pool, 0, "step", complain_and_sleep)
+        error = failure_of(pool.step, numbers(1))
+    assert "  last stderr     no licence yet\n" in str(error)
+
+
 def test_the_rows_that_did_answer_have_moved():
     pool, backend = pausable_pool(ParallelPyEnvironment, step_timeout=1.0)
     with pool:
