@@ -394,7 +394,7 @@ def limit_of(env: Any) -> int | None:
     if isinstance(rows, list | tuple) and rows:
         return _largest([limit_of(row) for row in rows])
     told = [
-        *(_told(env, name) for name in _LIMITS),
+        *(_attribute_of(env, name) for name in _LIMITS),
         getattr(getattr(env, "spec", None), "max_episode_steps", None),
         # Private in dm_control: infinity where there is no limit.
         getattr(getattr(env, "dm_env", None), "_step_limit", None),
@@ -402,7 +402,7 @@ def limit_of(env: Any) -> int | None:
     return min((limit for limit in map(_as_limit, told) if limit), default=None)
 
 
-def _told(env: Any, name: str) -> Any:
+def _attribute_of(env: Any, name: str) -> Any:
     """Returns an attribute of an environment, or the largest of those in a pool."""
     value = getattr(env, name, None)
     if value is not None or not hasattr(env, "access"):

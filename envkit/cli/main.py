@@ -70,7 +70,7 @@ __all__ = ["Terminated", "command_parser", "ended_by_signals", "main"]
 
 _COULD_NOT, _INTERRUPTED = 2, 130
 # Errors whose message is complete without the name of their class.
-_TELLING = (EnvkitError, ValueError, OSError, NotImplementedError)
+_COMPLETE = (EnvkitError, ValueError, OSError, NotImplementedError)
 _TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -236,7 +236,7 @@ def _in_one_line(error: Exception) -> str:
     if _TRACEBACK in message:  # What a worker process has told
         first_line = str(error).partition("\n")[0]
         message = f"{first_line} (--debug shows where)"
-    if isinstance(error, _TELLING) and message:
+    if isinstance(error, _COMPLETE) and message:
         return re.sub(r"^\[Errno -?\d+\] ", "", message)
     kind = type(error).__name__
     return f"{kind}: {message} (--debug shows where)" if message else kind

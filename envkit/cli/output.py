@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from envkit._shared.text import escaped, exit_call
@@ -18,7 +19,14 @@ from envkit.errors import EnvkitError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["error_text", "escaped", "print_trimmed", "say", "stdout_on_stderr"]
+__all__ = [
+    "error_text",
+    "escaped",
+    "print_trimmed",
+    "say",
+    "stdout_on_stderr",
+    "unwritable",
+]
 
 
 def say(*lines: str, file: TextIO | None = None) -> None:
@@ -37,6 +45,11 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, NotImplementedError) and message:
         return message
     return f"{type(error).__name__}: {message}".rstrip(": ")
+
+
+def unwritable(path: Path, error: OSError) -> OSError:
+    """Returns the error for an output that has no place."""
+    return OSError(f"{str(path)!r} cannot be written: {error.strerror}.")
 
 
 def print_trimmed(console: Console, *parts: RenderableType) -> None:

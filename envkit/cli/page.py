@@ -23,6 +23,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._shared.pixels import resize
+from envkit.cli.output import unwritable
 from envkit.errors import RecordingError
 from envkit.extend import counted
 from envkit.play.game import number_text
@@ -42,7 +43,7 @@ _MOST_LINES = 64
 _LARGEST_SIDE = 640
 _LONGEST_TEXT = 2000
 # What the line below the picture says, unless there are too many numbers.
-_TOLD, _MOST_TOLD = ("reward", "discount", "action"), 8
+_CAPTION, _MOST_IN_CAPTION = ("reward", "discount", "action"), 8
 _NUMBERS = (bool, int, float, np.integer, np.floating, np.bool_)
 _GENERATOR = b'<meta name="generator" content="envkit replay">'
 
@@ -70,12 +71,16 @@ def write_page(
     _check_is_page(target)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with unfinished.open("w", encoding="utf-8") as file:
+        opened = unfinished.open("w", encoding="utf-8")
+    except OSError as error:
+        raise unwritable(target, error) from error
+    try:
+        with opened as file:
             file.write(before)
             plots: list[dict[str, Any]] = []
             episodes = list(_episodes(recording, file, look, pictures, plots))
             shared = {"plots": plots, "hasPictures": look is not None}
-            _script(file, "story", {**_story(recording, episodes), **shared})
+            _script(file, "overview", {**_overview(recording, episodes), **shared})
             file.write(after)
         unfinished.replace(target)
     finally:
@@ -101,7 +106,7 @@ def _script(file: TextIO, name: str, data: Any) -> None:
     file.write(f'<script type="application/json" id="{name}">{text}</script>\n')
 
 
-def _story(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str, Any]:
+def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns what the page knows beside its episodes."""
     known = recording.provenance
     wrappers = [layer["class"].rpartition(":")[2] for layer in known["wrappers"]]
@@ -164,11 +169,11 @@ def _episodes(
     stride = 1 if look is None else _stride(recording, entries, pictures)
     for number, entry in enumerate(entries):
         episode = recording.load(entry)
-        told = _Told(recording, episode, plots)
+        found = _EpisodeData(recording, episode, plots)
         film: dict[str, Any] = {"steps": [], "png": [], "note": None}
         if look is not None:
             film = _film(episode, look, stride)
-        data = {"columns": told.columns, "texts": told.texts, "pictures": film}
+        data = {"columns": found.columns, "texts": found.texts, "pictures": film}
         _script(file, f"data-{number}", data)
         of = "" if recording.batch_size is None else f"row {episode.row}, "
         yield {
@@ -210,7 +215,7 @@ def _end(recording: Recording, episode: Episode) -> dict[str, Any]:
     return {"isOver": True, "mark": mark, "ended": mark, "sentence": sentence}
 
 
-class _Told:
+class _EpisodeData:
     """The plots and texts of an episode, for each time step.
 
     Attributes:
@@ -270,7 +275,7 @@ class _Told:
             "labels": labels,
             "summary": labels[0] == "mean",
             "steps": not is_float,
-            "told": name.startswith(_TOLD) and len(labels) <= _MOST_TOLD,
+            "inCaption": name.startswith(_CAPTION) and len(labels) <= _MOST_IN_CAPTION,
         }
         if plot not in self._plots:
             self._plots.append(plot)

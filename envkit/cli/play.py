@@ -17,7 +17,7 @@ from envkit.cli.target import (
     add_seed,
     add_target,
     make_rendering,
-    note_seed,
+    seed_recording,
     seed_target,
     target_arguments,
 )
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
             env, arguments.record, kind, hz or FILM_HZ, arguments.target
         ) as recording:
             closes.pop_all()  # What records it closes it, too.
-            note_seed(arguments, recording)
+            seed_recording(arguments, recording)
             try:
                 _play(recording, keys, hz, play, pressed)
             except BaseException as error:  # What was played until then is kept.

@@ -20,9 +20,9 @@ __all__ = [
     "memory_of",
     "owner_of",
     "pids",
+    "pools_named",
     "running_pools",
     "shared",
-    "wanted_pools",
 ]
 
 # What envkit's anonymous memory is called there.
@@ -119,7 +119,7 @@ class FoundPool(NamedTuple):
         pid: The process that runs it, as it is called here.
         path: Its memory, as a file.
         inode: The number of that file, which no other has.
-        plate: Its own description.
+        facts: Its own description.
         members: What the processes that hold the memory are called here, by what they
             take for their own number.
     """
@@ -127,18 +127,22 @@ class FoundPool(NamedTuple):
     pid: int
     path: str
     inode: int
-    plate: PublishedPool
+    facts: PublishedPool
     members: dict[int, int]
 
     def __str__(self) -> str:
-        return f"{self.plate.program} (pid {self.pid})"
+        return f"{self.facts.program} (pid {self.pid})"
 
     def answers_to(self, name: str) -> bool:
         """True if a pid or a name means this pool."""
-        plate = self.plate
-        names = {str(self.pid), plate.program, os.path.splitext(plate.program)[0]}
+        facts = self.facts
+        names = {
+            str(self.pid),
+            facts.program,
+            os.path.splitext(facts.program)[0],
+        }
         return name in names or any(
-            name == target or target.startswith(f"{name}-v") for target in plate.targets
+            name == target or target.startswith(f"{name}-v") for target in facts.targets
         )
 
 
@@ -150,7 +154,8 @@ def running_pools() -> list[FoundPool]:
             holders.setdefault(inode, {}).setdefault(pid, path)
     found = [_pool_of(inode, paths) for inode, paths in holders.items()]
     return sorted(
-        (pool for pool in found if pool is not None), key=lambda pool: pool.plate.began
+        (pool for pool in found if pool is not None),
+        key=lambda pool: pool.facts.began,
     )
 
 
@@ -158,16 +163,16 @@ def _pool_of(inode: int, paths: dict[int, str]) -> FoundPool | None:
     # A worker holds it too, and so may a fork that is about to let go of it.
     members = {processes.inner_pid(pid): pid for pid in paths}
     for path in paths.values():
-        plate = _plate_of(path)
-        if plate is not None:
-            pid = members.get(plate.pid)
+        facts = _facts_in(path)
+        if facts is not None:
+            pid = members.get(facts.pid)
             if pid is None:  # Its owner has ended, and its workers will.
                 return None
-            return FoundPool(pid, paths[pid], inode, plate, members)
+            return FoundPool(pid, paths[pid], inode, facts, members)
     return None
 
 
-def _plate_of(path: str) -> PublishedPool | None:
+def _facts_in(path: str) -> PublishedPool | None:
     with contextlib.suppress(OSError, ValueError, TypeError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -177,7 +182,7 @@ def _plate_of(path: str) -> PublishedPool | None:
     return None
 
 
-def wanted_pools(name: str) -> list[FoundPool]:
+def pools_named(name: str) -> list[FoundPool]:
     """Returns the pools that a process id or a name stands for.
 
     Raises:

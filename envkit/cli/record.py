@@ -33,9 +33,9 @@ from envkit.cli.target import (
     busy_port_explained,
     load_policy,
     make_rendering,
-    note_seed,
     port_number,
     rendering_arguments,
+    seed_recording,
     seed_target,
     target_arguments,
 )
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
             recorded(env, path, kind, hz, arguments.target) as recording,
         ):
             closes.pop_all()  # What records it closes it, too.
-            note_seed(arguments, recording)
+            seed_recording(arguments, recording)
             _play(arguments, recording, policy, tally)
     told = {
         "output": str(path),

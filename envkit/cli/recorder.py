@@ -13,6 +13,7 @@ from typing import Any
 
 from envkit._shared.pixels import check_picture, tiled
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
+from envkit.cli.output import unwritable
 from envkit.cli.target import Closing
 from envkit.errors import MissingDependencyError, RecordingError, SpecError
 from envkit.recording.record import Record
@@ -194,7 +195,7 @@ def _beside(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     except OSError as error:
-        raise OSError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+        raise unwritable(path, error) from error
     try:
         yield folder
     finally:

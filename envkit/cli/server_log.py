@@ -55,13 +55,13 @@ class _OneLine(logging.Formatter):
         error = record.exc_info[1] if record.exc_info else None
         message = record.getMessage().strip()
         if error is not None:
-            message += f": {_told(error)} (--debug shows where)"
+            message += f": {_described(error)} (--debug shows where)"
         record.msg, record.args = message, ()
         record.exc_info = record.exc_text = record.stack_info = None
         return escaped(super().format(record)).replace("\n", "\\n")
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """Returns what an error says, and where it was raised."""
     place, trace = "", error.__traceback__
     while trace is not None:

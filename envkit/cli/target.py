@@ -35,10 +35,10 @@ __all__ = [
     "load_policy",
     "make_rendering",
     "make_target",
-    "note_seed",
     "number_within",
     "port_number",
     "rendering_arguments",
+    "seed_recording",
     "seed_target",
     "target_arguments",
 ]
@@ -185,7 +185,7 @@ def seed_target(arguments: argparse.Namespace, env: Any) -> bool:
     return True
 
 
-def note_seed(arguments: argparse.Namespace, recorded: Any) -> None:
+def seed_recording(arguments: argparse.Namespace, recorded: Any) -> None:
     """Seeds an environment again through its recording, unless that has the seed."""
     if arguments.seed is not None and recipe_of(recorded)["seed"] is None:
         recorded.seed(arguments.seed)

@@ -24,8 +24,8 @@ from envkit.cli.processes import (
     FoundPool,
     Memory,
     memory_of,
+    pools_named,
     running_pools,
-    wanted_pools,
 )
 from envkit.cli.target import number_within
 from envkit.cli.terminal import Fitting, add_json, print_json, terminal
@@ -39,8 +39,8 @@ EXAMPLE = "envkit top train.py"
 _FOUND, _NOT_FOUND = 0, 1
 # How many seconds a pool may take to show that its rows have moved.
 _TO_MOVE = 10.0
-# Between two glances at which environments run.
-_PAUSE = 0.005
+# Between two samples of which environments run.
+_SAMPLING_INTERVAL = 0.005
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,12 +70,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.pool is None:
         return _list(as_json=arguments.json)
     try:
-        pools = wanted_pools(arguments.pool)
-        with _onlookers(pools) as onlookers:
+        pools = pools_named(arguments.pool)
+        with _readers(pools) as readers:
             # A file or a pipe gets one view, because its reader waits for the end.
             if arguments.once or arguments.json or not sys.stdout.isatty():
-                return _show_once(onlookers, arguments.interval, arguments.json)
-            return _show_live(onlookers, arguments.interval)
+                return _show_once(readers, arguments.interval, arguments.json)
+            return _show_live(readers, arguments.interval)
     except LookupError as error:
         say(f"envkit top: {error}", file=sys.stderr)
         return _NOT_FOUND
@@ -96,39 +96,39 @@ def _list(*, as_json: bool) -> int:
 
 
 @contextlib.contextmanager
-def _onlookers(pools: Sequence[FoundPool]) -> Iterator[list[Onlooker]]:
+def _readers(pools: Sequence[FoundPool]) -> Iterator[list[PoolReader]]:
     with contextlib.ExitStack() as stack:
-        onlookers = []
+        readers = []
         for pool in pools:
-            onlooker = Onlooker(pool)
-            stack.callback(onlooker.close)
-            onlookers.append(onlooker)
-        yield onlookers
+            reader = PoolReader(pool)
+            stack.callback(reader.close)
+            readers.append(reader)
+        yield readers
 
 
-def _show_once(onlookers: list[Onlooker], interval: float, as_json: bool) -> int:
-    views = _watched(onlookers, interval)
+def _show_once(readers: list[PoolReader], interval: float, as_json: bool) -> int:
+    views = _watched(readers, interval)
     if as_json:
         print_json([view_as_data(view) for view in views])
     else:
         terminal().print(_as_tables(views))
-    ended = _tell_ended(onlookers)
-    return _NOT_FOUND if ended == len(onlookers) else _FOUND
+    ended = _tell_ended(readers)
+    return _NOT_FOUND if ended == len(readers) else _FOUND
 
 
-def _show_live(onlookers: list[Onlooker], interval: float) -> int:
+def _show_live(readers: list[PoolReader], interval: float) -> int:
     console = terminal()
-    views = _watched(onlookers, min(interval, 0.5))
+    views = _watched(readers, min(interval, 0.5))
     try:
         with Live(_as_tables(views), console=console, auto_refresh=False) as live:
-            while onlookers:
-                for each in onlookers:
+            while readers:
+                for each in readers:
                     each.follow()
-                views = _watched(onlookers, interval)
-                if ended := [each for each in onlookers if each.has_ended()]:
+                views = _watched(readers, interval)
+                if ended := [each for each in readers if each.has_ended()]:
                     # What it did last stays on the screen.
                     _tell_ended(ended)
-                    onlookers = [each for each in onlookers if each not in ended]
+                    readers = [each for each in readers if each not in ended]
                 else:
                     live.update(_as_tables(views), refresh=True)
     finally:
@@ -137,30 +137,30 @@ def _show_live(onlookers: list[Onlooker], interval: float) -> int:
     return _FOUND
 
 
-def _watched(onlookers: Sequence[Onlooker], seconds: float) -> list[PoolView]:
+def _watched(readers: Sequence[PoolReader], seconds: float) -> list[PoolView]:
     """Looks at pools many times, and returns what they did meanwhile."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for onlooker in onlookers:
-            onlooker.glance()
-        time.sleep(_PAUSE)
-    return [onlooker.view() for onlooker in onlookers]
+        for reader in readers:
+            reader.sample()
+        time.sleep(_SAMPLING_INTERVAL)
+    return [reader.view() for reader in readers]
 
 
 def _as_tables(views: Sequence[PoolView]) -> RenderableType:
     return Group(*(view_as_table(view) for view in views))
 
 
-def _tell_ended(onlookers: Sequence[Onlooker]) -> int:
+def _tell_ended(readers: Sequence[PoolReader]) -> int:
     """Prints which pools have ended, and returns their number."""
-    endings = [ending for each in onlookers if (ending := each.has_ended())]
+    endings = [ending for each in readers if (ending := each.has_ended())]
     for ending in endings:
         say(ending, file=sys.stderr)
     return len(endings)
 
 
-# Fewer glances at a worker's rows say nothing about which of them is slow.
-_ENOUGH_GLANCES = 20
+# Fewer samples of a worker's rows say nothing about which of them is slow.
+_ENOUGH_SAMPLES = 20
 # To ask the system for it takes a while where a process has much.
 _MEMORY_EVERY = 5.0
 
@@ -240,14 +240,14 @@ class PoolView:
         return sum(worker.steps_per_second for worker in self.workers)
 
 
-class _Sight(NamedTuple):
+class _Reading(NamedTuple):
     """The counters at a moment."""
 
     at: float
     counts: PublishedCounts
 
 
-class Onlooker:
+class PoolReader:
     """Reads the counters of a pool of another process, and makes rates of them.
 
     It opens the pool's memory for reading only, so it can neither change nor delay
@@ -266,22 +266,22 @@ class Onlooker:
 
     def _open(self, pool: FoundPool) -> None:
         self.pool = pool
-        self._plate = pool.plate
+        self._facts = pool.facts
         self._lost_since: float | None = None
-        self._rows = pool.plate.rows
+        self._rows = pool.facts.rows
         self.close()
         try:
             self._fd = os.open(pool.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             raise ProcessLookupError(f"The pool of {pool} has ended.") from None
-        self._counters = PublishedMemory(self._fd, pool.plate)
+        self._counters = PublishedMemory(self._fd, pool.facts)
         self._members = dict(pool.members)
         self._memory: dict[int, tuple[float, Memory | None]] = {}
         # How often each row was seen running, and of those it was seen in last: since
         # when, and the number of its request.
-        self._glances = np.zeros(self._rows, np.int64)
+        self._samples = np.zeros(self._rows, np.int64)
         self._since: dict[int, tuple[int, int, float]] = {}
-        self._first = self._before = self._look()
+        self._first = self._before = self._read()
 
     def close(self) -> None:
         """Gives the memory back."""
@@ -295,7 +295,7 @@ class Onlooker:
             return
         known = self.pool
         for pool in running_pools():
-            if (pool.pid, pool.plate.began) == (known.pid, known.plate.began):
+            if (pool.pid, pool.facts.began) == (known.pid, known.facts.began):
                 self._open(pool)
                 return
         if self._lost_since is None:
@@ -314,13 +314,13 @@ class Onlooker:
             return f"The pool of {self.pool} was closed."
         return None
 
-    def glance(self) -> None:
+    def sample(self) -> None:
         """Notes which row each worker is busy with, if it is."""
         now = time.monotonic()
         owed, numbers = self._counters.running()
-        for worker, (first, stop) in enumerate(self._plate.blocks):
+        for worker, (first, stop) in enumerate(self._facts.blocks):
             rows = np.flatnonzero(owed[first:stop])
-            is_hidden = self._plate.are_linked and self._env_of(first) != self._env_of(
+            is_hidden = self._facts.are_linked and self._env_of(first) != self._env_of(
                 stop - 1
             )
             if is_hidden or not rows.size:
@@ -328,14 +328,14 @@ class Onlooker:
                 continue
             # A worker runs its rows one after the other.
             row = first + int(rows[0])
-            self._glances[row] += 1
+            self._samples[row] += 1
             seen = self._since.get(worker)
             if seen is None or seen[:2] != (row, int(numbers[row])):
                 self._since[worker] = (row, int(numbers[row]), now)
 
     def view(self) -> PoolView:
         """Returns what has happened since the last view."""
-        before, now = self._before, self._look()
+        before, now = self._before, self._read()
         self._before = now
         seconds = max(now.at - before.at, 1e-9)
         counts, earlier = now.counts, before.counts
@@ -346,7 +346,7 @@ class Onlooker:
         )
         workers = []
         for worker, known in enumerate(self._counters.workers()):
-            first, stop = self._plate.blocks[worker]
+            first, stop = self._facts.blocks[worker]
             pid = None if known.process is None else self._outer_pid(known.process)
             is_there = pid is not None or known.is_elsewhere
             running = self._since.get(worker) if is_there else None
@@ -380,22 +380,22 @@ class Onlooker:
         first_counts = self._first.counts
         spent = counts.busy_ns - first_counts.busy_ns
         requests = counts.requests_since(first_counts)
-        firsts = [*self._plate.first_rows, self._rows]
+        firsts = [*self._facts.first_rows, self._rows]
         times: dict[int, float] = {}
         workers: dict[int, int] = {}
-        for worker, (first, stop) in enumerate(self._plate.blocks):
+        for worker, (first, stop) in enumerate(self._facts.blocks):
             busy = spent[worker] / 1e9
             envs = range(self._env_of(first), self._env_of(stop - 1) + 1)
-            glances = {
-                env: int(self._glances[firsts[env] : firsts[env + 1]].sum())
+            samples = {
+                env: int(self._samples[firsts[env] : firsts[env + 1]].sum())
                 for env in envs
             }
-            seen = sum(glances.values())
-            if len(envs) > 1 and seen < _ENOUGH_GLANCES:
+            seen = sum(samples.values())
+            if len(envs) > 1 and seen < _ENOUGH_SAMPLES:
                 continue
             for env in envs:
                 steps = int(requests[firsts[env]])
-                share = 1.0 if len(envs) == 1 else glances[env] / seen
+                share = 1.0 if len(envs) == 1 else samples[env] / seen
                 if steps:
                     times[env], workers[env] = busy * share / steps, worker
         if len(times) < 2:
@@ -409,7 +409,7 @@ class Onlooker:
         )
 
     def _env_of(self, row: int) -> int:
-        return bisect.bisect_right(self._plate.first_rows, row) - 1
+        return bisect.bisect_right(self._facts.first_rows, row) - 1
 
     def _outer_pid(self, process: int) -> int | None:
         """Returns how a worker's process is called here, in a container or not.
@@ -418,7 +418,7 @@ class Onlooker:
         """
         pid = self._members.get(process)
         if pid is None:  # It is new. Only in a container is it called otherwise.
-            inside = self._plate.pid != self.pool.pid
+            inside = self._facts.pid != self.pool.pid
             pid = self._found_outside(process) if inside else process
         if pid is None or not processes.exists(pid):
             self._members.pop(process, None)
@@ -443,8 +443,8 @@ class Onlooker:
             self._memory[pid] = (now, memory)
         return memory
 
-    def _look(self) -> _Sight:
-        return _Sight(time.monotonic(), self._counters.counts())
+    def _read(self) -> _Reading:
+        return _Reading(time.monotonic(), self._counters.counts())
 
 
 def _share(nanoseconds: Any, seconds: float) -> float:
@@ -460,15 +460,15 @@ def list_as_table(pools: Sequence[FoundPool]) -> RenderableType:
     """Returns a table of the pools that are running."""
     table = Table("pid", "program", "environments", "workers", "class", "envkit")
     for pool in pools:
-        plate = pool.plate
+        facts = pool.facts
         table.add_row(
             str(pool.pid),
             # As it is: what looks like markup is a part of the name.
-            Text(plate.program),
-            Text(f"{plate.envs} × {listed(plate.targets, most=3)}"),
-            str(len(plate.blocks)),
-            Text(plate.kind),
-            Text(plate.envkit),
+            Text(facts.program),
+            Text(f"{facts.envs} × {listed(facts.targets, most=3)}"),
+            str(len(facts.blocks)),
+            Text(facts.kind),
+            Text(facts.envkit),
         )
     return table
 
@@ -478,14 +478,14 @@ def list_as_data(pools: Sequence[FoundPool]) -> list[dict[str, Any]]:
     return [
         {
             "pid": pool.pid,
-            "program": pool.plate.program,
-            "targets": list(pool.plate.targets),
-            "environments": pool.plate.envs,
-            "rows": pool.plate.rows,
-            "workers": len(pool.plate.blocks),
-            "class": pool.plate.kind,
-            "began": pool.plate.began,
-            "envkit": pool.plate.envkit,
+            "program": pool.facts.program,
+            "targets": list(pool.facts.targets),
+            "environments": pool.facts.envs,
+            "rows": pool.facts.rows,
+            "workers": len(pool.facts.blocks),
+            "class": pool.facts.kind,
+            "began": pool.facts.began,
+            "envkit": pool.facts.envkit,
         }
         for pool in pools
     ]
@@ -493,10 +493,10 @@ def list_as_data(pools: Sequence[FoundPool]) -> list[dict[str, Any]]:
 
 def view_as_table(view: PoolView) -> RenderableType:
     """Returns a table of the workers of a pool."""
-    plate = view.pool.plate
+    facts = view.pool.facts
     title = Text.assemble(
-        (f"{plate.kind} of {view.pool}", "bold"),
-        f": {plate.envs} × {listed(plate.targets, most=3)}",
+        (f"{facts.kind} of {view.pool}", "bold"),
+        f": {facts.envs} × {listed(facts.targets, most=3)}",
     )
     table = Table(title=title, title_justify="left", title_style="")
     for heading in (

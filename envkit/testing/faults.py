@@ -92,7 +92,7 @@ class Chaos:
         self._began = time.monotonic()
         # Guards what follows. Those that are stopped, each with its pidfd, or -1, and
         # the time at which it goes on.
-        self._turn = threading.Condition()
+        self._changed = threading.Condition()
         self._stopped: dict[int, tuple[int, float]] = {}
         self._killed: set[int] = set()
         self._is_over = False
@@ -124,12 +124,12 @@ class Chaos:
         """Ends it, and lets workers go on that are stopped; harmless when repeated."""
         from envkit.parallel.system.ctrl_c import uninterrupted
 
-        with uninterrupted(), self._turn:
+        with uninterrupted(), self._changed:
             if not self._is_over:
                 self._is_over = True
                 self._unhook()
                 self._release(math.inf)
-                self._turn.notify_all()
+                self._changed.notify_all()
 
     def __enter__(self) -> Chaos:
         return self
@@ -144,7 +144,7 @@ class Chaos:
 
     def _run(self) -> None:
         """Makes faults when their time has come, and ends those that pass."""
-        with self._turn:
+        with self._changed:
             while not self._is_over:
                 now = time.monotonic()
                 self._release(now)
@@ -155,7 +155,7 @@ class Chaos:
                     self._next = time.monotonic() + self._drawn_pause()
                 due = min([self._next, *(due for _, due in self._stopped.values())])
                 seconds = max(due - time.monotonic(), 0.0)
-                self._turn.wait(min(seconds, threading.TIMEOUT_MAX))
+                self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
 
     def _hook(self, engine: Any) -> None:
         """Puts this in front of the two methods by which all steps are asked for."""
@@ -186,9 +186,9 @@ class Chaos:
         self._steps += 1
         if self._every is None or self._steps % self._every:
             return
-        with self._turn:
+        with self._changed:
             pid = None if self._is_over else self._strike()
-            self._turn.notify_all()  # One that is stopped may go on before all others.
+            self._changed.notify_all()  # A stopped one may go on first.
         if pid is not None:
             _await_end(pid)
 

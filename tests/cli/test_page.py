@@ -36,7 +36,7 @@ def page_of(folder, *options):
 def data_of(page):
     """Returns what is in the page: its story, and its episodes."""
     found = {name: json.loads(text) for name, text in SCRIPT.findall(page.read_text())}
-    story = found.pop("story")
+    story = found.pop("overview")
     return story, [found[f"data-{number}"] for number in range(len(found))]
 
 
@@ -215,8 +215,10 @@ def test_infinite_rewards_are_no_warning(tmp_path):
 
 def test_a_page_that_cannot_be_written_leaves_nothing_behind(catch, capsys):
     page = catch.parent / "nowhere" / "page.html"
-    assert main(["replay", str(catch), "--html", str(page)]) != 0
-    assert str(page.parent) in capsys.readouterr().err
+    assert 2 == main(["replay", str(catch), "--html", str(page)])
+    assert (
+        f"envkit replay: {str(page)!r} cannot be written: No such file or directory.\n"
+    ) == capsys.readouterr().err
     assert not list(catch.parent.glob("**/.*"))
 
 

@@ -18,8 +18,8 @@ import envkit
 from envkit import ParallelPyEnvironment
 from envkit.cli import processes
 from envkit.cli.main import main
-from envkit.cli.processes import running_pools, wanted_pools
-from envkit.cli.top import Onlooker
+from envkit.cli.processes import pools_named, running_pools
+from envkit.cli.top import PoolReader
 from envkit.testing import CountingEnv
 from tests import residue
 from tests.waiting import until
@@ -157,7 +157,7 @@ def test_a_pool_answers_to_the_name_of_its_program(training, capsys):
 def test_a_pool_answers_to_what_its_environments_are_called(program):
     training = program("[envkit.make('Bandit', num_envs=2, num_workers=1)]")
     for name in ("Bandit", "Bandit-v1"):
-        assert training.pid in {str(pool.pid) for pool in wanted_pools(name)}
+        assert training.pid in {str(pool.pid) for pool in pools_named(name)}
 
 
 def test_pools_are_listed(training, capsys):
@@ -269,13 +269,13 @@ def test_an_environment_that_does_not_come_back_is_named(program):
     )
     training.do("pools[0].reset()")
     training.begin("pools[0].step([0, 0, 0, 0])")
-    (pool,) = wanted_pools(training.pid)
+    (pool,) = pools_named(training.pid)
 
-    with contextlib.closing(Onlooker(pool)) as onlooker:
+    with contextlib.closing(PoolReader(pool)) as reader:
         running = None
         while running != [None, 2]:
-            onlooker.glance()
-            running = [worker.running for worker in onlooker.view().workers]
+            reader.sample()
+            running = [worker.running for worker in reader.view().workers]
 
 
 @pytest.mark.slow
@@ -286,16 +286,16 @@ def test_the_slowest_environment_is_found_in_the_middle_of_a_worker(program):
     )
     training.do("pools[0].reset()")
     training.begin("while True: pools[0].step([0] * 6)")
-    (pool,) = wanted_pools(training.pid)
+    (pool,) = pools_named(training.pid)
 
-    with contextlib.closing(Onlooker(pool)) as onlooker:
+    with contextlib.closing(PoolReader(pool)) as reader:
         pause = threading.Event()
 
         def is_found():
             for _ in range(50):
-                onlooker.glance()
+                reader.sample()
                 pause.wait(0.003)
-            slowest = onlooker.view().slowest
+            slowest = reader.view().slowest
             return slowest and slowest[:2] == (4, 1) and slowest.times > 2
 
         # It is an estimate, which gets better the longer it is made.
@@ -367,21 +367,21 @@ def on_a_terminal(*arguments):
 def test_a_pool_that_changes_its_size_is_looked_at_as_it_is_then(program):
     training = program("[ParallelPyEnvironment([CountingEnv] * 4, num_workers=2)]")
     training.do("pools[0].reset()")
-    (pool,) = wanted_pools(training.pid)
+    (pool,) = pools_named(training.pid)
 
-    with contextlib.closing(Onlooker(pool)) as onlooker:
+    with contextlib.closing(PoolReader(pool)) as reader:
         training.do("pools[0].resize(6)")
         training.do("pools[0].step([0] * 6)")
-        onlooker.follow()
-        view = onlooker.view()
+        reader.follow()
+        view = reader.view()
         assert [worker.rows for worker in view.workers] == [(0, 2), (2, 4), (4, 6)]
         assert [worker.is_there for worker in view.workers] == [True] * 3
         assert [worker.steps for worker in view.workers] == [4, 4, 4]
         training.do("pools[0].resize(1)")
-        onlooker.follow()
-        assert [worker.rows for worker in onlooker.view().workers] == [(0, 1)]
-        assert onlooker.has_ended() is None
-    assert [found.plate.envs for found in wanted_pools(training.pid)] == [1]
+        reader.follow()
+        assert [worker.rows for worker in reader.view().workers] == [(0, 1)]
+        assert reader.has_ended() is None
+    assert [found.facts.envs for found in pools_named(training.pid)] == [1]
 
 
 ENDINGS = {
@@ -451,14 +451,14 @@ def test_pools_of_threads_and_inline_are_not_seen():
 
 @pytest.fixture
 def pretended():
-    """Makes memory as a pool of this process would have it, with a plate; closes it."""
+    """Makes memory as a pool of this process would have it, with facts; closes it."""
     from envkit.parallel.durability.published import PublishedPool
 
     places = {"modes": 0, "sequence": 64, "command": 80, "answered": 96}
     numbers = []
 
     def make(content=None, **facts):
-        plate = PublishedPool(
+        facts = PublishedPool(
             **{
                 "kind": "Pool",
                 "program": "pretended.py",
@@ -476,7 +476,7 @@ def pretended():
         )
         number = os.memfd_create("envkit")
         numbers.append(number)
-        written = plate.packed(512)
+        written = facts.packed(512)
         if content is not None:
             written = content + written[-16:]
         os.write(number, bytes([127]) * 512 + written)
@@ -488,7 +488,7 @@ def pretended():
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"[1]", b'{"format": 2}'])
-def test_memory_with_a_broken_plate_is_left_out(content, pretended, training, capsys):
+def test_memory_with_broken_facts_is_left_out(content, pretended, training, capsys):
     pretended(content)
     assert 0 == main(["top"])
     assert training.path.name in capsys.readouterr().out
@@ -497,7 +497,7 @@ def test_memory_with_a_broken_plate_is_left_out(content, pretended, training, ca
     assert 1 == main(["top", str(os.getpid())])
 
 
-def test_a_plate_that_fits_may_count_anything(pretended, capsys):
+def test_facts_that_fit_may_count_anything(pretended, capsys):
     """Its counters are larger than any pool's."""
     pretended()
     (pool,) = looked(capsys, "pretended.py")
@@ -506,7 +506,7 @@ def test_a_plate_that_fits_may_count_anything(pretended, capsys):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["B", "--once"]])
-def test_escape_sequences_of_a_plate_are_written_out(arguments, pretended, capsys):
+def test_escape_sequences_of_facts_are_written_out(arguments, pretended, capsys):
     evil = "\x1b]0;owned\x07\x9b2J"
     pretended(kind=evil, program=evil, targets=["B-v1", evil], envkit=evil)
     assert 0 == main(["top", *arguments, "--interval=0.02"])
@@ -517,13 +517,13 @@ def test_escape_sequences_of_a_plate_are_written_out(arguments, pretended, capsy
 
 def test_memory_that_shrinks_ends_the_view_and_not_the_command(pretended):
     number = pretended()
-    (pool,) = wanted_pools("pretended.py")
-    onlooker = Onlooker(pool)
+    (pool,) = pools_named("pretended.py")
+    reader = PoolReader(pool)
     os.ftruncate(number, 100)
-    onlooker.glance()
-    onlooker.view()
-    said = onlooker.has_ended()
-    onlooker.close()
+    reader.sample()
+    reader.view()
+    said = reader.has_ended()
+    reader.close()
 
     assert (
         f"The memory of the pool of pretended.py (pid {os.getpid()}) can no longer be "

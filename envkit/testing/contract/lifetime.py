@@ -37,7 +37,7 @@ _CALLS = (
 )
 
 # The moves that are followed by a look at the specs: enough for a short episode.
-_LOOKS = 30
+_MOVES_CHECKED = 30
 
 _LEAVE_TIME_STEP_SPEC = (
     "Leave time_step_spec() to PyEnvironment, which puts the specs together."
@@ -218,7 +218,7 @@ def stable_specs(trial: Trial) -> None:
 
     def compare(move: Move) -> None:
         steps = next(calls)
-        if steps < _LOOKS:
+        if steps < _MOVES_CHECKED:
             _expect_equal_specs(env, before, f"the first call after {steps} steps")
 
     trial.record(env, after=compare)

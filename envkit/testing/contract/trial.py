@@ -412,11 +412,12 @@ class Trial:
     def _no_end(self) -> Skipped:
         return Skipped(f"no episode ended in {self.steps} steps", "episodes")
 
-    def walk(self, env: Any, wanted: Callable[[Array], Any]) -> bool:
+    def walk(self, env: Any, condition: Callable[[Array], Any]) -> bool:
         """Plays until the step types are as wanted; returns false if they never are."""
         moves = zip(range(self.steps + 1), self.play(env, self.actor()), strict=False)
         return any(
-            wanted(np.asarray(move.result.step_type).reshape(-1)) for _, move in moves
+            condition(np.asarray(move.result.step_type).reshape(-1))
+            for _, move in moves
         )
 
     def walk_to_last(self, env: Any) -> None:
