@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import envkit
 from envkit._internal import entry_points
 from envkit.cli.main import command_parser, main
 
@@ -70,6 +73,32 @@ def test_an_option_is_of_one_kind_wherever_it_is(option, commands):
         if option in each.option_strings
     }
     assert 1 == len(kinds)
+
+
+ROOT = Path(envkit.__file__).parents[1]
+CALL = re.compile(r"^\$ envkit (\w+)(.*)", re.M)
+
+
+def shown_calls():
+    """Yields the calls of commands that the pages show."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for command, rest in CALL.findall(page.read_text("utf-8")):
+            words = shlex.split(re.split(r" [<>|#]", rest)[0])
+            yield pytest.param(command, words, id=f"{page.name}: {command}{rest}")
+
+
+@pytest.mark.parametrize(("command", "words"), [*shown_calls()])
+def test_the_calls_that_pages_show_can_be_called(command, words):
+    command_parser(command).parse_args(words)
+
+
+def test_each_example_can_be_called():
+    for command in COMMANDS:
+        (example,) = re.findall(r"example:\n  (.*)", command_parser(command).epilog)
+        name, *words = shlex.split(example)
+        if command != "worker":  # Its example is the call of a pool.
+            assert ("envkit", command) == (name, words[0])
+            command_parser(command).parse_args(words[1:])
 
 
 def refused(capsys, *arguments):
