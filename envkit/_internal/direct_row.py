@@ -89,6 +89,8 @@ class DirectRow:
         first_discount: That of each `FIRST`.
         last_discount: That of the `LAST` that was written last.
         step_type: What was written last.
+        terminated: Whether the `LAST` that was written last has terminated its episode.
+        truncated: Whether it has truncated it.
         is_cut: Whether it is a `LAST` to the counter only.
         row: The row's place in the columns.
         forked: Not empty in a process that the environment has forked, which must
@@ -134,12 +136,16 @@ class DirectRow:
         "reward",
         "row",
         "step_type",
+        "terminated",
+        "truncated",
     )
     forked: Collection[int]
     place: Any
     reward: Any
     row: int
     last_discount: Any
+    terminated: bool
+    truncated: bool
     _shown: TimeStep
     _count: Callable[[TimeStep], TimeStep]
     _see: Callable[[TimeStep, None], TimeStep]
@@ -259,7 +265,7 @@ class DirectRow:
                     self.step_type = _MID
                     self._steps = steps
                     return None
-                if self._ends(terminated, truncated, info, discount, wants_info):
+                if self._ends(terminated, truncated, info, discount):
                     self.place, self.reward = place, reward
                     self._steps = steps
                     return ENDED
@@ -272,18 +278,8 @@ class DirectRow:
         """Returns True if a discount of the library's is that of each `MID`."""
         return discount.__class__ in _FLOATS and bool(discount == self._usual)
 
-    def _ends(
-        self, terminated: Any, truncated: Any, info: Any, discount: Any, is_told: bool
-    ) -> bool:
-        """Ends the episode, unless there is more to it than a `LAST` says.
-
-        Args:
-            terminated: Whether the library has terminated it.
-            truncated: Whether it has truncated it.
-            info: What it tells.
-            discount: Its own discount, if it has one.
-            is_told: Whether the end must be told by an info where a `LAST` does not.
-        """
+    def _ends(self, terminated: Any, truncated: Any, info: Any, discount: Any) -> bool:
+        """Ends the episode, unless nothing ends it or its discount is no number."""
         is_over = bool(terminated or truncated)
         is_limited = self._steps + 1 >= self.most
         last_discount = self._over if terminated else self.discount
@@ -291,10 +287,7 @@ class DirectRow:
             if discount.__class__ not in _FLOATS:
                 return False
             last_discount = np.array(discount, self._over.dtype)
-        ends_twice = terminated and (truncated or is_limited)
-        if not (is_over or is_limited) or (
-            is_told and (ends_twice or not (terminated or last_discount))
-        ):
+        if not (is_over or is_limited):
             return False
         if is_over:
             self._end(info, bool(terminated), bool(truncated))
@@ -302,7 +295,9 @@ class DirectRow:
             self.owner._info = info
         self.step_type, self.last_discount = _LAST, last_discount
         self.is_cut = not is_over
+        self.terminated, self.truncated = bool(terminated), bool(truncated)
         if self.counter is not self:
+            self.truncated = self.truncated or is_limited
             self.counter._limited, self.counter._cut = is_limited, self.is_cut
         return True
 

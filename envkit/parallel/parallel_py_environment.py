@@ -582,8 +582,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
     def rows_with_info(self, *, begun: bool = False) -> Array:
         """Returns a mask of the rows that have an info.
 
-        An info that tells no more than that the episode has ended, as the time step
-        does, does not count. Workers look from the first call on, and keep what they
+        An info that has only the flags `terminated` and `truncated` does not count;
+        `ends` has them. Workers look from the first call on, and keep what they
         find for `get_info`; until a row's next step its element is true.
 
         Args:
@@ -605,6 +605,26 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         slab.want_infos()
         mask: Array = slab.info_marks & (BEGUN_INFO if begun else SHOWN_INFO) != 0
         return mask
+
+    @locked
+    def ends(self) -> tuple[Array, Array]:
+        """Returns masks of the rows whose episodes have ended: terminated, truncated.
+
+        They are about the time steps that were returned last. An episode may end in
+        both ways at once, which its discount does not tell; workers say so from the
+        first call of `rows_with_info` on. Until then discounts decide.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> one = [lambda: CountingEnv(steps_per_episode=1)]
+            >>> with ParallelPyEnvironment(one, backend="inline") as env:
+            ...     _ = env.reset(), env.step([0])
+            ...     env.ends()
+            (array([ True]), array([False]))
+        """
+        self._check_open("ends")
+        return self._pool.slab.ends()
 
     # State.
 

@@ -26,7 +26,9 @@ from envkit.parallel.slab_layout import (
     ANY_INFO,
     BEGUN_INFO,
     CACHE_LINE,
+    DECLARED_INFO,
     IDLE,
+    ONLY_DECLARED_INFO,
     RAISED,
     REBUILD,
     RESIDENT,
@@ -36,6 +38,8 @@ from envkit.parallel.slab_layout import (
     SHOWN_SLOTS,
     SLOTS,
     STEP,
+    TERMINATED,
+    TRUNCATED,
     SlabLayout,
     slot_of,
 )
@@ -262,7 +266,7 @@ class Slab:
 
     def forget_declared(self, rows: Any) -> None:
         """Unmarks rows whose declared infos are not in the slab."""
-        self._has_info[rows] &= ANY_INFO
+        self._has_info[rows] &= ~np.uint8(DECLARED_INFO | ONLY_DECLARED_INFO)
 
     # What the parent does.
 
@@ -471,6 +475,25 @@ class Slab:
         types: Array = self._steps[0][self.slots(rows), rows]
         return types
 
+    def ends(self) -> tuple[Array, Array]:
+        """Returns masks of the rows that show an end: terminated, and truncated.
+
+        A row can be in both. Where no worker has said so, its discount decides.
+        """
+        rows = np.arange(self.layout.rows)
+        shown, marks = self.shows_last(rows), self._has_info
+        terminated = shown & (marks & TERMINATED != 0)
+        truncated = shown & (marks & TRUNCATED != 0)
+        untold = shown & ~(terminated | truncated)
+        if untold.any():
+            worthless, slots = untold.copy(), self.slots(rows)
+            for leaf in self.layout.discount_leaves:
+                discounts = self._steps[leaf][slots, rows].reshape(len(rows), -1)
+                worthless &= (discounts == 0.0).all(1)
+            terminated |= worthless
+            truncated |= untold & ~worthless
+        return terminated, truncated
+
     def shows_last(self, rows: Array) -> Array:
         """Returns a mask of the rows that show a `LAST`."""
         mask: Array = self.step_types(rows) == StepType.LAST
@@ -640,12 +663,12 @@ class Slab:
         for array, leaf in zip(self._infos, leaves, strict=True):
             array[slots, rows] = leaf
 
-    def mark_infos(self, rows: Any, marks: int, *, keep: bool = False) -> None:
+    def mark_infos(self, rows: Any, marks: int | Array, *, keep: bool = False) -> None:
         """Marks which infos rows have.
 
         Args:
             rows: The rows.
-            marks: What `info_marks` says of them then.
+            marks: What `info_marks` says of them then, of all or of each.
             keep: Whether what it says of them already stays.
         """
         if keep:

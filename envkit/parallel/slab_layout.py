@@ -57,6 +57,8 @@ __all__ = [
     "SLOTS",
     "STEP",
     "STEPS",
+    "TERMINATED",
+    "TRUNCATED",
     "WAITING_NS",
     "SlabArray",
     "SlabLayout",
@@ -86,6 +88,8 @@ ANY_INFO = SHOWN_INFO | BEGUN_INFO
 # Beside these: that what the environment declares of its info is in the slab, and that
 # its info has no more than that.
 DECLARED_INFO, ONLY_DECLARED_INFO = 4, 8
+# And how the episode has ended, if it has: both ways at once, perhaps.
+TERMINATED, TRUNCATED = 16, 32
 
 # What a worker counts before it marks the last row of a run, by place in its line of
 # `meters`; where it last ran; the memory of one that may be on another machine; how
@@ -153,7 +157,7 @@ ARRAYS = tuple(
         ("sequence", "uint32", ("N",), _P, "the number of a row's last request"),
         ("command", "uint8", ("N",), _P, "IDLE, STEP, RESET or REBUILD"),
         ("answered", "uint32", ("N",), _W, "the number it has answered"),
-        ("has_info", "uint8", ("N",), _W, "whether there is an info to ask for"),
+        ("has_info", "uint8", ("N",), _W, "whether it has an info, how it ended"),
         ("meters", "int64", ("W", METERS), _W, "what statistics() shows"),
         ("worker_facts", "int64", ("W", 2), _P, "each worker's process, its restarts"),
         ("actions", "", ("N",), _P, "one array for each leaf of an action"),

@@ -15,14 +15,12 @@ from envkit import (
     ParallelPyEnvironment,
     PyEnvironment,
     RestartPolicy,
-    TimeStep,
     restart,
     termination,
     transition,
     truncation,
 )
 from envkit.errors import EnvironmentRaised
-from envkit.parallel.worker.infos import says_more
 from envkit.testing import CountingEnv, CrashingEnv
 from tests.parallel.streams import with_fork
 
@@ -123,65 +121,80 @@ def noted(*makers, steps=0, **options):
     return found
 
 
-# What says more than a time step does.
+# How an episode has ended.
 
 
 @pytest.mark.parametrize(
-    ("info", "time_step", "expected"),
+    ("info", "expected"),
     [
-        ({}, restart(NOWHERE), False),
-        ({"lives": 3}, restart(NOWHERE), True),
-        (None, restart(NOWHERE), True),
-        ("text", restart(NOWHERE), True),
-        (ValueError(), restart(NOWHERE), True),
-        (GOES_ON, restart(NOWHERE), False),
-        (GOES_ON, transition(NOWHERE, 1.0), False),
-        # Only at the end of an episode flags say anything.
-        (BOTH, transition(NOWHERE, 1.0), False),
-        (TERMINATED, termination(NOWHERE, 1.0), False),
-        (TRUNCATED, truncation(NOWHERE, 1.0), False),
-        (GOES_ON, truncation(NOWHERE, 1.0), False),
-        (BOTH, termination(NOWHERE, 1.0), True),
-        (TRUNCATED, termination(NOWHERE, 1.0), True),
-        (TERMINATED, truncation(NOWHERE, 1.0), True),
-        ({"terminated": True}, termination(NOWHERE, 1.0), True),
-        ({"terminated": 1, "truncated": 0}, termination(NOWHERE, 1.0), True),
-        ({**TERMINATED, "lives": 0}, termination(NOWHERE, 1.0), True),
+        ({}, False),
+        ({"lives": 3}, True),
+        (None, True),
+        ("text", True),
+        (GOES_ON, False),
+        (TERMINATED, False),
+        (BOTH, False),
+        ({"terminated": True}, True),
+        ({"terminated": 1, "truncated": 0}, True),
+        ({**TERMINATED, "lives": 0}, True),
     ],
 )
-def test_only_what_the_time_step_does_not_tell_counts(info, time_step, expected):
-    assert expected == says_more(info, time_step)
+def test_flags_alone_are_no_info(info, expected):
+    found = noted(functools.partial(Sayings, info), steps=3)
+    assert [[expected]] * 4 == found
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("end", [termination, truncation])
+@pytest.mark.parametrize("said", [{}, GOES_ON, TERMINATED, TRUNCATED, BOTH])
+def test_ends_are_told_without_an_info(said, end, backend):
+    make = functools.partial(Sayings, {}, {}, {}, said, end=end)
+    with pool_of(make, make, backend=backend) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        before = [mask.tolist() for mask in pool.ends()]
+        pool.step([0, 0])
+        pool.step([0, 0], np.array([True, False]))
+
+        of_its_own = TERMINATED if end is termination else TRUNCATED
+        flags = said if any(said.values()) else of_its_own
+        assert [[False, False], [False, False]] == before
+        assert [[flags["terminated"], False], [flags["truncated"], False]] == [
+            mask.tolist() for mask in pool.ends()
+        ]
+        assert [False, False] == pool.rows_with_info().tolist()
+
+
+@pytest.mark.parametrize("end", [termination, truncation])
+def test_discounts_decide_where_no_worker_has_looked(end):
+    make = functools.partial(Sayings, BOTH, end=end)
+    with ParallelPyEnvironment([make], backend="inline") as pool:
+        for _ in range(4):
+            pool.step([0])
+        is_over = end is termination
+        assert [[is_over], [not is_over]] == [mask.tolist() for mask in pool.ends()]
 
 
 @settings(max_examples=30)
-@given(data=st.data(), rows=st.integers(1, 4))
-def test_a_batch_says_more_where_one_of_its_rows_would(data, rows):
-    flags = st.lists(st.booleans(), min_size=rows, max_size=rows)
-    types = data.draw(st.lists(st.integers(0, 2), min_size=rows, max_size=rows))
-    discounts = data.draw(
-        st.lists(st.sampled_from([0.0, 1.0]), min_size=rows, max_size=rows)
-    )
+@given(data=st.data())
+def test_ends_of_a_batch_are_told_without_an_info(data):
+    flags = st.lists(st.booleans(), min_size=2, max_size=2)
     terminated, truncated = data.draw(flags), data.draw(flags)
-
-    whole = says_more(
-        {"terminated": np.array(terminated), "truncated": np.array(truncated)},
-        TimeStep(np.array(types), np.zeros(rows), np.array(discounts), None),
-    )
-    alone = [
-        says_more(
-            {"terminated": terminated[row], "truncated": truncated[row]},
-            TimeStep(np.array(types[row]), NOWHERE, np.array(discounts[row]), None),
-        )
-        for row in range(rows)
-    ]
-
-    assert any(alone) == whole
+    info = {"terminated": np.array(terminated), "truncated": np.array(truncated)}
+    with pool_of(functools.partial(SayingBatch, info, length=1)) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        expected = [
+            (one, other) if one or other else (True, False)
+            for one, other in zip(terminated, truncated, strict=True)
+        ]
+        assert expected == list(zip(*(m.tolist() for m in pool.ends()), strict=True))
+        assert [False, False] == pool.rows_with_info().tolist()
 
 
-def test_flags_of_another_length_say_more():
-    flags = {name: np.zeros(2, bool) for name in TERMINATED}
-    last = termination(np.zeros(3), np.ones(3))
-    assert says_more(flags, last)
+def test_flags_of_another_length_are_an_info():
+    flags = {name: np.zeros(3, bool) for name in TERMINATED}
+    assert [[True, True]] * 2 == noted(functools.partial(SayingBatch, flags), steps=1)
 
 
 # Rows.
@@ -263,14 +276,6 @@ def test_an_info_that_raises_does_so_when_somebody_asks(autoreset, message_of):
         )
         pool.step([0])
         assert [False] == pool.rows_with_info().tolist()
-
-
-@pytest.mark.parametrize("end", [termination, truncation])
-@pytest.mark.parametrize("said", [TERMINATED, TRUNCATED, BOTH])
-def test_flags_are_an_info_where_they_differ_from_the_end(said, end):
-    found = noted(functools.partial(Sayings, {}, {}, {}, said, end=end), steps=3)
-    expected = said != (TERMINATED if end is termination else TRUNCATED)
-    assert [[False], [False], [False], [expected]] == found
 
 
 # What begins in the same step.

@@ -363,14 +363,18 @@ class BatchRows:
     ) -> tuple[Array, Array]:
         """Returns the rows that were terminated, and those that were truncated.
 
-        It takes the flags out of the infos; where there are none, discounts decide.
+        It takes the flags out of the infos; where there are none, a pool says it, or
+        else discounts decide.
         """
         # Hot: called once per batch step.
         flags = None if infos is None else infos.take_flags()
         if not np.count_nonzero(ended):
             return ended.copy(), ended.copy()
-        terminated = ended & (np.asarray(shown.discount) == 0.0)
-        truncated = ended ^ terminated
+        if self._blocks is not None:
+            terminated, truncated = self._env.ends()
+        else:
+            terminated = ended & (np.asarray(shown.discount) == 0.0)
+            truncated = ended ^ terminated
         if flags is not None:
             told = ended & flags.given & (flags.terminated | flags.truncated)
             terminated = np.where(told, flags.terminated, terminated)

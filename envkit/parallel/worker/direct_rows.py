@@ -17,7 +17,13 @@ from envkit._internal.direct_row import DirectRow, EpisodeEdge
 from envkit._internal.internals import has_internals
 from envkit.nest import is_nested
 from envkit.parallel.slab import Slab, view_of
-from envkit.parallel.slab_layout import SAME_STEP_SLOT, SlabLayout, is_private
+from envkit.parallel.slab_layout import (
+    SAME_STEP_SLOT,
+    TERMINATED,
+    TRUNCATED,
+    SlabLayout,
+    is_private,
+)
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
@@ -187,12 +193,13 @@ class DirectRows:
             return self._choices.get(action) if np.ndim(action) == 0 else None
         return action if self._are_as_theirs(action, *self._bounds_of_one) else None
 
-    def end(self, place: int, slot: int) -> None:
-        """Writes that a row is a `LAST`."""
+    def end(self, place: int, slot: int) -> int:
+        """Writes that a row is a `LAST`, and returns what the slab says of its end."""
         inside = self._inside[place]
         assert inside is not None  # because it has ended the episode
         types, discounts = self._columns[slot]
         types[place], discounts[place] = _LAST, inside.last_discount
+        return inside.terminated * TERMINATED | inside.truncated * TRUNCATED
 
     def begin_next(self, place: int, begin: DirectStep) -> None:
         """Makes the next step of a row begin an episode."""

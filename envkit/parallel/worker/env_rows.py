@@ -386,7 +386,9 @@ class EnvRows:
             self._ended[place] = False
             direct.begin(place, slot)
             return
-        direct.end(place, slot)
+        marks = direct.end(place, slot)
+        if self.infos.wanted[0]:
+            self._has_info[self._first + place] = marks
         if self.slab.autoreset == SAME_STEP_ORDER:
             self._begin_at_once(env_row, env_row.rows.start)
             if direct.steps[place] is None:

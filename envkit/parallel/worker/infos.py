@@ -3,7 +3,7 @@
 Asking workers for infos takes about as long as a step of cheap environments, and most
 infos are empty. Where the slab says that infos are to be kept, a worker reads each
 info before it marks the row as answered, and writes beside it whether the info tells
-more than how the episode ended, which the time step tells.
+more than how the episode ended, which is beside it, too.
 
 Infos that environments declare are read in any case, and written into the slab.
 """
@@ -23,6 +23,8 @@ from envkit.parallel.slab_layout import (
     DECLARED_INFO,
     ONLY_DECLARED_INFO,
     SHOWN_INFO,
+    TERMINATED,
+    TRUNCATED,
     slot_of,
 )
 from envkit.parallel.worker.environments import EnvironmentHost
@@ -31,7 +33,7 @@ from envkit.types import Array
 
 __all__ = ["InfoNotes", "InfoRows", "says_more"]
 
-_LAST = StepType.LAST
+_MID, _LAST = StepType.MID, StepType.LAST
 # What there is instead of an info where an environment has none.
 _NOTHING = object()
 
@@ -80,13 +82,16 @@ class InfoNotes:
         declared = 0
         if self._rows is not None:
             declared, info = _written(self._rows.write, row, info=info)
+        marks = declared
+        if time_step.step_type is not _MID:
+            marks |= int(_marks_of_ends(info, time_step))
         is_empty = type(info) is dict and not info
-        if is_empty or not says_more(info, time_step):
-            self._has_info[row] = declared
+        if is_empty or not says_more(info):
+            self._has_info[row] = marks
             if self._kept:
                 self._kept.pop(index, None)
         else:
-            self._has_info[row] = SHOWN_INFO | declared
+            self._has_info[row] = SHOWN_INFO | marks
             self._kept[index] = self._sequence[row], info
 
     def record_batch(
@@ -105,13 +110,14 @@ class InfoNotes:
         declared = 0
         if self._rows is not None:
             declared, info = _written(self._rows.write_batch, block, moved, info=info)
-        if says_more(info, time_step):
+        marks = declared | _marks_of_ends(info, time_step)[moved]
+        if says_more(info, np.shape(time_step.step_type)):
             # Those that have not moved have part in it, too.
             self._slab.mark_infos(block, SHOWN_INFO, keep=True)
-            self._slab.mark_infos(rows, SHOWN_INFO | declared)
+            self._slab.mark_infos(rows, SHOWN_INFO | marks)
             self._kept[index] = self._sequence[block.start], info
         else:
-            self._slab.mark_infos(rows, declared)
+            self._slab.mark_infos(rows, marks)
             self._kept.pop(index, None)
 
     def keep_final(self, index: int, row: int) -> None:
@@ -143,7 +149,7 @@ class InfoNotes:
             rows: Its rows that have begun.
             time_step: What its reset has returned.
         """
-        if says_more(self._ask(index), time_step):
+        if says_more(self._ask(index), np.shape(time_step.step_type)):
             self._slab.mark_infos(rows, BEGUN_INFO, keep=True)
 
     def forget(self, index: int) -> None:
@@ -223,44 +229,50 @@ def _written(write: Callable[..., int], *where: Any, info: Any) -> tuple[int, An
         return 0, error
 
 
-def says_more(info: Any, time_step: TimeStep) -> bool:
-    """Returns whether an info tells more than how an episode has ended.
+def says_more(info: Any, dims: tuple[int, ...] = ()) -> bool:
+    """Returns True if an info tells more than how an episode has ended.
 
-    Both flags say no more than the time step does, unless they say that it has ended
-    both ways at once, or another way than the discount says.
+    Args:
+        info: The info.
+        dims: Of that of a batch, the number of rows.
 
     Example:
-        >>> from envkit import termination
-        >>> last = termination(np.array(0.5), reward=1.0)
-        >>> says_more({"terminated": True, "truncated": False}, last)
+        >>> says_more({"terminated": True, "truncated": True})
         False
-        >>> says_more({"terminated": True, "truncated": True}, last)
-        True
-        >>> says_more({"lives": 2}, last)
+        >>> says_more({"lives": 2})
         True
     """
     if not isinstance(info, Mapping):
         return info is not _NOTHING
     if len(info) != len(FLAGS):
         return bool(info)
-    step_type = np.asarray(time_step.step_type)
-    flags = _flags_in(info, step_type.shape)
-    if flags is None:
-        return True
-    terminated, truncated = flags
-    told = (step_type == _LAST) & (terminated | truncated)
-    is_over = np.asarray(time_step.discount) == 0.0
-    differs = (terminated != is_over) | (truncated == is_over)
-    return bool(np.any(told & differs))
+    return _flags_in(info, dims) is None
 
 
-def _flags_in(info: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
+def _marks_of_ends(info: Any, time_step: TimeStep) -> Any:
+    """Returns what the slab says of ends: a number, in a batch one for each row."""
+    over = np.asarray(time_step.step_type) == _LAST
+    dims, discount = over.shape, np.asarray(time_step.discount)
+    if not over.any():
+        return np.zeros(dims, np.uint8)
+    flags = _flags_in(info, dims) if isinstance(info, Mapping) else None
+    terminated, truncated = (False, False) if flags is None else flags
+    if discount.shape == dims and discount.dtype != object:
+        # Where no flag is true, the discount decides.
+        untold, is_worth = ~(terminated | np.asarray(truncated)), discount != 0.0
+        terminated = terminated | (untold & ~is_worth)
+        truncated = truncated | (untold & is_worth)
+    ends = np.multiply(terminated, TERMINATED) | np.multiply(truncated, TRUNCATED)
+    return (over * ends).astype(np.uint8)
+
+
+def _flags_in(info: Mapping[str, Any], dims: tuple[int, ...]) -> Any:
     """Returns the flags of one row, or those of all rows of a batch."""
-    if shape == ():
+    if dims == ():
         return flags_in(info)
     flags = [info.get(name) for name in FLAGS]
     are_flags = all(
-        isinstance(flag, np.ndarray) and flag.dtype == np.bool_ and flag.shape == shape
+        isinstance(flag, np.ndarray) and flag.dtype == np.bool_ and flag.shape == dims
         for flag in flags
     )
     return flags if are_flags else None
