@@ -18,13 +18,14 @@ from envkit import registry
 from envkit.adapters.foreign import require, told_of_losses
 from envkit.adapters.gymnasium.conversion import from_member, to_member
 from envkit.adapters.gymnasium.kinds import as_order
-from envkit.adapters.gymnasium.rows import BatchRows, check_call, check_infos
-from envkit.adapters.gymnasium.spaces import kind_of_space
-from envkit.adapters.gymnasium.to_gymnasium import (
-    PyToGymnasium,
-    metadata_of,
-    render_mode_of,
+from envkit.adapters.gymnasium.rows import (
+    BatchRows,
+    check_call,
+    check_infos,
+    own_or_first,
 )
+from envkit.adapters.gymnasium.spaces import kind_of_space
+from envkit.adapters.gymnasium.to_gymnasium import PyToGymnasium
 from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
 from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
 from envkit.extend import describe, hand_options, refuses_removed_options
@@ -165,8 +166,8 @@ class VectorizedEnvs(PyToGymnasiumVector):
         batched = _batched_observations(observation_mode, spaces)
         if isinstance(observation_mode, tuple):
             self.single_observation_space = observation_mode[1]
-        self.render_mode = render_mode_of(pool, None)
-        self._describe(metadata_of(pool, self.render_mode))
+        self.render_mode = own_or_first(pool, "render_mode")
+        self._describe(dict(own_or_first(pool, "metadata") or {}))
         if batched is not None:
             self.observation_space = batched
 

@@ -454,6 +454,13 @@ def test_gymnasiums_statistics_work_on_top(mode):
 # Environments.
 
 
+def test_metadata_are_those_of_gymnasiums_own():
+    expected = SyncVectorEnv(makers("CartPole-v1"))
+    with closing(inline(makers("CartPole-v1"))) as envs:
+        assert expected.metadata == envs.metadata
+        assert expected.render_mode == envs.render_mode
+
+
 def test_environments_are_asked_and_changed():
     envs = inline([Everything] * 3)
     envs.reset()
