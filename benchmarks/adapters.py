@@ -224,6 +224,10 @@ def compare_engines(report: Report, told: Any) -> None:
     rows = told.rows
     makers = [functools.partial(gymnasium.make, TARGET)] * rows
 
+    def vectorized(**arguments: Any) -> Callable[[], Contender]:
+        make = functools.partial(vectorize, makers, num_workers=WORKERS, **arguments)
+        return functools.partial(vector, make, rows)
+
     def over_a_pool(**arguments: Any) -> Callable[[], Contender]:
         def make() -> Any:
             pool = envkit.make(
@@ -245,9 +249,8 @@ def compare_engines(report: Report, told: Any) -> None:
             "PyToGymnasiumVector, SameStep": over_a_pool(autoreset_mode="SameStep"),
             "PyToGymnasiumVector, infos='final'": over_a_pool(infos="final"),
             "PyToGymnasiumVector, infos='none'": over_a_pool(infos="none"),
-            "vectorize": lambda: vector(
-                lambda: vectorize(makers, num_workers=WORKERS), rows
-            ),
+            "vectorize": vectorized(),
+            "vectorize, SameStep": vectorized(autoreset_mode="SameStep"),
             RUNG: functools.partial(
                 rung_loops, makers, batches(rows), WORKERS, peers.loop
             ),

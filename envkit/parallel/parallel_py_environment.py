@@ -442,11 +442,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         current = super().current_time_step()
         if self._order is not AutoReset.SAME_STEP or self._closed:
             return current
-        slab = self._pool.slab
-        if not slab.shows_last(self._everyone).any():
-            return current
         # From the slab: what was returned belongs to the caller.
-        leaves = slab.read_standing(self._everyone)
+        leaves = self._pool.slab.read_standing(self._everyone)
         return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
 
     # Promises: of all environments together, and of one after the other.

@@ -644,7 +644,7 @@ class _Outcomes:
         # Whether rows may have time steps made up for an environment that is gone.
         self._repairs = isinstance(getattr(type(env), "repaired", None), property)
         # The rows that stand at the end of an episode.
-        self._ended = np.zeros(count, bool)
+        self._ended = self._none = np.zeros(count, bool)
 
     def reset(
         self, mask: Array, seeds: list[int | None], options: Any
@@ -701,7 +701,7 @@ class _Outcomes:
             infos = self._final(shown, ended, [found, *beside])
             infos = _added(infos, [found, *beside], ~ended)
             now = self._mode.begin(ended)
-            self._ended = np.zeros_like(ended)
+            self._ended = self._none
             begun = self._rows.begun_infos(ended, at_once=True)
             infos = _added(infos, [_without_flags(begun)], ended)
         else:
@@ -717,8 +717,14 @@ class _Outcomes:
         observations = np.full(len(ended), None, object)
         rows = np.flatnonzero(ended)
         seen = map_specs(operator.itemgetter(rows), shown.observation)
+        is_one = isinstance(seen, np.ndarray) and seen.ndim > 1
         for place, row in enumerate(rows.tolist()):
-            own = map_specs(operator.itemgetter((place, ...)), seen)
+            # The first case of what the second does in twice the time.
+            own = (
+                seen[place]
+                if is_one
+                else map_specs(operator.itemgetter((place, ...)), seen)
+            )
             observations[row] = self.to_observation(own)
         return {
             "final_obs": observations,
@@ -744,7 +750,8 @@ class _Outcomes:
         if np.count_nonzero(odd):
             found.append(_column("discount", discounts.copy(), odd))
         # Time steps are made up at the end of an episode alone.
-        if is_over and self._repairs and (repaired := self._env.repaired).any():
+        if is_over and self._repairs and np.count_nonzero(self._env.repaired):
+            repaired = self._env.repaired
             found.append(_column("repaired", repaired, repaired))
         return found
 

@@ -206,7 +206,8 @@ class VectorizedRow(GymnasiumWrapper):
             subject=f"{self._name} returned an observation that",
             root="observation",
         )
-        self._to_action: Any = to_member(env.action_space, self._action_spec)
+        self._to_action = to_member(env.action_space, self._action_spec)
+        self._prepare(copies_arrays=True)
 
     def call_inside(
         self, name: str, args: Sequence[Any] = (), kwargs: Any = None

@@ -323,12 +323,14 @@ class EnvRows:
         self._is_in_reset = True
         where = self.direct.place_of(place, SAME_STEP_SLOT)
         begun = inside.begin(*where, bool(self.infos.wanted[0]))
-        self._is_in_reset = False
         if isinstance(begun, EpisodeEdge):
+            self._is_in_reset = False
             self.direct.begin(place, SAME_STEP_SLOT)
             return None
         self.direct.forget(place)
         end_fork(self.host.forked)
+        self.check_begun(env_row, begun)
+        self._is_in_reset = False
         return begun
 
     def _not_begun(
