@@ -320,7 +320,7 @@ class Events:
             ]
             if free:
                 for env in rows.envs_to_rebuild(free):
-                    self._workers.count_rebuild(env)
+                    self._workers.seeds.count_rebuild(env)
                 rows.release(free)
 
     # What events mean.
@@ -352,7 +352,7 @@ class Events:
         # Others are the answers to questions of interrupted calls.
         if entry.question is not None and entry.question.number == reply.number:
             entry.question.answer = reply
-            self._workers.restore_seeds(entry.question, reply.results)
+            self._workers.seeds.restore(entry.question.seeds_before, reply.results)
             if entry.state is WorkerState.RESTORING:
                 self._workers.become(worker, WorkerState.READY)
             for observer in self._observers:
@@ -427,7 +427,7 @@ class Events:
         entry.overdue_after = entry.question = None
         if question is not None:
             question.answer = error
-            self._workers.restore_seeds(question)
+            self._workers.seeds.restore(question.seeds_before)
         if isinstance(decision, Replace):
             self._replace(worker, now + decision.after)
             kept: set[int] = set()

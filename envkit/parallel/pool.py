@@ -539,7 +539,7 @@ class Pool:
                 tuple(arguments[position] for position in positions),
             )
             questions.append(question)
-            self.workers.set_seeds(question, request, self.is_batch)
+            question.seeds_before = self.workers.seeds.change(request, self.is_batch)
             for observer in self.observers:
                 observer.questioned(worker, request)
             self.workers.workers[worker].question = question

@@ -13,7 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from envkit._internal.text import listed
 from envkit.errors import WorkerError
@@ -27,12 +27,12 @@ from envkit.parallel.backends.base import (
     Started,
 )
 from envkit.parallel.endings import Ending
+from envkit.parallel.env_seeds import EnvSeed, EnvSeeds
 from envkit.parallel.messages import (
     ExitReport,
     Hello,
     RemoteFailure,
     Reply,
-    Request,
     WorkerJob,
 )
 from envkit.parallel.options import PoolOptions
@@ -40,14 +40,11 @@ from envkit.parallel.pool_clock import PoolClock, Waiting
 from envkit.parallel.row_states import Rows
 from envkit.parallel.serialize import learn_programs
 from envkit.parallel.slab_layout import ELSEWHERE
-from envkit.parallel.worker.environments import with_seeds
-from envkit.seeding import derived_seed
 from envkit.specs.batching import common_spec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import EnvConstructor
 
 __all__ = [
-    "EnvSeed",
     "Question",
     "Worker",
     "WorkerState",
@@ -55,25 +52,6 @@ __all__ = [
 ]
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class EnvSeed(NamedTuple):
-    """What one environment is seeded with.
-
-    Attributes:
-        given: The seed that it was given last; those of later workers derive from it.
-        seed: What the environment was seeded with that is there now.
-        rebuilds: How often that was rebuilt since.
-    """
-
-    given: Any = None
-    seed: Any = None
-    rebuilds: int = 0
-
-    @property
-    def in_use(self) -> Any:
-        """The seed of the environment that is there, after its rebuilds."""
-        return derived_seed(self.seed, self.rebuilds)
 
 
 @dataclass(slots=True, eq=False)
@@ -235,7 +213,7 @@ class Workers:
         self._clock = clock
         self._options = options
         self._options_of_jobs = options.without_setup()
-        self.seeds = [EnvSeed()] * len(constructors)
+        self.seeds = EnvSeeds(len(constructors))
         # How often each environment's worker was restarted in the run that a
         # checkpoint continues, because seeds of later ones are counted on from there.
         self.earlier_restarts = [0] * len(constructors)
@@ -303,7 +281,7 @@ class Workers:
         self.workers += _dealt(constructors, count, len(self.earlier_restarts))
         self.unready.update(range(first, first + count))
         self.earlier_restarts += [0] * len(constructors)
-        self.seeds += [EnvSeed()] * len(constructors)
+        self.seeds.resize(self._envs)
         hellos = self._start(range(first, first + count), others)
         specs = [spec for hello in hellos for spec in hello.specs]
         makers = [self.maker(env) for env in range(self._envs)]
@@ -320,7 +298,8 @@ class Workers:
         last = self.workers[-1]
         last.constructors = last.constructors[: envs - last.first_env]
         self.unready.intersection_update(range(len(self.workers)))
-        del self.earlier_restarts[envs:], self.seeds[envs:], self.specs[envs:]
+        self.seeds.resize(envs)
+        del self.earlier_restarts[envs:], self.specs[envs:]
 
     @property
     def _envs(self) -> int:
@@ -518,8 +497,7 @@ class Workers:
             self.workers[worker].meet(hello)
             for env in self.envs_of(worker):
                 if env not in self.continuing:
-                    seed = self._derived(env, worker)
-                    self.seeds[env] = EnvSeed(self.seeds[env].given, seed)
+                    self.seeds.set_derived(env, self.restarts_of(env, worker))
             self.become(worker, WorkerState.READY)
         return error
 
@@ -564,65 +542,12 @@ class Workers:
         """Returns the moments at which something is to be done about workers."""
         return [worker.due for worker in self.workers if worker.due is not None]
 
-    # Seeds.
-
-    def set_seeds(
-        self, question: Question, request: Request, is_batch: Sequence[bool]
-    ) -> None:
-        """Changes the seeds of environments that a question is about to seed."""
-        for env, argument in zip(request.envs, request.arguments, strict=True):
-            before = after = self.seeds[env]
-            match request.method:
-                case "seed":
-                    after = EnvSeed(argument, argument)
-                case "seed_rows" if None in argument:
-                    given = with_seeds(before.given, argument, True)
-                    seed = with_seeds(before.seed, argument, True)
-                    after = EnvSeed(given, seed, before.rebuilds)
-                case "seed_rows":
-                    seed = argument if is_batch[env] else argument[0]
-                    after = EnvSeed(seed, seed)
-                case "assume_seed":
-                    after = EnvSeed(before.given, *argument)
-                case _:
-                    return
-            question.seeds_before[env], self.seeds[env] = before, after
-
-    def restore_seeds(
-        self, question: Question, results: Sequence[Any] | None = None
-    ) -> None:
-        """Restores the seeds of environments that a question has not seeded.
-
-        Args:
-            question: The question.
-            results: What the environments answered; `None` if the worker has ended.
-        """
-        for index, (env, before) in enumerate(question.seeds_before.items()):
-            if results is None or isinstance(results[index], RemoteFailure):
-                self.seeds[env] = before
-
-    def count_rebuild(self, env: int) -> None:
-        """Derives the next seed of an environment that its worker rebuilds."""
-        seed = self.seeds[env]
-        self.seeds[env] = seed._replace(rebuilds=seed.rebuilds + 1)
-
-    def given_seeds(self) -> list[Any] | None:
-        """Returns what environments were given; `None` if none of them was."""
-        given = [seed.given for seed in self.seeds]
-        return None if all(seed is None for seed in given) else given
+    # Seeds, and how often workers were started again.
 
     def continue_run(self, seeds: list[Any] | None, restarts: list[int]) -> None:
         """Continues the seeds of another run, and its counts of restarts."""
-        given = seeds or [None] * len(self.seeds)
-        self.seeds = [
-            seed._replace(given=one)
-            for seed, one in zip(self.seeds, given, strict=True)
-        ]
+        self.seeds.given = seeds
         self.earlier_restarts = list(restarts)
-
-    def _derived(self, env: int, worker: int) -> Any:
-        """Returns what a worker seeds an environment with when it starts."""
-        return derived_seed(self.seeds[env].given, self.restarts_of(env, worker))
 
     def restarts_of(self, env: int, worker: int) -> int:
         """Returns how often the worker of an environment was started again, ever."""
@@ -641,7 +566,9 @@ class Workers:
         worker = self.workers[index]
         # Those that continue get the seeds of the ones before them later.
         seeds = tuple(
-            None if env in self.continuing else self._derived(env, index)
+            None
+            if env in self.continuing
+            else self.seeds.derived(env, self.restarts_of(env, index))
             for env in self.envs_of(index)
         )
         if all(seed is None for seed in seeds):

@@ -10,11 +10,11 @@ import numpy as np
 
 from envkit.parallel.durability.anchors import Anchor, EnvHistory
 from envkit.parallel.durability.journal import Journal, Moves
+from envkit.parallel.env_seeds import EnvSeed
 from envkit.parallel.messages import RemoteFailure, Replayed, ReplayPlan
 from envkit.parallel.row_sets import are_among
 from envkit.parallel.row_states import Rows
 from envkit.parallel.slab_layout import SAME_STEP_ORDER
-from envkit.parallel.workers import EnvSeed
 from envkit.types import Array
 
 __all__ = ["plan_of", "same_bits", "why_it_differs", "without_anchor"]

@@ -116,7 +116,7 @@ def save(facade: Any, path: str | os.PathLike[str], extra: Any, pickles: bool) -
         facade._order_kept.value,
         list(facade._structure.paths),
         facade._envkit.seed,
-        workers.given_seeds(),
+        workers.seeds.given,
         workers.restarts_by_env(),
         [(seed.seed, seed.rebuilds) for seed in workers.seeds],
         extra,
