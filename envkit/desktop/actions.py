@@ -82,7 +82,7 @@ def fitting(actions: Any, events: Sequence[Event]) -> int:
     return min(len(events), getattr(actions, "limit", len(events)))
 
 
-class _Held:
+class _InputState:
     """Which keys and buttons are down, and where the pointer is."""
 
     def __init__(self, size: Size | None = None) -> None:
@@ -114,8 +114,8 @@ class _Held:
         """Lets go of everything."""
         return [*self.hold(()), *self.point(self.x, self.y, 0)]
 
-    def note(self, event: Event) -> None:
-        """Notes an event that is sent, or that a person has made."""
+    def apply(self, event: Event) -> None:
+        """Applies an event that is sent, or that a person has made."""
         if isinstance(event, PointerEvent):
             self.x, self.y, self.buttons = event
         elif event.down:
@@ -207,7 +207,7 @@ class Controls:
         if not self._keys and not needs_size:
             raise ValueError("Controls must have keys, a pointer or buttons; got none.")
         self._size = checked_screen(size) if needs_size else (1, 1)
-        self._held, self._seen = _Held(self._size), _Held(self._size)
+        self._held, self._seen = _InputState(self._size), _InputState(self._size)
 
     @property
     def keys(self) -> list[int]:
@@ -227,7 +227,7 @@ class Controls:
 
     def begin(self) -> list[Event]:
         """Forgets the episode, and returns the events that let go of everything."""
-        self._seen = _Held(self._size)
+        self._seen = _InputState(self._size)
         return self._held.release()
 
     def events(self, action: Any) -> list[Event]:
@@ -264,7 +264,7 @@ class Controls:
         is_press = False
         for event in events:
             before = seen.buttons
-            seen.note(event)
+            seen.apply(event)
             down |= set(seen.keys)
             up |= seen.buttons
             presses = bool(seen.buttons & ~before)
@@ -327,7 +327,7 @@ class Events:
         self._size = checked_screen(size)
         self._limit = checked_size("limit", limit)
         self._buttons = _checked_buttons(buttons)
-        self._held = _Held(self._size)
+        self._held = _InputState(self._size)
         # The buttons that a person holds.
         self._down = 0
 
@@ -375,7 +375,7 @@ class Events:
             elif kind == 1 and self._keys:
                 events.append(KeyEvent(self._keys[key], bool(down)))
         for event in events:
-            self._held.note(event)
+            self._held.apply(event)
         return events
 
     def fitting(self, events: Sequence[Event]) -> int:
@@ -452,7 +452,7 @@ class Macros:
                 f"menu must be a list of at least one entry, got {describe(menu)}."
             )
         self._menu = [_entry(entry) for entry in menu]
-        self._held, self._seen = _Held(), _Held()
+        self._held, self._seen = _InputState(), _InputState()
 
     def spec(self) -> BoundedArraySpec:
         """Returns the spec of an action: the number of an entry."""
@@ -460,7 +460,7 @@ class Macros:
 
     def begin(self) -> list[Event]:
         """Forgets the episode, and returns the events that let go of everything."""
-        self._seen = _Held()
+        self._seen = _InputState()
         return self._held.release()
 
     def events(self, action: Any) -> list[Event]:
@@ -470,7 +470,7 @@ class Macros:
         events = self._held.hold(keys)
         if once:
             for event in once:
-                self._held.note(event)
+                self._held.apply(event)
             events += once
         return events
 
@@ -497,7 +497,7 @@ class Macros:
         events = list(events)
         down = set(self._seen.keys)
         for event in events:
-            self._seen.note(event)
+            self._seen.apply(event)
         down = set(self._seen.keys) | {
             event.key for event in events if isinstance(event, KeyEvent) and event.down
         }
@@ -650,7 +650,7 @@ class Joystick:
             )
         self._speed = float(speed)
         self._buttons = checked_size("buttons", buttons, least=0)
-        self._held, self._seen = _Held(self._size), _Held(self._size)
+        self._held, self._seen = _InputState(self._size), _InputState(self._size)
         # Where the pointer would be, with parts of pixels: by actions, and by a person.
         self._place = self._shown = np.array([self._held.x, self._held.y], float)
 
@@ -664,7 +664,7 @@ class Joystick:
 
     def begin(self) -> list[Event]:
         """Puts the pointer into the middle, with no button down."""
-        self._seen = _Held(self._size)
+        self._seen = _InputState(self._size)
         x, y = self._size[0] // 2, self._size[1] // 2
         self._place = self._shown = np.array([x, y], float)
         return self._held.point(x, y, 0)
@@ -691,7 +691,7 @@ class Joystick:
         seen = self._seen
         mask, pressed = seen.buttons, 0
         for event in events:
-            seen.note(event)
+            seen.apply(event)
             pressed |= seen.buttons & ~mask
         away = (np.array([seen.x, seen.y]) - self._shown) / self._speed
         action = {"axes": np.clip(away, -1.0, 1.0).astype(np.float32)}

@@ -263,7 +263,7 @@ def key_map(env: Any) -> KeyMap:
     Raises:
         ValueError: Its actions cannot be said with keys.
     """
-    own = _told(env, "key_map")
+    own = _attribute(env, "key_map")
     if hasattr(own, "idle_action"):  # It has all that a KeyMap has.
         return own  # type: ignore[no-any-return]
     parts = ActionAxes(env.action_spec(), most=len(_SINGLE))
@@ -291,7 +291,7 @@ def _menu(env: Any, parts: ActionAxes) -> KeyMap:
         # A letter for an action that the name has said already would take it from
         # one that has none.
         suggested = [] if chords else _suggested(name, index, count)
-        chords += [chord for chord in suggested if free.take(chord)]
+        chords += [chord for chord in suggested if free.claim(chord)]
         # Numbers have their digits, besides.
         if (not chords or not name) and (key := free.single(index + first)):
             chords.append(frozenset({key}))
@@ -354,12 +354,12 @@ def _keys_of(
     others = [value for value in axis.values if value != idle]
     if not axis.is_choice or len(axis.values) == 3:
         while pair := next(pairs, None):
-            if free.take(frozenset({pair[0]})) and free.take(frozenset({pair[1]})):
+            if free.claim(frozenset({pair[0]})) and free.claim(frozenset({pair[1]})):
                 return list(zip((others[0], others[-1]), pair, strict=True))
     keys = []
     for value in others:
         chord = chord_of(name)
-        if len(chord) == 1 and free.take(chord):
+        if len(chord) == 1 and free.claim(chord):
             keys.append((value, next(iter(chord))))
         elif key := free.single(len(keys) + 1):
             keys.append((value, key))
@@ -379,7 +379,7 @@ class _Free:
         self._chords = set(chords)
         self._taken = {key for chord in self._chords for key in chord}
 
-    def take(self, chord: frozenset[str]) -> bool:
+    def claim(self, chord: frozenset[str]) -> bool:
         if chord in self._chords:
             return False
         self._chords.add(chord)
@@ -387,11 +387,11 @@ class _Free:
         return True
 
     def single(self, number: int) -> str | None:
-        """Takes the key of a number's digit if it can, or else the next one."""
+        """Claims the key of a number's digit if it can, or else the next one."""
         wanted = [str(number)] if 0 <= number <= 9 else []
         for key in (*wanted, *_SINGLE):
             if key not in self._taken:
-                self.take(frozenset({key}))
+                self.claim(frozenset({key}))
                 return key
         return None
 
@@ -429,11 +429,11 @@ def names_of(env: Any, count: int) -> tuple[str, ...]:
         count: The number of actions, which wrappers may have changed.
     """
     for found in (
-        _told(env, "get_action_meanings"),
-        _told(env, "action_meanings"),
-        _told(env, "action_names"),
-        _of_enum(_told(env, "actions")),
-        _of_menu(_told(env, "menu")),
+        _attribute(env, "get_action_meanings"),
+        _attribute(env, "action_meanings"),
+        _attribute(env, "action_names"),
+        _of_enum(_attribute(env, "actions")),
+        _of_menu(_attribute(env, "menu")),
     ):
         if isinstance(found, Mapping):
             found = [found.get(number) for number in range(len(found))]
@@ -448,7 +448,7 @@ def names_of(env: Any, count: int) -> tuple[str, ...]:
 
 def button_names(env: Any, count: int) -> tuple[str, ...]:
     """Returns the names of an action's numbers, such as ViZDoom's buttons."""
-    found = _told(env, "buttons")
+    found = _attribute(env, "buttons")
     if isinstance(found, list | tuple) and len(found) == count:
         return tuple(map(str, found))
     return ()
@@ -459,7 +459,7 @@ def told_keys(env: Any, count: int) -> dict[frozenset[str], int]:
 
     That is Gymnasium's `get_keys_to_action()`: keys are characters or their codes.
     """
-    found = _told(env, "get_keys_to_action")
+    found = _attribute(env, "get_keys_to_action")
     if not isinstance(found, Mapping):
         return {}
     told: dict[frozenset[str], int] = {}
@@ -485,7 +485,7 @@ def chord_of(name: str) -> frozenset[str]:
     return frozenset(_WORDS[word] for word in _PART.findall(name.lower()))
 
 
-def _told(env: Any, name: str) -> Any:
+def _attribute(env: Any, name: str) -> Any:
     """Returns an attribute of the environment, or what it returns when called."""
     try:
         found = getattr(env, name, None)

@@ -263,7 +263,7 @@ class Column:
         >>> grown = [column.add(np.float32(value)) for value in range(20)]
         >>> column.length, column.dtype, sum(grown)
         (20, dtype('float32'), 464)
-        >>> [block.tolist() for block in column.take()][1]
+        >>> [block.tolist() for block in column.pop_blocks()][1]
         [8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0]
     """
 
@@ -315,8 +315,8 @@ class Column:
             self._full.append(self._block[: self._used])
         self._used = 0
 
-    def take(self) -> list[Array]:
-        """Takes the blocks away; returns arrays with an element for each value."""
+    def pop_blocks(self) -> list[Array]:
+        """Empties the column, and returns arrays with an element for each value."""
         self._end_block()
         blocks, self._full, self._block = self._full, [], np.empty(0)
         return blocks
@@ -389,7 +389,7 @@ class EpisodeFile:
     def _write_array(
         self, archive: zipfile.ZipFile, name: str, column: Column, parts: list[Path]
     ) -> None:
-        blocks = column.take()
+        blocks = column.pop_blocks()
         length = column.length if parts else sum(map(len, blocks))
         if not length:
             return

@@ -87,7 +87,7 @@ class _Mailbox:
         >>> box = _Mailbox(most=10)
         >>> box.put("a", 6, wait=False), box.put("b", 6, wait=False)
         (True, False)
-        >>> box.take()
+        >>> box.receive()
         'a'
     """
 
@@ -122,8 +122,8 @@ class _Mailbox:
             self._changed.notify_all()
             return True
 
-    def take(self) -> Any:
-        """Waits for a letter and takes the oldest."""
+    def receive(self) -> Any:
+        """Waits for a letter and returns the oldest."""
         with self._changed:
             # Because there is one reader, it has handled all that it has taken.
             self._handled = self._put - len(self._letters)
@@ -286,7 +286,7 @@ class Writer:
                 self._log_file = log
                 work = None
                 while work != self._end:
-                    work, *args = self._mailbox.take()
+                    work, *args = self._mailbox.receive()
                     work(*args)
         except BaseException as error:
             failure = RecordingError(

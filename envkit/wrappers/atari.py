@@ -655,7 +655,7 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         rewards = self._rewards.map(np.array, time_step.reward)
         moved, left = moving | beginning, self._frame_skip - 1
         while True:
-            newly_lost = self._note_lives(time_step, moved)
+            newly_lost = self._update_lives(time_step, moved)
             lost = lost | newly_lost
             moving = moving & (np.asarray(time_step.step_type) == _MID) & ~newly_lost
             if not left or not moving.any():
@@ -674,8 +674,8 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         shown = self._shown_of(screen, touched)
         return time_step._replace(reward=rewards), shown, lost
 
-    def _note_lives(self, time_step: TimeStep, moved: Array) -> Array:
-        """Counts lives, and returns where one has been lost in this step."""
+    def _update_lives(self, time_step: TimeStep, moved: Array) -> Array:
+        """Updates the lives, and returns where one has been lost in this step."""
         if not self._counts_lives:
             return self._no_rows
         lives = self._look_up_lives(time_step)

@@ -236,14 +236,14 @@ class StickyAction(PyEnvironmentBaseWrapper):
         super()._seed_rows(seeds)
 
     def _step(self, action: NestedArray) -> TimeStep:
-        return self._take(action, np.ones(self._dims, bool), None)
+        return self._step_with_memory(action, np.ones(self._dims, bool), None)
 
     def _step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array
     ) -> TimeStep:
-        return self._take(action, stepping, beginning)
+        return self._step_with_memory(action, stepping, beginning)
 
-    def _take(
+    def _step_with_memory(
         self, action: NestedArray, stepping: Array, beginning: Array | None
     ) -> TimeStep:
         acting = stepping & self._is_under_way
@@ -417,14 +417,14 @@ class DelayAction(PyEnvironmentBaseWrapper):
         self._past.repeat(slice(None) if rows is None else rows)
 
     def _step(self, action: NestedArray) -> TimeStep:
-        return self._take(action, None, None)
+        return self._step_with_memory(action, None, None)
 
     def _step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array
     ) -> TimeStep:
-        return self._take(action, stepping, beginning)
+        return self._step_with_memory(action, stepping, beginning)
 
-    def _take(
+    def _step_with_memory(
         self, action: NestedArray, stepping: Array | None, beginning: Array | None
     ) -> TimeStep:
         # Hot: called once per step.

@@ -346,7 +346,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         kept = ended if rows is None else np.where(rows, ended, self._ended)
         self._ended = np.asarray(kept)
         if ended.any():
-            self._note_episodes(ended)
+            self._append_episodes(ended)
             if self._continues:
                 self._began[ended] = now
         return time_step
@@ -359,7 +359,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         self._times[rows] = 0.0
         self._over[rows] = False
 
-    def _note_episodes(self, ended: Array) -> None:
+    def _append_episodes(self, ended: Array) -> None:
         rows = np.flatnonzero(ended)
         self._episode_count += rows.size
         rows = rows[-self.buffer_length :]  # Earlier ones would be pushed out at once.

@@ -686,6 +686,12 @@ def test_longer_texts_are_announced():
     assert (300, "x" * 300) == (spec.max_length, str(value))
 
 
+def test_a_list_is_named_by_its_place_where_others_have_its_key():
+    first = {"red": {"path": [1]}, "blue": {"path": [1, 2]}}
+    spec, _ = seen(first, max_lengths={"path": 5, "['red']['path']": 3})
+    assert [(5,), (3,)] == [spec[k]["path"]["values"].shape for k in ("blue", "red")]
+
+
 def test_lists_that_vary_are_padded():
     first = {"enemies": [{"x": 1, "name": "a"}], "me": 0}
     spec, _ = seen(first, max_lengths={"enemies": 3})

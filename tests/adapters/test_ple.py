@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import envkit
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec, nest
-from envkit.adapters import display
 from envkit.adapters.ple import suite as building
 from envkit.adapters.ple import suite as suite_ple
 from envkit.adapters.ple.suite import (
@@ -30,6 +29,7 @@ from envkit.errors import (
     SpecError,
 )
 from envkit.parallel import ParallelPyEnvironment
+from envkit.play import display
 from envkit.specs import check_arrays_nest
 from envkit.testing import check_environment
 from envkit.wrappers import TimeLimit
@@ -389,7 +389,7 @@ def test_closing_makes_room_for_the_next_game(pygame):
 
 def test_closing_an_earlier_game_leaves_a_later_one_alone(pygame):
     earlier = drawn()
-    display.give_back(earlier.author)
+    display.release(earlier.author)
     with drawn() as env:
         earlier.close()
         assert env.reset().is_first()

@@ -35,18 +35,18 @@ def test_a_column_does_not_keep_what_its_values_were_parts_of():
     column = Column("observation")
     batch = np.zeros((1000, 4), np.float32)
     column.add(batch[3, ...])
-    (block,) = column.take()
+    (block,) = column.pop_blocks()
     assert not np.shares_memory(block, batch)
 
 
 def test_a_column_tells_all_that_it_takes():
     column = Column("observation")
     told = sum(column.add(np.float64(value)) for value in range(1000))
-    blocks = column.take()
+    blocks = column.pop_blocks()
     assert 1000 == column.length
     assert told >= sum(block.nbytes for block in blocks)
     assert list(range(1000)) == np.concatenate(blocks).tolist()
-    assert [] == column.take()
+    assert [] == column.pop_blocks()
 
 
 def test_notes_count_as_memory(tmp_path, gate):

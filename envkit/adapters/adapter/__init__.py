@@ -154,8 +154,9 @@ class Adapter(_Made, metaclass=_AdapterType):
             `np.float32`, for example.
         text_length: How long strings in observations are at most.
         max_lengths: Of lists whose length varies, how long they are at most, by their
-            keys: `{"path": 9}`; or a number if the observation is such a list. They
-            become dictionaries of `length` and `values`.
+            keys or places: `{"path": 9}`, `{"['map']['path']": 9}`; or a number if the
+            observation is such a list. They become dictionaries of `length` and
+            `values`.
         probe_steps: How many random steps are made, in an environment of their own, to
             see what observations look like.
         checked: Whether bounds of specs are checked.

@@ -409,17 +409,17 @@ class _Played:
             seed = tensor_utils.pack_tensor(self._next_seed, dtype=np.int64)
             self._sent(dm_env_rpc_pb2.ResetRequest(settings={"seed": seed}))
             self._next_seed = None
-        return self._alone(self._told(self._env.reset))
+        return self._alone(self._with_our_errors(self._env.reset))
 
     def step(self, action: Any) -> Any:
         # Hot: called once per step.
         action = {"action": action} if self._acts_by_one else action
-        return self._alone(self._told(lambda: self._env.step(action)))
+        return self._alone(self._with_our_errors(lambda: self._env.step(action)))
 
     def _sent(self, request: Any) -> None:
-        self._told(lambda: self._connection.send(request))
+        self._with_our_errors(lambda: self._connection.send(request))
 
-    def _told(self, call: Any) -> Any:
+    def _with_our_errors(self, call: Any) -> Any:
         from dm_env_rpc.v1.error import DmEnvRpcError as TheirError
 
         try:

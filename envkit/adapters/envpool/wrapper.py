@@ -270,10 +270,10 @@ class EnvPoolWrapper(ForeignBase):
         return whole
 
     def _begin(self, mask: Array, whole: TimeStep) -> None:
-        """Has the masked rows begin an episode, unless they have, and notes it."""
+        """Has the masked rows begin an episode, unless they have."""
         known = mask & self._begun.mask
         if has_true(known):
-            self._begun.tell(known, whole)
+            self._begun.move_to(known, whole)
             self._infos.arrive(known)
         rows = self._ids[mask & ~known]
         if rows.size:
@@ -340,7 +340,7 @@ class EnvPoolWrapper(ForeignBase):
         rows = self._ids[mask]
         answer = self._ask_to_begin(rows)
         self._infos.begin(answer)
-        self._begun.note(answer)
+        self._begun.keep(answer)
         self._over = self._over & ~mask
         self._has_over = has_true(self._over)
 
@@ -398,7 +398,7 @@ class _BegunEpisodes:
         self.mask = np.zeros(self._rows, bool) if mask is None else self.mask & ~mask
         self.exist = mask is not None and has_true(self.mask)
 
-    def note(self, answer: Answer) -> None:
+    def keep(self, answer: Answer) -> None:
         """Keeps what rows have answered that have begun."""
         if not self._leaves:
             self._leaves = [
@@ -412,7 +412,7 @@ class _BegunEpisodes:
         self.mask[answer.rows] = True
         self.exist = True
 
-    def tell(self, mask: Array, whole: TimeStep) -> None:
+    def move_to(self, mask: Array, whole: TimeStep) -> None:
         """Makes a `FIRST` of what the masked rows have begun, and forgets it."""
         whole.step_type[mask] = _FIRST
         whole.reward[mask] = 0.0
@@ -456,7 +456,7 @@ class _PoolInfos:
         self._begun: dict[int, tuple[Answer, int]] = {}
 
     def whole(self, answer: Answer) -> None:
-        """Notes what was said of all rows."""
+        """Keeps what was said of all rows."""
         self._whole = answer
         if self._later:
             self._later = {}
@@ -464,18 +464,18 @@ class _PoolInfos:
             self._begun = {}
 
     def some(self, answer: Answer) -> None:
-        """Notes what was said of some rows."""
+        """Keeps what was said of some rows."""
         for place, row in enumerate(answer.rows.tolist()):
             self._later[row] = answer, place
             self._begun.pop(row, None)
 
     def begin(self, answer: Answer) -> None:
-        """Notes what was said of rows that have begun their next episode."""
+        """Keeps what was said of rows that have begun their next episode."""
         for place, row in enumerate(answer.rows.tolist()):
             self._begun[row] = answer, place
 
     def arrive(self, mask: Array) -> None:
-        """Notes that the masked rows are told of the episode which they had begun."""
+        """Shows the masked rows the episode that they had begun."""
         for row in mask.nonzero()[0].tolist():
             self._later[row] = self._begun.pop(row)
 

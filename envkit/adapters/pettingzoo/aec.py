@@ -157,13 +157,13 @@ class PettingZooAECWrapper(GameEnvironment):
         """Keeps how the game ended for some agents, and what they saw last."""
         game = self._foreign
         self._check_known(game.agents)
-        ended = self._roster.go_on(game.agents, game.terminations, game.truncations)
+        ended = self._live.go_on(game.agents, game.terminations, game.truncations)
         for place in ended:
             agent = self._agents[place]
             if agent in game.agents:
                 self._look(place, game.observe(agent), self._info.get(agent))
             if not self._shows_all:
-                final = self._sights[place].observation
+                final = self._seen[place].observation
                 self._info[agent] = {
                     "final_observation": final,
                     **as_info(self._info.get(agent)),
@@ -172,9 +172,9 @@ class PettingZooAECWrapper(GameEnvironment):
 
     def _look_around(self) -> None:
         """Keeps what the agents see that are to be shown."""
-        if self._roster.is_over:
+        if self._live.is_over:
             return
-        alive = self._roster.alive
+        alive = self._live.alive
         places = [place for place, is_alive in enumerate(alive) if is_alive]
         for place in places if self._shows_all else [self._turn]:
             agent = self._agents[place]
@@ -188,12 +188,12 @@ class PettingZooAECWrapper(GameEnvironment):
             return super()._masks()
         # When it is another's turn an agent can do nothing.
         masks = [player.neutral.mask for player in self._players]
-        masks[self._turn] = self._sights[self._turn].mask
+        masks[self._turn] = self._seen[self._turn].mask
         return masks
 
     def _observation(self) -> dict[str, NestedArray]:
-        sights = self._sights if self._shows_all else [self._sights[self._turn]]
-        return {"agent": np.array(self._turn, np.int64), **self._shown(sights)}
+        seen = self._seen if self._shows_all else [self._seen[self._turn]]
+        return {"agent": np.array(self._turn, np.int64), **self._shown(seen)}
 
     def _place_of(self, agent: Any) -> int:
         self._check_known([agent])

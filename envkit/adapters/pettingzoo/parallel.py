@@ -114,11 +114,11 @@ class PettingZooWrapper(GameEnvironment):
         observations, infos = result
         self._welcome(self._foreign.agents)
         self._check_has_agents()
-        self._see(observations, infos, self._roster.alive)
-        return self._shown(self._sights), self._info
+        self._see(observations, infos, self._live.alive)
+        return self._shown(self._seen), self._info
 
     def _move(self, action: Any) -> Result:
-        acting = self._roster.alive[:]
+        acting = self._live.alive[:]
         parts = zip(self._players, action, acting, strict=True)
         actions = {
             player.agent: player.to_action(part) for player, part, acts in parts if acts
@@ -133,15 +133,15 @@ class PettingZooWrapper(GameEnvironment):
         observations, rewards, terminations, truncations, infos = result
         present = self._foreign.agents
         self._check_known(present)
-        ended = self._roster.go_on(present, terminations, truncations)
+        ended = self._live.go_on(present, terminations, truncations)
         taking_part = [
             acts or is_alive
-            for acts, is_alive in zip(acting, self._roster.alive, strict=True)
+            for acts, is_alive in zip(acting, self._live.alive, strict=True)
         ]
         self._see(observations, infos, taking_part)
         self._flag(ended, terminations, truncations)
         earned = self._rewards(rewards, taking_part)
-        return self._result(self._shown(self._sights), earned)
+        return self._result(self._shown(self._seen), earned)
 
     def _see(
         self,
@@ -155,7 +155,7 @@ class PettingZooWrapper(GameEnvironment):
             agent = self._agents[place]
             if takes_part and agent in observations:
                 self._look(place, observations[agent], self._info.get(agent))
-            elif self._roster.alive[place]:
+            elif self._live.alive[place]:
                 raise SpecError(
                     f"{self._name} returned no observation of {agent!r}, which is one "
                     "of its agents."

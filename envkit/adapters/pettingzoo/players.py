@@ -1,6 +1,6 @@
 """`GameEnvironment`, the base of PettingZoo's adapters, and the agents of its games.
 
-A `Roster` follows the agents through an episode:
+A `LiveAgents` follows the agents through an episode:
 
 ```
 before the agent appears      alive False   discount as given   reward 0
@@ -43,10 +43,10 @@ from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [
+    "AgentObservation",
     "GameEnvironment",
+    "LiveAgents",
     "Player",
-    "Roster",
-    "Sight",
     "is_aec",
     "kept_infos",
     "name_of_game",
@@ -60,7 +60,7 @@ _IS_ALIVE = ArraySpec((), np.bool_, "alive")
 _NEEDED = ("reset", "step", "observation_space", "action_space")
 
 
-class Sight(NamedTuple):
+class AgentObservation(NamedTuple):
     """What an agent sees: an observation, and which actions are legal, if told."""
 
     observation: NestedArray
@@ -79,7 +79,7 @@ class Player:
         mask_spec: The mask of its legal actions; `None` if there is none.
         masks_come_by_info: Whether the mask is in the infos.
         to_action: Makes a member of the agent's action space.
-        neutral: What stands for its sight where it takes no part.
+        neutral: What stands for its observation where it takes no part.
     """
 
     def __init__(
@@ -121,19 +121,19 @@ class Player:
             self.mask_spec = spec["action_mask"]
         elif self.masks_come_by_info:
             self.mask_spec = self._spec_of_info_mask()
-        self.neutral = Sight(
+        self.neutral = AgentObservation(
             neutral_value(self.observation_spec),
             None if self.mask_spec is None else neutral_value(self.mask_spec),
         )
 
-    def sees(self, observation: Any, info: Any) -> Sight:
+    def read(self, observation: Any, info: Any) -> AgentObservation:
         """Converts an observation, and finds the mask."""
         value = self._read(observation)
         if self._mask_is_seen:
-            return Sight(value["observation"], value["action_mask"])
+            return AgentObservation(value["observation"], value["action_mask"])
         if self.masks_come_by_info:
-            return Sight(value, self._mask_of(info))
-        return Sight(value, None)
+            return AgentObservation(value, self._mask_of(info))
+        return AgentObservation(value, None)
 
     def _spec_of_info_mask(self) -> NestedSpec:
         if kind_of_space(self.action_space) != "Discrete":
@@ -212,15 +212,15 @@ def _check_alike(players: Sequence[Player], name: str, remedy: str) -> None:
                 )
 
 
-class Roster:
+class LiveAgents:
     """Follows the agents through an episode.
 
     Example:
-        >>> roster = Roster(["red", "blue"])
-        >>> roster.begin(["red", "blue"])
-        >>> roster.go_on(["blue"], {"red": True, "blue": False}, {})
+        >>> live = LiveAgents(["red", "blue"])
+        >>> live.begin(["red", "blue"])
+        >>> live.go_on(["blue"], {"red": True, "blue": False}, {})
         [0]
-        >>> roster.alive, roster.discounts(0.9)
+        >>> live.alive, live.discounts(0.9)
         ([False, True], [0.0, 0.9])
     """
 
@@ -379,10 +379,10 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         self._players = players_of(game, self._agents, self._name, adapter, action_mask)
         self._announced = action_mask != "auto" or self._has_mask
         self._layout = self._layouts[agents](self._agents)
-        self._roster = Roster(self._agents)
+        self._live = LiveAgents(self._agents)
         self._discount = as_discount(discount)
         self._number = ArraySpec((), reward_dtype, "reward")
-        self._sights = [player.neutral for player in self._players]
+        self._seen = [player.neutral for player in self._players]
         self._info: dict[Any, Any] = {}
         self._know_reset(_layers_of(game), reset_options)
         if isinstance(self._layout, AxisLayout):
@@ -477,26 +477,20 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
 
     def _masks(self) -> list[Any]:
         """Returns each agent's mask for the current time step."""
-        return [sight.mask for sight in self._sights]
+        return [one.mask for one in self._seen]
 
     def _draw(self, mode: str) -> Any:
         check_render_mode(self._foreign, self._name, mode, "PettingZoo")
         return self._foreign.render()
 
-    def _shown(self, sights: Sequence[Sight]) -> dict[str, NestedArray]:
+    def _shown(self, seen: Sequence[AgentObservation]) -> dict[str, NestedArray]:
         """Returns an observation of what is seen, and of the agents that are alive."""
         observation = {
-            "observation": self._join_observations(
-                [each.observation for each in sights]
-            ),
-            "alive": self._join_flags(
-                [np.array(alive) for alive in self._roster.alive]
-            ),
+            "observation": self._join_observations([each.observation for each in seen]),
+            "alive": self._join_flags([np.array(alive) for alive in self._live.alive]),
         }
         if self._has_mask:
-            observation["action_mask"] = self._join_masks(
-                [each.mask for each in sights]
-            )
+            observation["action_mask"] = self._join_masks([each.mask for each in seen])
         return observation
 
     def _rewards(self, rewards: Mapping[Any, Any], earning: Sequence[bool]) -> Any:
@@ -522,12 +516,12 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         return np.array(array.reshape(()), self._number.dtype)
 
     def _discounts(self) -> Any:
-        worth = self._roster.discounts(self._discount)
+        worth = self._live.discounts(self._discount)
         return self._join_discounts([np.array(each, np.float32) for each in worth])
 
     def _result(self, observation: Any, rewards: Any) -> Result:
         """Returns the outcome of a step; the discounts tell how it ended for whom."""
-        is_over, discounts = self._roster.is_over, self._discounts()
+        is_over, discounts = self._live.is_over, self._discounts()
         goes_on = is_over and any(map(np.any, nest.flatten(discounts)))
         return Result(
             observation,
@@ -555,11 +549,11 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
     def _welcome(self, present: Sequence[Any]) -> None:
         """Begins an episode with some agents, of which nothing was seen yet."""
         self._check_known(present)
-        self._roster.begin(present)
-        self._sights = [player.neutral for player in self._players]
+        self._live.begin(present)
+        self._seen = [player.neutral for player in self._players]
 
     def _check_has_agents(self) -> None:
-        if self._roster.is_over:
+        if self._live.is_over:
             raise SpecError(
                 f"{self._name}.reset() began an episode in which no agent acts: its "
                 "list `agents` is empty, or the game has ended for all of them."
@@ -583,7 +577,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
                 'action_mask="info" to have that in the observation, or '
                 'action_mask="none" to leave it to get_info().'
             )
-        self._sights[place] = self._players[place].sees(observation, info)
+        self._seen[place] = self._players[place].read(observation, info)
 
     def _flag(self, ended: Sequence[int], terminations: Any, truncations: Any) -> None:
         """Adds to infos how it ended for some agents; a discount tells only one."""
@@ -597,16 +591,16 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
 
     def _kept(self) -> tuple[Any, ...]:
         """Returns what a state has beside the game."""
-        roster = self._roster.alive, self._roster.terminated
+        live = self._live.alive, self._live.terminated
         options = self._reset_options, self._next_options
-        sights = [tuple(sight) for sight in self._sights]
-        return roster, sights, self._info, self._next_seed, options
+        seen = [tuple(one) for one in self._seen]
+        return live, seen, self._info, self._next_seed, options
 
     def _take_back(self, kept: tuple[Any, ...]) -> None:
         """Takes over what `_kept` returned."""
-        roster, sights, self._info, self._next_seed, options = kept
-        self._roster.alive, self._roster.terminated = roster
-        self._sights = [Sight(*sight) for sight in sights]
+        live, seen, self._info, self._next_seed, options = kept
+        self._live.alive, self._live.terminated = live
+        self._seen = [AgentObservation(*one) for one in seen]
         self._reset_options, self._next_options = options
 
     def _get_state(self) -> Any:

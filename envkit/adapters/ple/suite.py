@@ -31,7 +31,6 @@ import numpy as np
 
 from envkit import registry
 from envkit._shared.arguments import as_discount
-from envkit.adapters import display
 from envkit.adapters.adapter import Adapter
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
 from envkit.adapters.adapter.inference import Inferred, infer
@@ -41,6 +40,7 @@ from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.adapters.values import Converter, array_leaf
 from envkit.errors import SpecError
 from envkit.extend import describe
+from envkit.play import display
 from envkit.play.window import prepare_sdl
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -217,7 +217,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
 
     def start(self) -> Any:
         """Makes the PLE, which `env_instance` is until the wrapper is closed."""
-        display.take(self)
+        display.acquire(self)
         try:
             self._ple = as_ple(*self._given)
             self._ple.init()
@@ -226,10 +226,10 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
             self.actions = tuple(map(_key_name, self._keys))
             self._blank = display.blank_of()
             if self._blank is None:  # It draws elsewhere, so others may do the same.
-                display.give_back(self)
+                display.release(self)
             self._read = self._compile(*self._said)
         except BaseException:
-            display.give_back(self)
+            display.release(self)
             raise
         return self._ple
 

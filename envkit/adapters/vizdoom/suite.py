@@ -190,7 +190,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         self._reward_spec = ArraySpec((), reward_dtype, "reward")
         self._given, self._actions = game, actions
         # Not by seed(): a subclass may extend that by what it does not have yet.
-        self._note_seed(seed)
+        self._draw_seeds_from(seed)
         self._observe = _checked_parts(observe)
         self._set_up = screen_resolution, settings, realtime, window
         # What leads to where the game is: the seed of its episode, and its actions.
@@ -268,9 +268,9 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
 
     def seed(self, seed: Seed) -> None:
         """Has the next reset seed the game with this number, and later ones go on."""
-        self._note_seed(seed)
+        self._draw_seeds_from(seed)
 
-    def _note_seed(self, seed: Seed) -> None:
+    def _draw_seeds_from(self, seed: Seed) -> None:
         self.given_seed = seed
         seeds: Any = [seed] if np.ndim(seed) == 0 else seed  # type: ignore[arg-type]  # None has no dimensions
         (self._next_seed,) = seed_per_row(seeds, 1)
@@ -295,7 +295,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         """Begins an episode."""
         self._begin_episode(self._drawn_seed())
         observation = self._shown.look()
-        return observation, self._told(terminated=False, truncated=False)
+        return observation, self._info_of_step(terminated=False, truncated=False)
 
     def _drawn_seed(self) -> int:
         seed, self._next_seed = self._next_seed, None
@@ -316,7 +316,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
             truncated = _timed_out(self._game)
             terminated = not truncated or bool(self._game.is_player_dead())
         observation = self._shown.look()
-        info = self._told(terminated=terminated, truncated=truncated)
+        info = self._info_of_step(terminated=terminated, truncated=truncated)
         reward = np.array(points, self._reward_spec.dtype)
         return Result(observation, reward, terminated, truncated, info)
 
@@ -325,9 +325,9 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
             self._played.append(numbers)
         return float(self._game.make_action(list(numbers), self._frame_skip))
 
-    def _told(self, *, terminated: bool, truncated: bool) -> dict[str, Any]:
+    def _info_of_step(self, *, terminated: bool, truncated: bool) -> dict[str, Any]:
         game = self._game
-        told = {
+        info = {
             "seed": self._episode_seed,
             "episode_time": game.get_episode_time(),
             "total_reward": game.get_total_reward(),
@@ -338,7 +338,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         state = game.get_state()
         notifications = getattr(state, "notifications_buffer", None)
         return (
-            told if notifications is None else {**told, "notifications": notifications}
+            info if notifications is None else {**info, "notifications": notifications}
         )
 
     @property

@@ -1,8 +1,8 @@
 """pygame's display: there is one in a process, and one game may have it.
 
 A second game would resize it, draw over the first one's picture and take its keys out
-of the queue; both would go on with wrong numbers. So the wrapper that has it is noted
-here until it is closed or forgotten.
+of the queue; both would go on with wrong numbers. So it belongs to one wrapper until
+that is closed or forgotten.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Any
 from envkit.play.window import WINDOW, surface
 
 __all__ = [
+    "acquire",
     "blank_of",
     "close",
     "forget_keys",
-    "give_back",
     "put_blank",
-    "take",
+    "release",
 ]
 
 _lock = threading.Lock()
-# Who has it, and in which process: a fork copies this note, but no game.
+# Who has it, and in which process: a fork copies this line, but no game.
 _holder: tuple[int, weakref.ref[Any]] | None = None
 
 
-def take(owner: object) -> None:
-    """Notes that `owner` has the display.
+def acquire(owner: object) -> None:
+    """Gives the display to `owner`.
 
     Raises:
         RuntimeError: Another one has it.
@@ -59,8 +59,8 @@ def take(owner: object) -> None:
         _holder = os.getpid(), weakref.ref(owner)
 
 
-def give_back(owner: object) -> None:
-    """Notes that the display is free, if `owner` has it."""
+def release(owner: object) -> None:
+    """Frees the display, if `owner` has it."""
     global _holder
     with _lock:
         if _holder is not None and _holder[1]() is owner:
@@ -68,11 +68,11 @@ def give_back(owner: object) -> None:
 
 
 def close(owner: object) -> None:
-    """Closes the display and notes that it is free, if `owner` has it."""
+    """Closes the display and frees it, if `owner` has it."""
     if _holder is not None and _holder[1]() is owner:
         if surface() is not None:
             sys.modules["pygame"].display.quit()
-        give_back(owner)
+        release(owner)
 
 
 def _is_held() -> bool:
