@@ -392,3 +392,28 @@ def test_a_scheme_that_cannot_be_called_is_broken(shelf):
         ConstructorError, match=r"is 7 of type int, which cannot be cal"
     ):
         make("maze:small")
+
+
+EXITING = """
+import sys
+from envkit.extend import Scheme
+from envkit.testing import CountingEnv
+
+def load(name):
+    return CountingEnv() if name == "open" else sys.exit(3)
+
+ROOMS = Scheme(load, lister=lambda: ["open", "trap"])
+PITS = Scheme(load, lister=lambda: sys.exit(0))
+"""
+
+
+def test_what_ends_the_program_costs_the_list_one_line(shelf, capsys):
+    points = {"rooms": "exiting:ROOMS", "pits": "exiting:PITS"}
+    shelf.install({"exiting": EXITING}, {"envkit.schemes": points})
+
+    assert 0 == main(["list", "rooms:", "--specs"])
+    printed = capsys.readouterr().out
+    assert "rooms:open   int32" in printed
+    assert "rooms:trap   it called sys.exit(3)" in printed
+    assert 1 == main(["list", "pits:"])
+    assert "it called sys.exit(0)" in capsys.readouterr().out

@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from envkit import registry
-from envkit.cli.findings import Findings, in_short, matches, specs_of
+from envkit.cli.findings import Findings, matches, specs_of
 from envkit.cli.names_cache import NamesCache
+from envkit.cli.output import error_text
 from envkit.errors import MissingDependencyError
 
 __all__ = ["ask", "look"]
@@ -158,8 +159,8 @@ def look(request: dict[str, Any]) -> None:
     except MissingDependencyError as error:
         answer(missing=str(error), package=error.package, command=error.command)
         return
-    except Exception as error:  # Importing it runs code that may do anything.
-        answer(broken=in_short(error))
+    except (Exception, SystemExit) as error:  # Its code may do anything.
+        answer(broken=error_text(error))
         return
     answer(names=names)
     if names is not None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from envkit.cli.output import error_text
 from envkit.registry import make
 
-__all__ = ["Findings", "in_short", "matches", "schemes_for", "specs_of"]
+__all__ = ["Findings", "matches", "schemes_for", "specs_of"]
 
 
 @dataclass
@@ -96,11 +97,5 @@ def specs_of(target: str) -> dict[str, Any]:
             }
         finally:
             env.close()
-    except Exception as error:  # Its code may raise anything.
-        return {"error": in_short(error)}
-
-
-def in_short(error: Exception) -> str:
-    """Writes an error in one line of moderate length."""
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message}"[:300].rstrip(": ")
+    except (Exception, SystemExit) as error:  # Its code may raise anything.
+        return {"error": error_text(error)}

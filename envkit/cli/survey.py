@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envkit.cli.findings import Findings, in_short, matches, specs_of
+from envkit.cli.findings import Findings, matches, specs_of
 from envkit.cli.names_cache import NamesCache
+from envkit.cli.output import error_text
 from envkit.errors import EnvkitError
 from envkit.extend import Plugins, scheme_named
 from envkit.registry import registered
@@ -77,7 +78,7 @@ def _known_of(scheme: str, cache: NamesCache, refresh: bool) -> Findings | None:
     try:
         found = scheme_named(scheme)
     except EnvkitError as error:  # The package that offers it is broken.
-        return Findings(scheme, broken=in_short(error))
+        return Findings(scheme, broken=error_text(error))
     assert found is not None  # its name is one of those that were found
     if (missing := found.missing(f"The scheme {scheme!r}")) is not None:
         return Findings(
