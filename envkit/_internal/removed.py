@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 __all__ = ["refuse_removed_options", "refuses_removed_options", "removed_option"]
 
-P = ParamSpec("P")
-T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 # What does the same now. Remove an entry with the version after the next.
 _REPLACEMENTS = {
@@ -39,7 +38,7 @@ def refuse_removed_options(
             raise removed_option(option, call)
 
 
-def refuses_removed_options(call: Callable[P, T]) -> Callable[P, T]:
+def refuses_removed_options(call: Method) -> Method:
     """Decorates a function that once took more options than its signature has.
 
     Example:
@@ -51,8 +50,8 @@ def refuses_removed_options(call: Callable[P, T]) -> Callable[P, T]:
     """  # noqa: E501  # a message is one line
 
     @functools.wraps(call)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+    def checked(*args: Any, **kwargs: Any) -> Any:
         refuse_removed_options(kwargs, call.__qualname__.removesuffix(".__init__"))
         return call(*args, **kwargs)
 
-    return checked
+    return cast(Method, checked)

@@ -1,8 +1,8 @@
-"""`FarBackend`: a pool's side of workers that are reached by a link each.
+"""`LinkBase`: a pool's side of workers that are reached by a link each.
 
 ```
- pool ── FarBackend ── epoll over links: frames of rows are read into the slab,
-            │             messages into the inbox
+ pool ── LinkBase ── epoll over links: frames of rows are read into the slab,
+            │           messages into the inbox
             ├─ LinkedBackend   starts workers, which dial; messages are pickles
             └─ RemoteBackend   dials servers; messages are plain data
 ```
@@ -45,7 +45,7 @@ from envkit.parallel.system.lifeline import forget_in_forks
 from envkit.parallel.system.poller import Poller
 from envkit.types import Array
 
-__all__ = ["FarBackend", "FarWorker"]
+__all__ = ["LinkBase", "WorkerLife"]
 
 # How long to go on with what does not fit into a link at once. The rest goes out while
 # the pool waits, beside everything else.
@@ -55,7 +55,7 @@ _FOR_OTHERS = 6.0
 _IN_OR_OUT = select.POLLIN | select.POLLOUT
 
 
-class FarWorker:
+class WorkerLife:
     """One life of a worker at the other end of a link, from its start to its end.
 
     Attributes:
@@ -93,24 +93,24 @@ class FarWorker:
         link.want(self.head)
 
 
-Worker = TypeVar("Worker", bound=FarWorker)
+Worker = TypeVar("Worker", bound=WorkerLife)
 # What a worker is told to do, checked and ready to be sent.
 Order = TypeVar("Order")
 
 
-class FarBackend(abc.ABC, Generic[Worker, Order]):
+class LinkBase(abc.ABC, Generic[Worker, Order]):
     """Carries rows to workers behind links, and what those send back.
 
     Attributes:
         longest: How many bytes a message may have.
-        far_end: What people call the other end of a link.
+        other_end: What people call the other end of a link.
         is_told_once: Whether a worker is told of its rows only when these change.
     """
 
     can_kill: ClassVar[bool] = True
     keeps_answers: ClassVar[bool] = False
     longest: ClassVar[int]
-    far_end: ClassVar[str]
+    other_end: ClassVar[str]
     is_told_once: ClassVar[bool] = False
     now = staticmethod(time.monotonic)
 
@@ -146,16 +146,16 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         """
 
     @abc.abstractmethod
-    def _tell_layout(self, known: Worker, layout: SlabLayout) -> None:
-        """Tells a worker of the rows that are its."""
+    def _send_layout(self, known: Worker, layout: SlabLayout) -> None:
+        """Sends a worker the layout of its rows."""
 
-    def _tell_objects(self, known: Worker, rows: Array) -> None:
+    def _send_objects(self, known: Worker, rows: Array) -> None:
         """Sends the objects of the actions of rows, where those may have some."""
 
-    def _look_at_other(self, fd: int) -> None:
+    def _handle_other(self, fd: int) -> None:
         """Handles a descriptor that is neither a link nor the bell."""
 
-    def _look_at_news(self) -> None:
+    def _handle_news(self) -> None:
         """Handles what another thread has left before it rang the bell."""
 
     @abc.abstractmethod
@@ -163,7 +163,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         """Handles what wakes no process."""
 
     @abc.abstractmethod
-    def _take_message(self, known: Worker, payload: bytearray) -> None:
+    def _handle_message(self, known: Worker, payload: bytearray) -> None:
         """Handles a message.
 
         Raises:
@@ -246,7 +246,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         known.first, known.rows = first, slice(first, stop)
         known.row_frames = RowFrames(slab, known.worker)
         if known.link is not None and not (has_same and self.is_told_once):
-            self._tell_layout(known, slab.layout)
+            self._send_layout(known, slab.layout)
 
     # Rows.
 
@@ -284,7 +284,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         chosen = row_frames.due(rows)
         if chosen.size:
             if slab.private_actions:
-                self._tell_objects(known, chosen)
+                self._send_objects(known, chosen)
             self._send(known, row_frames.ask(chosen))
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
@@ -306,9 +306,9 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
                 elif fd == self._poller.bell:
                     assert self._bell is not None
                     self._bell.drain()
-                    self._look_at_news()
+                    self._handle_news()
                 else:
-                    self._look_at_other(fd)
+                    self._handle_other(fd)
 
     def _send(self, known: Worker, parts: Sequence[Any], size: int = 0) -> None:
         # Hot: called once per worker and batch step.
@@ -348,7 +348,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
                 known.row_frames.accept_together()
             elif not link.expects:
                 while link.fill():
-                    self._take_part(known, link)
+                    self._handle_part(known, link)
                     if known.link is not link:
                         return
         except FrameError as error:
@@ -356,7 +356,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         except EOFError as error:
             self._lose(known, str(error))
 
-    def _take_part(self, known: Worker, link: Link) -> None:
+    def _handle_part(self, known: Worker, link: Link) -> None:
         """Handles the part of a frame that is there, and says what the next is."""
         # Hot: called three times per worker and batch step.
         kind, flags, rows, length = known.frame
@@ -376,7 +376,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
                 known.payload = bytearray(length)
                 link.want(known.payload)
             else:
-                raise FrameError(f"its {self.far_end} has sent an unknown frame")
+                raise FrameError(f"its {self.other_end} has sent an unknown frame")
             return
         if kind == ANSWERED and known.is_control:
             assert row_frames is not None
@@ -392,7 +392,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
             assert row_frames is not None
             row_frames.accept_begun(rows)
         else:
-            self._take_message(known, known.payload)
+            self._handle_message(known, known.payload)
 
     def _forget_infos(self, known: Worker) -> None:
         """Forgets the infos of environments that are asked something else."""

@@ -105,7 +105,7 @@ class _LinkedWorker:
     def _next_message(self) -> Any:
         return self._receive(self._next_head()[3])
 
-    def _tell(self, message: Any) -> None:
+    def _send(self, message: Any) -> None:
         payload = pickle.dumps(message, protocol=5)
         self._link.send([HEAD.pack(MESSAGE, 0, 0, 0, len(payload)), payload])
 
@@ -114,7 +114,7 @@ class _LinkedWorker:
         _add_to_search_path(self._next_message())
         packed: PackedJob = self._next_message()
         with self._host.built(packed) as message:
-            self._tell(message)
+            self._send(message)
             if isinstance(message, Packed):
                 self._runner = self._host.runner
                 self._serve(packed.job.options.rings_each_row)
@@ -173,7 +173,7 @@ class _LinkedWorker:
                 linger(link.is_readable)
 
     def _bind(self, slab: Slab, first_row: int, answers_each_row: bool) -> None:
-        self._host.bind(slab, 0, self._tell, first_row=first_row)
+        self._host.bind(slab, 0, self._send, first_row=first_row)
         self._clock = self._runner.start_clock(counts_memory=True)
         self._runner.after_row = self._answer_row if answers_each_row else None
         self._row_frames = RowFrames(slab, 0)
@@ -206,7 +206,7 @@ class _LinkedWorker:
             case ObjectActions():
                 self._host.write_objects(message)
             case Request():
-                self._tell(self._host.reply(message))
+                self._send(self._host.reply(message))
 
 
 def _add_to_search_path(entries: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ What a worker may say is trusted as what a worker process says, because it has p
 that it was started by this pool, and because a go-between cannot change it: links are
 encrypted, or each frame is sealed. Before the proof, nothing that a connection
 brings is more than compared with what is expected. How rows travel stands in
-`FarBackend`.
+`LinkBase`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any, ClassVar, Protocol
 
 from envkit.distributed.command_launcher import CommandLauncher
 from envkit.distributed.link import HEAD, MESSAGE, UNIX, Address, Token
-from envkit.distributed.link_base import FarBackend, FarWorker
-from envkit.distributed.listener import Arrival, Door
+from envkit.distributed.link_base import LinkBase, WorkerLife
+from envkit.distributed.listener import Arrival, Listener
 from envkit.errors import CallOrderError
 from envkit.parallel.backends.base import Exited, Started, refuse_calls
 from envkit.parallel.backends.packing import (
@@ -177,7 +177,7 @@ def linked(
     )
 
 
-class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
+class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
     """Runs each worker wherever a launcher starts it, at the end of a link.
 
     An object serves one pool.
@@ -186,7 +186,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
     name: ClassVar[str] = "linked"
     keeps_states: ClassVar[bool] = True
     cuts_workers: ClassVar[bool] = True
-    far_end: ClassVar[str] = "worker"
+    other_end: ClassVar[str] = "worker"
     longest: ClassVar[int] = 1 << 40
 
     def __init__(
@@ -202,7 +202,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         """Prepares; nothing is started yet. The arguments are those of `linked`."""
         self._launcher = launcher
         self._connect_timeout = connect_timeout
-        self._door = Door(host, port, reach_as, tls)
+        self._listener = Listener(host, port, reach_as, tls)
         # Those whose link has ended, and that may still say how they have.
         self._ending: set[_Incarnation] = set()
         self._next_poll = 0.0
@@ -254,7 +254,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         self._by_commands("change_worker").change(worker, command)
         guest = self._guests.pop(worker, None)
         if guest is not None:
-            self._door.revoke(guest.token)
+            self._listener.revoke(guest.token)
             guest.close()
 
     def invite(self) -> str:
@@ -276,7 +276,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             )
         worker = launcher.open_place({*self._workers, *self._guests})
         token = Token.new()
-        address = self._door.open(token, worker, self._poller)
+        address = self._listener.open(token, worker, self._poller)
         self._guests[worker] = _Guest(token, _place_of(address))
         return str(address)
 
@@ -312,21 +312,21 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
     def _launch(self, worker: int, job: PackedJob) -> None:
         launcher = self._launcher
         if isinstance(launcher, CommandLauncher) and launcher.is_open(worker):
-            self._seat(worker, job)
+            self._adopt_guest(worker, job)
             return
         token = Token.new()
-        address = self._door.open(token, worker, self._poller)
+        address = self._listener.open(token, worker, self._poller)
         known = self._workers[worker] = _Incarnation(worker, job, token)
         known.address = _place_of(address)
         self._next_poll = 0.0
         try:
             self._launcher.start(worker, str(address))
         except BaseException:
-            self._door.revoke(token)
+            self._listener.revoke(token)
             del self._workers[worker]
             raise
 
-    def _seat(self, worker: int, job: PackedJob) -> None:
+    def _adopt_guest(self, worker: int, job: PackedJob) -> None:
         """Gives the place of a guest to the one who was invited, come or not."""
         guest = self._guests.pop(worker, None)
         if guest is None:
@@ -342,13 +342,13 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         if guest.arrival is not None:
             self._let_in([guest.arrival])
 
-    def _tell_layout(self, known: _Incarnation, layout: SlabLayout) -> None:
+    def _send_layout(self, known: _Incarnation, layout: SlabLayout) -> None:
         bind = Bind(
             layout.of_worker(known.worker),
             first_row=known.first,
             on_machine=self._count_on(known.host),
         )
-        self._tell(known, pack_bind(bind))
+        self._send_message(known, pack_bind(bind))
 
     def _count_on(self, host: str) -> int:
         """Returns how many workers share a machine.
@@ -360,21 +360,21 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
 
     # Rows.
 
-    def _tell_objects(self, known: _Incarnation, rows: Array) -> None:
+    def _send_objects(self, known: _Incarnation, rows: Array) -> None:
         assert self._slab is not None
         own = (rows + known.first).tolist()
-        self._tell(known, pack_actions(self._slab, own, known.first))
+        self._send_message(known, pack_actions(self._slab, own, known.first))
 
     def _look(self, now: float) -> None:
         # Late strangers, commands that have ended.
         if self._ending:
-            self._look_at_ends(now)
+            self._handle_ends(now)
         self._inbox.patience = _ENDING_POLL_INTERVAL if self._ending else _POLL_INTERVAL
         if now < self._next_poll:
             return
         self._next_poll = now + _POLL_INTERVAL
         with uninterrupted():
-            self._let_in(self._door.drop_late(now, self._poller))
+            self._let_in(self._listener.drop_late(now, self._poller))
             for known in list(self._workers.values()):
                 has_ended = self._launcher.ended(known.worker)
                 if known.link is not None:
@@ -382,9 +382,9 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
                 if known.is_killed:
                     self._queue_end(known)
                 elif has_ended and known not in self._ending:
-                    self._look_at_unconnected(known, now)
+                    self._handle_unconnected(known, now)
 
-    def _look_at_ends(self, now: float) -> None:
+    def _handle_ends(self, now: float) -> None:
         """Handles workers whose link has ended, once they have, too, or do not."""
         with uninterrupted():
             for known in list(self._ending):
@@ -392,7 +392,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
                 if has_ended or self._launcher.ended(known.worker):
                     self._queue_end(known)
 
-    def _look_at_unconnected(self, known: _Incarnation, now: float) -> None:
+    def _handle_unconnected(self, known: _Incarnation, now: float) -> None:
         """Handles a worker whose command has ended, and that has not connected."""
         report = self._launcher.report(known.worker)
         if report.exitcode != 0 and not known.is_invited:
@@ -411,9 +411,9 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
 
     # Connections.
 
-    def _look_at_other(self, fd: int) -> None:
+    def _handle_other(self, fd: int) -> None:
         # Connections are taken in, and those let in that prove themselves.
-        self._let_in(self._door.look_at(fd, self._poller))
+        self._let_in(self._listener.handle(fd, self._poller))
 
     def _let_in(self, arrived: list[Arrival]) -> None:
         for each in arrived:
@@ -426,26 +426,28 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
                 each.sock.close()
                 continue
             self._connect(known, each.sock, each.seal)
-            self._tell(known, [each for each in sys.path if isinstance(each, str)])
-            self._tell(known, known.job)
+            self._send_message(
+                known, [each for each in sys.path if isinstance(each, str)]
+            )
+            self._send_message(known, known.job)
             known.job = None
 
-    def _tell(self, known: _Incarnation, message: Any) -> None:
+    def _send_message(self, known: _Incarnation, message: Any) -> None:
         payload = pickle.dumps(message, protocol=5)
         self._send(known, [HEAD.pack(MESSAGE, 0, 0, 0, len(payload)), payload])
 
     # What links bring.
 
-    def _take_message(self, known: _Incarnation, payload: bytearray) -> None:
+    def _handle_message(self, known: _Incarnation, payload: bytearray) -> None:
         try:
             message = pickle.loads(payload)
         except Exception as error:
             raise EOFError(
                 f"what its worker has sent cannot be read: {error}"
             ) from error
-        self._take(known, message)
+        self._handle(known, message)
 
-    def _take(self, known: _Incarnation, message: Any) -> None:
+    def _handle(self, known: _Incarnation, message: Any) -> None:
         worker, row_frames = known.worker, known.row_frames
         if isinstance(message, Packed):
             message = unpacked_hello(message)
@@ -477,8 +479,8 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             if request.method != "get_info":
                 self._forget_infos(known)
             # Infos and options belong to numbers, and the pool may have changed those.
-            self._send(known, known.row_frames.tell_numbers())
-            self._tell(known, packed)
+            self._send(known, known.row_frames.numbers_frame())
+            self._send_message(known, packed)
 
     # The end of a worker.
 
@@ -500,9 +502,9 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
     def _queue_end(self, known: _Incarnation) -> None:
         """Queues that a worker is gone, after what it had told."""
         if self._workers.get(known.worker) is known:
-            self._inbox.queue.append(Exited(known.worker, self._see_off(known)))
+            self._inbox.queue.append(Exited(known.worker, self._end_worker(known)))
 
-    def _see_off(self, known: _Incarnation) -> ExitReport:
+    def _end_worker(self, known: _Incarnation) -> ExitReport:
         """Ends what is left of a worker; returns how it ended."""
         self._launcher.kill(known.worker)
         report = self._launcher.report(known.worker)
@@ -526,7 +528,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         )
 
     def _drop(self, known: _Incarnation) -> None:
-        self._door.revoke(known.token)
+        self._listener.revoke(known.token)
         if self._workers.get(known.worker) is known:
             del self._workers[known.worker]
             self._launcher.kill(known.worker)
@@ -545,7 +547,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             if known.link is not None:
                 known.link.shut()
             else:
-                self._door.revoke(known.token)
+                self._listener.revoke(known.token)
                 self._launcher.kill(worker)
 
     def _end_some(
@@ -556,7 +558,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
                 if known.link is None:
                     self.kill(known.worker)
                 else:
-                    self._tell(known, Close())
+                    self._send_message(known, Close())
             reports = self._await_ends(leaving, grace)
             for known in leaving:
                 if known.link is not None:
@@ -565,7 +567,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             reports += self._await_ends(leaving, 1.0)
             for known in leaving:
                 if self._is_there(known):
-                    reports.append(self._see_off(known))
+                    reports.append(self._end_worker(known))
             return reports
         finally:
             # A second Ctrl-C: no more patience.
@@ -615,12 +617,12 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         for guest in self._guests.values():
             guest.close()
         self._guests.clear()
-        self._door.close()
+        self._listener.close()
         self._launcher.forget()
         super()._release()
 
 
-class _Incarnation(FarWorker):
+class _Incarnation(WorkerLife):
     """One life of a worker, from its start to its end.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The door of a linked pool: its listener, and connections that have proved nothing.
+"""`Listener`: where linked workers come in, and what lets them in.
 
 Before a connection has proved itself, nothing that it brings is more than compared with
 what is expected.
@@ -33,7 +33,7 @@ from envkit.errors import InsecureWarning
 from envkit.extend import describe
 from envkit.parallel.system.poller import Poller
 
-__all__ = ["Arrival", "Door"]
+__all__ = ["Arrival", "Listener"]
 
 # How long a connection may take to prove itself, and how many may be about it besides
 # those that are awaited.
@@ -71,8 +71,8 @@ class Arrival(NamedTuple):
     seal: Seal | None
 
 
-class Door:
-    """Where workers come in: the listener, and connections that have proved nothing.
+class Listener:
+    """Listens for workers, and lets those in that prove that they were invited.
 
     It is open as long as a token is out.
     """
@@ -99,7 +99,7 @@ class Door:
         self._certificate = b""
         if isinstance(tls, ssl.SSLContext):
             self._encrypt_by(tls)
-        self._listener: socket.socket | None = None
+        self._socket: socket.socket | None = None
         # Who has made the file of a Unix socket, because a fork must not remove it.
         self._owner = 0
         self._tokens: dict[bytes, tuple[Token, int]] = {}
@@ -149,14 +149,14 @@ class Door:
 
     def open(self, token: Token, worker: int, poller: Poller) -> Address:
         """Lets a worker in that knows a token; returns where it has to come."""
-        if self._listener is None:
+        if self._socket is None:
             self._secure()
-            self._listener = _listener(self._host, self._port)
+            self._socket = _listening_socket(self._host, self._port)
             self._owner = os.getpid()
-            poller.register(self._listener.fileno())
+            poller.register(self._socket.fileno())
         self._tokens[token.ident] = token, worker
         is_unix = self._host.startswith(UNIX)
-        port = 0 if is_unix else self._listener.getsockname()[1]
+        port = 0 if is_unix else self._socket.getsockname()[1]
         return Address(self._reach_as, port, token, self._certificate)
 
     def revoke(self, token: Token) -> None:
@@ -165,19 +165,19 @@ class Door:
         if not self._tokens:
             self.close()
 
-    def look_at(self, fd: int, poller: Poller) -> list[Arrival]:
+    def handle(self, fd: int, poller: Poller) -> list[Arrival]:
         """Sees who has come, and who of those has proved itself."""
-        if self._listener is not None and fd == self._listener.fileno():
+        if self._socket is not None and fd == self._socket.fileno():
             return self._accept(poller)
         stranger = self._strangers.get(fd)
-        return [] if stranger is None else self._hear(stranger, poller)
+        return [] if stranger is None else self._read_proof(stranger, poller)
 
     def _accept(self, poller: Poller) -> list[Arrival]:
         arrived: list[Arrival] = []
         for _ in range(_MOST_STRANGERS):
             try:
-                assert self._listener is not None
-                sock, _ = self._listener.accept()
+                assert self._socket is not None
+                sock, _ = self._socket.accept()
                 sock.setblocking(False)
                 stranger = _Stranger(sock, self._tls)
             except (OSError, ValueError):  # None is left, or it has gone again.
@@ -186,12 +186,12 @@ class Door:
                 self._drop(next(iter(self._strangers.values())), poller)
             self._strangers[stranger.fd] = stranger
             poller.register(stranger.fd)
-            arrived += self._hear(stranger, poller)
-            if self._listener is None:
+            arrived += self._read_proof(stranger, poller)
+            if self._socket is None:
                 break
         return arrived
 
-    def _hear(self, stranger: _Stranger, poller: Poller) -> list[Arrival]:
+    def _read_proof(self, stranger: _Stranger, poller: Poller) -> list[Arrival]:
         """Reads on; lets one in that has proved itself, drops one that cannot."""
         try:
             is_whole = stranger.read()
@@ -237,7 +237,7 @@ class Door:
         arrived: list[Arrival] = []
         for stranger in list(self._strangers.values()):
             if now - stranger.since > limit and stranger.fd in self._strangers:
-                arrived += self._hear(stranger, poller)
+                arrived += self._read_proof(stranger, poller)
                 if stranger.fd in self._strangers:
                     self._drop(stranger, poller)
         return arrived
@@ -248,9 +248,9 @@ class Door:
         for stranger in self._strangers.values():
             stranger.sock.close()
         self._strangers.clear()
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
             name = unix_name(self._host) if self._host.startswith(UNIX) else ""
             if name.startswith("/") and self._owner == os.getpid():
                 with contextlib.suppress(FileNotFoundError):
@@ -322,7 +322,7 @@ def _unix_places(
     return host, reach_as
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def _listening_socket(host: str, port: int) -> socket.socket:
     is_unix = host.startswith(UNIX)
     ip = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(socket.AF_UNIX if is_unix else ip, socket.SOCK_STREAM)

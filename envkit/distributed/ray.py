@@ -131,7 +131,7 @@ class RayBackend(LinkedBackend):
         """Connects with Ray, and begins to start workers."""
         self._ray.connect()
         if self._listens_for_ray:
-            self._door.move_to(self._ray.host())
+            self._listener.move_to(self._ray.host())
         super().start(jobs)
 
 

@@ -182,7 +182,9 @@ class RowFrames:
         meters, infos, numbers = self._control_views
         if not self._together or numbers.tobytes() != self._asked_numbers:
             self._count_apart()
-            self._look_at(self._everyone, self._control_numbers, self._control_infos)
+            self._set_accepted(
+                self._everyone, self._control_numbers, self._control_infos
+            )
             self._accept_in_place()
             return
         own_meters, own_infos, answered = self._own_views
@@ -192,7 +194,7 @@ class RowFrames:
         self._together = 0
 
     def _count_apart(self) -> None:
-        """Notes for each row that it was asked, as `ask_together` has for all."""
+        """Keeps for each row that it was asked, as `ask_together` has for all."""
         if self._together:
             self._outstanding.fill(self._together | 1)
             self._may_be_apart, self._together = True, 0
@@ -231,8 +233,8 @@ class RowFrames:
         comes = is_owed & (numbers == answered | _RAISED)
         self._outstanding[:] = np.where(comes, numbers, np.uint32(0))
 
-    def tell_numbers(self) -> list[Any]:
-        """Returns the frame that tells the worker at which numbers its rows stand."""
+    def numbers_frame(self) -> list[Any]:
+        """Returns the frame that tells a worker the numbers of its rows."""
         return self._asked_some(self._everyone[:0])
 
     def _asked_some(self, rows: Array) -> list[Any]:
@@ -275,13 +277,15 @@ class RowFrames:
             if rows.size and rows.max() >= self.size:
                 raise FrameError("its worker has answered rows that it does not have")
         numbers = control[place : place + 4 * count].view(np.uint32)
-        self._look_at(rows, numbers, control[place + 4 * count : place + 5 * count])
+        self._set_accepted(
+            rows, numbers, control[place + 4 * count : place + 5 * count]
+        )
         if self._is_in_place(flags):
             return self._leaf_views[slot]
         return [self._trash_of(count * self._leaf_sizes[slot])]
 
-    def _look_at(self, rows: Array, numbers: Array, infos: Array) -> None:
-        """Notes which of the rows that have answered are accepted.
+    def _set_accepted(self, rows: Array, numbers: Array, infos: Array) -> None:
+        """Finds out which of the rows that have answered are accepted.
 
         Requests that were taken back are answered all the same, and nothing is made of
         that.

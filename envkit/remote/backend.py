@@ -7,7 +7,7 @@ pool ── RemoteBackend ── a session for each worker, on one of the server
 ```
 
 A server is told names and plain data, and tells numbers and plain data: nothing of
-either is code, and nothing is unpickled. How rows travel stands in `FarBackend`.
+either is code, and nothing is unpickled. How rows travel stands in `LinkBase`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from envkit._shared.text import escaped
 from envkit.distributed.link import FrameError
-from envkit.distributed.link_base import FarBackend, FarWorker
+from envkit.distributed.link_base import LinkBase, WorkerLife
 from envkit.errors import ConstructorError
 from envkit.parallel.backends.base import Exited, Replied, Started
 from envkit.parallel.messages import (
@@ -70,7 +70,7 @@ PING, SERVER = "envkit_ping", "envkit_server"
 _REFUSED_FOR = 2.0
 
 
-class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
+class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
     """Runs each worker as a session with a server of environments.
 
     An object serves one pool.
@@ -91,7 +91,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
     # A session is what the server was asked for.
     cuts_workers: ClassVar[bool] = False
     is_told_once: ClassVar[bool] = True
-    far_end: ClassVar[str] = "server"
+    other_end: ClassVar[str] = "server"
     longest: ClassVar[int] = MOST_MESSAGE
     takes_names: ClassVar[bool] = True
     address: ClassVar[str] = "tcp://host:port"
@@ -257,28 +257,28 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
             continues=continues,
         )
 
-    def _tell_layout(self, known: _Session, layout: SlabLayout) -> None:
+    def _send_layout(self, known: _Session, layout: SlabLayout) -> None:
         names = list(layout.info_spec)
-        self._tell(known, {"bind": {"info": names, "first_row": known.first}})
+        self._send_message(known, {"bind": {"info": names, "first_row": known.first}})
 
     def _look(self, now: float) -> None:
         # A poll finds everything else.
         if self._news:
             with uninterrupted():
-                self._look_at_news()
+                self._handle_news()
 
-    def _look_at_news(self) -> None:
+    def _handle_news(self) -> None:
         while self._news:
             self._news.popleft()()
 
-    def _tell(self, known: _Session, message: dict[str, Any]) -> None:
+    def _send_message(self, known: _Session, message: dict[str, Any]) -> None:
         self._send(known, frame_of(message))
 
     # What links bring.
 
-    def _take_message(self, known: _Session, payload: bytearray) -> None:
+    def _handle_message(self, known: _Session, payload: bytearray) -> None:
         try:
-            self._take(known, message_of(payload))
+            self._handle(known, message_of(payload))
         except ProtocolError as error:
             raise FrameError(str(error)) from error
 
@@ -286,23 +286,23 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
         remedy = f"See whether it is an envkit server that listens at {known.address}."
         self._end(known, f"was cut off, because {why}", remedy)
 
-    def _take(self, known: _Session, message: dict[str, Any]) -> None:
+    def _handle(self, known: _Session, message: dict[str, Any]) -> None:
         if "end" in message:
             self._end(known, f"was ended by its server: {_told(message['end'])}")
         elif "refused" in message:
             self._end(known, f"was refused by its server: {_told(message['refused'])}")
         elif "raised" in message:
-            self._take_raised(known, message)
+            self._handle_raised(known, message)
         elif "resumed" in message:
-            self._take_resumed(known, message)
+            self._handle_resumed(known, message)
         elif "reply" in message:
-            self._take_reply(known, message)
+            self._handle_reply(known, message)
         elif "pong" in message:
-            self._take_pong(known, message)
+            self._handle_pong(known, message)
         else:
             raise ProtocolError("its server has sent an unknown message")
 
-    def _take_raised(self, known: _Session, message: dict[str, Any]) -> None:
+    def _handle_raised(self, known: _Session, message: dict[str, Any]) -> None:
         rows, count = message["raised"], known.rows.stop - known.first
         if (
             known.row_frames is None
@@ -360,17 +360,17 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
                 text = f"lost its link ({why}), and could not take it up: {told}"
                 self._report(lambda: self._end(known, text, _to_see(address)))
                 return
-            self._report(lambda: self._note_taken_up(known, sock))
+            self._report(lambda: self._resume_link(known, sock))
 
         self._in_thread(connect)
 
-    def _note_taken_up(self, known: _Session, sock: socket.socket) -> None:
+    def _resume_link(self, known: _Session, sock: socket.socket) -> None:
         if self._workers.get(known.worker) is not known or known.is_over:
             sock.close()
             return
         self._connect(known, sock)
 
-    def _take_resumed(self, known: _Session, message: dict[str, Any]) -> None:
+    def _handle_resumed(self, known: _Session, message: dict[str, Any]) -> None:
         """Asks again what the server has not been asked, or has not understood."""
         row_frames = known.row_frames
         if row_frames is None or not known.is_paused:
@@ -438,14 +438,14 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
             if request.method != "get_info" and name != PING:
                 self._forget_infos(known)
             # Infos and options belong to numbers, and the pool may have changed those.
-            frame = [*known.row_frames.tell_numbers(), *frame_of(message)]
+            frame = [*known.row_frames.numbers_frame(), *frame_of(message)]
             # Copies: it may be sent again, when the numbers are others.
             known.question = request.number, frame_of(message), request.envs
             known.asked_at = time.time_ns(), time.perf_counter_ns()
             if not known.is_paused:
                 self._send(known, frame)
 
-    def _take_reply(self, known: _Session, message: dict[str, Any]) -> None:
+    def _handle_reply(self, known: _Session, message: dict[str, Any]) -> None:
         question, results = known.question, message.get("results")
         if question is None or question[0] != message["reply"]:
             return  # It was asked before Ctrl-C, say.
@@ -462,7 +462,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
                 values.append(value_of(result["value"], namedtuples=True))
         self._answer(known, values)
 
-    def _take_pong(self, known: _Session, message: dict[str, Any]) -> None:
+    def _handle_pong(self, known: _Session, message: dict[str, Any]) -> None:
         question = known.question
         if question is None or question[0] != message["pong"]:
             return
@@ -492,7 +492,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
         known = self._workers.get(worker)
         if known is not None:
             with uninterrupted():
-                self._tell(known, {"close": True})
+                self._send_message(known, {"close": True})
                 self._end(known, "")
 
     def _end_some(self, leaving: Sequence[_Session], grace: float) -> list[ExitReport]:
@@ -505,7 +505,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
         return []
 
 
-class _Session(FarWorker):
+class _Session(WorkerLife):
     """One session of a worker, from when it is opened to its end."""
 
     def __init__(self, job: WorkerJob) -> None:

@@ -697,7 +697,9 @@ def test_strangers_are_dropped_and_change_nothing():
         with socket.create_connection((address.host, address.port)) as worker:
             worker.sendall(proof)
             until(
-                lambda: not backend.wait_events(0.0) and backend._door._listener is None
+                lambda: (
+                    not backend.wait_events(0.0) and backend._listener._socket is None
+                )
             )
             answer = worker.recv(ANSWER_SIZE, socket.MSG_WAITALL)
 
@@ -726,7 +728,7 @@ def test_a_worker_is_let_in_before_its_process_starts(monkeypatch, in_thread):
 
         def start(*_, **__):
             # The pool answers before it shuts the door.
-            until(lambda: backend._door._listener is None)
+            until(lambda: backend._listener._socket is None)
             is_shut.append(True)
             raise OSError("No process.")
 
@@ -746,10 +748,12 @@ def test_strangers_that_say_nothing_are_dropped_in_time(monkeypatch):
         ]
         silent[0].sendall(address.token.proof(b"m" * 16)[:-1])
         until(
-            lambda: not backend.wait_events(0.0) and len(backend._door._strangers) == 3
+            lambda: (
+                not backend.wait_events(0.0) and len(backend._listener._strangers) == 3
+            )
         )
         monkeypatch.setattr(module, "_TO_PROVE", 0.0)
-        until(lambda: not backend.wait_events(0.1) and not backend._door._strangers)
+        until(lambda: not backend.wait_events(0.1) and not backend._listener._strangers)
 
         assert [b""] * 3 == [sock.recv(1) for sock in silent]
         for sock in silent:
@@ -761,13 +765,13 @@ def test_a_worker_is_let_in_that_has_proved_itself_while_the_pool_was_busy(monke
         awaiting_worker() as (backend, address),
         socket.create_connection((address.host, address.port)) as worker,
     ):
-        until(lambda: not backend.wait_events(0.0) and backend._door._strangers)
+        until(lambda: not backend.wait_events(0.0) and backend._listener._strangers)
         proof = address.token.proof(b"m" * 16)
         worker.sendall(proof)
         monkeypatch.setattr(module, "_TO_PROVE", 0.0)
         # It looks at the time before it reads.
         backend._next_glance = 0.0
-        until(lambda: not backend.wait_events(0.0) and not backend._door._strangers)
+        until(lambda: not backend.wait_events(0.0) and not backend._listener._strangers)
 
         assert backend._workers[0].link
         answer = worker.recv(ANSWER_SIZE, socket.MSG_WAITALL)
@@ -789,7 +793,7 @@ def test_as_many_may_be_at_the_door_as_are_awaited(monkeypatch):
             assert until(
                 lambda: (
                     not backend.wait_events(0.0)
-                    and len(backend._door._strangers) == 2 + 4
+                    and len(backend._listener._strangers) == 2 + 4
                 )
             )
 
@@ -797,4 +801,4 @@ def test_as_many_may_be_at_the_door_as_are_awaited(monkeypatch):
 def test_the_listener_is_on_this_machine_alone_unless_told():
     with awaiting_worker() as (backend, address):
         assert "127.0.0.1" == address.host
-        assert "127.0.0.1" == backend._door._listener.getsockname()[0]
+        assert "127.0.0.1" == backend._listener._socket.getsockname()[0]
