@@ -119,6 +119,7 @@ class Crew:
         self,
         sizes: Sequence[int],
         make: Callable[[int], EnvConstructor] | None = None,
+        setup: Callable[[], Any] | None = None,
         **options: Any,
     ) -> None:
         """Begins to start workers."""
@@ -130,6 +131,7 @@ class Crew:
                 first,
                 tuple(map(make, range(first, first + size))),
                 options=PoolOptions(**options),
+                setup=setup,
             )
             for worker, (first, size) in enumerate(zip(firsts, sizes, strict=False))
         ]

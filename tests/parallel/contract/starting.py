@@ -84,7 +84,7 @@ def failed_start(trial: BackendTrial) -> None:
 def failed_setup(trial: BackendTrial) -> None:
     """A setup that raises comes as `Started` with what it raised."""
     crew = trial.new_crew()
-    crew.begin_start((1,), worker_setup=raise_in_setup)
+    crew.begin_start((1,), setup=raise_in_setup)
     crew.await_starts([0])
     _look_at_failure(crew, 0, "setup", -1)
 
