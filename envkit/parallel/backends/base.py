@@ -84,6 +84,10 @@ def refuse_calls(backend: Backend) -> None:
 
     It is the last that `Backend.forget` does; otherwise a pool that is used in a fork
     would wait for workers that answer its parent.
+
+    Args:
+        backend: The backend, whose `dispatch`, `request` and `wait_events` raise a
+            `ClosedError` from now on.
     """
     # Not above: a backend of servers, which never unpickles, keeps this contract, too.
     from envkit.parallel.failures import refuse_elsewhere

@@ -27,16 +27,25 @@ POLL_INTERVAL = 0.1
 
 
 class Inbox:
-    """The events of a backend, and the wait for them and for answers of rows.
+    """Keeps the events of a backend, and waits for them and for answers of rows.
+
+    A backend whose workers are processes answers `wait_events` by `wait`: it says how
+    to wait for its descriptors, and the inbox when that wait is over.
 
     Attributes:
         queue: The events, which the pool empties.
         slab: Where rows answer, once there are any.
         patience: How many seconds may pass until `look` is called again.
         is_ending: True if no wait is to go on.
+
+    Example:
+        >>> inbox = Inbox()
+        >>> inbox.wait(0.0, -1, poll=lambda seconds: None, look=lambda now: None)
+        deque([])
     """
 
     def __init__(self) -> None:
+        """Has no events and no rows yet."""
         self.queue: deque[Event] = deque()
         self.slab: Slab | None = None
         self.patience = POLL_INTERVAL
@@ -59,11 +68,19 @@ class Inbox:
         """Waits as `Backend.wait_events` says, and returns the events.
 
         Args:
-            timeout: As there.
-            owing: As there.
-            poll: Waits for so many seconds at most, and takes in what has come.
-            look: Is given the time, and handles what wakes no process.
-            lingers: Whether rows may answer without that `poll` has to find it.
+            timeout: Seconds after which to return in any case; `None` for as long as it
+                takes.
+            owing: How many rows may still owe an answer; -1 if answers alone are no
+                reason to return.
+            poll: Is called with seconds: waits no longer for the backend's descriptors,
+                and handles what has come by them.
+            look: Is called with the time, every `patience` seconds at least: handles
+                what wakes nobody, such as text that a worker wrote to standard error.
+            lingers: Whether to look for answers a moment before waiting, because
+                workers are on this machine, and have CPUs of their own.
+
+        Returns:
+            The queue.
         """
         with self._waits:
             return self._wait(timeout, owing, poll, look, lingers)
@@ -130,11 +147,11 @@ class Inbox:
         return slab.count_owing() <= owing
 
     def handle(self, worker: int, message: Any, first: int = 0) -> None:
-        """Takes in a message of a worker, but its greeting.
+        """Handles a message of a worker: queues an event, or writes objects into rows.
 
         Args:
             worker: Which one has sent it.
-            message: What it has sent.
+            message: What it has sent; its `Hello` is the backend's to handle.
             first: The row that the worker counts from.
         """
         # Not above: a backend of servers, which never unpickles, waits here, too.

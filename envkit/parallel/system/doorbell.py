@@ -42,7 +42,14 @@ def may_linger(processes: int) -> bool:
 def linger(has_come: Callable[[], bool]) -> bool:
     """Looks again and again, for a moment, whether something has come; says so.
 
-    Others that want the CPU get it meanwhile.
+    Falling asleep and being woken takes longer than most steps. Others that want the
+    CPU get it meanwhile.
+
+    Args:
+        has_come: Is called each time; must be quick.
+
+    Returns:
+        Whether it has come.
 
     Example:
         >>> linger(lambda: True), linger(lambda: False)
@@ -128,7 +135,11 @@ class Doorbell:
         return self._wait_fd
 
     def ring(self, meaning: int = ROWS) -> None:
-        """Wakes the other side."""
+        """Wakes the other side.
+
+        Args:
+            meaning: `ROWS` or `MESSAGE`, which the other side counts apart.
+        """
         # Hot: called once per worker and batch step.
         while True:
             try:

@@ -82,6 +82,9 @@ def forget_in_forks(owner: Any) -> None:
 
     A lifeline or a link that a fork holds open would keep workers alive after their
     parent.
+
+    Args:
+        owner: A backend, say. It is forgotten itself when nothing else refers to it.
     """
     if not _forgetting and hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forget_all)

@@ -11,9 +11,27 @@ __all__ = ["Poller"]
 
 
 class Poller:
-    """Waits for any of several descriptors to become readable."""
+    """Waits for any of several descriptors to become readable.
+
+    Attributes:
+        poll: Waits so many seconds at most; returns pairs of a descriptor and its
+            events, as `select.epoll` does.
+        bell: The descriptor of the bell; -1 if there is none.
+        is_edge_triggered: Whether the bell need not be read after it was rung.
+
+    Example:
+        >>> from envkit.parallel.system.doorbell import Doorbell
+        >>> bell, poller = Doorbell.create(), Poller()
+        >>> poller.register_bell(bell.fileno())
+        >>> bell.ring()
+        >>> [fd == poller.bell for fd, _ in poller.poll(5.0)]
+        [True]
+        >>> poller.close(), bell.close()
+        (None, None)
+    """
 
     def __init__(self) -> None:
+        """Waits for nothing yet."""
         if hasattr(select, "epoll"):
             self._poll: Any = select.epoll()
             self.poll: Callable[[float], list[tuple[int, int]]] = self._poll.poll
@@ -43,7 +61,13 @@ class Poller:
         self._poll.register(fd, select.POLLIN)
 
     def watch(self, fd: int, events: int) -> None:
-        """Changes what is waited for on a descriptor."""
+        """Changes what is waited for on a descriptor.
+
+        Args:
+            fd: The descriptor, which is registered.
+            events: `select.POLLIN`, with `select.POLLOUT` while something is on its way
+                out that did not fit.
+        """
         self._poll.modify(fd, events)
 
     def unregister(self, fd: int) -> None:
