@@ -1,12 +1,12 @@
-"""Plays three libraries that envkit has no adapter for, each in worker processes.
+"""Plays three libraries, each in worker processes.
 
     pip install open_spiel rlcard highway-env
     python examples/three_libraries.py
 
-All that envkit has to know about OpenSpiel and RLCard is in two classes of twenty
-lines, written as "Supporting a new library" in the documentation has it. The
-environments of highway-env are Gymnasium's, so their name is enough. Libraries that are
-not installed are left out.
+envkit has no adapter for RLCard: all that it has to know is in a class of twenty lines,
+written as "Supporting a new library" in the documentation has it. OpenSpiel has an
+adapter, and the environments of highway-env are Gymnasium's, so their names are enough.
+Libraries that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -14,43 +14,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import random
-
-import numpy as np
 
 import envkit
 from envkit.adapters import Adapter
-
-
-class OpenSpielEnv(Adapter):
-    """A game without chance, against players who play at random."""
-
-    game, floats = "tic_tac_toe", np.float32
-
-    def start(self):
-        game = importlib.import_module("pyspiel").load_game(self.game)
-        self.num_actions, self.rng = game.num_distinct_actions(), random.Random()
-        return game
-
-    def seed(self, seed):
-        self.rng.seed(seed)
-
-    def reset(self):
-        self.state = self.env_instance.new_initial_state()
-        return self.seen_after_others()
-
-    def seen_after_others(self):
-        while self.state.current_player() > 0:
-            self.state.apply_action(self.rng.choice(self.state.legal_actions()))
-        return self.state.observation_tensor(0)
-
-    def legal_actions(self, observation):
-        return set(self.state.legal_actions(0))
-
-    def step(self, action):
-        self.state.apply_action(action)
-        seen, state = self.seen_after_others(), self.state
-        return seen, state.player_reward(0), state.is_terminal()
 
 
 class RLCardEnv(Adapter):
@@ -79,10 +45,10 @@ class RLCardEnv(Adapter):
         return state["obs"], game.get_payoffs()[0] if over else 0.0, over
 
 
-# From here on they are environments like any other.
+# From here on it is an environment like any other.
 
 LIBRARIES = {
-    "pyspiel": OpenSpielEnv,
+    "pyspiel": "open_spiel:tic_tac_toe",
     "rlcard": RLCardEnv,
     "highway_env": "gymnasium:highway_env:highway-fast-v0",
 }
