@@ -1,6 +1,6 @@
 """Learns to drive from the pixels of a game that does not wait, within two minutes.
 
-    apt-get install tigervnc-standalone-server      # or xvfb
+    apt-get install tigervnc-standalone-server
     pip install -e ".[play,video]"
     python examples/desktop_game.py
     python examples/desktop_game.py --num_envs=4 --steps=6000 --film=film.gif
@@ -391,7 +391,6 @@ def make_env(options: argparse.Namespace) -> Any:
     game = functools.partial(
         Desktop,
         [sys.executable, str(GAME)],
-        display=options.display,
         size=SIZE,
         keys=["Left", "Right"],
         reward=RewardChannel(),
@@ -416,7 +415,6 @@ def arguments() -> argparse.Namespace:
         "--shown_seconds", type=float, default=26.0, help="of driving after that"
     )
     parser.add_argument("--hz", type=float, default=30.0, help="ticks in a second")
-    parser.add_argument("--display", default="local", help="local, xvnc or xvfb")
     parser.add_argument(
         "--seed", type=int, default=0, help="what the random numbers depend on"
     )

@@ -1,6 +1,6 @@
 """Learns its way through a text adventure, by reading and typing in a terminal.
 
-    apt-get install tigervnc-standalone-server xterm      # or xvfb
+    apt-get install tigervnc-standalone-server xterm
     pip install -e .
     python examples/desktop_terminal.py
 
@@ -78,7 +78,6 @@ def arguments() -> argparse.Namespace:
     """Returns the options of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--episodes", type=int, default=60, help="games")
-    parser.add_argument("--display", default="local", help="local, xvnc or xvfb")
     parser.add_argument(
         "--seed", type=int, default=0, help="what the random numbers depend on"
     )
@@ -95,7 +94,6 @@ def main() -> None:
     try:
         env = Desktop(
             ["xterm", "-geometry", "100x40+0+0", "-e", sys.executable, str(GAME)],
-            display=options.display,
             actions=MENU,
             reward=RewardChannel(),
             ready="reported",

@@ -109,8 +109,8 @@ class DesktopClient:
                 server of the same user on the same machine has drawn is found.
             shared: Whether other viewers may stay connected.
             encodings: What the server may choose from, the best first: "zrle", "tight"
-                and "zlib" where the network is slow, "raw" on one machine; there are
-                "copy" and "hextile", too.
+                and "zlib" where the network is slow, "raw" on one machine; "copy" goes
+                with any of them.
             quality: That of JPEG, which is a part of "tight", from 0 to 9; `None` for
                 pictures that are exact. JPEG needs the package pillow.
             draw_cursor: Whether the server may draw its pointer into the picture; if
@@ -434,6 +434,11 @@ def _dial(host: str, port: int, timeout: float) -> socket.socket:
 
 def _encoding(name: str) -> int:
     known: dict[str, int] = {**ENCODINGS, "copy": COPY}
+    if name == "hextile":
+        raise ValueError(
+            "The encoding 'hextile' has been removed: use 'zrle', 'tight' or 'zlib'; a "
+            "server that has none of them sends raw pixels."
+        )
     if name not in known:
         raise ValueError(
             f"An encoding must be one of {', '.join(sorted(known))}, got {name!r}."

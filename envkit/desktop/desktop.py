@@ -117,8 +117,7 @@ class Desktop(PyEnvironment):
 
     | `display`             | is                                                       |
     |-----------------------|----------------------------------------------------------|
-    | `"local"`             | an X server of its own: Xvnc if it is there, else Xvfb   |
-    | `"xvnc"`, `"xvfb"`    | this one                                                 |
+    | `"local"`             | an X server of its own: Xvnc                             |
     | `"vnc://host:5900"`   | a VNC server: a virtual machine, a container, an emulator|
 
     | `reset`               | begins an episode                                        |

@@ -8,7 +8,6 @@ taken for it, and a compressed rectangle is unpacked as far as its pixels reach.
 |--------|----------------|------------------------------------------------------------|
 | 0      | `RAW`          | the pixels                                                 |
 | 1      | `COPY`         | where in the picture the rectangle was before              |
-| 5      | `HEXTILE`      | tiles of 16 x 16                                           |
 | 6      | `ZLIB`         | a length, and the pixels in one stream of zlib             |
 | 7      | `TIGHT`        | filtered pixels in four streams of zlib, or JPEG           |
 | 16     | `ZRLE`         | a length, and tiles of 64 x 64 in another stream           |
@@ -27,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envkit.desktop import hextile, zrle
+from envkit.desktop import zrle
 from envkit.desktop.pixels import PixelFormat, Rectangle, Unpacker
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.tight import WIDEST, Tight
@@ -38,7 +37,6 @@ __all__ = [
     "CURSOR",
     "DESKTOP_SIZE",
     "ENCODINGS",
-    "HEXTILE",
     "LAST",
     "NAME",
     "QUALITY",
@@ -53,18 +51,12 @@ __all__ = [
     "read_name",
 ]
 
-RAW, COPY, HEXTILE, ZLIB, TIGHT, ZRLE = 0, 1, 5, 6, 7, 16
+RAW, COPY, ZLIB, TIGHT, ZRLE = 0, 1, 6, 7, 16
 DESKTOP_SIZE, LAST, CURSOR, NAME = -223, -224, -239, -307
 # The lowest of ten numbers, by which a viewer allows JPEG of a quality from 0 to 9.
 QUALITY = -32
 # Those that a server can choose for pixels.
-ENCODINGS = {
-    "raw": RAW,
-    "hextile": HEXTILE,
-    "zlib": ZLIB,
-    "tight": TIGHT,
-    "zrle": ZRLE,
-}
+ENCODINGS = {"raw": RAW, "zlib": ZLIB, "tight": TIGHT, "zrle": ZRLE}
 
 _LENGTH = struct.Struct(">I")
 _PLACE = struct.Struct(">HH")
@@ -119,8 +111,6 @@ class Codec:
         """Returns what follows the header of a rectangle with these pixels."""
         if encoding == RAW:
             return self.format.encode(picture)
-        if encoding == HEXTILE:
-            return hextile.encode(self.format, picture)
         if encoding == TIGHT:
             return self._tight.encode(self.format, picture, self.quality)
         if encoding == ZLIB:
@@ -184,8 +174,6 @@ class Codec:
             drawn[:] = zrle.decode(self.format, data, width, height)
         elif encoding == TIGHT:
             drawn[:] = yield from self._tight.decode(self.format, width, height)
-        elif encoding == HEXTILE:
-            drawn[:] = yield from hextile.decode(self.format, width, height)
         else:
             raise DesktopError(
                 f"The encoding of a rectangle must be one of those that were asked "

@@ -69,7 +69,6 @@ class Keeper:
     Attributes:
         folder: A folder that only this user can open, which is removed in the end.
         authority: The file in it with the cookie of the display, for `XAUTHORITY`.
-        cookie: That cookie; empty before there is a display.
 
     Example:
         >>> keeper = Keeper()
@@ -102,7 +101,6 @@ class Keeper:
         self._count = 0
         self.folder: str = self._answer()["folder"]
         self.authority = _authority(self.folder)
-        self.cookie = b""
 
     def display(self, command: Sequence[str]) -> int:
         """Starts an X server, and returns the number of its display.
@@ -115,9 +113,7 @@ class Keeper:
         Raises:
             KeeperError: There is no such program, or it has ended.
         """
-        answer = self._ask({"display": list(command)})
-        self.cookie = bytes.fromhex(answer["cookie"])
-        return int(answer["display"])
+        return int(self._ask({"display": list(command)})["display"])
 
     def start(
         self,
@@ -317,8 +313,7 @@ class _Process:
             message = json.loads(line)
             try:
                 if "display" in message:
-                    number, cookie = self._display(message["display"])
-                    self._tell({"display": number, "cookie": cookie.hex()})
+                    self._tell({"display": self._display(message["display"])})
                 elif "start" in message:
                     self._start(message["number"], message["start"], message)
                     self._tell({"started": message["number"]})
@@ -362,8 +357,8 @@ class _Process:
         running = self._running[number] = _Running(number, process)
         return running
 
-    def _display(self, command: list[str]) -> tuple[int, bytes]:
-        """Starts an X server, and returns its number and cookie when it has both."""
+    def _display(self, command: list[str]) -> int:
+        """Starts an X server, and returns its number when it has one."""
         self._remove_files()
         cookie = os.urandom(16)
         # The server takes any entry of the file; it has no number yet.
@@ -405,7 +400,7 @@ class _Process:
         self._write_authority(
             _entry(_LOCAL, name, place, cookie) + _entry(_WILD, b"", place, cookie)
         )
-        return number, cookie
+        return number
 
     def _write_authority(self, entries: bytes) -> None:
         """Replaces the file with the cookie, which only this user can read."""

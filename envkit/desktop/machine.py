@@ -16,7 +16,7 @@ from envkit.desktop.client import DesktopClient
 from envkit.desktop.keeper import Keeper, KeeperError
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
-from envkit.desktop.watching import Probe, Screen, WatchedScreen
+from envkit.desktop.watching import Probe, WatchedScreen
 from envkit.errors import MissingDependencyError
 from envkit.extend import describe
 from envkit.types import Array
@@ -29,7 +29,6 @@ _LOGGER = logging.getLogger(__name__)
 _SHADOW = 2.0
 # Of its pixels, the part that a cursor covers at most.
 _CURSOR = 0.01
-_LOCAL = ("local", "xvnc", "xvfb")
 # X servers have places up to this number.
 _LARGEST = 32767
 # Variables that let programs show themselves elsewhere, or nowhere.
@@ -62,7 +61,7 @@ class Machine:
         """Starts the display, or connects to one.
 
         Args:
-            display: "local", "xvnc", "xvfb" or an address.
+            display: "local" or an address.
             size: The width and height of a local display.
             password: The password of a remote one.
             timeout: Seconds within which it must be there.
@@ -75,7 +74,8 @@ class Machine:
         self._lost: str | None = None
         self._number: int | None = None
         self._probe: Probe | None = None
-        if display not in _LOCAL:
+        self._is_local = display == "local"
+        if not self._is_local:
             _address(display)
         elif max(self._size) > _LARGEST:
             raise ValueError(
@@ -104,44 +104,30 @@ class Machine:
         return self._keeper.folder
 
     def _open(self) -> None:
-        self.screen = WatchedScreen(self._screen(), self._probe)
+        client = self._started() if self._is_local else self._connected()
+        self.screen = WatchedScreen(client, self._probe)
         self._lost = None
         # The first picture, which shows what is there without a program.
         self.screen.update(self._timeout)
         self._blank = self.screen.frame.copy()
 
-    def _screen(self) -> Screen:
-        if self._display not in _LOCAL:
-            return self._connected()
-        which = self._display
-        if which == "local":
-            which = "xvnc" if shutil.which("Xvnc") else "xvfb"
-        command = "Xvnc" if which == "xvnc" else "Xvfb"
-        if shutil.which(command) is None:
-            needed = "Xvnc or Xvfb" if self._display == "local" else command
+    def _started(self) -> DesktopClient:
+        """Starts a local display, and connects to it."""
+        if shutil.which("Xvnc") is None:
             raise MissingDependencyError(
-                f"A local display needs {needed}, which is not installed. apt-get "
-                "install tigervnc-standalone-server xvfb"
+                "A local display needs Xvnc, which is not installed. apt-get install "
+                "tigervnc-standalone-server"
             )
-        width, height = self._size
-        if which == "xvnc":
-            size = f"{width}x{height}"
-            self._number = self._start_display(
+        size = "{}x{}".format(*self._size)
+        try:
+            self._number = self._keeper.display(
                 [part.replace("{size}", size) for part in _XVNC]
             )
-            return DesktopClient(
-                f"{self.folder}/rfb", encodings=("raw", "copy"), timeout=self._timeout
-            )
-        from envkit.desktop.xvfb import XvfbScreen, xvfb_command
-
-        self._number = self._start_display(xvfb_command(width, height))
-        return XvfbScreen(self._number, self.folder, self._keeper.cookie)
-
-    def _start_display(self, command: list[str]) -> int:
-        try:
-            return self._keeper.display(command)
         except KeeperError as error:
             raise DesktopError(str(error)) from error
+        return DesktopClient(
+            f"{self.folder}/rfb", encodings=("raw", "copy"), timeout=self._timeout
+        )
 
     def _connected(self) -> DesktopClient:
         """Connects to a remote display, which may still be starting."""
@@ -268,6 +254,11 @@ class Machine:
 
 def _address(display: Any) -> tuple[str, int, str | None]:
     """Returns the host, port and password of an address."""
+    if display in ("xvnc", "xvfb"):
+        raise ValueError(
+            f"display={display!r} has been removed: display='local' starts Xvnc, the "
+            "one server of local displays."
+        )
     try:
         parts = urlsplit(display if isinstance(display, str) else "")
         host, port = parts.hostname, parts.port
@@ -277,8 +268,8 @@ def _address(display: Any) -> tuple[str, int, str | None]:
     has_place = parts.path in ("", "/") if host else parts.path.startswith("/")
     if parts.scheme != "vnc" or not has_place or parts.fragment:
         raise ValueError(
-            "display must be 'local', 'xvnc', 'xvfb' or an address such as "
-            f"'vnc://host:5900', got {describe(display)}."
+            "display must be 'local' or an address such as 'vnc://host:5900', got "
+            f"{describe(display)}."
         )
     password = None if parts.password is None else unquote(parts.password)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))

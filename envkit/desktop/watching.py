@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from envkit._shared.arguments import checked_seconds
+from envkit.desktop.client import DesktopClient
 from envkit.desktop.keys import Event, keysym
 from envkit.desktop.protocol import DesktopError
 from envkit.extend import describe
 from envkit.types import Array
 
-__all__ = ["Probe", "Screen", "WatchedScreen", "checked_probe"]
+__all__ = ["Probe", "WatchedScreen", "checked_probe"]
 
 # Seconds that the thread waits for a change before it looks whether it is to end.
 _PATIENCE = 0.05
@@ -48,35 +48,6 @@ class Probe(NamedTuple):
     every: float = 1.0
 
 
-class Screen(Protocol):
-    """A picture that changes, with keys and a pointer.
-
-    Attributes:
-        frame: The picture: height, width, and red, green, blue.
-        updates: How many changes have been drawn.
-        received_at: When the last one was; `None` before.
-        on_update: A function that is called when one has been drawn whole.
-    """
-
-    frame: Array
-    updates: int
-    received_at: float | None
-    on_update: Callable[[], None] | None
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """The width and height."""
-
-    def update(self, timeout: float | None = 0.0) -> bool:
-        """Draws what has come; returns whether the picture may have changed."""
-
-    def send(self, *events: Event) -> None:
-        """Sends events."""
-
-    def close(self) -> None:
-        """Ends the connection."""
-
-
 class _Picture(NamedTuple):
     """A picture as it was when it was whole."""
 
@@ -95,11 +66,11 @@ class WatchedScreen:
         probe: What the program draws back; `None` for any change.
     """
 
-    def __init__(self, screen: Screen, probe: Probe | None = None) -> None:
+    def __init__(self, screen: DesktopClient, probe: Probe | None = None) -> None:
         """Begins to read a screen, which is closed with this one.
 
         Args:
-            screen: The screen.
+            screen: The screen, as a client sees it.
             probe: What the program draws back; `None` for any change.
         """
         self._screen = screen

@@ -529,14 +529,20 @@ MESSAGES = {
         "program must be a list of a command and its arguments, such as ['xterm', "
         "'-e', 'nethack'], got the string 'xterm'."),
     "a strange display": (lambda: Desktop(display=":1", keys=["a"]), ValueError,
-        "display must be 'local', 'xvnc', 'xvfb' or an address such as "
-        "'vnc://host:5900', got the string ':1'."),
+        "display must be 'local' or an address such as 'vnc://host:5900', got the "
+        "string ':1'."),
     "an address with a path": (lambda: Desktop(display="vnc://h:1/x"), ValueError,
-        "display must be 'local', 'xvnc', 'xvfb' or an address such as "
-        "'vnc://host:5900', got the string 'vnc://h:1/x'."),
+        "display must be 'local' or an address such as 'vnc://host:5900', got the "
+        "string 'vnc://h:1/x'."),
     "a strange port": (lambda: Desktop(display="vnc://host:99999"), ValueError,
-        "display must be 'local', 'xvnc', 'xvfb' or an address such as "
-        "'vnc://host:5900', got the string 'vnc://host:99999'."),
+        "display must be 'local' or an address such as 'vnc://host:5900', got the "
+        "string 'vnc://host:99999'."),
+    "a display that has gone": (lambda: Desktop(["x"], display="xvfb"), ValueError,
+        "display='xvfb' has been removed: display='local' starts Xvnc, the one server "
+        "of local displays."),
+    "a choice that has gone": (lambda: Desktop(["x"], display="xvnc"), ValueError,
+        "display='xvnc' has been removed: display='local' starts Xvnc, the one server "
+        "of local displays."),
     "a screen of no size": (lambda: Desktop(["x"], size=(0, 480)), ValueError,
         "size must be the width and height of the screen in pixels, such as (640, "
         "480), got (0, 480)."),

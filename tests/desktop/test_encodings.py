@@ -15,7 +15,6 @@ from envkit.desktop import DesktopError, PixelFormat
 from envkit.desktop.encodings import (
     COPY,
     ENCODINGS,
-    HEXTILE,
     RAW,
     TIGHT,
     ZLIB,
@@ -110,20 +109,7 @@ def test_a_new_format_goes_on_with_the_streams():
             assert np.array_equal(seen, got)
 
 
-# Hextile goes through bytes one by one, and has no length.
 BY_HAND = {
-    "a background that stays": (
-        HEXTILE,
-        (1, 33),
-        b"\2abc\0" + b"\0" + b"\1xyz\0",
-        [*[b"abc"] * 32, b"xyz"],
-    ),
-    "coloured rectangles, the later above": (
-        HEXTILE,
-        (2, 3),
-        b"\x1aabc\0" + b"\2" + b"ABC\0\x00\x21" + b"xyz\0\x11\x00",
-        [b"ABC", b"ABC", b"ABC", b"ABC", b"xyz", b"ABC"],
-    ),
     "runs of ZRLE with long lengths": (
         ZRLE,
         (5, 64),
@@ -252,11 +238,6 @@ BROKEN = {
         "must have all its tiles, got 0 bytes",
     ),
     "too few bytes": (RAW, b"abc", "must have all its bytes, got 3 of 16 or more"),
-    "a rectangle of hextile that is too wide": (
-        HEXTILE,
-        b"\x0aabcd\1\x00\x20",
-        "must be inside its tile of 2 x 2, got one up to 3, 1",
-    ),
     "an unknown kind of tight": (TIGHT, b"\xa0", "must be of a known kind, got 10"),
     "an unknown filter of tight": (TIGHT, b"\x40\3", "0, 1 and 2, got 3"),
     "a long part of tight": (TIGHT, b"\0\xff\xff\xff", "must have no more bytes"),

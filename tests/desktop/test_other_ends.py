@@ -161,7 +161,7 @@ def test_jpeg_of_tigervncs_server_is_understood(tmp_path):
 
 @needs_xvnc
 @pytest.mark.skipif(shutil.which("x11vnc") is None, reason="x11vnc is not installed")
-@pytest.mark.parametrize("encoding", ["raw", "hextile", "zlib", "tight", "zrle"])
+@pytest.mark.parametrize("encoding", [*ENCODINGS])
 def test_x11vncs_server_is_understood(tmp_path, encoding):
     """Its library is the one that most servers have which are not TigerVNC."""
     with xvnc(tmp_path) as (path, display):

@@ -18,7 +18,6 @@ from envkit.desktop.encodings import (
     COPY,
     CURSOR,
     ENCODINGS,
-    HEXTILE,
     RAW,
     TIGHT,
     ZRLE,
@@ -383,6 +382,39 @@ def test_the_streams_go_on_when_a_viewer_chooses_another_format():
             )
 
 
+def test_a_viewer_that_lists_hextile_gets_what_else_it_lists():
+    """Which both ends may know, and ours does not."""
+    picture = picture_of(3, 8, 4, 3, 2)
+    with DesktopServer((8, 4)) as server, entered(server) as link:
+        server.show(picture)
+        for listed, sent in [((5, ZRLE, RAW), ZRLE), ((5,), RAW)]:
+            count = len(listed)
+            link.sendall(struct.pack(f">BxH{count}i", 2, count, *listed))
+            link.sendall(struct.pack(">BBHHHH", 3, 0, 0, 0, 8, 4))
+            assert b"\0\0\0\1" == read(link, 4)
+            assert struct.pack(">HHHHi", 0, 0, 8, 4, sent) == read(link, 12)
+            if sent == ZRLE:
+                read(link, int.from_bytes(read(link, 4), "big"))
+        assert PixelFormat().encode(picture) == read(link, 4 * 8 * 4)
+
+
+def test_a_server_that_knows_only_hextile_beside_raw_pixels_is_understood():
+    pixels = picture_of(3, 8, 8, 3, 2)
+    update = b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 8, 8, RAW)
+    with (
+        answering(GREETING + INIT + update + PixelFormat().encode(pixels)) as address,
+        DesktopClient(*address, encodings=["zrle"]) as client,
+    ):
+        assert shows(client, pixels)
+
+
+def test_hextile_says_what_replaces_it(message_of):
+    assert (
+        "The encoding 'hextile' has been removed: use 'zrle', 'tight' or 'zlib'; a "
+        "server that has none of them sends raw pixels."
+    ) == message_of(ValueError, lambda: DesktopClient("box", encodings=["hextile"]))
+
+
 # Bad peers.
 
 
@@ -507,7 +539,6 @@ MESSAGES = [
     b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 0xFFFF, 0xFFFF, -223),
     b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 8, 8, TIGHT) + b"\x90\4abcd",
     b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 3, 3, TIGHT) + b"\x40\1\1abcdef" + b"abc",
-    b"\0\0\0\1" + struct.pack(">HHHHi", 1, 1, 2, 2, HEXTILE) + b"\x0aabcd\1\0\0",
     b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 2, 2, CURSOR) + bytes(18),
     b"\0\0\0\1" + struct.pack(">HHHHiI", 0, 0, 0, 0, -307, 2) + b"ab",
     b"\0\xff\xff\xff" + struct.pack(">HHHHi", 0, 0, 0, 0, -224),
@@ -540,7 +571,7 @@ def test_no_bytes_of_a_server_do_more_than_end_the_connection():
                         pass
 
     def watch():
-        encodings = ["hextile", "tight", "zrle", "copy"]
+        encodings = ["tight", "zrle", "copy"]
         with DesktopClient(
             *address, timeout=PATIENCE, encodings=encodings, draw_cursor=False
         ) as client:
@@ -572,7 +603,7 @@ VIEWER = [
     b"\0\0\0\0" + SMALL.pack(),
     struct.pack(">BxHii", 2, 2, ZRLE, -223),
     struct.pack(">BxHiiii", 2, 4, TIGHT, -25, CURSOR, -307),
-    struct.pack(">BxHi", 2, 1, HEXTILE),
+    struct.pack(">BxHi", 2, 1, 5),
     struct.pack(">BBHHHH", 3, 0, 0, 0, 64, 64),
     struct.pack(">BBHHHH", 3, 1, 60, 60, 0xFFFF, 0xFFFF),
     struct.pack(">BBxxI", 4, 1, 0xFF51),

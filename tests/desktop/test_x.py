@@ -1,4 +1,4 @@
-"""Desktops on X servers of their own, with a program that other people wrote."""
+"""Desktops on an X server of their own, with a program that other people wrote."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from envkit.desktop import (
 )
 from tests.waiting import is_running, until
 
-SERVERS = {"xvnc": "Xvnc", "xvfb": "Xvfb"}
 SIZE = (320, 240)
 KEYS = ["a", "B", "€", "Return"]
 # Writes a line that is typed, and its own process.
@@ -35,7 +34,7 @@ OWNER = (
     "import sys, time\n"
     "from envkit.desktop import Desktop\n"
     "program = ['xterm', '-geometry', '80x40+0+0']\n"
-    "env = Desktop(program, display=sys.argv[1], size=(320, 240), keys=['a'])\n"
+    "env = Desktop(program, size=(320, 240), keys=['a'])\n"
     "env.reset()\n"
     "print(env.display, flush=True)\n"
     "time.sleep(3600)\n"
@@ -48,7 +47,7 @@ POOL = (
     "from envkit.desktop import Desktop\n"
     "from envkit.realtime import RealTimeEnvironment\n"
     "program = ['xterm', '-geometry', '80x40+0+0']\n"
-    "options = dict(display=sys.argv[1], size=(320, 240), keys=['a'])\n"
+    "options = dict(size=(320, 240), keys=['a'])\n"
     "game = functools.partial(Desktop, program, **options)\n"
     "make = functools.partial(RealTimeEnvironment, game, 30, host='thread')\n"
     "env = AsyncParallelPyEnvironment([make] * 2, num_workers=2)\n"
@@ -61,23 +60,22 @@ POOL = (
 )
 
 
-@pytest.fixture(params=SERVERS)
-def display(request):
-    for command in (SERVERS[request.param], "xterm"):
+@pytest.fixture(autouse=True)
+def programs():
+    for command in ("Xvnc", "xterm"):
         if shutil.which(command) is None:
             pytest.skip(f"{command} is not installed")
-    return request.param
 
 
 @pytest.fixture
-def make(display, tmp_path):
+def make(tmp_path):
     """Makes desktops with a terminal, and closes them."""
     made = []
 
     def make(**options):
         program = ["xterm", "-geometry", "80x40+0+0", "-e", "sh", "-c", TYPED]
         actions = Events(KEYS, size=SIZE, limit=12)
-        options = {"actions": actions, "display": display, "size": SIZE, **options}
+        options = {"actions": actions, "size": SIZE, **options}
         made.append(Desktop(program, folder=str(tmp_path), **options))
         return made[-1]
 
@@ -149,7 +147,7 @@ def test_keys_reach_a_program_and_change_its_picture(make, tmp_path):
     assert 0 < env.get_info()["desktop"]["key_to_pixel"]
 
 
-def test_a_program_or_a_display_that_dies_is_started_again(make, display, tmp_path):
+def test_a_program_or_a_display_that_dies_is_started_again(make, tmp_path):
     env = make()
     env.reset()
     shell = played(env, tmp_path, "a")[1]
@@ -160,7 +158,7 @@ def test_a_program_or_a_display_that_dies_is_started_again(make, display, tmp_pa
         pid
         for keeper in below(os.getpid())
         for pid in below(keeper)
-        if Path(f"/proc/{pid}/comm").read_text("utf-8").startswith(SERVERS[display])
+        if Path(f"/proc/{pid}/comm").read_text("utf-8").startswith("Xvnc")
     ]
     os.kill(server, signal.SIGKILL)
     ends.append(until(lambda: env.step(NOTHING).is_last()))
@@ -170,9 +168,7 @@ def test_a_program_or_a_display_that_dies_is_started_again(make, display, tmp_pa
     assert "B" == played(env, tmp_path, "B")[0]
 
 
-def test_a_program_shows_itself_on_its_screen_and_on_no_other(
-    display, tmp_path, monkeypatch
-):
+def test_a_program_shows_itself_on_its_screen_and_on_no_other(tmp_path, monkeypatch):
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     script = (
@@ -180,7 +176,7 @@ def test_a_program_shows_itself_on_its_screen_and_on_no_other(
         "exec xterm -geometry 80x40+0+0"
     )
     program = ["sh", "-c", script]
-    options = {"display": display, "size": SIZE, "folder": str(tmp_path)}
+    options = {"size": SIZE, "folder": str(tmp_path)}
     with Desktop(program, keys=["a"], **options) as env:
         env.reset()
         told = tmp_path / "told"
@@ -300,7 +296,7 @@ def test_tools_of_its_user_reach_the_display_by_its_variables(make, tmp_path):
 
 
 def test_no_display_listens_on_the_network(make):
-    """Xvfb and Xvnc would, without -nolisten tcp, at 6000 and the display's number."""
+    """Xvnc would, without -nolisten tcp, at 6000 and the display's number."""
     port = 6000 + int(make().display.removeprefix(":"))
     with socket.socket() as link:
         assert 0 != link.connect_ex(("127.0.0.1", port))
@@ -322,9 +318,9 @@ def test_an_episode_begins_on_an_empty_screen(make):
     assert seen[-1] > 100
 
 
-def test_nothing_is_left_when_the_owner_is_killed(display, tmp_path):
+def test_nothing_is_left_when_the_owner_is_killed(tmp_path):
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", OWNER, display]
+    command = [sys.executable, "-c", OWNER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as owner:
         try:
             number = owner.stdout.readline().decode().strip().removeprefix(":")
@@ -356,11 +352,9 @@ def all_below(pid):
     return [one for child in below(pid) for one in (child, *all_below(child))]
 
 
-def test_nothing_is_left_when_the_owner_of_a_pool_in_real_time_is_killed(
-    display, tmp_path
-):
+def test_nothing_is_left_when_the_owner_of_a_pool_in_real_time_is_killed(tmp_path):
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", POOL, display]
+    command = [sys.executable, "-c", POOL]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as owner:
         try:
             assert b"2\n" == owner.stdout.readline()
