@@ -30,7 +30,7 @@ from side_by_side import Contender, Figures, Report, opened, options, take_turns
 
 from envkit import AsyncParallelPyEnvironment
 from envkit.desktop import Desktop, DesktopClient
-from envkit.desktop.keeper import Keeper
+from envkit.desktop.supervisor import Supervisor
 from envkit.realtime import RealTimeEnvironment
 
 SCREENS = Path(__file__).with_name("desktop_screens.py")
@@ -52,24 +52,24 @@ def shown(what: str) -> Iterator[tuple[str, int]]:
     """Starts an Xvnc with a window, and returns its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    keeper = Keeper()
+    supervisor = Supervisor()
     try:
         size = "{}x{}".format(*SIZE)
-        number = keeper.display(
+        number = supervisor.display(
             [
                 *("Xvnc", "-displayfd", "{fd}", "-rfbport", str(port), "-localhost"),
                 *("-SecurityTypes", "None", "-AlwaysShared", "-FrameRate", "120"),
                 *("-depth", "24", "-nolisten", "tcp", "-noreset", "-geometry", size),
             ]
         )
-        environ = {"DISPLAY": f":{number}", "XAUTHORITY": keeper.authority}
+        environ = {"DISPLAY": f":{number}", "XAUTHORITY": supervisor.authority}
         environ["SDL_VIDEODRIVER"] = None
-        keeper.start(command(what), environ)
+        supervisor.start(command(what), environ)
         with DesktopClient("127.0.0.1", port) as client:
             wait_until(lambda: client.update(0.1) and len(np.unique(client.frame)) > 1)
         yield "127.0.0.1", port
     finally:
-        keeper.close()
+        supervisor.close()
 
 
 def wait_until(is_so: Callable[[], Any]) -> None:

@@ -429,7 +429,7 @@ HANDS_ON_VARIABLES |= {
 # It tells SDL what SDL can be told in no other way, and looks for a display.
 HANDS_ON_VARIABLES |= {"envkit.play.window"}
 # It tells the program where to report, and finds that there.
-HANDS_ON_VARIABLES |= {"envkit.desktop.keeper", "envkit.desktop.rewards"}
+HANDS_ON_VARIABLES |= {"envkit.desktop.supervisor", "envkit.desktop.rewards"}
 # It tells pygame in the only way that there is not to greet.
 HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2.python3"}
 # It has dm_control read its own variable later than when it is imported.

@@ -13,9 +13,9 @@ import numpy as np
 
 from envkit._shared.secret_files import secret_in
 from envkit.desktop.client import DesktopClient
-from envkit.desktop.keeper import Keeper, KeeperError
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
+from envkit.desktop.supervisor import Supervisor, SupervisorError
 from envkit.desktop.watching import Probe, WatchedScreen
 from envkit.errors import MissingDependencyError
 from envkit.extend import describe
@@ -82,11 +82,11 @@ class Machine:
                 f"size must be at most {_LARGEST} x {_LARGEST} on a local display, got "
                 f"{self._size[0]} x {self._size[1]}."
             )
-        self._keeper = Keeper()
+        self._supervisor = Supervisor()
         try:
             self._open()
         except BaseException:
-            self._keeper.close()
+            self._supervisor.close()
             raise
 
     @property
@@ -101,7 +101,7 @@ class Machine:
     @property
     def folder(self) -> str:
         """A folder that is removed with the machine."""
-        return self._keeper.folder
+        return self._supervisor.folder
 
     def _open(self) -> None:
         client = self._started() if self._is_local else self._connected()
@@ -120,10 +120,10 @@ class Machine:
             )
         size = "{}x{}".format(*self._size)
         try:
-            self._number = self._keeper.display(
+            self._number = self._supervisor.display(
                 [part.replace("{size}", size) for part in _XVNC]
             )
-        except KeeperError as error:
+        except SupervisorError as error:
             raise DesktopError(str(error)) from error
         return DesktopClient(
             f"{self.folder}/rfb", encodings=("raw", "copy"), timeout=self._timeout
@@ -162,7 +162,7 @@ class Machine:
         """Returns the environment variables by which programs reach the X server."""
         if self._number is None:
             return {}
-        return {"DISPLAY": f":{self._number}", "XAUTHORITY": self._keeper.authority}
+        return {"DISPLAY": f":{self._number}", "XAUTHORITY": self._supervisor.authority}
 
     @property
     def has_program(self) -> bool:
@@ -175,20 +175,20 @@ class Machine:
         """Starts the program, instead of the one before."""
         self.stop()
         try:
-            self._program = self._keeper.start(
+            self._program = self._supervisor.start(
                 list(command), {**self.variables(), **environ}, folder
             )
-        except KeeperError as error:
+        except SupervisorError as error:
             raise DesktopError(str(error)) from error
 
     def stop(self) -> None:
         """Ends the program, and waits until the screen shows it no more."""
         if self._program is None:
             return
-        self._keeper.stop(self._program)
+        self._supervisor.stop(self._program)
         self._program = None
         has_picture = self._number is not None and self._lost is None
-        if not has_picture or self._keeper.display_ended() is not None:
+        if not has_picture or self._supervisor.display_ended() is not None:
             return
         deadline = time.monotonic() + _SHADOW
         while time.monotonic() < deadline:
@@ -218,12 +218,12 @@ class Machine:
     def trouble(self) -> str | None:
         """Returns the reason why the episode cannot go on; `None` if it can."""
         if self._program is not None:
-            ended = self._keeper.ended(self._program)
+            ended = self._supervisor.ended(self._program)
             if ended is not None:
                 words = f"; its last words: {ended.words}" if ended.words else ""
                 return f"the program {ended}{words}"
         if self._number is not None:
-            ended = self._keeper.display_ended()
+            ended = self._supervisor.display_ended()
             if ended is not None:
                 return f"the X server {ended}"
         return self._lost
@@ -235,13 +235,13 @@ class Machine:
             again: Whether to do so in any case, because the machine was set back.
         """
         display = self._number
-        has_ended = display is not None and self._keeper.display_ended() is not None
+        has_ended = display is not None and self._supervisor.display_ended() is not None
         if not has_ended and self._lost is None and not again:
             return
         self.stop()
         self.screen.close()
         if self._number is not None:
-            self._keeper.stop(0)
+            self._supervisor.stop(0)
         self._open()
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class Machine:
         try:
             self.screen.close()
         finally:
-            self._keeper.close()
+            self._supervisor.close()
 
 
 def _address(display: Any) -> tuple[str, int, str | None]:

@@ -156,8 +156,8 @@ def test_a_program_or_a_display_that_dies_is_started_again(make, tmp_path):
     ends.append(env.step(NOTHING).is_first())
     (server,) = [
         pid
-        for keeper in below(os.getpid())
-        for pid in below(keeper)
+        for supervisor in below(os.getpid())
+        for pid in below(supervisor)
         if Path(f"/proc/{pid}/comm").read_text("utf-8").startswith("Xvnc")
     ]
     os.kill(server, signal.SIGKILL)
@@ -325,10 +325,10 @@ def test_nothing_is_left_when_the_owner_is_killed(tmp_path):
         try:
             number = owner.stdout.readline().decode().strip().removeprefix(":")
             (folder,) = tmp_path.glob("envkit-desktop-*")
-            (keeper,) = below(owner.pid)
+            (supervisor,) = below(owner.pid)
             # A process that is about to run another program may be there as well.
-            assert until(lambda: len(below(keeper)) == 2)
-            programs = below(keeper)
+            assert until(lambda: len(below(supervisor)) == 2)
+            programs = below(supervisor)
             # A server of another test that ends may have taken one of them along.
             files = identities(
                 [Path(f"/tmp/.X11-unix/X{number}"), Path(f"/tmp/.X{number}-lock")]
@@ -336,7 +336,7 @@ def test_nothing_is_left_when_the_owner_is_killed(tmp_path):
         finally:
             owner.kill()
 
-    assert until(lambda: not any(map(is_running, [keeper, *programs])))
+    assert until(lambda: not any(map(is_running, [supervisor, *programs])))
     assert until(lambda: not (folder.exists() or are_left(files)))
 
 

@@ -1,4 +1,4 @@
-"""The keeper: a small process that starts a display and programs, and ends them all.
+"""The supervisor: a small process that starts a display and programs, and ends them all.
 
 It is their parent, so it knows when they end, with which last words. What they start is
 handed to it when their own parents end, because it is a *subreaper*. When its socket
@@ -29,7 +29,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["Ended", "Keeper", "KeeperError"]
+__all__ = ["Ended", "Supervisor", "SupervisorError"]
 
 _PATIENCE = 120.0  # Seconds within which it answers, also on a busy machine.
 _GRACE = 2.0  # Seconds that an X server has for removing its files.
@@ -40,7 +40,7 @@ _LOCAL, _WILD = 256, 0xFFFF  # Of <X11/Xauth.h>: this machine, and wherever.
 _METHOD = b"MIT-MAGIC-COOKIE-1"
 
 
-class KeeperError(RuntimeError):
+class SupervisorError(RuntimeError):
     """A display or a program could not be started."""
 
 
@@ -63,21 +63,21 @@ class Ended:
         return f"has ended with status {self.status}"
 
 
-class Keeper:
-    """The keeper as its owner sees it.
+class Supervisor:
+    """The supervisor as its owner sees it.
 
     Attributes:
         folder: A folder that only this user can open, which is removed in the end.
         authority: The file in it with the cookie of the display, for `XAUTHORITY`.
 
     Example:
-        >>> keeper = Keeper()
-        >>> number = keeper.start(["sh", "-c", "echo bye; exit 3"])
-        >>> while (ended := keeper.ended(number)) is None:
+        >>> supervisor = Supervisor()
+        >>> number = supervisor.start(["sh", "-c", "echo bye; exit 3"])
+        >>> while (ended := supervisor.ended(number)) is None:
         ...     pass
         >>> str(ended), ended.words
         ('has ended with status 3', 'bye')
-        >>> keeper.close()
+        >>> supervisor.close()
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Keeper:
                 given a cookie, a new one for each display.
 
         Raises:
-            KeeperError: There is no such program, or it has ended.
+            SupervisorError: There is no such program, or it has ended.
         """
         return int(self._ask({"display": list(command)})["display"])
 
@@ -130,7 +130,7 @@ class Keeper:
             folder: The folder that it runs in.
 
         Raises:
-            KeeperError: There is no such program.
+            SupervisorError: There is no such program.
         """
         self._count += 1
         told = {"start": list(command), "number": self._count}
@@ -161,14 +161,16 @@ class Keeper:
 
     def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         if self._link is None:
-            raise KeeperError("The keeper is closed.")
+            raise SupervisorError("The supervisor is closed.")
         try:
             self._link.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
-            raise KeeperError(f"The keeper of the desktop is gone: {error}.") from error
+            raise SupervisorError(
+                f"The supervisor of the desktop is gone: {error}."
+            ) from error
         answer = self._answer()
         if "error" in answer:
-            raise KeeperError(answer["error"])
+            raise SupervisorError(answer["error"])
         return answer
 
     def _answer(self) -> dict[str, Any]:
@@ -176,8 +178,8 @@ class Keeper:
         while not self._answers:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise KeeperError(
-                    f"The keeper of the desktop has not answered for {_PATIENCE:g} s."
+                raise SupervisorError(
+                    f"The supervisor of the desktop has not answered for {_PATIENCE:g} s."
                 )
             self._read(left)
         return self._answers.pop(0)
@@ -185,7 +187,7 @@ class Keeper:
     def _read(self, timeout: float) -> None:
         """Reads messages, and waits for one for so many seconds at most."""
         if self._link is None:
-            raise KeeperError("The keeper is closed.")
+            raise SupervisorError("The supervisor is closed.")
         while _readable([self._link.fileno()], timeout):
             timeout = 0.0
             try:
@@ -193,7 +195,7 @@ class Keeper:
             except ConnectionError:
                 piece = b""
             if not piece:
-                raise KeeperError("The keeper of the desktop is gone.")
+                raise SupervisorError("The supervisor of the desktop is gone.")
             *lines, self._rest = (self._rest + piece).split(b"\n")
             for line in lines:
                 message = json.loads(line)
@@ -208,7 +210,7 @@ class Keeper:
 
 
 class _Running:
-    """A child of the keeper, with the pipe that it prints to.
+    """A child of the supervisor, with the pipe that it prints to.
 
     Attributes:
         is_silent: Whether it has closed the pipe.
@@ -239,7 +241,7 @@ class _Running:
 
 
 class _Process:
-    """The keeper's own loop."""
+    """The supervisor's own loop."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -490,7 +492,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """Lets a program end with the keeper, if that is killed itself."""
+    """Lets a program end with the supervisor, if that is killed itself."""
     _prctl(_PDEATHSIG, signal.SIGKILL)
 
 
