@@ -40,7 +40,7 @@ from envkit.cli.target import (
     target_arguments,
 )
 from envkit.cli.terminal import add_json, print_json, progress_bar
-from envkit.desktop.person import Person
+from envkit.desktop.human import Person
 from envkit.play.tally import Tally
 from envkit.registry import make, without_pool_options
 from envkit.time_step import TimeStep

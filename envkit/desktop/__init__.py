@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from envkit.desktop.demonstration import Demonstration as Demonstration
     from envkit.desktop.desktop import Command as Command
     from envkit.desktop.desktop import Desktop as Desktop
+    from envkit.desktop.human import Person as Person
     from envkit.desktop.keys import KeyEvent as KeyEvent
     from envkit.desktop.keys import PointerEvent as PointerEvent
     from envkit.desktop.keys import key_name as key_name
     from envkit.desktop.keys import keysym as keysym
-    from envkit.desktop.person import Person as Person
     from envkit.desktop.pixels import PixelFormat as PixelFormat
     from envkit.desktop.protocol import DesktopError as DesktopError
     from envkit.desktop.rewards import Reported as Reported
@@ -45,7 +45,7 @@ _HOMES = {
     "Joystick": "envkit.desktop.actions",
     "KeyEvent": "envkit.desktop.keys",
     "Macros": "envkit.desktop.actions",
-    "Person": "envkit.desktop.person",
+    "Person": "envkit.desktop.human",
     "PixelFormat": "envkit.desktop.pixels",
     "PointerEvent": "envkit.desktop.keys",
     "Probe": "envkit.desktop.watching",

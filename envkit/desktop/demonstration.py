@@ -9,7 +9,7 @@ from typing import Any
 
 from envkit._shared.secret_files import DRAW, Draw
 from envkit.desktop.actions import Actions
-from envkit.desktop.person import Person
+from envkit.desktop.human import Person
 from envkit.time_step import TimeStep
 
 __all__ = ["Demonstration"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from envkit.desktop.human import Inbox
 from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
-from envkit.desktop.person import Inbox
 from envkit.play.key_map import Pointed, key_text
 from envkit.types import NestedArray
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from envkit._shared.actions_and_rewards import agent_rewards
 from envkit._shared.secret_files import DRAW
-from envkit.desktop.person import Person
+from envkit.desktop.human import Person
 from envkit.errors import ClosedError
 from envkit.remote.serving import (
     Menu,

@@ -25,7 +25,7 @@ from envkit.desktop import (
     Together,
     keysym,
 )
-from envkit.desktop.person import Inbox, KeyboardActions
+from envkit.desktop.human import Inbox, KeyboardActions
 from envkit.envs import Catch
 from envkit.errors import ClosedError
 from envkit.recording import Record, Recording, Replay
