@@ -18,9 +18,9 @@ from envkit._shared.arguments import checked_seconds
 from envkit.desktop.actions import Actions, Controls, Size, checked_screen
 from envkit.desktop.keys import KEYBOARD, KeyEvent, chord, keysym
 from envkit.desktop.machine import Machine
+from envkit.desktop.program_keys import ProgramKeys
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.rewards import Reported, RewardChannel
-from envkit.desktop.typed import TypedKeys
 from envkit.desktop.watching import Probe, checked_probe
 from envkit.errors import ClosedError
 from envkit.extend import checked_size, describe
@@ -316,13 +316,13 @@ class Desktop(PyEnvironment):
         """The encoding of actions."""
         return self._actions
 
-    def key_map(self) -> TypedKeys | None:
+    def key_map(self) -> ProgramKeys | None:
         """Returns the keys for `envkit play`, if actions have the program's keys."""
         keys = getattr(self._actions, "keys", None)
         if not keys:
             return None
         points = {"pointer", "buttons"} & set(self._actions.spec())
-        return TypedKeys(self._actions, keys, self._size if points else None)
+        return ProgramKeys(self._actions, keys, self._size if points else None)
 
     @property
     def display(self) -> str:

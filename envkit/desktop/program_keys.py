@@ -1,4 +1,4 @@
-"""`TypedKeys`: what a player types and points at goes to the program on the screen."""
+"""`ProgramKeys`: what a player types and points at goes to the program on the screen."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
 from envkit.play.key_map import Pointed, key_text
 from envkit.types import NestedArray
 
-__all__ = ["TypedKeys"]
+__all__ = ["ProgramKeys"]
 
 # It stays the key that ends the game, as the program's keys are all others.
 _QUIT = "esc"
 _NAMES = {"return": "enter", "escape": "esc"}
 
 
-class TypedKeys:
+class ProgramKeys:
     """The keys of a program, for `envkit play`: each is itself.
 
     It replaces an `envkit.play.key_map.KeyMap`, and adds a pointer for players who see
@@ -30,7 +30,7 @@ class TypedKeys:
 
     Example:
         >>> from envkit.desktop import Controls
-        >>> typed = TypedKeys(Controls(["Left", "space"]), ["Left", "space"])
+        >>> typed = ProgramKeys(Controls(["Left", "space"]), ["Left", "space"])
         >>> typed.action(["left"])["keys"].tolist()
         [True, False]
         >>> typed.idle_action()["keys"].tolist(), typed.action(["x"])

@@ -13,7 +13,7 @@ import pytest
 from envkit.cli.main import main
 from envkit.desktop import Controls, Desktop, DesktopServer, Events, Macros, keysym
 from envkit.desktop.keys import PointerEvent
-from envkit.desktop.typed import TypedKeys
+from envkit.desktop.program_keys import ProgramKeys
 from envkit.play.key_map import Pointed, key_map, pace_of
 from envkit.recording import Recording
 from tests.waiting import PATIENCE
@@ -65,7 +65,7 @@ def test_menus_have_the_keys_of_their_entries(game):
 
 
 def test_escape_ends_the_game_and_is_no_key_of_the_program():
-    typed = TypedKeys(Controls(["Escape", "x", "X"]), ["Escape", "x", "X"])
+    typed = ProgramKeys(Controls(["Escape", "x", "X"]), ["Escape", "x", "X"])
     assert {"x"} == typed.keys
     assert [False, True, False] == typed.action(["x"])["keys"].tolist()
     assert typed.action(["esc"]) is None
@@ -74,7 +74,7 @@ def test_escape_ends_the_game_and_is_no_key_of_the_program():
 @pytest.mark.parametrize("of", [Controls, Events], ids=lambda of: of.__name__)
 def test_the_pointer_is_that_of_the_program(of):
     actions = of(["x"], size=(101, 51), **({"pointer": True} if of is Controls else {}))
-    typed = TypedKeys(actions, ["x"], (101, 51))
+    typed = ProgramKeys(actions, ["x"], (101, 51))
     typed.point([Pointed(0.0, 0.0, 0), Pointed(0.5, 1.0, 0)])
     assert [PointerEvent(50, 50)] == actions.events(typed.idle_action())
     assert not actions.events(typed.idle_action())
@@ -82,7 +82,7 @@ def test_the_pointer_is_that_of_the_program(of):
 
 def test_what_does_not_fit_into_an_action_is_in_the_next_one():
     actions = Events(["x"], size=(11, 11), limit=2)
-    typed = TypedKeys(actions, ["x"], (11, 11))
+    typed = ProgramKeys(actions, ["x"], (11, 11))
     typed.point([Pointed(0.1, 0.1, buttons) for buttons in (1, 0, 1)])
     taken = [actions.events(typed.idle_action()) for _ in range(3)]
     assert [[1, 0], [1], []] == [[event.buttons for event in one] for one in taken]
