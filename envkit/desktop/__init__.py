@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from envkit.desktop.rewards import Reported as Reported
     from envkit.desktop.rewards import Reporter as Reporter
     from envkit.desktop.rewards import RewardChannel as RewardChannel
+    from envkit.desktop.screen_thread import Probe as Probe
     from envkit.desktop.server import DesktopServer as DesktopServer
-    from envkit.desktop.watching import Probe as Probe
 
 _HOMES = {
     "Actions": "envkit.desktop.actions",
@@ -48,7 +48,7 @@ _HOMES = {
     "Person": "envkit.desktop.human",
     "PixelFormat": "envkit.desktop.pixels",
     "PointerEvent": "envkit.desktop.keys",
-    "Probe": "envkit.desktop.watching",
+    "Probe": "envkit.desktop.screen_thread",
     "Reported": "envkit.desktop.rewards",
     "Reporter": "envkit.desktop.rewards",
     "RewardChannel": "envkit.desktop.rewards",

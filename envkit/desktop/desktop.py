@@ -21,7 +21,7 @@ from envkit.desktop.machine import Machine
 from envkit.desktop.program_keys import ProgramKeys
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.rewards import Reported, RewardChannel
-from envkit.desktop.watching import Probe, checked_probe
+from envkit.desktop.screen_thread import Probe, checked_probe
 from envkit.errors import ClosedError
 from envkit.extend import checked_size, describe
 from envkit.py_environment import PyEnvironment

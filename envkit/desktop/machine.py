@@ -15,8 +15,8 @@ from envkit._shared.secret_files import secret_in
 from envkit.desktop.client import DesktopClient
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
+from envkit.desktop.screen_thread import Probe, ScreenThread
 from envkit.desktop.supervisor import Supervisor, SupervisorError
-from envkit.desktop.watching import Probe, WatchedScreen
 from envkit.errors import MissingDependencyError
 from envkit.extend import describe
 from envkit.types import Array
@@ -105,7 +105,7 @@ class Machine:
 
     def _open(self) -> None:
         client = self._started() if self._is_local else self._connected()
-        self.screen = WatchedScreen(client, self._probe)
+        self.screen = ScreenThread(client, self._probe)
         self._lost = None
         # The first picture, which shows what is there without a program.
         self.screen.update(self._timeout)

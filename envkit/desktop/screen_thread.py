@@ -1,4 +1,4 @@
-"""`WatchedScreen`: reads a screen in a thread, so that its picture is the newest.
+"""`ScreenThread`: reads a screen in a thread, so that its picture is the newest.
 
 A VNC server sends the next change when it is asked for it, which is when the last one
 has been read. An agent that looks 30 times a second, and reads then, would see what was
@@ -20,7 +20,7 @@ from envkit.desktop.protocol import DesktopError
 from envkit.extend import describe
 from envkit.types import Array
 
-__all__ = ["Probe", "WatchedScreen", "checked_probe"]
+__all__ = ["Probe", "ScreenThread", "checked_probe"]
 
 # Seconds that the thread waits for a change before it looks whether it is to end.
 _PATIENCE = 0.05
@@ -56,7 +56,7 @@ class _Picture(NamedTuple):
     received_at: float | None
 
 
-class WatchedScreen:
+class ScreenThread:
     """A screen that a thread reads; its picture changes with `update` alone.
 
     Attributes:
