@@ -16,8 +16,8 @@ import numpy as np
 
 from envkit._shared.arguments import checked_seconds
 from envkit.desktop.actions import Actions, Controls, Size, checked_screen
+from envkit.desktop.display import Display
 from envkit.desktop.keys import KEYBOARD, KeyEvent, chord, keysym
-from envkit.desktop.machine import Machine
 from envkit.desktop.program_keys import ProgramKeys
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.rewards import Reported, RewardChannel
@@ -240,18 +240,18 @@ class Desktop(PyEnvironment):
         self._folder = None if folder is None else os.fspath(folder)
         size = None if size is None else checked_screen(size)
         self._episode = 0
-        self._machine = Machine(display, size, password, start_timeout)
+        self._display = Display(display, size, password, start_timeout)
         self._finalizer = weakref.finalize(
-            self, _forgotten, self._machine, self._channel
+            self, _forgotten, self._display, self._channel
         )
         try:
-            self._size: Size = size or self._machine.screen.size
+            self._size: Size = size or self._display.screen.size
             self._actions: Actions = actions or Controls(
                 keys, size=self._size, pointer=pointer, buttons=buttons
             )
-            self._machine.probe = self._probe = checked_probe(probe, self._size)
+            self._display.probe = self._probe = checked_probe(probe, self._size)
             if self._channel is not None:
-                self._channel.open(self._machine.folder)
+                self._channel.open(self._display.folder)
         except BaseException:
             self.close()
             raise
@@ -299,7 +299,7 @@ class Desktop(PyEnvironment):
         pictures that came with the last step and were not looked at, because the next
         one was there.
         """
-        changed = self._machine.screen.received_at
+        changed = self._display.screen.received_at
         age = 0.0 if changed is None else max(self._seen_at - changed, 0.0)
         return {
             "desktop": {
@@ -327,7 +327,7 @@ class Desktop(PyEnvironment):
     @property
     def display(self) -> str:
         """The display as X has it, such as ":7", or the address of the VNC server."""
-        return self._machine.display
+        return self._display.name
 
     @property
     def display_environ(self) -> dict[str, str]:
@@ -336,12 +336,12 @@ class Desktop(PyEnvironment):
         They are `DISPLAY` and `XAUTHORITY`, the file with the cookie that the X server
         asks for; none if the display is a VNC server.
         """
-        return self._machine.access()
+        return self._display.access()
 
     @property
     def screen(self) -> Any:
         """The screen: `frame`, `size`, `update()` and `send(*events)`."""
-        return self._machine.screen
+        return self._display.screen
 
     @property
     def episode(self) -> int:
@@ -355,7 +355,7 @@ class Desktop(PyEnvironment):
                 f"Desktop renders in mode 'rgb_array', not {mode!r}."
             )
         self._check_open("render")
-        self._machine.update()
+        self._display.update()
         return self._fitting()
 
     def press(self, *chords: str) -> None:
@@ -366,8 +366,8 @@ class Desktop(PyEnvironment):
         self._check_open("press")
         for text in chords:
             keys = chord(text)
-            self._machine.send([KeyEvent(key, True) for key in keys])
-            self._machine.send([KeyEvent(key, False) for key in reversed(keys)])
+            self._display.send([KeyEvent(key, True) for key in keys])
+            self._display.send([KeyEvent(key, False) for key in reversed(keys)])
 
     def wait_until(self, is_so: Callable[[Array], bool], timeout: float = 60.0) -> bool:
         """Waits until a function of the picture returns true; false if it does not."""
@@ -375,9 +375,9 @@ class Desktop(PyEnvironment):
         deadline = time.monotonic() + timeout
         while not is_so(self._fitting()):
             left = deadline - time.monotonic()
-            if left <= 0 or self._machine.trouble() is not None:
+            if left <= 0 or self._display.trouble() is not None:
                 return False
-            self._machine.update(min(left, _POLL_INTERVAL))
+            self._display.update(min(left, _POLL_INTERVAL))
         return True
 
     def close(self) -> None:
@@ -387,9 +387,9 @@ class Desktop(PyEnvironment):
             try:
                 if self._episode:
                     # Because not every server lets go of keys when a viewer leaves.
-                    self._machine.send(self._actions.begin())
+                    self._display.send(self._actions.begin())
             finally:
-                _close(self._machine, self._channel)
+                _close(self._display, self._channel)
 
     # Episodes.
 
@@ -398,7 +398,7 @@ class Desktop(PyEnvironment):
         self._episode += 1
         trouble = None
         for _ in range(_ATTEMPTS):
-            self._machine.mend()
+            self._display.mend()
             trouble = self._begin()
             if trouble is None:
                 break
@@ -417,27 +417,27 @@ class Desktop(PyEnvironment):
 
     def _begin(self) -> str | None:
         """Begins the episode, or returns the reason why it has not begun."""
-        machine = self._machine
+        display = self._display
         self._early = Reported()
         if self._channel is not None:
             self._channel.begin(self._episode)
-        machine.send(self._actions.begin())
+        display.send(self._actions.begin())
         if isinstance(self._reset_by, Command):
             self._reset_by.run()
-            machine.mend(again=True)
-        machine.update()
-        before = machine.screen.frame.copy()
+            display.mend(again=True)
+        display.update()
+        before = display.screen.frame.copy()
         starts = self._program is not None and (
             self._reset_by == "restart"
-            or not machine.has_program
-            or machine.trouble() is not None
+            or not display.has_program
+            or display.trouble() is not None
         )
         if starts:
-            machine.stop()
-            machine.update()
-            before = machine.screen.frame.copy()
+            display.stop()
+            display.update()
+            before = display.screen.frame.copy()
             environ = {} if self._channel is None else self._channel.variables()
-            machine.start(
+            display.start(
                 self._program or (), {**self._environ, **environ}, self._folder
             )
         elif isinstance(self._reset_by, list):
@@ -451,20 +451,20 @@ class Desktop(PyEnvironment):
         self, before: Array | None, *, must_draw: bool = True
     ) -> str | None:
         """Waits until the episode has begun, or returns the reason why it has not."""
-        machine, ready = self._machine, self._ready
+        display, ready = self._display, self._ready
         began = time.monotonic()
         changed_at: float | None = None
         while (now := time.monotonic()) - began < self._start_timeout:
-            trouble = machine.trouble()
+            trouble = display.trouble()
             if trouble is not None:
                 return trouble
             if ready is None:
                 if before is None:
                     return None
-                if not np.array_equal(machine.screen.frame, before):
+                if not np.array_equal(display.screen.frame, before):
                     # Programs draw their windows in parts.
                     changed_at = changed_at or now
-                    is_quiet = now - (machine.screen.received_at or now) >= _QUIET
+                    is_quiet = now - (display.screen.received_at or now) >= _QUIET
                     if is_quiet or now - changed_at >= _LONGEST_DRAWING:
                         return None
                 elif not must_draw and now - began >= _LONGEST_DRAWING:
@@ -478,26 +478,26 @@ class Desktop(PyEnvironment):
                     return None
             elif now - began >= float(ready):
                 return None
-            machine.update(_POLL_INTERVAL)
+            display.update(_POLL_INTERVAL)
         return "it was not ready in time. ready= says when it is"
 
     def _step(self, action: NestedArray) -> TimeStep:
         # Hot: called once per step.
         if self._closed:
             self._check_open("step")
-        machine = self._machine
+        display = self._display
         events = self._actions.events(action)
         if events and (self._probe is None or self._probe.key is None):
-            machine.screen.expect()
-        machine.send(events)
+            display.screen.expect()
+        display.send(events)
         if self._probe is not None:
             self._press_probe(self._probe)
         if self._pause:
             deadline = time.monotonic() + self._pause
-            while (left := deadline - time.monotonic()) > 0 and machine.update(left):
+            while (left := deadline - time.monotonic()) > 0 and display.update(left):
                 pass
-        machine.update()
-        screen = machine.screen
+        display.update()
+        screen = display.screen
         self._seen_at = time.monotonic()
         self._updates = screen.updates - self._updates_seen
         self._updates_seen = screen.updates
@@ -514,9 +514,9 @@ class Desktop(PyEnvironment):
         now = time.monotonic()
         if probe.key is not None and now >= self._probe_due:
             self._probe_due = now + probe.every
-            self._machine.screen.expect()
+            self._display.screen.expect()
             key = keysym(probe.key)
-            self._machine.send([KeyEvent(key, True), KeyEvent(key, False)])
+            self._display.send([KeyEvent(key, True), KeyEvent(key, False)])
 
     def _added(self, early: Reported) -> Reported:
         """Returns reports with those since the last look."""
@@ -541,7 +541,7 @@ class Desktop(PyEnvironment):
             return termination(observation, reward)
         if reported.truncated:
             return truncation(observation, reward)
-        trouble = self._machine.trouble() or self._hang()
+        trouble = self._display.trouble() or self._hang()
         if trouble is not None:
             _LOGGER.warning("episode %d was cut off: %s", self._episode, trouble)
             return truncation(observation, reward)
@@ -554,17 +554,17 @@ class Desktop(PyEnvironment):
         idle = self._seen_at - self._moved_at
         if idle < self._patience:
             return None
-        self._machine.stop()
+        self._display.stop()
         return f"nothing has changed for {idle:.1f} s"
 
     def _begin_counting(self) -> None:
         now = time.monotonic()
         # When the picture was looked at, and when something has changed.
         self._seen_at = self._moved_at = now
-        self._machine.screen.forget()
+        self._display.screen.forget()
         self._key_to_pixel = 0.0
         self._probe_due = now
-        self._updates, self._updates_seen = 0, self._machine.screen.updates
+        self._updates, self._updates_seen = 0, self._display.screen.updates
 
     def _observation(self, reported: Reported) -> NestedArray:
         # A returned picture is the caller's, and a function of two pictures needs both.
@@ -583,7 +583,7 @@ class Desktop(PyEnvironment):
 
     def _fitting(self) -> Array:
         """Returns a copy of the picture, in the size of the spec."""
-        frame, (width, height) = self._machine.screen.frame, self._size
+        frame, (width, height) = self._display.screen.frame, self._size
         if frame.shape[:2] == (height, width):
             return frame.copy()
         # The server has changed its size.
@@ -597,17 +597,17 @@ class Desktop(PyEnvironment):
             raise ClosedError.used("Desktop", call)
 
 
-def _close(machine: Machine, channel: RewardChannel | None) -> None:
+def _close(display: Display, channel: RewardChannel | None) -> None:
     try:
         if channel is not None:
             channel.close()
     finally:
-        machine.close()
+        display.close()
 
 
-def _forgotten(machine: Machine, channel: RewardChannel | None) -> None:
+def _forgotten(display: Display, channel: RewardChannel | None) -> None:
     """Closes a desktop that was not closed, and warns of it."""
-    _close(machine, channel)
+    _close(display, channel)
     warnings.warn(
         "A Desktop was not closed. Use it in a with statement, or call close().",
         ResourceWarning,

@@ -1,4 +1,4 @@
-"""`ProgramKeys`: what a player types and points at goes to the program on the screen."""
+"""`ProgramKeys`: what a player types and points at goes to the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor: a small process that starts a display and programs, and ends them all.
+"""`Supervisor`: a process that starts a display and programs, and ends them all.
 
 It is their parent, so it knows when they end, with which last words. What they start is
 handed to it when their own parents end, because it is a *subreaper*. When its socket
@@ -179,7 +179,8 @@ class Supervisor:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise SupervisorError(
-                    f"The supervisor of the desktop has not answered for {_PATIENCE:g} s."
+                    "The supervisor of the desktop has not answered for "
+                    f"{_PATIENCE:g} s."
                 )
             self._read(left)
         return self._answers.pop(0)

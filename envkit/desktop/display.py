@@ -1,4 +1,4 @@
-"""`Machine`: a screen with a program on it: started, watched, started again, ended."""
+"""`Display`: a screen with a program on it: started, watched, started again, ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from envkit.errors import MissingDependencyError
 from envkit.extend import describe
 from envkit.types import Array
 
-__all__ = ["Machine"]
+__all__ = ["Display"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -43,12 +43,12 @@ _XVNC = [
 ]
 
 
-class Machine:
+class Display:
     """A screen, and the program that is started on it.
 
     Attributes:
         screen: The screen, which is replaced where it has been lost.
-        folder: A folder that lives as long as the machine.
+        folder: A folder that lives as long as the display.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Machine:
             password: The password of a remote one.
             timeout: Seconds within which it must be there.
         """
-        self._display = display
+        self._address = display
         self._size = size or (640, 480)
         self._password = password
         self._timeout = timeout
@@ -76,7 +76,7 @@ class Machine:
         self._probe: Probe | None = None
         self._is_local = display == "local"
         if not self._is_local:
-            _address(display)
+            _parts_of(display)
         elif max(self._size) > _LARGEST:
             raise ValueError(
                 f"size must be at most {_LARGEST} x {_LARGEST} on a local display, got "
@@ -100,7 +100,7 @@ class Machine:
 
     @property
     def folder(self) -> str:
-        """A folder that is removed with the machine."""
+        """A folder that is removed with the display."""
         return self._supervisor.folder
 
     def _open(self) -> None:
@@ -131,7 +131,7 @@ class Machine:
 
     def _connected(self) -> DesktopClient:
         """Connects to a remote display, which may still be starting."""
-        host, port, password = _address(self._display)
+        host, port, password = _parts_of(self._address)
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -148,9 +148,9 @@ class Machine:
                 time.sleep(0.1)
 
     @property
-    def display(self) -> str:
-        """The name of the X server's display, or the address."""
-        return self._display if self._number is None else f":{self._number}"
+    def name(self) -> str:
+        """What X calls the display, such as ":7", or the address."""
+        return self._address if self._number is None else f":{self._number}"
 
     def variables(self) -> dict[str, str | None]:
         """Returns the environment variables of programs; `None` for those without."""
@@ -234,8 +234,9 @@ class Machine:
         Args:
             again: Whether to do so in any case, because the machine was set back.
         """
-        display = self._number
-        has_ended = display is not None and self._supervisor.display_ended() is not None
+        has_ended = (
+            self._number is not None and self._supervisor.display_ended() is not None
+        )
         if not has_ended and self._lost is None and not again:
             return
         self.stop()
@@ -252,7 +253,7 @@ class Machine:
             self._supervisor.close()
 
 
-def _address(display: Any) -> tuple[str, int, str | None]:
+def _parts_of(display: Any) -> tuple[str, int, str | None]:
     """Returns the host, port and password of an address."""
     if display in ("xvnc", "xvfb"):
         raise ValueError(
