@@ -15,9 +15,9 @@ from types import TracebackType
 
 import numpy as np
 
+from envkit._shared.guesses import Guesses, peer_of
 from envkit._shared.listening import listener
 from envkit._shared.secret_files import DRAW, Draw, ServerSecret
-from envkit.desktop.guesses import Guesses, peer_of
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.viewer import Viewer, changed_tiles, grid_of

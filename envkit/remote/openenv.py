@@ -31,11 +31,11 @@ import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
+from envkit._shared.guesses import Guesses
 from envkit._shared.listening import listener
 from envkit._shared.secret_files import ServerSecret
 from envkit._shared.text import escaped
 from envkit.errors import MissingDependencyError
-from envkit.remote.guesses import Guesses
 from envkit.remote.openenv_site import Site
 from envkit.remote.serving import Menu, ServeOptions, with_reachable_host
 from envkit.remote.web_pages import is_json, web_page_refusal

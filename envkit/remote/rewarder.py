@@ -38,11 +38,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from envkit._shared.guesses import Guesses
 from envkit._shared.listening import listener
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.extend import counted
-from envkit.remote.guesses import Guesses
 from envkit.remote.web_pages import web_page_refusal
 
 __all__ = [

@@ -25,6 +25,7 @@ import threading
 import time
 from typing import Any
 
+from envkit._shared.guesses import Guesses
 from envkit._shared.listening import listener
 from envkit._shared.secret_files import ServerSecret
 from envkit._shared.text import escaped
@@ -33,7 +34,6 @@ from envkit.extend import counted
 from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.guardian import Guardian
 from envkit.provenance import envkit_version
-from envkit.remote.guesses import Guesses
 from envkit.remote.protocol import (
     MAGIC,
     MOST_BEFORE,

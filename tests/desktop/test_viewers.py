@@ -15,8 +15,8 @@ import time
 import numpy as np
 import pytest
 
+from envkit._shared.guesses import Guesses
 from envkit.desktop import DesktopClient, DesktopError, DesktopServer
-from envkit.desktop.guesses import Guesses
 from envkit.desktop.keys import KeyEvent, keysym
 from envkit.desktop.protocol import answer, version_text
 from tests.screens import picture_of, read, served, shows

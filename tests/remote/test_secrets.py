@@ -15,12 +15,12 @@ import pytest
 
 import envkit
 from envkit import connect, make
+from envkit._shared.guesses import Guesses
 from envkit._shared.secret_files import DRAW, SecretFileError
 from envkit.desktop import DesktopClient, DesktopError
 from envkit.errors import ConstructorError, EnvkitError
 from envkit.remote import observe
 from envkit.remote.dialing import Peer, RefusedError, ServerAddress, dial
-from envkit.remote.guesses import Guesses
 from envkit.remote.protocol import MAGIC, frame_of
 from tests.remote.serving import served
 from tests.waiting import PATIENCE, until
@@ -128,7 +128,7 @@ def test_wrong_guesses_of_a_host_wait_longer_each_time_and_others_do_not():
 
 def test_guesses_are_held_up_and_those_who_know_the_token_are_not(monkeypatch):
     for name in ("_FIRST", "_LONGEST"):
-        monkeypatch.setattr(f"envkit.remote.guesses.{name}", 10 * PATIENCE)
+        monkeypatch.setattr(f"envkit._shared.guesses.{name}", 10 * PATIENCE)
     with served("CartPole", token=SECRET.encode()) as server:
         address = ServerAddress.parse(server.address)
 
@@ -584,7 +584,7 @@ def test_guesses_at_the_password_of_a_rewarder_are_held_up(monkeypatch, caplog):
     from envkit.remote.rewarder import RewarderServer, authorization
 
     for name in ("_FIRST", "_LONGEST"):
-        monkeypatch.setattr(f"envkit.remote.guesses.{name}", 10 * PATIENCE)
+        monkeypatch.setattr(f"envkit._shared.guesses.{name}", 10 * PATIENCE)
     caplog.set_level(logging.INFO, "envkit")
     server = RewarderServer(port=0, password=SECRET, on_reset=print, on_action=print)
     address = "ws://{}:{}".format(*server.address)
@@ -616,7 +616,7 @@ def test_guesses_at_the_token_of_other_protocols_are_held_up(
     from envkit.remote.serving import Menu, Offer, ServeOptions
 
     for name in ("_FIRST", "_LONGEST"):
-        monkeypatch.setattr(f"envkit.remote.guesses.{name}", 10 * PATIENCE)
+        monkeypatch.setattr(f"envkit._shared.guesses.{name}", 10 * PATIENCE)
     caplog.set_level(logging.INFO, "envkit")
     serve = {"openenv": openenv, "dm_env_rpc": dm_env_rpc}[protocol].serve
     server = serve(Menu([Offer("Catch")]), ServeOptions(port=0, token=SECRET.encode()))
