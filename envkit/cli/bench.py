@@ -44,7 +44,29 @@ from envkit.provenance import envkit_version, plain_arguments
 from envkit.registry import constructor, make, without_pool_options
 from envkit.types import NestedArray
 
-__all__ = ["EXAMPLE", "add_arguments", "run"]
+__all__ = [
+    "EXAMPLE",
+    "Candidate",
+    "Measured",
+    "add_arguments",
+    "as_data",
+    "as_table",
+    "best_of",
+    "candidates",
+    "check_can_draw",
+    "draw",
+    "equals_of",
+    "failures",
+    "machine",
+    "measure",
+    "more_workers",
+    "pool_of",
+    "run",
+    "title_of",
+    "whole_title_of",
+    "winner_of",
+    "worker_counts",
+]
 
 EXAMPLE = "envkit bench CartPole --num-envs 64 --plot bench.png"
 

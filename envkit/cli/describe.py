@@ -30,7 +30,22 @@ from envkit.provenance import plain_arguments
 from envkit.specs.environment_spec import EnvironmentSpec, info_spec_of
 from envkit.time_step import AutoReset
 
-__all__ = ["EXAMPLE", "add_arguments", "plain_leaves", "run", "short_text"]
+__all__ = [
+    "EXAMPLE",
+    "add_arguments",
+    "bare_path",
+    "bounds_of",
+    "children",
+    "facts_of",
+    "info_text",
+    "layers_of",
+    "leaf_text",
+    "limit_of",
+    "plain_leaves",
+    "run",
+    "short_text",
+    "specs_of",
+]
 
 EXAMPLE = "envkit describe gymnasium:CartPole-v1"
 

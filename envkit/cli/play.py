@@ -37,7 +37,7 @@ from envkit.play.scene import view_of
 from envkit.play.screen import display_is_taken, is_terminal
 from envkit.play.window import has_display
 
-__all__ = ["EXAMPLE", "add_arguments", "run"]
+__all__ = ["EXAMPLE", "add_arguments", "by_keys", "run"]
 
 EXAMPLE = "envkit play Catch --seed 7 --record runs/by_hand"
 

@@ -32,7 +32,19 @@ from envkit.cli.terminal import Fitting, add_json, print_json, terminal
 from envkit.extend import counted, listed
 from envkit.parallel.durability.published import PublishedCounts, PublishedMemory
 
-__all__ = ["EXAMPLE", "add_arguments", "run"]
+__all__ = [
+    "EXAMPLE",
+    "PoolReader",
+    "PoolView",
+    "SlowEnvironment",
+    "WorkerView",
+    "add_arguments",
+    "list_as_data",
+    "list_as_table",
+    "run",
+    "view_as_data",
+    "view_as_table",
+]
 
 EXAMPLE = "envkit top train.py"
 
