@@ -318,7 +318,14 @@ def test_adapters_tf_and_realtime_do_not_know_the_engine():
 # it, and what is named here; the pool, which is everything else, imports all.
 ENGINE_FLOORS: dict[str, set[str]] = {
     "system": set(),
-    "worker": {"messages", "row_sets", "serialize", "slab", "slab_layout"},
+    "worker": {
+        "constructor_texts",
+        "messages",
+        "row_sets",
+        "serialize",
+        "slab",
+        "slab_layout",
+    },
     "backends": {"failures"},
 }
 

@@ -35,7 +35,6 @@ from envkit.parallel.endings import (
     worker_name,
 )
 from envkit.parallel.messages import RemoteFailure
-from envkit.parallel.serialize import describe_constructor
 
 __all__ = [
     "CLOSED_MEANWHILE",
@@ -43,7 +42,6 @@ __all__ = [
     "construction",
     "differs",
     "joined",
-    "name_of",
     "no_room",
     "raised",
     "refuse_elsewhere",
@@ -95,9 +93,6 @@ _TO_REGISTER_WITH_GYMNASIUM = (
 )
 _TO_REGISTER_HERE = "worker_setup=lambda: envkit.register(...)."
 _LONGEST_LINE = 200
-
-name_of = describe_constructor
-
 
 # Of environments and their constructors.
 

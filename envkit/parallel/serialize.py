@@ -20,20 +20,22 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
-from enum import Enum
 from typing import Any, ClassVar
-
-import numpy as np
 
 from envkit._internal.entry_points import own
 from envkit._internal.exceptions import CLASS_MAKERS, ClassKeepingUnpickler
-from envkit._internal.text import a_or_an, counted
 from envkit.errors import ConstructorError
+from envkit.parallel.constructor_texts import (
+    describe_argument,
+    describe_constructor,
+    introduced,
+    kind_of,
+    shortened,
+)
 from envkit.registry import Constructor, load, main_script_names, make
 from envkit.registry import constructor as constructor_of
 
 __all__ = [
-    "describe_constructor",
     "dump_constructor",
     "dump_setup",
     "dump_value",
@@ -45,10 +47,6 @@ __all__ = [
 ]
 
 _MAIN = "__main__"
-_LONGEST_DESCRIPTION = 160
-_LONGEST_VALUE = 40
-_MOST_ARGUMENTS = 8
-_MOST_ELEMENTS = 4
 _LONGEST_REASON = 300
 _DEEPEST_SEARCH = 6
 _SEQUENCES = (list, tuple, set, frozenset)
@@ -155,7 +153,7 @@ def dump_value(value: Any, what: str = "The value", *, to_fork: bool = False) ->
         place, part = _unsendable(value)
         subject = f"its {place} is" if place else "it is"
         raise TypeError(
-            f"{what} cannot be sent to another process: {subject} {_kind_of(part)}."
+            f"{what} cannot be sent to another process: {subject} {kind_of(part)}."
             f"\n\n  why    {_reason(error)}"
         ) from error
 
@@ -365,7 +363,7 @@ def _cannot_travel(
     constructor: Callable[..., Any], index: int, error: Exception
 ) -> ConstructorError:
     place, part = _unsendable(constructor)
-    where = f"\n  where  its {place} is {_kind_of(part)}" if place else ""
+    where = f"\n  where  its {place} is {kind_of(part)}" if place else ""
     remedies = [
         'name a function in an importable module:  "my_game.envs:make_cartpole"'
     ]
@@ -383,7 +381,7 @@ def _cannot_travel(
     remedies.append('backend="thread", if the environments release the GIL')
     return ConstructorError(
         f"env_constructors[{index}] cannot be sent to a worker process: "
-        f"it is {_introduced(constructor)}.\n\n"
+        f"it is {introduced(constructor)}.\n\n"
         f"  why    {_reason(error)}{where}\n\n{_helps(remedies)}",
         envs=(index,),
     )
@@ -449,7 +447,7 @@ def _helps(remedies: list[str]) -> str:
 def _reason(error: BaseException) -> str:
     """Returns an error in one line."""
     text = " ".join(str(error).split())
-    return _shortened(
+    return shortened(
         f"{type(error).__name__}: {text}" if text else type(error).__name__,
         _LONGEST_REASON,
     )
@@ -491,7 +489,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield "object", value.__self__
     elif isinstance(value, dict):
         yield from (
-            (f"key {_describe_argument(key)}", part) for key, part in value.items()
+            (f"key {describe_argument(key)}", part) for key, part in value.items()
         )
     elif isinstance(value, _SEQUENCES):
         yield from ((f"element {at}", part) for at, part in enumerate(value))
@@ -522,147 +520,3 @@ def _variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         *(function.__kwdefaults__ or {}).values(),
     ):
         yield "default argument", part
-
-
-# What constructors are called in messages: short, whatever they were made with.
-
-
-def describe_constructor(constructor: Callable[..., Any]) -> str:
-    """Names a constructor in a few words, for messages; never long, never raises.
-
-    Example:
-        >>> import functools
-        >>> from fractions import Fraction
-        >>> describe_constructor(functools.partial(Fraction, denominator=3))
-        'functools.partial(fractions.Fraction, denominator=3)'
-    """
-    try:
-        return _shortened(_described(constructor), _LONGEST_DESCRIPTION)
-    except Exception:  # Its attributes are properties that raise, or the like.
-        return a_or_an(f"{type(constructor).__name__} object")
-
-
-def _introduced(constructor: Any) -> str:
-    """Returns the kind of a constructor and where it is written."""
-    if isinstance(constructor, functools.partial):
-        return f"a functools.partial of {_introduced(constructor.func)}"
-    place = _place_of(constructor)
-    return (
-        f"{_kind_of(constructor)} defined in {place}"
-        if place
-        else _kind_of(constructor)
-    )
-
-
-def _kind_of(value: Any) -> str:
-    """Returns the kind of a value: "a lambda", "the class Maker", "a lock object"."""
-    if _is_lambda(value):
-        return "a lambda"
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    if isinstance(value, types.ModuleType):
-        return f"the module {value.__name__}"
-    if isinstance(value, types.FunctionType):
-        return f"the function {value.__name__}"
-    if isinstance(value, types.MethodType):
-        return f"the method {value.__func__.__qualname__}"
-    return a_or_an(f"{type(value).__name__} object")
-
-
-def _is_lambda(value: Any) -> bool:
-    """Whether a value is a function without a name."""
-    return isinstance(value, types.FunctionType) and value.__name__ == "<lambda>"
-
-
-def _place_of(value: Any) -> str:
-    """Returns file and line of a function or class, as far as they are known."""
-    function = getattr(value, "__func__", value)
-    if isinstance(function, types.FunctionType):
-        code = function.__code__
-        return _file_and_line(code.co_filename, code.co_firstlineno)
-    if not isinstance(value, type):
-        return ""
-    import inspect
-
-    try:
-        file = inspect.getsourcefile(value) or ""
-        return _file_and_line(file, inspect.getsourcelines(value)[1])
-    except (OSError, TypeError):  # A class of C, or its source is gone.
-        return ""
-
-
-def _file_and_line(file: str, line: int) -> str:
-    if "ipykernel_" in file or file.startswith("<ipython-input"):
-        return f"a notebook cell, line {line}"
-    return f"{os.path.basename(file)}, line {line}"
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, Constructor):
-        # What it pickles as: its name, what builds it, and the arguments.
-        name, _, keywords, _ = value.__reduce__()[1]
-        return f"constructor({_arguments([repr(name)], (), keywords)})"
-    if isinstance(value, functools.partial):
-        function = _described(value.func)
-        return (
-            f"functools.partial({_arguments([function], value.args, value.keywords)})"
-        )
-    if _is_lambda(value):
-        return f"lambda in {_place_of(value)}"
-    name = getattr(value, "__qualname__", None)
-    if not isinstance(name, str):
-        kind = type(value)
-        return a_or_an(f"{kind.__module__}.{kind.__qualname__} object")
-    module = getattr(value, "__module__", None)
-    return f"{module}.{name}" if isinstance(module, str) else name
-
-
-def _arguments(
-    texts: list[str], args: tuple[Any, ...], keywords: dict[str, Any]
-) -> str:
-    texts = [*texts, *map(_describe_argument, args)]
-    texts += [f"{name}={_describe_argument(part)}" for name, part in keywords.items()]
-    more = len(texts) - _MOST_ARGUMENTS
-    return ", ".join(texts[:_MOST_ARGUMENTS] + ["…"] * (more > 0))
-
-
-def _describe_argument(value: Any, depth: int = 0) -> str:
-    """Writes an argument in a few characters."""
-    if isinstance(value, np.ndarray):
-        return f"array(shape={value.shape}, dtype={value.dtype})"
-    if isinstance(value, str | bytes):
-        return _shortened(
-            repr(value[:_LONGEST_VALUE]) + "…" * (len(value) > _LONGEST_VALUE),
-            _LONGEST_VALUE,
-        )
-    if isinstance(value, Enum):
-        return str(value)
-    if value is None or isinstance(value, bool | int | float | complex | np.generic):
-        return _shortened(repr(value), _LONGEST_VALUE)
-    if isinstance(value, list | tuple | dict | set | frozenset):
-        return _elements(value, depth)
-    if callable(value):
-        return _described(value)
-    return f"<{type(value).__name__}>"
-
-
-def _elements(value: Any, depth: int) -> str:
-    kind = type(value)
-    plain = kind in {list, tuple, dict} and depth < 2
-    if not plain or len(value) > _MOST_ELEMENTS:
-        return f"<{kind.__name__} of {counted(len(value), 'element')}>"
-    if kind is dict:
-        pairs = (
-            f"{_describe_argument(k, depth + 1)}: {_describe_argument(v, depth + 1)}"
-            for k, v in value.items()
-        )
-        return f"{{{', '.join(pairs)}}}"
-    texts = ", ".join(_describe_argument(part, depth + 1) for part in value)
-    if kind is list:
-        return f"[{texts}]"
-    return f"({texts},)" if len(value) == 1 else f"({texts})"
-
-
-def _shortened(text: str, longest: int) -> str:
-    """Cuts off what is too long."""
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -26,6 +26,7 @@ from envkit.parallel.backends.base import (
     Replied,
     Started,
 )
+from envkit.parallel.constructor_texts import describe_constructor
 from envkit.parallel.endings import Ending
 from envkit.parallel.env_seeds import EnvSeed, EnvSeeds
 from envkit.parallel.messages import (
@@ -596,7 +597,7 @@ class Workers:
         for worker in self.workers:
             index = env - worker.first_env
             if 0 <= index < len(worker.constructors):
-                return failures.name_of(worker.constructors[index])
+                return describe_constructor(worker.constructors[index])
         return ""
 
     def _makers(self, worker: int) -> list[str]:

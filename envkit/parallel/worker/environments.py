@@ -13,6 +13,7 @@ from typing import Any
 from envkit._internal.first_look import leave_unseen
 from envkit._internal.text import counted, first_line
 from envkit.errors import ConstructorError
+from envkit.parallel.constructor_texts import describe_constructor
 from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
 from envkit.registry import module_named
 from envkit.seeding import derived_seed
@@ -229,9 +230,6 @@ class EnvironmentHost:
         env = constructor()
         end_fork(self.forked)
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
-            # Not above: a carrier that never pickles has no use for all of it.
-            from envkit.parallel.serialize import describe_constructor
-
             raise ConstructorError.no_environment(
                 f"env_constructors[{self.job.first_env + index}] "
                 f"({describe_constructor(constructor)})",
