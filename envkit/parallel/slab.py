@@ -57,6 +57,7 @@ __all__ = [
 ]
 
 
+_LAST = int(StepType.LAST)
 # As arrays, with which NumPy calculates in half the time that its numbers take.
 _ONE, _TWO = np.array(1, np.uint32), np.array(2, np.uint32)
 _ONE.setflags(write=False)
@@ -480,12 +481,17 @@ class Slab:
 
         A row can be in both. Where no worker has said so, its discount decides.
         """
-        rows = np.arange(self.layout.rows)
-        shown, marks = self.shows_last(rows), self._has_info
+        # Hot: called once per batch step, for Gymnasium.
+        rows, marks = np.arange(self.layout.rows), self._has_info
+        if self._has_one_slot:
+            types = self._steps[0][slot_of(int(self._sequence[0]))]
+        else:
+            types = self.step_types(rows)
+        shown = types == _LAST
         terminated = shown & (marks & TERMINATED != 0)
         truncated = shown & (marks & TRUNCATED != 0)
         untold = shown & ~(terminated | truncated)
-        if untold.any():
+        if np.count_nonzero(untold):
             worthless, slots = untold.copy(), self.slots(rows)
             for leaf in self.layout.discount_leaves:
                 discounts = self._steps[leaf][slots, rows].reshape(len(rows), -1)
