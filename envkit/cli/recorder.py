@@ -19,7 +19,7 @@ from envkit.errors import MissingDependencyError, RecordingError, SpecError
 from envkit.recording.record import Record
 from envkit.time_step import TimeStep
 from envkit.types import Array
-from envkit.wrappers.video import FORMATS, Film, video_writer
+from envkit.wrappers.video import FASTEST_GIF, FORMATS, Film, video_writer
 
 __all__ = ["DIRECTORY", "FILM_HZ", "add_output", "check_output", "recorded"]
 
@@ -29,8 +29,6 @@ FILM_HZ = 30.0
 _FILMS = {f".{name}" for name in FORMATS}
 # Endings of films that are not made here; a directory of that name would surprise.
 _OTHER_FILMS = {".avi", ".mov", ".mkv", ".webm", ".m4v", ".webp", ".apng", ".png"}
-# GIFs count time in hundredths of a second; what is shorter than two they show slowly.
-_FASTEST_GIF = 50
 
 
 def add_output(parser: argparse.ArgumentParser, *names: str, default: str) -> None:
@@ -68,9 +66,9 @@ def check_output(path: Path, hz: float, *, overwrite: bool) -> str:
             f"{str(path)!r} ends in {path.suffix}; a film is .mp4 or .gif, and "
             "anything else is a directory of episodes."
         )
-    if kind == "gif" and hz > _FASTEST_GIF:
+    if kind == "gif" and hz > FASTEST_GIF:
         raise ValueError(
-            f"A GIF shows at most {_FASTEST_GIF} pictures in a second, not {hz:g}. An "
+            f"A GIF shows at most {FASTEST_GIF} pictures in a second, not {hz:g}. An "
             ".mp4 shows more."
         )
     _check_replaceable(path, kind, overwrite=overwrite)

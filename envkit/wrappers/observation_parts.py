@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envkit import nest
+from envkit._shared.kinds import usual_kind
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.extend import a_or_an, as_array, describe, listed
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.nests import fresh_nest
-from envkit.wrappers.observations import known_bounds, usual_kind
+from envkit.wrappers.observations import known_bounds
 
 if TYPE_CHECKING:
     import numpy.typing as npt

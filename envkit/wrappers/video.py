@@ -24,6 +24,7 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 
 __all__ = [
+    "FASTEST_GIF",
     "FORMATS",
     "Film",
     "RecordVideo",
@@ -39,7 +40,7 @@ _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 _LAYOUTS = ("episode", "grid")
 # GIFs count time in hundredths of a second, and players show what is shorter than two
 # of them for ten.
-_FASTEST_GIF = 50
+FASTEST_GIF = 50
 
 
 class _VideoInternals(WrapperInternals):
@@ -314,9 +315,9 @@ def _checked_fps(fps: Any, format_: str) -> float:
     is_number = isinstance(fps, numbers.Real) and not isinstance(fps, bool)
     if not is_number or not 0 < fps < math.inf:
         raise ValueError(f"fps must be a number above 0, got {fps!r}.")
-    if format_ == "gif" and fps > _FASTEST_GIF:
+    if format_ == "gif" and fps > FASTEST_GIF:
         raise ValueError(
-            f"fps is {fps!r}; a GIF shows at most {_FASTEST_GIF} pictures in a second. "
+            f"fps is {fps!r}; a GIF shows at most {FASTEST_GIF} pictures in a second. "
             'Pass format="mp4" for more.'
         )
     return float(fps)

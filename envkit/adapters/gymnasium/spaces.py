@@ -44,6 +44,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._shared.kinds import usual_kind
 from envkit.adapters.foreign import require
 from envkit.adapters.values import map_specs
 from envkit.extend import bound_text, describe, foreign, listed
@@ -52,7 +53,6 @@ from envkit.specs.batching import add_outer_dims_nest, remove_outer_dims_nest
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.special import ObjectSpec, TextSpec
 from envkit.types import Array, NestedArray, NestedSpec, RandomSource, Shape
-from envkit.wrappers.observations import usual_kind
 
 __all__ = [
     "PADDED",
