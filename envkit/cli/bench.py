@@ -24,7 +24,7 @@ from rich.table import Table
 
 from envkit import registry
 from envkit.cli.output import error_text, say, stdout_on_stderr
-from envkit.cli.processes import Memory, memory_of
+from envkit.cli.processes import Memory, memory_cells, memory_of
 from envkit.cli.target import (
     Closing,
     add_policy,
@@ -471,9 +471,6 @@ def _mean(memories: list[Memory | None]) -> Memory | None:
     return Memory(*(sum(part) // len(known) for part in zip(*known, strict=True)))
 
 
-_MEGABYTE = 2**20
-
-
 def best_of(tries: Sequence[Measured]) -> Measured | None:
     """Returns the fastest; `None` if nothing could be tried."""
     found = [tried for tried in tries if tried.figures is not None]
@@ -542,7 +539,7 @@ def as_table(tries: Sequence[Measured]) -> Table:
             _text(workers),
             *_speeds(tried.figures),
             *_shares(tried.in_env),
-            *_memory(tried),
+            *memory_cells(tried.memory),
             style="bold green" if tried is best else "",
         )
     return table
@@ -575,12 +572,6 @@ def _time(seconds: float) -> str:
 
 def _shares(in_env: float | None) -> tuple[str, str]:
     return ("", "") if in_env is None else (f"{in_env:.0%}", f"{1 - in_env:.0%}")
-
-
-def _memory(tried: Measured) -> tuple[str, ...]:
-    if tried.memory is None:
-        return ("", "")
-    return tuple(f"{part / _MEGABYTE:,.0f} MB" for part in tried.memory)
 
 
 def machine() -> dict[str, Any]:

@@ -17,6 +17,7 @@ __all__ = [
     "Memory",
     "exists",
     "inner_pid",
+    "memory_cells",
     "memory_of",
     "owner_of",
     "pids",
@@ -92,6 +93,13 @@ class Memory(NamedTuple):
 
     proportional: int
     own: int
+
+
+def memory_cells(memory: Memory | None) -> tuple[str, str]:
+    """Writes both figures for a table, which has none if they are not known."""
+    if memory is None:
+        return "", ""
+    return f"{memory.proportional / 2**20:,.0f} MB", f"{memory.own / 2**20:,.0f} MB"
 
 
 def memory_of(pid: int) -> Memory | None:

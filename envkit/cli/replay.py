@@ -19,7 +19,7 @@ from envkit.play.screen import is_terminal
 from envkit.play.viewing import pictures_of, view
 from envkit.provenance import envkit_version, from_plain, package_version
 from envkit.recording.format import reading
-from envkit.recording.replaying import Outcome, check, foreign_names, rebuilt
+from envkit.recording.replaying import ReplayOutcome, check, foreign_names, rebuilt
 from envkit.recording.stored import Recording
 from envkit.registry import make
 
@@ -220,7 +220,7 @@ def _environment(recording: Recording, target: str | None) -> tuple[Any, list[st
 
 
 def _outcome(
-    recording: Recording, outcome: Outcome, assumed: list[str]
+    recording: Recording, outcome: ReplayOutcome, assumed: list[str]
 ) -> dict[str, Any]:
     difference = outcome.difference
     # Not known of a recording that could not be compared to its end.
@@ -237,7 +237,9 @@ def _outcome(
     }
 
 
-def _report(recording: Recording, outcome: Outcome, assumed: list[str]) -> list[str]:
+def _report(
+    recording: Recording, outcome: ReplayOutcome, assumed: list[str]
+) -> list[str]:
     episodes = counted(outcome.episodes, "episode")
     compared = f"{episodes}, {counted(outcome.time_steps, 'time step')}"
     difference = outcome.difference

@@ -23,6 +23,7 @@ from envkit.cli.output import say
 from envkit.cli.processes import (
     FoundPool,
     Memory,
+    memory_cells,
     memory_of,
     pools_named,
     running_pools,
@@ -465,7 +466,6 @@ def _share(nanoseconds: Any, seconds: float) -> float:
 
 # A step that has been seen running for so long is worth a word.
 _LONG = 1.0
-_MEGABYTE = 2**20
 
 
 def list_as_table(pools: Sequence[FoundPool]) -> RenderableType:
@@ -523,7 +523,6 @@ def view_as_table(view: PoolView) -> RenderableType:
 
 def _cells(worker: WorkerView) -> list[str]:
     first, stop = worker.rows
-    memory = worker.memory
     return [
         str(worker.worker),
         "" if worker.pid is None else str(worker.pid),
@@ -532,11 +531,7 @@ def _cells(worker: WorkerView) -> list[str]:
         f"{worker.busy:.0%}",
         f"{worker.waiting:.0%}",
         str(worker.restarts),
-        *(
-            ("", "")
-            if memory is None
-            else (f"{part / _MEGABYTE:,.0f} MB" for part in memory)
-        ),
+        *memory_cells(worker.memory),
         _doing(worker),
     ]
 

@@ -26,7 +26,7 @@ from envkit.recording.format import (
     begin_directory,
     packer,
 )
-from envkit.recording.writer import Moved, Opening, Writer
+from envkit.recording.writer import MovedRows, Opening, Writer
 from envkit.specs.environment_spec import info_spec_of
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
@@ -275,7 +275,7 @@ class Record(PyEnvironmentBaseWrapper):
         kept = (moved & (self._kept_of != _NOTHING)).nonzero()[0]
         if kept.size:
             whole = kept[self._kept_of[kept] == _WHOLE]
-            moved_rows = Moved(
+            moved_rows = MovedRows(
                 call,
                 kept,
                 step_types[kept],
@@ -462,20 +462,20 @@ class _Infos:
                 strict=True,
             ):
                 absent = np.zeros(leaf.shape, leaf.dtype)
-                rest, value = _taken(rest, path, absent)
+                rest, value = _removed(rest, path, absent)
                 column.append(np.array(value, leaf.dtype))
             lines.append(dumped(to_plain(rest, "info", self._pack)))
         return {**columns, "info": lines}
 
 
-def _taken(info: Any, path: tuple[str, ...], absent: Array) -> tuple[Any, Any]:
+def _removed(info: Any, path: tuple[str, ...], absent: Array) -> tuple[Any, Any]:
     """Returns an info without the value at a path, and that value."""
     if not isinstance(info, Mapping) or path[0] not in info:
         return info, absent
     others = {key: value for key, value in info.items() if key != path[0]}
     if len(path) == 1:
         return others, info[path[0]]
-    inner, value = _taken(info[path[0]], path[1:], absent)
+    inner, value = _removed(info[path[0]], path[1:], absent)
     return ({**others, path[0]: inner} if inner else others), value
 
 

@@ -26,7 +26,7 @@ from envkit.registry import constructor
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 
-__all__ = ["Difference", "Outcome", "check", "foreign_names", "rebuilt"]
+__all__ = ["Difference", "ReplayOutcome", "check", "foreign_names", "rebuilt"]
 
 _LOCKSTEP = "envkit.parallel.parallel_py_environment:ParallelPyEnvironment"
 _ASYNC = "envkit.parallel.async_parallel_py_environment:AsyncParallelPyEnvironment"
@@ -343,7 +343,7 @@ class Difference(NamedTuple):
     now: str
 
 
-class Outcome(NamedTuple):
+class ReplayOutcome(NamedTuple):
     """The result of a check.
 
     Attributes:
@@ -359,7 +359,7 @@ class Outcome(NamedTuple):
     unchecked: str | None = None
 
 
-def check(recording: Recording, env: Any) -> Outcome:
+def check(recording: Recording, env: Any) -> ReplayOutcome:
     """Plays a recording on an environment, and compares every time step.
 
     Args:
@@ -381,7 +381,7 @@ def check(recording: Recording, env: Any) -> Outcome:
         if unequal is not None:
             path, recorded, now = unequal
             place = nest.join(name, path)
-            return Outcome(0, 0, Difference(None, 0, 0, place, recorded, now))
+            return ReplayOutcome(0, 0, Difference(None, 0, 0, place, recorded, now))
     return _Comparison(recording, env).outcome()
 
 
@@ -475,7 +475,7 @@ class _Comparison:
             for spec in self._layout.action.leaves
         ]
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ReplayOutcome:
         """Compares until a difference, an obstacle, or the end."""
         difference = why = None
         while difference is None and why is None:
@@ -493,7 +493,7 @@ class _Comparison:
                     row: place for row, place in places.items() if place.call == call
                 }
                 difference = self._compare(moving, self._move(moving, call))
-        return Outcome(self._episodes, self._time_steps, difference, why)
+        return ReplayOutcome(self._episodes, self._time_steps, difference, why)
 
     def _obstacle(self, call: int | None) -> str | None:
         """Returns why a call, or the end, cannot be compared; `None` if it can."""

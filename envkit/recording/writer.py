@@ -25,7 +25,7 @@ from envkit.recording.format import ACTIONS, EPISODE, OBJECT_BYTES, EpisodeFile
 from envkit.time_step import StepType
 from envkit.types import Array
 
-__all__ = ["Moved", "Opening", "Writer"]
+__all__ = ["MovedRows", "Opening", "Writer"]
 
 _LAST = int(StepType.LAST)
 # A letter beside its arrays, about.
@@ -40,7 +40,7 @@ class Opening(NamedTuple):
     kind: str
 
 
-class Moved(NamedTuple):
+class MovedRows(NamedTuple):
     """The results of one call, in the rows of which anything is kept.
 
     Attributes:
@@ -160,7 +160,7 @@ class _Mailbox:
 
 
 @dataclass
-class _Take:
+class _OpenEpisode:
     """The file that is collected of a row, with the facts that it will have."""
 
     file: EpisodeFile
@@ -190,7 +190,7 @@ class Writer:
         self._directory, self._compress = directory, compress
         self._mailbox = _Mailbox(memory // 2)
         self._most = memory - memory // 2
-        self._takes: dict[int, _Take] = {}
+        self._open_episodes: dict[int, _OpenEpisode] = {}
         self.dropped = 0
         self._is_closed = False
         self._process = os.getpid()
@@ -201,7 +201,7 @@ class Writer:
 
     # In the thread of the environment.
 
-    def move(self, moved: Moved, *, wait: bool) -> bool:
+    def move(self, moved: MovedRows, *, wait: bool) -> bool:
         """Writes time steps, or waits until there is room; returns whether it did."""
         return self._post(self._move, moved, size=moved.size, wait=wait)
 
@@ -296,86 +296,86 @@ class Writer:
             failure.__cause__ = error
             self._mailbox.fail(failure)
 
-    def _move(self, moved: Moved) -> None:
+    def _move(self, moved: MovedRows) -> None:
         for opening in moved.openings:
             self._open(opening)
         # Hot: called once per step, and this is done for each row.
         call = np.int64(moved.call)
         for index, row in enumerate(moved.rows.tolist()):
-            take = self._takes.get(row)
-            if take is None:  # flush() has ended it at its LAST, which was repeated.
+            opened = self._open_episodes.get(row)
+            if opened is None:  # flush() has ended it at its LAST, which was repeated.
                 continue
             step_type = moved.step_types[index]
-            take.last_type = int(step_type)
-            take.steps += 1
-            take.file.add("call", call)
-            take.file.add("step_type", step_type)
+            opened.last_type = int(step_type)
+            opened.steps += 1
+            opened.file.add("call", call)
+            opened.file.add("step_type", step_type)
             for name, value in _values(index, moved.actions):
-                take.file.add(name, value)
+                opened.file.add(name, value)
         for index, row in enumerate(moved.whole.tolist()):
-            take = self._takes.get(row)
-            if take is not None:
+            opened = self._open_episodes.get(row)
+            if opened is not None:
                 for name, value in _values(index, moved.columns):
-                    take.file.add(name, value)
+                    opened.file.add(name, value)
         self._put_aside()
 
     def _annotate(self, rows: list[int], values: str) -> None:
         for row in rows:
-            take = self._takes.get(row)
-            if take is not None:
-                line = f'{{"step":{take.steps - 1},"values":{values}}}'
-                take.file.add("annotations", line)
+            opened = self._open_episodes.get(row)
+            if opened is not None:
+                line = f'{{"step":{opened.steps - 1},"values":{values}}}'
+                opened.file.add("annotations", line)
         self._put_aside()
 
     def _put_aside(self) -> None:
         """Frees the memory of all episodes, if they take more than they may."""
-        files = [take.file for take in self._takes.values()]
+        files = [opened.file for opened in self._open_episodes.values()]
         if sum(file.size for file in files) > self._most:
             for file in files:
                 file.put_aside()
 
     def _open(self, opening: Opening) -> None:
         row, episode, kind = opening
-        take = self._takes.get(row)
-        if take is not None and take.kind == kind == ACTIONS:
-            take.last_episode = episode
+        opened = self._open_episodes.get(row)
+        if opened is not None and opened.kind == kind == ACTIONS:
+            opened.last_episode = episode
             return
         self._leave([row], "reset")
         path = self._directory / f"row-{row:03d}" / f"{kind}-{episode:06d}.npz"
         file = EpisodeFile(path, self._compress)
-        self._takes[row] = _Take(file, kind, episode, episode)
+        self._open_episodes[row] = _OpenEpisode(file, kind, episode, episode)
 
     def _leave(self, rows: list[int], why: str) -> None:
         for row in rows:
-            take = self._takes.pop(row, None)
-            if take is not None and take.steps:
-                take.file.finish(
+            opened = self._open_episodes.pop(row, None)
+            if opened is not None and opened.steps:
+                opened.file.finish(
                     {
-                        "kind": take.kind,
+                        "kind": opened.kind,
                         "row": row,
-                        "episode": take.episode,
-                        "last_episode": take.last_episode,
-                        "time_steps": take.steps,
-                        "ended": "last" if take.last_type == _LAST else why,
+                        "episode": opened.episode,
+                        "last_episode": opened.last_episode,
+                        "time_steps": opened.steps,
+                        "ended": "last" if opened.last_type == _LAST else why,
                     }
                 )
 
     def _leave_ended(self) -> None:
         ended = [
             row
-            for row, take in self._takes.items()
-            if take.last_type == _LAST and take.kind == EPISODE
+            for row, opened in self._open_episodes.items()
+            if opened.last_type == _LAST and opened.kind == EPISODE
         ]
         self._leave(ended, "last")
 
     def _drop(self, episodes: list[tuple[int, int]]) -> None:
         for row, episode in episodes:
-            take = self._takes.get(row)
-            if take is not None and take.last_episode < episode:
+            opened = self._open_episodes.get(row)
+            if opened is not None and opened.last_episode < episode:
                 # Not even the beginning of the dropped episode has come.
                 self._leave([row], "reset")
-            elif take is not None:
-                self._takes.pop(row).file.discard()
+            elif opened is not None:
+                self._open_episodes.pop(row).file.discard()
             self.dropped += 1
             self._log({"event": "dropped", "row": row, "episode": episode})
 
@@ -384,7 +384,7 @@ class Writer:
         self._log_file.flush()
 
     def _end(self, facts: dict[str, Any]) -> None:
-        self._leave(list(self._takes), "closed")
+        self._leave(list(self._open_episodes), "closed")
         self._log({"event": "closed", **facts})
 
 

@@ -162,12 +162,12 @@ class Chaos:
         step_all, submit = engine.step_all, engine.submit
 
         def counted_step_all() -> None:
-            self._note_step()
+            self._count_step()
             step_all()
 
         def counted_submit(rows: Any, command: Any) -> None:
             if rows.size and engine.slab.asks_to_step(command):
-                self._note_step()
+                self._count_step()
             submit(rows, command)
 
         self._before = {name: vars(engine).get(name) for name in ("step_all", "submit")}
@@ -181,7 +181,7 @@ class Chaos:
             else:
                 hooks[name] = before  # That of another one, around the same pool.
 
-    def _note_step(self) -> None:
+    def _count_step(self) -> None:
         """Counts a step that is about to be asked for; at some a fault comes first."""
         self._steps += 1
         if self._every is None or self._steps % self._every:

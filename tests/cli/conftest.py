@@ -10,10 +10,12 @@ from tests.foreign_packages import hide_schemes
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def cache(tmp_path_factory, monkeypatch):
     """Returns the folder where `envkit list` keeps names."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache/envkit/names"
+    # Not in tmp_path, because other programs keep something there, too: matplotlib.
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder / "envkit/names"
 
 
 LOADING = """

@@ -11,7 +11,7 @@ from envkit import nest
 from envkit.extend import foreign
 from envkit.testing.contract.findings import Broken, broken, raised
 from envkit.testing.contract.recording import (
-    Recording,
+    Rollout,
     Snapshot,
     expect_same_stream,
     explain_difference,
@@ -52,9 +52,9 @@ def kept_results(trial: Trial) -> None:
     )
 
 
-def _now(recording: Recording) -> Recording:
+def _now(recording: Rollout) -> Rollout:
     """Records the results of a recording as they are now."""
-    now = Recording(None)
+    now = Rollout(None)
     for call, result in zip(recording.calls, recording.results, strict=True):
         now.add(call, result)
     return now
@@ -81,7 +81,7 @@ def separate_arrays(trial: Trial) -> None:
         _check_rows(main)
 
 
-def _overlaps(recording: Recording) -> Iterator[list[_Span]]:
+def _overlaps(recording: Rollout) -> Iterator[list[_Span]]:
     """Yields pairs of arrays that share memory, each in the order of calls."""
     active: list[_Span] = []
     for span in sorted(_spans(recording), key=lambda span: (span.low, span.call)):
@@ -92,7 +92,7 @@ def _overlaps(recording: Recording) -> Iterator[list[_Span]]:
         active.append(span)
 
 
-def _spans(recording: Recording) -> Iterator[_Span]:
+def _spans(recording: Rollout) -> Iterator[_Span]:
     for index, result in enumerate(recording.results):
         for path, leaf in nest.flatten_with_paths(result):
             if isinstance(leaf, np.ndarray) and leaf.size and leaf.flags.writeable:
@@ -114,7 +114,7 @@ def _share(first: Array, second: Array) -> bool:
         return False  # No mistake interleaves two arrays in so complex a way.
 
 
-def _shared(main: Recording, first: _Span, second: _Span) -> Exception:
+def _shared(main: Rollout, first: _Span, second: _Span) -> Exception:
     # The step types of another library may be constants that can be written to.
     other = foreign(main.results[first.call])
     return broken(
@@ -128,7 +128,7 @@ def _shared(main: Recording, first: _Span, second: _Span) -> Exception:
     )
 
 
-def _check_rows(main: Recording) -> None:
+def _check_rows(main: Rollout) -> None:
     for index, result in enumerate(main.results):
         for path, leaf in nest.flatten_with_paths(result):
             if not isinstance(leaf, np.ndarray) or not leaf.flags.writeable:
@@ -171,7 +171,7 @@ def expect_undamaged(
     advice: str,
     *,
     env: Any = None,
-) -> Recording:
+) -> Rollout:
     """Returns a recording in which `write` follows each move.
 
     Raises `Broken` unless its stream is that of an undisturbed environment. A new

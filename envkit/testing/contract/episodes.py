@@ -21,7 +21,7 @@ from envkit.testing.contract.findings import (
 )
 from envkit.testing.contract.recording import (
     BEGINS,
-    Recording,
+    Rollout,
     expect_same,
     expect_same_stream,
     first_difference,
@@ -106,7 +106,7 @@ def time_step(trial: Trial) -> None:
                 )
 
 
-def _begun(trial: Trial) -> Recording:
+def _begun(trial: Trial) -> Rollout:
     """Returns the usual recording, or skips the check if nothing is in it."""
     if not trial.main.results:
         raise Skipped("the first reset() returned nothing")
@@ -197,7 +197,7 @@ def grammar(trial: Trial) -> None:
         raise Broken(too_early("step()", name_of(before[row]), place, row, ended).text)
 
 
-def _check_stayed(main: Recording, index: int, stayed: Array) -> None:
+def _check_stayed(main: Rollout, index: int, stayed: Array) -> None:
     """Raises if rows have moved with a call in which only others begin an episode."""
     for row in np.flatnonzero(stayed).tolist():
         expect_same(
@@ -246,7 +246,7 @@ def step_after_last(trial: Trial) -> None:
         _check_waits(trial)
 
 
-def _always_last(main: Recording) -> bool:
+def _always_last(main: Rollout) -> bool:
     """Returns True if every step was answered with `LAST`."""
     types = [main.step_types(index) for index in range(1, len(main))]
     return all(np.all(one == _LAST) for one in types)
@@ -474,7 +474,7 @@ def current_time_step(trial: Trial) -> None:
             expected="CallOrderError",
             got=describe(early),
         )
-    current = Recording(trial.rows)
+    current = Rollout(trial.rows)
 
     def ask(move: Move) -> None:
         now = env.current_time_step()

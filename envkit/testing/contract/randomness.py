@@ -11,7 +11,7 @@ from envkit import nest
 from envkit.extend import counted
 from envkit.testing.contract.findings import Skipped, broken, refuses
 from envkit.testing.contract.recording import (
-    Recording,
+    Rollout,
     expect_same_stream,
     same_bits,
 )
@@ -78,7 +78,7 @@ def global_random(trial: Trial) -> None:
     watch = _GlobalGenerators()
     trial.seed_if_possible(env)
     watch.check("seed()", "")
-    recording = Recording(trial.rows)
+    recording = Rollout(trial.rows)
 
     def look(move: Move) -> None:
         recording.add(move.call, move.result)
@@ -194,7 +194,7 @@ def _same_for_all_rows(trial: Trial) -> Actor:
     return act
 
 
-def _rows_agree(recording: Recording) -> bool:
+def _rows_agree(recording: Rollout) -> bool:
     return all(
         same_bits(leaf[row, ...], leaf[0, ...])
         for copied in recording.copies

@@ -1,4 +1,4 @@
-"""`Recording`: keeps what an environment returned, and shows where two differ."""
+"""`Rollout`: keeps what an environment returned, and shows where two differ."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from envkit.wrappers.findings import is_short, show
 
 __all__ = [
     "BEGINS",
-    "Difference",
-    "Recording",
+    "Rollout",
     "Snapshot",
+    "SnapshotDifference",
     "expect_same",
     "expect_same_stream",
     "explain_difference",
@@ -42,7 +42,7 @@ BEGINS = {
 _ABSENT = "nothing"
 
 
-class Difference(NamedTuple):
+class SnapshotDifference(NamedTuple):
     """The first place where two snapshots differ.
 
     Attributes:
@@ -76,12 +76,12 @@ def _copy(leaf: Any) -> Array:
     return copy.deepcopy(array) if array.dtype.hasobject else array
 
 
-def first_difference(expected: Snapshot, got: Snapshot) -> Difference | None:
+def first_difference(expected: Snapshot, got: Snapshot) -> SnapshotDifference | None:
     """Returns where two snapshots differ bit by bit, so NaN equals NaN; else `None`."""
     for ours, theirs in itertools.zip_longest(expected, got):
         if ours is None or theirs is None or ours[0] != theirs[0]:
             path = (ours or theirs)[0]
-            return Difference(
+            return SnapshotDifference(
                 path,
                 show(ours[1]) if ours else _ABSENT,
                 show(theirs[1]) if theirs and theirs[0] == path else _ABSENT,
@@ -112,19 +112,19 @@ def _same_object(first: Any, second: Any) -> bool:
         return False
 
 
-def _difference(path: str, first: Array, second: Array) -> Difference:
+def _difference(path: str, first: Array, second: Array) -> SnapshotDifference:
     texts = show(first), show(second)
     if first.shape != second.shape or first.dtype != second.dtype:
-        return Difference(path, *texts)
+        return SnapshotDifference(path, *texts)
     # Arrays of one element each, because objects and NaN need `same_bits`.
     pairs = zip(first.reshape(-1, 1), second.reshape(-1, 1), strict=True)
     differs = np.array([not same_bits(*pair) for pair in pairs]).reshape(first.shape)
     index = tuple(int(i) for i in np.argwhere(differs)[0])
     if is_short(first):
-        return Difference(path, *texts, index)
+        return SnapshotDifference(path, *texts, index)
     count = int(differs.sum())
     verb = "differs" if count == 1 else "differ"
-    return Difference(
+    return SnapshotDifference(
         path,
         *texts,
         index,
@@ -133,7 +133,7 @@ def _difference(path: str, first: Array, second: Array) -> Difference:
     )
 
 
-class Recording:
+class Rollout:
     """Keeps the time steps of one environment in order, with a copy of each.
 
     Attributes:
@@ -176,7 +176,7 @@ class Recording:
             return snapshot(result)
         return tuple(zip(structure.paths, map(_copy, leaves), strict=True))
 
-    def equals(self, other: Recording) -> bool:
+    def equals(self, other: Rollout) -> bool:
         """Returns true if another recording has the same time steps, bit by bit."""
         pairs = zip(self.copies, other.copies, strict=True)
         return all(first_difference(*pair) is None for pair in pairs)
@@ -200,7 +200,7 @@ class Recording:
             return np.equal(before, StepType.LAST)
         return np.ones(before.shape, bool)
 
-    def row_of(self, difference: Difference) -> int:
+    def row_of(self, difference: SnapshotDifference) -> int:
         """Returns the row that a difference is in; 0 where there are none."""
         if self._rows is None or not difference.element:
             return 0
@@ -234,7 +234,7 @@ class Recording:
 
 def explain_difference(
     problem: str,
-    difference: Difference,
+    difference: SnapshotDifference,
     advice: str,
     labels: tuple[str, str] = ("expected", "got"),
 ) -> Broken:
@@ -259,8 +259,8 @@ def expect_same(
 
 
 def expect_same_stream(
-    expected: Recording,
-    got: Recording,
+    expected: Rollout,
+    got: Rollout,
     *,
     problem: str,
     advice: str,
@@ -285,7 +285,7 @@ def expect_same_stream(
 
 
 def _expect_same_actions(
-    expected: Recording, got: Recording, last: int, labels: tuple[str, str]
+    expected: Rollout, got: Rollout, last: int, labels: tuple[str, str]
 ) -> None:
     """Raises `Broken` if a user's function has chosen other actions until a call."""
     pairs = list(zip(expected.actions, got.actions, strict=True))[: last + 1]

@@ -14,7 +14,7 @@ from envkit import nest
 from envkit.extend import listed
 from envkit.testing.contract.findings import Skipped, broken, refuses
 from envkit.testing.contract.recording import (
-    Recording,
+    Rollout,
     Snapshot,
     expect_same,
     expect_same_stream,
@@ -189,7 +189,7 @@ def _check_bystanders(
 
 def _future(
     trial: Trial, seed: int, disturb: Callable[[Any], Any] | None = None
-) -> Recording:
+) -> Rollout:
     """Records what comes after two steps, a disturbance if asked, and a new seed."""
     env = trial.new()
     trial.record(env, min(2, trial.horizon))
@@ -200,7 +200,7 @@ def _future(
     return trial.record(env, _NEXT_STEPS, actor=trial.actor(2), begin=False)
 
 
-def _until_any_end(recordings: list[Recording]) -> int:
+def _until_any_end(recordings: list[Rollout]) -> int:
     """Returns the number of steps before the first `FIRST` in any row."""
     for index in range(_NEXT_STEPS):
         for recording in recordings:
@@ -257,7 +257,7 @@ def wrong_action(trial: Trial) -> None:
 
 def _check_unmoved(trial: Trial, env: Any, what: str) -> None:
     """Compares the stream after a refused action with the one after a reset."""
-    after = Recording(trial.rows)
+    after = Rollout(trial.rows)
     after.add("reset()", env.current_time_step())
     moves = trial.play(env, trial.actor(), begin=False)
     for _, move in zip(range(trial.horizon), moves, strict=False):

@@ -10,7 +10,7 @@ import numpy as np
 
 from envkit.testing.contract.findings import Skipped, broken, refuses
 from envkit.testing.contract.recording import (
-    Recording,
+    Rollout,
     expect_same,
     expect_same_stream,
     snapshot,
@@ -53,7 +53,7 @@ def _copied(token: Any) -> Any:
         return token
 
 
-def _future(trial: Trial, env: Any) -> Recording:
+def _future(trial: Trial, env: Any) -> Rollout:
     """Records the next steps; from the same state, they are the same."""
     return trial.record(env, _STEPS, actor=trial.actor(2), begin=False)
 
@@ -61,7 +61,7 @@ def _future(trial: Trial, env: Any) -> Recording:
 def _expect_future(
     trial: Trial,
     env: Any,
-    expected: Recording,
+    expected: Rollout,
     problem: str,
     advice: str,
     labels: tuple[str, str] = ("at first", "after set_state()"),

@@ -16,7 +16,7 @@ from envkit.extend import leave_unseen
 from envkit.policies import moderate, names_legal_actions, random_actions
 from envkit.specs.sampling import sample_spec_nest
 from envkit.testing.contract.findings import FAULTS, Skipped
-from envkit.testing.contract.recording import BEGINS, Recording, snapshot
+from envkit.testing.contract.recording import BEGINS, Rollout, snapshot
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 
@@ -303,7 +303,7 @@ class Trial:
         actor: Actor | None = None,
         begin: bool = True,
         after: Callable[[Move], None] | None = None,
-    ) -> Recording:
+    ) -> Rollout:
         """Plays some steps and keeps the time steps.
 
         Args:
@@ -313,7 +313,7 @@ class Trial:
             begin: Whether to reset first.
             after: Called with each move, once its result was copied.
         """
-        recording = Recording(self.rows)
+        recording = Rollout(self.rows)
         moves = self.play(env, actor or self.actor(), begin=begin)
         count = (self.horizon if steps is None else steps) + begin
         for _, move in zip(range(count), moves, strict=False):
@@ -325,13 +325,13 @@ class Trial:
         return recording
 
     @functools.cached_property
-    def main(self) -> Recording:
+    def main(self) -> Rollout:
         """The recording that most checks look at.
 
         It ends when every row has ended some episodes, after `steps` steps, or with
         the first exception or value that is not a time step.
         """
-        recording = Recording(self.rows)
+        recording = Rollout(self.rows)
         ended: Any = 0
         actor = self.actor()
         env = self.new()
@@ -372,7 +372,7 @@ class Trial:
         return int(min(wanted, len(self.main) - 1))
 
     @functools.cached_property
-    def reference(self) -> Recording:
+    def reference(self) -> Rollout:
         """The recording of a new environment, to compare disturbed ones with."""
         return self.record(self.new())
 
