@@ -621,7 +621,12 @@ class RowCalls:
     """
 
     def __init__(self, envs: Sequence[Any], *, multithreading: bool) -> None:
-        """Remembers the environments; threads are started when first needed."""
+        """Remembers the environments; threads are started when first needed.
+
+        Args:
+            envs: The environments, by row.
+            multithreading: Whether each is called in a thread of its own.
+        """
         self._envs = envs
         self._multithreading = multithreading and len(envs) > 1
         self._executor: ThreadPoolExecutor | None = None
@@ -633,6 +638,14 @@ class RowCalls:
 
         Every row is called even if another raises. Then the first exception is raised,
         with a note of which environments failed in `call`.
+
+        Args:
+            call: What the note calls this, such as "step".
+            function: Is called with an environment and its row.
+            rows: Which rows.
+
+        Returns:
+            What the function has returned, in the order of `rows`.
         """
 
         def attempt(row: int) -> tuple[Any, Exception | None]:
@@ -656,7 +669,12 @@ class RowCalls:
 
     @staticmethod
     def failed(call: str, failures: Sequence[tuple[int, Exception]]) -> Exception:
-        """Returns the first failure, with a note of which environments failed."""
+        """Returns the first failure, with a note of which environments failed.
+
+        Args:
+            call: What the note calls that which they failed in.
+            failures: Rows with what their environments have raised, one at least.
+        """
         (row, error), *rest = failures
         text = f"Raised by env {row} of a BatchedPyEnvironment in {call}()."
         if rest:

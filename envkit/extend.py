@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from envkit.base_wrapper import WrapperInternals as WrapperInternals
     from envkit.base_wrapper import WrapperState as WrapperState
     from envkit.base_wrapper import set_attribute as set_attribute
-    from envkit.batched_py_environment import RowCalls as RowCalls
     from envkit.batches import copied_arrays as copied_arrays
     from envkit.batches import hand_options as hand_options
     from envkit.batches import options_copy as options_copy
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from envkit.specs.arrays import as_array as as_array
     from envkit.specs.arrays import as_outer_dims as as_outer_dims
     from envkit.specs.arrays import within as within
-    from envkit.specs.environment_spec import checked_spec as checked_spec
     from envkit.specs.validation import describe as describe
     from envkit.specs.validation import flatten_as as flatten_as
     from envkit.time_step import FLAGS as FLAGS
@@ -62,7 +60,6 @@ _HOMES = {
     "Internals": "envkit._internal.internals",
     "Plugins": "envkit._internal.plugins",
     "Result": "envkit._internal.direct_row",
-    "RowCalls": "envkit.batched_py_environment",
     "Scheme": "envkit._internal.schemes",
     "SpecifiedEnvironment": "envkit.py_environment",
     "WrapperInternals": "envkit.base_wrapper",
@@ -73,7 +70,6 @@ _HOMES = {
     "bound_text": "envkit._internal.text",
     "checked_flag": "envkit._internal.arguments",
     "checked_size": "envkit._internal.arguments",
-    "checked_spec": "envkit.specs.environment_spec",
     "copied_arrays": "envkit.batches",
     "counted": "envkit._internal.text",
     "derive_from_tf_agents": "envkit.time_step",

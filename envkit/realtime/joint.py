@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.batched_py_environment import RowCalls
 from envkit.errors import ClosedError, SpecError
 from envkit.extend import (
     Internals,
-    RowCalls,
     SpecifiedEnvironment,
     as_array,
     describe,

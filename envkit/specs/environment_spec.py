@@ -133,11 +133,14 @@ def _ask(env: Any, method: str) -> NestedSpec:
 
 
 def checked_spec(spec: NestedSpec, subject: str) -> NestedSpec:
-    """Returns specs, if they are.
+    """Returns specs, if they are such, and refuses anything else.
 
     Args:
         spec: What may be a nest of specs.
         subject: Where it is from, as the sentence of an error begins.
+
+    Returns:
+        The same nest.
 
     Raises:
         TypeError: A leaf is not a spec.

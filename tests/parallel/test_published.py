@@ -13,7 +13,11 @@ import pytest
 
 from envkit import constructor
 from envkit.parallel import ParallelPyEnvironment
-from envkit.parallel.durability.published import FORMAT, PublishedPool
+from envkit.parallel.durability.published import (
+    FORMAT,
+    PublishedMemory,
+    PublishedPool,
+)
 from envkit.testing import CountingEnv
 from envkit.wrappers.standby import StandbyEnvironment
 from tests import residue
@@ -46,21 +50,28 @@ def memory_of_pools():
 
 
 @pytest.fixture
-def plates():
-    """Reads the plates of the pools that the test has made."""
+def memories():
+    """Opens the memory of the pools that the test has made."""
     # An exception that was caught keeps the memory of a pool that ended with it.
     earlier = memory_of_pools().keys()
+    with contextlib.ExitStack() as opened:
 
-    def read():
-        found = []
-        for inode, path in memory_of_pools().items():
-            if inode not in earlier:
-                fd = os.open(path, os.O_RDONLY)
-                found.append(PublishedPool.read(fd))
-                os.close(fd)
-        return [plate for plate in found if plate is not None]
+        def find():
+            found = []
+            for inode, path in memory_of_pools().items():
+                if inode not in earlier:
+                    fd = os.open(path, os.O_RDONLY)
+                    opened.callback(os.close, fd)
+                    found.append((fd, PublishedPool.read(fd)))
+            return [(fd, plate) for fd, plate in found if plate is not None]
 
-    return read
+        yield find
+
+
+@pytest.fixture
+def plates(memories):
+    """Reads the plates of the pools that the test has made."""
+    return lambda: [plate for _, plate in memories()]
 
 
 def test_a_pool_tells_what_it_is(plates):
@@ -78,6 +89,40 @@ def test_a_pool_tells_what_it_is(plates):
     )
     assert ([[0, 3], [3, 6]], [0, 3]) == (plate.blocks, plate.first_rows)
     assert before <= plate.began <= time.time()
+
+
+def test_what_a_pool_has_counted_is_read_from_its_memory(memories):
+    with ParallelPyEnvironment(
+        [CountingEnv] * 3, num_workers=2, start_method="fork"
+    ) as env:
+        (memory,) = (PublishedMemory(fd, plate) for fd, plate in memories())
+        before = memory.counts()
+        env.reset()
+        env.step([0, 0, 0])
+        counts = memory.counts()
+        known = env.statistics().workers
+        workers = memory.workers()
+        is_running, _ = memory.running()
+
+        assert [2, 2, 2] == counts.requests_since(before).tolist()
+        assert (2, [4, 2]) == (counts.calls - before.calls, counts.steps.tolist())
+        assert [worker.pid for worker in known] == [each.process for each in workers]
+        assert not is_running.any()
+        assert not memory.is_closed()
+
+    assert memory.is_closed()
+    assert memory.is_whole
+
+
+def test_memory_whose_rows_have_moved_says_so(memories):
+    with ParallelPyEnvironment(
+        [CountingEnv], num_workers=1, start_method="fork"
+    ) as env:
+        (memory,) = (PublishedMemory(fd, plate) for fd, plate in memories())
+        assert not memory.has_moved()
+        env.resize(2)
+
+        assert memory.has_moved()
 
 
 def test_a_worker_of_an_environment_that_stands_by_is_not_a_pool_to_look_at(plates):

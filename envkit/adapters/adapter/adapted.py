@@ -47,8 +47,9 @@ from envkit.adapters.values import (
     within_bounds,
 )
 from envkit.errors import SpecError
-from envkit.extend import Result, checked_spec, copied_arrays, describe
+from envkit.extend import Result, copied_arrays, describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
+from envkit.specs.environment_spec import checked_spec
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.special import ObjectSpec
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, TimeStep

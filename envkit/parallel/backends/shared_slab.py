@@ -12,6 +12,10 @@ __all__ = ["SharedSlab"]
 class SharedSlab:
     """Owns the memory of a backend's slab; `envkit top` finds it there.
 
+    Attributes:
+        fd: The descriptor of the memory, by which workers map it; -1 before there are
+            rows.
+
     Example:
         >>> from envkit.envs import CartPole
         >>> from envkit.specs import EnvironmentSpec
@@ -28,12 +32,7 @@ class SharedSlab:
         """Has no memory until rows are laid out."""
         self._slab: Slab | None = None
         self._block: SharedBlock | None = None
-
-    @property
-    def fd(self) -> int:
-        """The descriptor of the memory, by which workers map it."""
-        assert self._block is not None  # since lay_out()
-        return self._block.fd
+        self.fd = -1
 
     def lay_out(self, layout: SlabLayout) -> Slab:
         """Makes a slab in new memory, with the rows of the one before.
@@ -49,6 +48,7 @@ class SharedSlab:
         """
         before, old = self._slab, self._block
         self._block = SharedBlock.create(layout.size)
+        self.fd = self._block.fd
         self._slab = Slab(layout, self._block.buffer)
         if before is not None:
             self._slab.adopt(before)
@@ -67,3 +67,4 @@ class SharedSlab:
         if self._block is not None:
             self._block.close()
         self._block = self._slab = None
+        self.fd = -1
