@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envkit import nest
-from envkit._shared.kinds import usual_kind
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.extend import a_or_an, as_array, describe, listed
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -28,6 +27,7 @@ __all__ = [
     "Packing",
     "RenameObservation",
     "SelectObservation",
+    "is_choice",
 ]
 
 
@@ -262,9 +262,33 @@ _MOST_PLACES = 2**24
 
 def _one_hot(spec: ArraySpec) -> _OneHot | None:
     # A spec that came from a space knows its kind.
-    kind = getattr(spec, "kind", None) or usual_kind(spec)
-    is_choice = isinstance(spec, BoundedArraySpec) and "Discrete" in str(kind)
-    return _OneHot(spec) if is_choice else None  # type: ignore[arg-type]  # it is one
+    kind = getattr(spec, "kind", None)
+    is_bounded = isinstance(spec, BoundedArraySpec)
+    is_one = is_choice(spec) if kind is None else is_bounded and "Discrete" in kind
+    return _OneHot(spec) if is_one else None  # type: ignore[arg-type]  # it is one
+
+
+def is_choice(spec: ArraySpec) -> bool:
+    """Returns True if the numbers of a spec are choices, and no amounts.
+
+    They are where it is a single integer with bounds, or a row of integers whose dtype
+    and bounds are none that pictures and flags have.
+
+    Example:
+        >>> is_choice(BoundedArraySpec((3,), np.int32, 0, [1, 2, 3]))
+        True
+        >>> is_choice(BoundedArraySpec((84, 84), np.uint8, 0, 255))
+        False
+    """
+    if not isinstance(spec, BoundedArraySpec) or spec.dtype.kind not in "iu":
+        return False
+    low, high = spec.minimum.astype(object), spec.maximum.astype(object)
+    # Gymnasium counts choices in the dtype of the bounds.
+    if not low.size or not np.all(high - low < int(np.iinfo(spec.dtype).max)):
+        return False
+    is_flags = spec.dtype == np.int8 and np.all(low == 0) and np.all(high == 1)
+    is_row = len(spec.shape) == 1 and spec.shape != (0,) and spec.dtype.kind == "i"
+    return spec.shape == () or (is_row and not is_flags)
 
 
 def _in_order(numbers: Any) -> Iterator[int]:

@@ -44,7 +44,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._shared.kinds import usual_kind
 from envkit.adapters.foreign import require
 from envkit.adapters.values import map_specs
 from envkit.extend import bound_text, describe, foreign, listed
@@ -53,6 +52,7 @@ from envkit.specs.batching import add_outer_dims_nest, remove_outer_dims_nest
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.special import ObjectSpec, TextSpec
 from envkit.types import Array, NestedArray, NestedSpec, RandomSource, Shape
+from envkit.wrappers.observation_parts import is_choice
 
 __all__ = [
     "PADDED",
@@ -74,6 +74,7 @@ __all__ = [
     "space_from_spec",
     "spec_from_gym_space",
     "spec_space",
+    "usual_kind",
 ]
 
 # The attribute of a box that was made of a spec without bounds.
@@ -235,6 +236,38 @@ def finer_kind(space: Any, kind: str) -> tuple[str, Any]:
     if kind == "MultiBinary" and not np.isscalar(space.n) and len(space.shape) == 1:
         return "ShapedMultiBinary", None
     return kind, None
+
+
+def usual_kind(spec: ArraySpec) -> str:
+    """Names the space that a spec becomes which does not remember one.
+
+    A single integer is a choice and thus `Discrete`, and a row of integers a
+    `MultiDiscrete`, where its dtype and bounds are none that pictures have. "" is for
+    what no space of Gymnasium's describes.
+
+    Example:
+        >>> usual_kind(BoundedArraySpec((), np.int64, 5, 7))
+        'Discrete'
+        >>> usual_kind(BoundedArraySpec((3,), np.int32, 0, [1, 2, 3]))
+        'MultiDiscrete'
+        >>> usual_kind(BoundedArraySpec((84, 84), np.uint8, 0, 255))
+        'Box'
+    """
+    if isinstance(spec, ObjectSpec) or spec.dtype.kind not in "biufU":
+        return ""
+    if spec.dtype.kind == "U":
+        is_text = spec.shape == () and spec.dtype.itemsize and spec.dtype.isnative
+        return "Text" if is_text else ""
+    if is_choice(spec):
+        return "Discrete" if spec.shape == () else "MultiDiscrete"
+    is_binary = (
+        isinstance(spec, BoundedArraySpec)
+        and spec.dtype == np.int8
+        and 0 not in spec.shape
+        and np.all(spec.minimum == 0)
+        and np.all(spec.maximum == 1)
+    )
+    return "MultiBinary" if is_binary else "Box"
 
 
 def kind_of_spec(spec: ArraySpec) -> str:

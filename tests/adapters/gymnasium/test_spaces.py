@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envkit import ArraySpec, BoundedArraySpec, nest
-from envkit._shared.kinds import usual_kind
 from envkit.adapters.gymnasium.conversion import to_member
 from envkit.adapters.gymnasium.spaces import (
     MembersOf,
@@ -31,6 +30,7 @@ from envkit.adapters.gymnasium.spaces import (
     space_from_spec,
     spec_from_gym_space,
     spec_space,
+    usual_kind,
 )
 from envkit.specs import (
     ObjectSpec,
