@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from envkit.extend import lazy_names
 
+# The rows of the tables in docs/wrappers.md, by tools/wrappers.py.
+# wrappers
 if TYPE_CHECKING:
-    from envkit.base_wrapper import (
-        PyEnvironmentBaseWrapper as PyEnvironmentBaseWrapper,
-    )
+    from envkit.base_wrapper import PyEnvironmentBaseWrapper as PyEnvironmentBaseWrapper
     from envkit.base_wrapper import wrap as wrap
     from envkit.wrappers.actions import ActionClipWrapper as ActionClipWrapper
     from envkit.wrappers.actions import ActionOffsetWrapper as ActionOffsetWrapper
@@ -154,6 +154,7 @@ _HOMES = {
     "capped_cubic_video_schedule": "envkit.wrappers.video",
     "wrap": "envkit.base_wrapper",
 }
+# end of wrappers
 
 __all__ = sorted(_HOMES)
 
