@@ -158,9 +158,12 @@ class VectorizedEnvs(PyToGymnasiumVector):
         """Takes a pool of `VectorizedRow`; `vectorize` makes it."""
         self._set_up(pool, order, _VectorizedRows(pool, infos))
         self._name = "vectorize"
-        spaces = self.get_attr("observation_space")
+        (first,) = pool.call("spaces", env_ids=[0])
+        # Those that are equal stay where they are: bounds of pictures are large.
+        pairs = [own or first for own in pool.call("spaces", first)]
+        spaces, action_spaces = zip(*pairs, strict=True)
         self.single_observation_space = spaces[0]
-        self.single_action_space = _all_equal("action", self.get_attr("action_space"))
+        self.single_action_space = _all_equal("action", action_spaces)
         if observation_mode == "same":
             _all_equal("observation", spaces)
         batched = _batched_observations(observation_mode, spaces)
@@ -209,6 +212,11 @@ class VectorizedRow(GymnasiumWrapper):
         self._to_action = to_member(env.action_space, self._action_spec)
         self._prepare(copies_arrays=True)
 
+    def spaces(self, others: Any = None) -> Any:
+        """Returns both spaces, or `None` if they are equal to those of another row."""
+        own = self.gym.observation_space, self.gym.action_space
+        return None if own == others else own
+
     def call_inside(
         self, name: str, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
@@ -229,6 +237,11 @@ class VectorizedRow(GymnasiumWrapper):
 
 class _VectorizedRows(BatchRows):
     """Asks the environments inside of the rows."""
+
+    def __init__(self, pool: Any, infos: str) -> None:
+        super().__init__(pool, infos)
+        # From now on workers say how episodes end, also where nobody reads infos.
+        pool.rows_with_info()
 
     def prepared(
         self, mask: Array, seeds: list[int | None], options: list[Any]

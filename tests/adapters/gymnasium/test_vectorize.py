@@ -19,7 +19,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from envkit import ParallelPyEnvironment, RestartPolicy, StandbyEnvironment
 from envkit.adapters import GymnasiumWrapper
 from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
-from envkit.adapters.gymnasium.vectorize import vectorize
+from envkit.adapters.gymnasium.vectorize import VectorizedRow, vectorize
 from envkit.distributed.links import linked
 from envkit.envs import Catch
 from envkit.errors import (
@@ -626,8 +626,10 @@ def test_spaces_may_be_given():
     envs.close()
 
 
-def text_of_spaces(first, second):
-    return f"\n\n  {first}\n  {second}"
+def test_equal_spaces_stay_in_their_workers():
+    row = VectorizedRow(Frail)
+    assert (row.gym.observation_space, row.gym.action_space) == row.spaces()
+    assert row.spaces(VectorizedRow(Frail).spaces()) is None
 
 
 @pytest.mark.parametrize(
@@ -747,7 +749,7 @@ class Ending(Frail):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("infos", ["all", "final"])
+@pytest.mark.parametrize("infos", ["all", "final", "none"])
 def test_episodes_end_in_either_way_or_in_both(infos, mode):
     with closing(inline([Ending] * 4, infos=infos, autoreset_mode=mode)) as envs:
         envs.reset()
@@ -758,10 +760,11 @@ def test_episodes_end_in_either_way_or_in_both(infos, mode):
     assert [False, True, False, True] == terminated.tolist()
     assert [False, False, True, True] == truncated.tolist()
     told = told["final_info"] if mode == "SameStep" else told
-    assert ([0, 0, 2, 3], [False, False, True, True]) == (
-        told["a"].tolist(),
-        told["_a"].tolist(),
-    )
+    if infos == "none":
+        assert {} == told
+    else:
+        assert [0, 0, 2, 3] == told["a"].tolist()
+        assert [False, False, True, True] == told["_a"].tolist()
 
 
 def test_the_info_of_an_end_is_not_written_to_by_the_reset():
