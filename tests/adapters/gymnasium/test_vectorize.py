@@ -562,6 +562,30 @@ def test_a_reset_that_raises_leaves_the_neighbours_alone(mode, nothing_left_behi
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_a_reset_after_an_end_that_raises_leaves_the_neighbours_alone(mode):
+    class Ends(Stubborn):
+        def step(self, action):
+            observation, reward, *_, info = super().step(action)
+            return observation, reward, bool(action), False, info
+
+        def reset(self, *, seed=None, options=None):
+            refused = {"refuse": [1]} if hasattr(self, "_steps") else None
+            return super().reset(options=None if options else refused)
+
+    makers = [functools.partial(Ends, number) for number in range(3)]
+    with closing(inline(makers, autoreset_mode=mode)) as envs:
+        envs.reset()
+        assert [False, True, False] == envs.step(np.array([0, 1, 0]))[2].tolist()
+
+        with pytest.raises(ValueError, match="Not now"):
+            envs.step(np.zeros(3, int))
+
+        options = {"reset_mask": np.array([False, True, False]), "again": True}
+        assert [2, 0, 2] == envs.reset(options=options)[0].tolist()
+        assert [3, 1, 3] == envs.step(np.zeros(3, int))[0].tolist()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_with_a_policy_one_episode_is_cut_and_begins_anew(mode):
     envs = inline([Frail] * 4, autoreset_mode=mode, on_worker_failure=RestartPolicy())
     envs.reset()
