@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from typing import Any
@@ -280,6 +281,13 @@ def open_gate(gate: Any) -> None:
     os.close(fd)
 
 
+class Hostile:
+    """Pickles, but cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
 class UnpicklableError(Exception):
     """An exception that cannot travel."""
 
@@ -496,6 +504,11 @@ class Rewarding(CountingEnv):
         reward = {"players": np.array([1 / 3, -1 / 3]), "move": np.array(5, np.int8)}
         discount = np.array(0.0 if time_step.is_last() else 1 / 3)
         return time_step._replace(reward=reward, discount=discount)
+
+
+def traced(count: int, **options: Any) -> list[Any]:
+    """Lists constructors of environments that say whose answer each answer is."""
+    return [functools.partial(TracingEnv, row, **options) for row in range(count)]
 
 
 def counting() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit import ParallelPyEnvironment
+from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment
 from envkit.distributed.links import linked
 from envkit.time_step import AutoReset, StepType, TimeStep
 
@@ -19,20 +20,25 @@ EVERYWHERE = (*BACKENDS, "linked") if sys.platform == "linux" else BACKENDS
 
 
 def pool_of(
-    constructors: Sequence[Any], backend: str = "inline", **options: Any
-) -> ParallelPyEnvironment:
-    """Makes a pool whose workers start at the same time."""
-    options = {"start_serially": False, **with_fork(backend, options)}
-    where = linked(["envkit worker {address}"] * 2) if backend == "linked" else backend
-    return ParallelPyEnvironment(constructors, backend=where, **options)
-
-
-def with_fork(backend: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Returns options of a pool whose processes are forked, unless they say otherwise.
+    constructors: Sequence[Any],
+    backend: Any = "inline",
+    *,
+    kind: Any = ParallelPyEnvironment,
+    **options: Any,
+) -> Any:
+    """Makes a pool whose workers start at the same time, as forks if possible.
 
     A fork server takes longer to start than most tests.
     """
-    return {"start_method": "fork", **options} if backend == "process" else options
+    options.setdefault("start_serially", False)
+    if backend == "process":
+        options.setdefault("start_method", "fork")
+    elif backend == "linked":
+        backend = linked(["envkit worker {address}"] * 2)
+    return kind(constructors, backend=backend, **options)
+
+
+async_pool_of = functools.partial(pool_of, kind=AsyncParallelPyEnvironment)
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> list[str]:

@@ -23,28 +23,16 @@ from envkit.errors import (
     SpecError,
     WorkerCrashed,
 )
-from envkit.parallel import AsyncParallelPyEnvironment
 from envkit.testing import check_environment
 from envkit.testing.envs import CountingEnv, TracingEnv, check_trace
 from envkit.time_step import StepType
 from tests.parallel import environments, streams
-from tests.parallel.environments import open_gate
+from tests.parallel.environments import open_gate, traced
 from tests.parallel.fake_backend import Die, FakeBackend, Hang, Raise
-from tests.parallel.streams import row_of
+from tests.parallel.streams import async_pool_of, row_of
 from tests.waiting import PATIENCE, until
 
 FIRST = int(StepType.FIRST)
-
-
-def async_pool(constructors, backend="inline", **options):
-    """Makes an asynchronous pool."""
-    options = streams.with_fork(backend, options)
-    return AsyncParallelPyEnvironment(constructors, backend=backend, **options)
-
-
-def traced(count, **options):
-    """Lists constructors of environments that say whose answer each answer is."""
-    return [functools.partial(TracingEnv, row, **options) for row in range(count)]
 
 
 @pytest.fixture
@@ -60,7 +48,7 @@ def gated(tmp_path):
             functools.partial(environments.Gated, gate, row)
             for row, gate in enumerate(gates)
         ]
-        env = async_pool(makers, backend, num_workers=workers or count)
+        env = async_pool_of(makers, backend, num_workers=workers or count)
         opened.append((env, gates))
         env.reset_async()
         env.recv()
@@ -139,7 +127,7 @@ def test_a_worker_that_was_awake_does_what_was_asked_amid_ctrl_c(gated):
 
 
 def test_each_answer_is_that_of_its_action(backend):
-    with async_pool(traced(4), backend, num_workers=2) as env:
+    with async_pool_of(traced(4), backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
         env.send([20, 10], [2, 1])
@@ -154,7 +142,7 @@ def test_each_answer_is_that_of_its_action(backend):
 
 
 def test_everything_it_needs_to_know_is_there():
-    with async_pool(traced(3), num_workers=2) as env:
+    with async_pool_of(traced(3), num_workers=2) as env:
         single = TracingEnv()
         assert 3 == env.num_envs
         assert single.observation_spec() == env.observation_spec()
@@ -163,7 +151,7 @@ def test_everything_it_needs_to_know_is_there():
 
 
 def test_rows_that_begin_and_rows_that_step_may_be_sent_together():
-    with async_pool(traced(3), num_workers=2) as env:
+    with async_pool_of(traced(3), num_workers=2) as env:
         env.reset_async([1])
         env.recv()
         env.send([5, 6, 7])
@@ -173,7 +161,7 @@ def test_rows_that_begin_and_rows_that_step_may_be_sent_together():
 
 
 def test_some_rows_may_be_reset(backend):
-    with async_pool(traced(3), backend, num_workers=2) as env:
+    with async_pool_of(traced(3), backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
         env.reset_async([2, 0])
@@ -183,7 +171,7 @@ def test_some_rows_may_be_reset(backend):
 
 
 def test_nothing_may_be_sent_to_nobody():
-    with async_pool(traced(2)) as env:
+    with async_pool_of(traced(2)) as env:
         env.reset_async()
         env.recv()
         env.send(np.zeros(0, np.int64), [])
@@ -216,7 +204,7 @@ TIMEOUT = "timeout must be a positive number of seconds, or None"
     ],
 )
 def test_what_recv_refuses_loses_no_answer(message_of, options, error, message):
-    with async_pool(traced(3)) as env:
+    with async_pool_of(traced(3)) as env:
         env.reset_async([0, 2])
         told = message_of(error, lambda: env.recv(**options))
         ids = env.recv(np.int32(2)).env_ids.tolist()
@@ -225,7 +213,7 @@ def test_what_recv_refuses_loses_no_answer(message_of, options, error, message):
 
 
 def test_nothing_comes_where_nothing_was_sent(message_of):
-    with async_pool(traced(2)) as env:
+    with async_pool_of(traced(2)) as env:
         before = message_of(CallOrderError, env.recv)
         env.reset_async()
         env.recv()
@@ -239,7 +227,7 @@ def test_nothing_comes_where_nothing_was_sent(message_of):
 
 
 def test_who_owes_an_answer_is_known():
-    with async_pool(traced(3)) as env:
+    with async_pool_of(traced(3)) as env:
         seen = [env.owing.tolist()]
         env.reset_async([2, 1])
         seen.append(env.owing.tolist())
@@ -313,7 +301,7 @@ def test_what_is_ready_already_counts(gated, backend):
 
 def test_the_oldest_answer_is_never_starved(backend):
     """Who is ready is returned before those who became ready later."""
-    with async_pool(traced(3), backend, num_workers=1) as env:
+    with async_pool_of(traced(3), backend, num_workers=1) as env:
         env.reset_async()
         waits = collections.Counter()
         longest = 0
@@ -394,7 +382,7 @@ def test_a_row_that_owes_an_answer_takes_no_action(message_of, gated, backend):
 
 
 def test_an_answer_that_is_ready_but_not_fetched_is_still_owed(message_of):
-    with async_pool(traced(2)) as env:
+    with async_pool_of(traced(2)) as env:
         env.reset_async()
         message = message_of(CallOrderError, lambda: env.send([1, 1]))
         ids = env.recv().env_ids.tolist()
@@ -403,7 +391,7 @@ def test_an_answer_that_is_ready_but_not_fetched_is_still_owed(message_of):
 
 
 def test_where_a_row_stands_is_not_known_before_it_has_begun(message_of):
-    with async_pool(traced(3)) as env:
+    with async_pool_of(traced(3)) as env:
         env.reset_async([1])
         env.recv()
         now = env.current_time_step([1]).observation["env_id"].tolist()
@@ -444,7 +432,7 @@ def test_where_a_row_stands_is_not_known_before_it_has_begun(message_of):
 def test_rows_that_are_none_are_refused_and_nobody_moves(
     message_of, env_ids, error, text
 ):
-    with async_pool(traced(3)) as env:
+    with async_pool_of(traced(3)) as env:
         env.reset_async()
         env.recv()
         count = np.size(env_ids)
@@ -460,7 +448,7 @@ def test_rows_that_are_none_are_refused_and_nobody_moves(
 
 
 def test_an_action_that_does_not_fit_is_refused_and_nobody_moves(message_of, backend):
-    with async_pool(traced(3), backend, num_workers=2) as env:
+    with async_pool_of(traced(3), backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
         short = message_of(SpecError, lambda: env.send([1], [0, 2]))
@@ -485,7 +473,7 @@ def test_an_action_that_does_not_fit_is_refused_and_nobody_moves(message_of, bac
 
 
 def test_the_action_of_a_row_that_begins_is_not_looked_at():
-    with async_pool([functools.partial(CountingEnv, 1)] * 2) as env:
+    with async_pool_of([functools.partial(CountingEnv, 1)] * 2) as env:
         env.send([-5, 99])
         env.recv()
         env.send([0, 1])
@@ -499,7 +487,7 @@ def test_the_action_of_a_row_that_begins_is_not_looked_at():
 def test_the_arrays_of_the_caller_stay_as_they_are(backend):
     action, ids = np.array([4, 5]), np.array([2, 0])
     before = pickle.dumps((action, ids))
-    with async_pool(traced(3), backend, num_workers=2) as env:
+    with async_pool_of(traced(3), backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
         env.send(action, ids)
@@ -512,7 +500,7 @@ def test_the_arrays_of_the_caller_stay_as_they_are(backend):
 
 
 def test_what_was_returned_never_changes(backend):
-    with async_pool(traced(3), backend, num_workers=2) as env:
+    with async_pool_of(traced(3), backend, num_workers=2) as env:
         env.reset_async()
         kept, copies = [], []
         for _ in range(60):
@@ -533,7 +521,7 @@ def test_objects_travel_both_ways(backend):
     maker = functools.partial(
         environments.Showing, ArraySpec((), object), values, ArraySpec((), object)
     )
-    with async_pool([maker] * 2, backend, num_workers=2) as env:
+    with async_pool_of([maker] * 2, backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
         env.send([{"a": 1}, [2]])
@@ -557,7 +545,7 @@ def _plain(value):
 
 def test_a_failure_is_the_answer_of_its_row_and_of_no_other(backend):
     makers = [functools.partial(environments.Talkative, row) for row in range(3)]
-    with async_pool(makers, backend, num_workers=3) as env:
+    with async_pool_of(makers, backend, num_workers=3) as env:
         env.reset_async()
         env.recv()
         env.call("plan_complaint", 3, env_ids=[1])
@@ -593,7 +581,7 @@ def test_a_failure_is_the_answer_of_its_row_and_of_no_other(backend):
 
 def test_environments_may_be_asked_between_answers():
     makers = [functools.partial(environments.Talkative, row) for row in range(3)]
-    with async_pool(makers, num_workers=2) as env:
+    with async_pool_of(makers, num_workers=2) as env:
         env.reset_async()
         env.recv(1)
         sums = env.call("add", 5)
@@ -623,7 +611,7 @@ def test_a_question_waits_for_the_environment_that_steps(gated, backend):
 
 @pytest.mark.parametrize("call", ["seed", "get_info"])
 def test_no_row_may_owe_an_answer_to_be_seeded_or_to_inform(message_of, call):
-    with async_pool(traced(2)) as env:
+    with async_pool_of(traced(2)) as env:
         env.reset_async()
         ask = functools.partial(getattr(env, call), *([3] if call == "seed" else []))
         message = message_of(CallOrderError, ask)
@@ -633,7 +621,7 @@ def test_no_row_may_owe_an_answer_to_be_seeded_or_to_inform(message_of, call):
 
 
 def test_seeds_reach_their_rows():
-    with async_pool(traced(3), num_workers=2) as env:
+    with async_pool_of(traced(3), num_workers=2) as env:
         env.seed([7, 8, 9])
         env.reset_async()
         ids, time_step = env.recv()
@@ -646,7 +634,7 @@ def test_seeds_reach_their_rows():
 
 def test_a_batch_moves_together(message_of, backend):
     makers = [functools.partial(environments.pair_of, 4, 5), TracingEnv]
-    with async_pool(makers, backend, num_workers=2) as env:
+    with async_pool_of(makers, backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
         message = message_of(ValueError, lambda: env.send([1, 2], [1, 2]))
@@ -663,7 +651,7 @@ def test_a_batch_moves_together(message_of, backend):
 
 
 def test_some_rows_of_a_batch_may_begin_anew():
-    with async_pool([functools.partial(environments.pair_of, 4, 5)]) as env:
+    with async_pool_of([functools.partial(environments.pair_of, 4, 5)]) as env:
         env.reset_async()
         env.recv()
         env.reset_async([1])
@@ -727,7 +715,7 @@ def flow(env, answers, rng):
 )
 def test_thousands_of_answers_are_those_of_their_questions(backend, workers):
     makers = traced(6, steps_per_episode=(1, 4, 2))
-    with async_pool(makers, backend, num_workers=workers) as env:
+    with async_pool_of(makers, backend, num_workers=workers) as env:
         found = flow(env, 1000, np.random.default_rng(workers))
     assert [] == found
 
@@ -741,7 +729,7 @@ def test_thousands_of_answers_are_those_of_their_questions(backend, workers):
 )
 def test_no_answer_is_lost_in_any_order_of_calls(seed, rows, workers, backend):
     makers = traced(rows, steps_per_episode=(1, 3))
-    with async_pool(makers, backend, num_workers=workers) as env:
+    with async_pool_of(makers, backend, num_workers=workers) as env:
         found = flow(env, 60, np.random.default_rng(seed))
     assert [] == found
 
@@ -759,7 +747,9 @@ def test_no_answer_is_lost_in_any_order_of_calls(seed, rows, workers, backend):
 )
 def test_a_blocking_pool_keeps_every_promise_of_an_environment(makers, required):
     report = check_environment(
-        lambda: Blocking(async_pool(makers, num_workers=2)), steps=25, require=required
+        lambda: Blocking(async_pool_of(makers, num_workers=2)),
+        steps=25,
+        require=required,
     )
     assert () == report.failed
 
@@ -768,7 +758,7 @@ def test_a_blocking_pool_keeps_every_promise_of_an_environment(makers, required)
 
 
 def test_every_call_after_close_says_so():
-    env = async_pool([environments.Talkative] * 2, num_workers=1)
+    env = async_pool_of([environments.Talkative] * 2, num_workers=1)
     env.reset_async()
     env.recv()
     state = env.get_state()
@@ -800,13 +790,13 @@ def test_every_call_after_close_says_so():
 
 @with_threads_and_processes
 def test_it_closes_while_answers_are_out(backend):
-    env = async_pool(traced(4), backend, num_workers=2)
+    env = async_pool_of(traced(4), backend, num_workers=2)
     env.reset_async()
     env.close()
 
 
 def test_what_was_asked_before_ctrl_c_could_be_noted_owes_an_answer():
-    with async_pool(traced(2, steps_per_episode=9), num_workers=1) as env:
+    with async_pool_of(traced(2, steps_per_episode=9), num_workers=1) as env:
         env.reset_async()
         env.recv()
         slab = env._pool.slab
@@ -834,7 +824,7 @@ def test_what_was_asked_before_ctrl_c_could_be_noted_owes_an_answer():
 
 def test_a_row_that_owes_an_error_is_not_reset_before_it_is_told():
     backend = FakeBackend()
-    with async_pool(traced(2), backend, num_workers=1) as env:
+    with async_pool_of(traced(2), backend, num_workers=1) as env:
         env.reset_async()
         env.recv()
         env.send([1, 2])
@@ -850,7 +840,7 @@ def test_a_row_that_owes_an_error_is_not_reset_before_it_is_told():
 
 def test_a_question_to_a_worker_that_is_gone_waits_for_no_other_worker():
     backend = FakeBackend()
-    with async_pool(traced(2), backend, num_workers=2) as env:
+    with async_pool_of(traced(2), backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
         env.send([1, 2])
@@ -862,7 +852,7 @@ def test_a_question_to_a_worker_that_is_gone_waits_for_no_other_worker():
 
 
 def test_an_episode_goes_on_in_another_order_while_others_have_not_begun():
-    with async_pool(traced(2, steps_per_episode=1), autoreset="same_step") as env:
+    with async_pool_of(traced(2, steps_per_episode=1), autoreset="same_step") as env:
         env.reset_async([0])
         env.recv()
         env.send([1], [0])

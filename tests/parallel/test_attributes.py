@@ -18,7 +18,7 @@ from envkit.envs import CartPole
 from envkit.errors import ClosedError, EnvironmentRaised
 from envkit.testing import CountingEnv
 from envkit.wrappers import PyEnvironmentBaseWrapper, TimeLimit
-from tests.parallel.streams import with_fork
+from tests.parallel.streams import pool_of
 
 
 class Levelled(CountingEnv):
@@ -64,8 +64,7 @@ POOLS = [ParallelPyEnvironment, AsyncParallelPyEnvironment]
 
 @pytest.mark.parametrize("kind", POOLS)
 def test_an_attribute_is_set_in_the_workers(backend, kind):
-    options = with_fork(backend, {"num_workers": 2})
-    with kind([Levelled] * 4, backend=backend, **options) as env:
+    with pool_of([Levelled] * 4, backend, kind=kind, num_workers=2) as env:
         env.set_attr("level", 3)
         env.set_attr("level", 7, env_ids=[3, 1])
         assert [3, 7, 3, 7] == env.access("level")
@@ -73,8 +72,7 @@ def test_an_attribute_is_set_in_the_workers(backend, kind):
 
 
 def test_a_handle_sets_it_in_its_environment(backend):
-    options = with_fork(backend, {"num_workers": 2})
-    with ParallelPyEnvironment([Levelled] * 3, backend=backend, **options) as env:
+    with pool_of([Levelled] * 3, backend, num_workers=2) as env:
         env.envs[0].level = 3
         env._envs[2].level = 5
         env.envs[1].brand_new = [1, 2]
@@ -85,8 +83,7 @@ def test_a_handle_sets_it_in_its_environment(backend):
 
 
 def test_it_is_set_where_it_is(backend):
-    options = with_fork(backend, {"num_workers": 1})
-    with ParallelPyEnvironment([wrapped] * 2, backend=backend, **options) as env:
+    with pool_of([wrapped] * 2, backend, num_workers=1) as env:
         env.set_attr("level", 3)
         env.set_attr("tint", "blue", env_ids=[1])
         assert [{"level": 3}] * 2 == env.get_infos()
@@ -189,8 +186,7 @@ def test_private_names_are_the_environments_own_affair(private, message_of):
 
 
 def test_what_cannot_be_set_is_an_error_of_that_environment(backend):
-    options = with_fork(backend, {"num_workers": 1})
-    with ParallelPyEnvironment([Levelled] * 2, backend=backend, **options) as env:
+    with pool_of([Levelled] * 2, backend, num_workers=1) as env:
         with pytest.raises(AttributeError) as caught:
             env.envs[1].fixed = "loose"
         assert isinstance(caught.value, EnvironmentRaised)

@@ -270,8 +270,9 @@ def test_the_info_is_that_of_the_time_step_that_was_returned(order, backend):
 
 def test_the_info_of_an_end_is_that_of_its_row_however_far_the_others_are(backend):
     makers = [functools.partial(TracingEnv, number, 1) for number in range(3)]
-    options = streams.with_fork(backend, {"backend": backend, "num_workers": 1})
-    with AsyncParallelPyEnvironment(makers, autoreset=SAME_STEP, **options) as env:
+    with streams.async_pool_of(
+        makers, backend, num_workers=1, autoreset=SAME_STEP
+    ) as env:
         env.reset_async()
         env.recv(3)
         env.send([5], [2])
@@ -445,8 +446,7 @@ def test_views_stay_whole_when_the_order_changes():
 def test_an_asynchronous_pool_knows_the_three_orders_too(backend):
     seen = {}
     for order in AutoReset:
-        options = streams.with_fork(backend, {"backend": backend, "autoreset": order})
-        with AsyncParallelPyEnvironment(counted(1), **options) as env:
+        with streams.async_pool_of(counted(1), backend, autoreset=order) as env:
             env.reset_async()
             env.recv()
             env.send([0])

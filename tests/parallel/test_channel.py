@@ -19,17 +19,11 @@ from hypothesis import strategies as st
 from envkit.parallel.system import channel as channel_module
 from envkit.parallel.system import ctrl_c
 from envkit.parallel.system.channel import Channel
+from tests.parallel.environments import Hostile
 
 TRACED = {channel_module.__file__, ctrl_c.__file__}
 # More than the kernel keeps for a reader who does not read.
 TOO_MUCH = bytes(8_000_000)
-
-
-class Hostile:
-    """Pickles, but cannot be unpickled."""
-
-    def __reduce__(self):
-        return int, ("no number",)
 
 
 class Counted:

@@ -25,7 +25,7 @@ from envkit.testing.envs import CountingEnv
 from envkit.wrappers import TimeLimit
 from tests.parallel import streams
 from tests.parallel.environments import Walk
-from tests.parallel.streams import pool_of, with_fork
+from tests.parallel.streams import pool_of
 
 ACTIONS = np.random.default_rng(4).uniform(-0.9, 0.9, (60, 4, 2)).astype(np.float32)
 
@@ -101,8 +101,10 @@ def moved_on(env, actions):
 
 
 def loaded(path, constructors, backend="inline", **options):
-    options = with_fork(backend, {"start_serially": False, **options})
-    return ParallelPyEnvironment.load(path, constructors, backend=backend, **options)
+    def load(*args, **options):
+        return ParallelPyEnvironment.load(path, *args, **options)
+
+    return pool_of(constructors, backend, kind=load, **options)
 
 
 def saved_run(path, constructors=(Walk,) * 4, **options):

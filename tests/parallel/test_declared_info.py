@@ -16,7 +16,6 @@ from envkit import (
     AutoReset,
     BatchedPyEnvironment,
     Blocking,
-    ParallelPyEnvironment,
     RestartPolicy,
 )
 from envkit.errors import CallOrderError, EnvironmentRaised
@@ -27,13 +26,10 @@ from tests.parallel.environments import COUNT, Telling, batch_of
 
 
 def pool_of(*makers, backend="inline", **options):
-    options = {"num_workers": 2, **streams.with_fork(backend, options)}
-    return ParallelPyEnvironment(list(makers), backend=backend, **options)
+    return streams.pool_of(makers, backend, **{"num_workers": 2, **options})
 
 
-def async_of(*makers, backend="inline", **options):
-    options = {"num_workers": 2, **streams.with_fork(backend, options)}
-    return AsyncParallelPyEnvironment(list(makers), backend=backend, **options)
+async_of = functools.partial(pool_of, kind=AsyncParallelPyEnvironment)
 
 
 MIXED = [

@@ -22,7 +22,7 @@ from envkit import (
 )
 from envkit.errors import EnvironmentRaised
 from envkit.testing import CountingEnv, CrashingEnv
-from tests.parallel.streams import with_fork
+from tests.parallel import streams
 
 NOWHERE = np.array(0.0)
 BOTH = {"terminated": True, "truncated": True}
@@ -105,8 +105,7 @@ class SayingBatch(PyEnvironment):
 
 
 def pool_of(*makers, backend="inline", **options):
-    options = with_fork(backend, {"num_workers": 1, **options})
-    pool = ParallelPyEnvironment(makers, backend=backend, **options)
+    pool = streams.pool_of(makers, backend, **{"num_workers": 1, **options})
     pool.rows_with_info()
     return pool
 
@@ -376,11 +375,14 @@ def test_rows_of_a_batch_that_stay_have_part_in_its_info():
 # What becomes of rows.
 
 
-def test_what_was_made_up_for_an_environment_that_is_gone_has_no_info():
-    class Crashes(CrashingEnv):
-        def get_info(self):
-            return {"a": 1}
+class Crashes(CrashingEnv):
+    """Says something in its info."""
 
+    def get_info(self):
+        return {"a": 1}
+
+
+def test_what_was_made_up_for_an_environment_that_is_gone_has_no_info():
     pool = ParallelPyEnvironment(
         [functools.partial(Crashes, crash_at=2), CountingEnv],
         backend="inline",
@@ -401,10 +403,6 @@ def test_what_was_made_up_for_an_environment_that_is_gone_has_no_info():
 
 
 def test_of_what_was_made_up_only_the_begin_after_it_has_an_info():
-    class Crashes(CrashingEnv):
-        def get_info(self):
-            return {"a": 1}
-
     pool = ParallelPyEnvironment(
         [functools.partial(Crashes, crash_at=1)],
         backend="inline",

@@ -37,16 +37,12 @@ from envkit.testing.envs import (
 )
 from envkit.time_step import StepType
 from tests.parallel import environments, streams
+from tests.parallel.environments import traced
 from tests.parallel.fake_backend import Die, FakeBackend, Interrupt, Raise
 from tests.parallel.streams import pool_of, row_of
 
 Move = collections.namedtuple("Move", ["speed", "turn"])
 FIRST, MID, LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
-
-
-def traced(count, **options):
-    """Lists constructors of environments that say whose answer each answer is."""
-    return [functools.partial(TracingEnv, row, **options) for row in range(count)]
 
 
 def faults(before, action, after, rows=None, *, was_reset=False):
@@ -169,13 +165,19 @@ def test_constructors_run_at_the_same_time_if_they_may(tmp_path, backend):
     assert 2 == size
 
 
+def flagged(*flags):
+    """Makes pools with TF-Agents' flags in their places."""
+    return lambda constructors, *, start_serially, **options: ParallelPyEnvironment(
+        constructors, *flags, **options
+    )
+
+
 def test_blocking_steps_one_environment_after_the_other(tmp_path, backend):
     """TF-Agents' second flag, in its place."""
     makers = [
         functools.partial(environments.Marking, str(tmp_path), row) for row in range(3)
     ]
-    options = streams.with_fork(backend, {"backend": backend, "num_workers": 3})
-    with ParallelPyEnvironment(makers, False, True, **options) as env:
+    with pool_of(makers, backend, kind=flagged(False, True), num_workers=3) as env:
         env.reset()
         (tmp_path / "journal").unlink()
         observation = env.step([0, 0, 0]).observation.tolist()
@@ -189,10 +191,8 @@ def test_blocking_steps_one_environment_after_the_other(tmp_path, backend):
 
 def test_flatten_changes_nothing_about_nests(backend):
     """TF-Agents' third flag, in its place."""
-    options = streams.with_fork(backend, {"backend": backend, "num_workers": 1})
-    with ParallelPyEnvironment(
-        [NestedCountingEnv] * 2, False, False, True, **options
-    ) as env:
+    kind = flagged(False, False, True)
+    with pool_of([NestedCountingEnv] * 2, backend, kind=kind, num_workers=1) as env:
         env.reset()
         observation = env.step([0, 0]).observation
 

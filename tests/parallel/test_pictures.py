@@ -154,9 +154,9 @@ def test_a_mode_that_is_not_there_is_refused_alike(maker, message):
 
 
 @pytest.mark.parametrize("kind", [ParallelPyEnvironment, AsyncParallelPyEnvironment])
-def test_it_is_refused_alike_on_each_backend(backend, kind):
-    options = streams.with_fork(backend, {"backend": backend})
-    with kind([lambda: TimeLimit(Strict(), 5)] * 2, **options) as env:
+def test_every_backend_refuses_a_mode_that_the_environments_do_not_have(backend, kind):
+    makers = [lambda: TimeLimit(Strict(), 5)] * 2
+    with streams.pool_of(makers, backend, kind=kind) as env:
         with pytest.raises(
             NotImplementedError, match=r"^env 0 raised .*Strict does not"
         ):

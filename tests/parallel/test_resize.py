@@ -40,7 +40,7 @@ from envkit.testing.envs import CountingEnv
 from envkit.wrappers import RebuildAfter, StandbyEnvironment, TimeLimit
 from tests.parallel.environments import Walk
 from tests.parallel.fake_backend import Die, FakeBackend, Interrupt
-from tests.parallel.streams import differences, row_of, with_fork
+from tests.parallel.streams import async_pool_of, differences, pool_of, row_of
 from tests.waiting import is_running, until
 
 MOST = 6
@@ -257,13 +257,8 @@ def check(backend, kind, order, moves, size, workers=2, deaths=None, **options):
     width = 2 if kind == "batch" else 1
     size = -(-size // width) * width
     fake = backend if isinstance(backend, FakeBackend) else None
-    env = ParallelPyEnvironment(
-        [make] * (size // width),
-        backend=backend,
-        num_workers=workers,
-        autoreset=order,
-        **with_fork(backend, options),
-    )
+    makers = [make] * (size // width)
+    env = pool_of(makers, backend, num_workers=workers, autoreset=order, **options)
     with env:
         env.seed(7)
         env.reset()
@@ -352,12 +347,9 @@ def actions(count):
 
 @pytest.mark.parametrize("backend", ["inline", "thread", "process", "linked"])
 def test_rows_that_go_at_their_own_pace_resize_when_none_owes_an_answer(backend):
-    options = with_fork(backend, {})
     if backend == "linked":
         backend = linked(["envkit worker {address}"] * 4, host="unix:")
-    with AsyncParallelPyEnvironment(
-        [CountingEnv] * 3, backend=backend, num_workers=2, **options
-    ) as env:
+    with async_pool_of([CountingEnv] * 3, backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
         env.send(actions(3))
@@ -551,9 +543,7 @@ def assert_unchanged(env):
     ],
 )
 def test_environments_that_do_not_come_change_nothing(backend, maker, kind):
-    with ParallelPyEnvironment(
-        [CountingEnv] * 2, backend=backend, num_workers=2, **with_fork(backend, {})
-    ) as env:
+    with pool_of([CountingEnv] * 2, backend, num_workers=2) as env:
         env.reset()
         with pytest.raises(kind):
             env.resize(4, [CountingEnv, maker])

@@ -150,11 +150,7 @@ def test_a_straggler_stands_out(tmp_path):
 
 
 def test_an_asynchronous_pool_counts_too(backend):
-    with AsyncParallelPyEnvironment(
-        [CountingEnv] * 3,
-        backend=backend,
-        **streams.with_fork(backend, {"num_workers": 2}),
-    ) as env:
+    with streams.async_pool_of([CountingEnv] * 3, backend, num_workers=2) as env:
         env.reset_async()
         env.recv(2)
         env.recv(1)

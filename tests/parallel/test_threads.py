@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envkit import AsyncParallelPyEnvironment, ProcessPyEnvironment
+from envkit import ProcessPyEnvironment
 from envkit.errors import CallOrderError, ClosedError, EnvironmentRaised
 from tests.parallel.environments import Echo, Gated, open_gate
-from tests.parallel.streams import pool_of, with_fork
+from tests.parallel.streams import async_pool_of, pool_of
 from tests.waiting import PATIENCE, until
 
 ROWS, ROUNDS, THREADS = 2, 60, 3
@@ -126,9 +126,7 @@ def test_one_thread_sends_and_another_receives(in_thread, backend):
                 asked.append(index * ROWS + row)
 
     free = [threading.Event() for _ in range(ROWS)]
-    options = with_fork(backend, {"backend": backend, "num_workers": 2})
-    pool = AsyncParallelPyEnvironment([Echo] * ROWS, **options)
-    with pool:
+    with async_pool_of([Echo] * ROWS, backend, num_workers=2) as pool:
         pool.reset_async()
         pool.recv()
         for event in free:
@@ -209,10 +207,7 @@ def test_close_ends_whoever_waits_for_an_answer_or_for_its_turn(
 def test_close_ends_a_thread_that_receives(in_thread, backend, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    pool = AsyncParallelPyEnvironment(
-        [functools.partial(Gated, str(gate))],
-        **with_fork(backend, {"backend": backend}),
-    )
+    pool = async_pool_of([functools.partial(Gated, str(gate))], backend)
     pool.reset_async()
     pool.recv()
     pool.send([1])

@@ -47,6 +47,7 @@ from envkit.parallel.system.doorbell import MESSAGE, Doorbell
 from envkit.parallel.system.shared_memory import KEEPS_ORDER, SharedBlock
 from envkit.testing import CountingEnv, CrashingEnv
 from tests import residue
+from tests.parallel.environments import Hostile
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.skipif(
@@ -353,13 +354,6 @@ def test_a_failure_arrives_before_its_row_is_marked():
             messages[0].failure.pid,
         )
         assert [(0, 0)] == peer.run(RESET, rows=(2,))
-
-
-class Hostile:
-    """Pickles, but cannot be unpickled."""
-
-    def __reduce__(self):
-        return int, ("no number",)
 
 
 def test_arguments_that_cannot_be_read_fail_their_request():
