@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -82,3 +83,14 @@ def test_reading_the_schemes_loads_neither_numpy_nor_a_library():
         [sys.executable, "-c", READING], capture_output=True, text=True, check=True
     )
     assert [[], False] == json.loads(told.stdout)
+
+
+@pytest.mark.parametrize("name", schemes())
+def test_the_pip_command_for_a_missing_library_is_what_its_extra_installs(name):
+    scheme = schemes()[name]._replace(package="no_such_module", beside="")
+    error = scheme.missing("It")
+    assert error is not None
+    needed = {text.partition(";")[0].strip() for text in scheme.requires}
+    assert ["pip", "install"] == shlex.split(error.command)[:2]
+    assert needed == set(shlex.split(error.command)[2:])
+    assert str(error).endswith(error.command)

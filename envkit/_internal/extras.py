@@ -61,7 +61,8 @@ def install_command(
     Args:
         *names: The extras. An extra that envkit does not have needs nothing.
         package: What is missing, by the name that Python imports or pip installs.
-        requires: What is needed besides, as pip takes it.
+        requires: What is needed besides, as pip takes it, the package included, which
+            may be called otherwise there.
 
     Example:
         >>> install_command("gymnasium", package="gymnasium")
@@ -70,6 +71,8 @@ def install_command(
         'pip install "gymnasium>=1.0" "ale-py>=0.12.1"'
         >>> install_command("of-another-package", package="stones")
         'pip install stones'
+        >>> install_command(package="pyspiel", requires=["open_spiel>=1.6"])
+        'pip install "open_spiel>=1.6"'
     """
     known = extras()
     needed = [*requires, *(one for name in names for one in known.get(name, ()))]
@@ -77,7 +80,7 @@ def install_command(
     name = package.lower().replace("_", "-")
     name = _INSTALLED_BY.get(name, name)
     first = [one for one in needed if re.split(r"[\[<>=]", one)[0] == name]
-    if package and not first:
+    if package and not first and not requires:
         first = [package]
     words = dict.fromkeys([*first, *needed])
     return f"pip install {' '.join(map(_quoted, words))}"

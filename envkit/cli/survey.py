@@ -16,6 +16,7 @@ from envkit.registry import registered
 __all__ = ["built_in", "survey"]
 
 _OWN = Plugins("envkit.environments", "environment")
+_LISTERS = Plugins("envkit.names", "scheme")
 
 # The most matches whose specs are shown unless those of all are asked for.
 FEW = 10
@@ -89,6 +90,8 @@ def _known_of(scheme: str, cache: NamesCache, refresh: bool) -> Findings | None:
         )
     if found.address:
         return Findings(scheme, takes=f"{found.takes}: {scheme}:{found.address}")
+    if found.lister is None and _LISTERS.find(scheme) is None:
+        return Findings(scheme)
     answer = None if refresh else cache.kept(scheme)
     return None if answer is None else Findings(scheme, names=answer["names"])
 
