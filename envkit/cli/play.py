@@ -51,10 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--window",
         action="store_true",
-        help="play in a window, which needs pygame; so it is anyway if both are there",
+        help="play in a window (default: if there are a display and pygame)",
     )
     where.add_argument(
-        "--terminal", action="store_true", help="play in the terminal, in any case"
+        "--terminal",
+        action="store_true",
+        help="play in the terminal (default: if there is no window)",
     )
     add_hz(
         parser,
@@ -117,7 +119,8 @@ def run(arguments: argparse.Namespace) -> int:
                 _play(recording, keys, hz, play, pressed)
             except BaseException as error:  # What was played until then is kept.
                 ended = error
-    say(f"recorded in {arguments.record}")
+    if arguments.record.exists():  # A film without pictures is none.
+        say(f"recorded in {arguments.record}")
     if ended is not None:
         raise ended
     return 0

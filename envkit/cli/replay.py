@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--list",
         action="store_true",
-        help="list the episodes. So it is without a terminal, too, and where neither "
-        "observations nor infos nor notes have pictures that could be played",
+        help="list the episodes (default: only without a terminal, and where neither "
+        "observations nor infos nor notes have pictures that could be played)",
     )
     what.add_argument(
         "--check",

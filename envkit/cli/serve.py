@@ -142,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads",
         action="store_true",
         help="run environments in threads of the server, where sessions begin sooner, "
-        "and a crash ends all of them; each has a process of its own otherwise",
+        "and a crash ends all of them (default: each has a process of its own)",
     )
     parser.add_argument(
         "--max-sessions",

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PID|NAME",
         nargs="?",
         help="the process that runs the pool, the name of its program (train.py), or "
-        "what its environments are called (CartPole); without it, the pools that run",
+        "what its environments are called, such as CartPole (default: all are listed)",
     )
     parser.add_argument(
         "--once", action="store_true", help="look for one interval, and print that"

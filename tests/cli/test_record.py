@@ -272,6 +272,14 @@ def test_a_film_has_a_picture_of_each_time_step(name, tmp_path):
     assert [name] == left_in(tmp_path)
 
 
+@pytest.mark.parametrize(("hz", "shown"), [([], 30), (["--hz=10"], 100)])
+def test_a_film_has_the_pace_that_is_asked_for(hz, shown, tmp_path):
+    iio = pytest.importorskip("imageio.v3", reason="imageio is not installed")
+    assert 0 == record("Catch", "-o", tmp_path / "out.gif", *hz)
+    # GIFs count hundredths of a second.
+    assert shown == iio.immeta(tmp_path / "out.gif")["duration"]
+
+
 def test_a_batch_is_a_grid(tmp_path, capsys):
     needs("out.gif")
     path = tmp_path / "out.gif"
