@@ -406,15 +406,15 @@ def decoded(
     figures = []
     chosen = {} if quality is None else {"quality": quality}
     with DesktopClient(*address, encodings=(encoding,), **chosen) as client:
-        wire, spent = client._wire, [0.0]
-        feed = wire.feed
+        link, spent = client._link, [0.0]
+        feed = link.feed
 
         def fed(data: bytes) -> None:
             began = time.perf_counter()
             feed(data)
             spent[0] += time.perf_counter() - began
 
-        wire.feed = fed  # type: ignore[method-assign]
+        link.feed = fed  # type: ignore[method-assign]
         client.update(PATIENCE)
         for _ in range(told.rounds):
             pictures, spent[0] = 0, 0.0

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from envkit._shared.secret_files import find
+from envkit.desktop.connection import Connection, Script, skipped
 from envkit.desktop.encodings import (
     COPY,
     CURSOR,
@@ -29,32 +30,26 @@ from envkit.desktop.encodings import (
 from envkit.desktop.keys import KeyEvent, PointerEvent, keysym
 from envkit.desktop.pixels import PixelFormat, Rectangle
 from envkit.desktop.protocol import (
-    NO_PASSWORD,
-    PASSWORD,
+    Begun,
+    ClientHandshake,
     DesktopError,
-    Script,
-    Wire,
-    answer,
-    version_of,
-    version_text,
+    Event,
+    PasswordNeeded,
 )
 from envkit.desktop.tight import check_jpeg
-from envkit.extend import describe, listed
+from envkit.extend import describe
 from envkit.types import Array
 
 __all__ = ["DesktopClient"]
 
 # Larger desktops than any that there are would only take memory.
 _MOST_PIXELS = 1 << 26
-_MOST_REASON, _PART = 1 << 12, 1 << 16
 
 # How often one call draws, and for how many seconds more after its deadline.
 _MOST_READS, _SPARE = 64, 0.1
 # Events that a server has not read; and how often one update may draw each pixel.
 _MOST_UNSENT, _MOST_TIMES = 1 << 20, 16
 
-_NUMBER = struct.Struct(">I")
-_INIT = struct.Struct(">HH16s")
 _RECTANGLE = struct.Struct(">HHHHi")
 _KEY = struct.Struct(">BBxxI")
 _POINTER = struct.Struct(">BBHH")
@@ -147,7 +142,7 @@ class DesktopClient:
         self._lost: DesktopError | None = None
         self._closed = False
         self._buttons = 0
-        self._wire = Wire(_dial(host, port, timeout), self._script())
+        self._link = Connection(_dial(host, port, timeout), self._script())
         deadline = time.monotonic() + timeout
         try:
             while not self._ready:
@@ -167,7 +162,7 @@ class DesktopClient:
 
     def fileno(self) -> int:
         """Returns the descriptor of the connection, to wait for with others."""
-        return self._wire.fileno()
+        return self._link.fileno()
 
     def update(self, timeout: float | None = 0.0) -> bool:
         """Draws what has come; returns whether the picture may have changed.
@@ -229,7 +224,7 @@ class DesktopClient:
         """Closes the connection; calling it again does nothing."""
         if not self._closed:
             self._closed = True
-            self._wire.close()
+            self._link.close()
 
     def __enter__(self) -> DesktopClient:
         """Returns the client."""
@@ -253,42 +248,33 @@ class DesktopClient:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         poll = select.poll()
         poll.register(
-            self._wire, select.POLLIN | (self._wire.unsent and select.POLLOUT)
+            self._link, select.POLLIN | (self._link.unsent and select.POLLOUT)
         )
-        if self._wire.paused:
+        if self._link.paused:
             left = 0.0
         ready = poll.poll(None if left is None else left * 1000)
-        if not ready and not self._wire.paused:
+        if not ready and not self._link.paused:
             return False
-        if self._wire.unsent:
-            self._wire.write()
-        return self._wire.read() or deadline is None or time.monotonic() < deadline
+        if self._link.unsent:
+            self._link.write()
+        return self._link.read() or deadline is None or time.monotonic() < deadline
 
     def _ask(self, incremental: bool = True) -> None:
         self._send(_REQUEST.pack(3, incremental, 0, 0, *self.size))
 
     def _send(self, data: bytes) -> None:
-        if self._wire.unsent > _MOST_UNSENT:
+        if self._link.unsent > _MOST_UNSENT:
             raise DesktopError(
                 f"The VNC server at {self._where} must read what it is sent, and "
-                f"{self._wire.unsent} bytes wait for it."
+                f"{self._link.unsent} bytes wait for it."
             )
-        self._wire.send(data)
+        self._link.send(data)
 
     def _script(self) -> Script:
         """Reads what the server sends, from the first byte to the last."""
-        text = yield 12
-        self.version = version_of(text)
-        self._wire.send(version_text(self.version))
-        yield from self._authenticate()
-        self._wire.send(bytes([self._shared]))
-        width, height, theirs = _INIT.unpack((yield _INIT.size))
-        self.name = yield from read_name()
-        self._resize(width, height)
-        if theirs != self._format.pack():
-            self._wire.send(b"\0\0\0\0" + self._format.pack())
+        yield from self._shake_hands()
         numbers = [*self._encodings, *self._allowed]
-        self._wire.send(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
+        self._link.send(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
         self._ask(incremental=False)
         self._ready = True
         while True:
@@ -298,60 +284,37 @@ class DesktopClient:
             elif kind == 1:
                 # A map of colours, which pixels of true colour do not need.
                 _, _, count = struct.unpack(">BHH", (yield 5))
-                yield from _skipped(6 * count)
+                yield from skipped(6 * count)
             elif kind == 3:
                 (length,) = struct.unpack(">xxxI", (yield 7))
-                yield from _skipped(length)
+                yield from skipped(length)
             elif kind != 2:
                 raise DesktopError(
                     f"A message of the server must be of a known kind, got {kind}."
                 )
 
-    def _authenticate(self) -> Script:
-        """Proves to know the password, if the server asks for one."""
-        if self.version == (3, 3):
-            (kind,) = _NUMBER.unpack((yield 4))
-            kinds = [kind] if kind else []
-        else:
-            (count,) = yield 1
-            kinds = list((yield count)) if count else []
-        if not kinds:
-            yield from self._refused("refuses the connection")
-        wanted = [PASSWORD, NO_PASSWORD]
-        if self._password is None:
-            wanted.reverse()
-        chosen = next((kind for kind in wanted if kind in kinds), None)
-        if chosen is None:
-            raise DesktopError(
-                f"The VNC server at {self._where} must ask for a VNC password or "
-                f"nothing; it has the security types {listed(kinds)}."
-            )
-        if chosen == PASSWORD and self._password is None and "/" not in self._host:
-            self._password = find("password", self._host, self._port)
-        if chosen == PASSWORD and self._password is None:
-            raise self._refusal("asks for a password. Pass password=.")
-        if self.version != (3, 3):
-            self._wire.send(bytes([chosen]))
-        if chosen == PASSWORD:
-            self._wire.send(answer((yield 16), self._password or ""))
-        # Before 3.8 there is an answer only to a password.
-        if chosen == PASSWORD or self.version == (3, 8):
-            (result,) = _NUMBER.unpack((yield 4))
-            if result:
-                if self.version == (3, 8):
-                    yield from self._refused("refuses the password")
-                raise self._refusal("refuses the password.")
+    def _shake_hands(self) -> Script:
+        handshake = ClientHandshake(
+            f"The VNC server at {self._where}",
+            password=self._password,
+            shared=self._shared,
+        )
+        event: Event | None = None
+        while not isinstance(event, Begun):
+            event = handshake.receive((yield handshake.needed))
+            if isinstance(event, PasswordNeeded):
+                handshake.give_password(self._drawn_password())
+            self._link.send(handshake.data_to_send())
+        self.version, self.name = handshake.version, event.name
+        self._resize(event.width, event.height)
+        if event.pixel_format != self._format.pack():
+            self._link.send(b"\0\0\0\0" + self._format.pack())
 
-    def _refused(self, what: str) -> Script:
-        (length,) = _NUMBER.unpack((yield 4))
-        count = min(length, _MOST_REASON)
-        reason = (yield count).decode("utf-8", "replace") if count else "no reason"
-        raise self._refusal(f"{what}: {reason}")
-
-    def _refusal(self, what: str) -> DesktopError:
-        error = DesktopError(f"The VNC server at {self._where} {what}")
-        error.refused = True
-        return error
+    def _drawn_password(self) -> str | None:
+        """Returns the password that a server of this user on this machine has drawn."""
+        if "/" in self._host:
+            return None
+        return find("password", self._host, self._port)
 
     def _update(self) -> Script:
         (count,) = struct.unpack(">xH", (yield 3))
@@ -400,7 +363,7 @@ class DesktopClient:
         self.received_at = time.monotonic()
         self._ask()
         # A few bytes more could be many updates, each of them much work.
-        self._wire.paused = True
+        self._link.paused = True
         if self.on_update is not None:
             self.on_update()
 
@@ -444,14 +407,6 @@ def _encoding(name: str) -> int:
             f"An encoding must be one of {', '.join(sorted(known))}, got {name!r}."
         )
     return known[name]
-
-
-def _skipped(count: int) -> Script:
-    """Reads bytes that are of no use, a part at a time."""
-    while count:
-        part = min(count, _PART)
-        yield part
-        count -= part
 
 
 def _packed(event: Any) -> bytes:

@@ -28,7 +28,7 @@ import numpy as np
 
 from envkit.desktop import zrle
 from envkit.desktop.pixels import PixelFormat, Rectangle, Unpacker
-from envkit.desktop.protocol import DesktopError
+from envkit.desktop.protocol import DesktopError, checked_name_length
 from envkit.desktop.tight import WIDEST, Tight
 from envkit.types import Array
 
@@ -47,7 +47,6 @@ __all__ = [
     "Codec",
     "Cursor",
     "blocks_of",
-    "name_bytes",
     "read_name",
 ]
 
@@ -62,7 +61,7 @@ _LENGTH = struct.Struct(">I")
 _PLACE = struct.Struct(">HH")
 # How many bytes of plain pixels are read at a time.
 _PART = 1 << 18
-_LARGEST_CURSOR, _LONGEST_NAME = 1 << 16, 1 << 16
+_LARGEST_CURSOR = 1 << 16
 
 
 class Cursor(NamedTuple):
@@ -225,19 +224,8 @@ def read_name() -> Generator[int, bytes, str]:
     Raises:
         DesktopError: It is too long.
     """
-    (length,) = _LENGTH.unpack((yield _LENGTH.size))
-    if length > _LONGEST_NAME:
-        raise DesktopError(
-            f"The name of a desktop must have at most {_LONGEST_NAME} bytes, got "
-            f"{length}."
-        )
+    length = checked_name_length(*_LENGTH.unpack((yield _LENGTH.size)))
     return (yield length).decode("utf-8", "replace") if length else ""
-
-
-def name_bytes(name: str) -> bytes:
-    """Returns the name of a desktop with its length."""
-    data = name.encode("utf-8")[:_LONGEST_NAME]
-    return _LENGTH.pack(len(data)) + data
 
 
 def blocks_of(encoding: int, place: Rectangle) -> list[Rectangle]:

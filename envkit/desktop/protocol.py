@@ -1,35 +1,64 @@
-"""The remote framebuffer protocol: what both ends share beside their messages.
+"""The handshake of the remote framebuffer protocol, both ends of it, without sockets.
 
-A connection reads by a *script*: a generator that yields the number of bytes it needs
-next, and is sent them. `Wire` runs it on a socket, at whatever pace bytes come, so
-nothing waits, and a partial message is continued where it stopped.
+Bytes go in by `receive`, which returns an event if one is complete; `data_to_send` has
+the bytes that are due to the other end. `CLIENT` and `SERVER` are the tables of states:
+how many bytes the next message has, and which states may follow. When the state is
+`OVER`, messages follow that are not of the handshake.
+
+Rules for editing this file:
+
+1. No sockets, threads, clocks or random numbers: whoever owns the connection has them,
+   and hands in what they say.
+2. A message that is read is a state. It has a row in the table of its end, and a method
+   `_read_` that is named after it. `_go` goes nowhere that the table does not say.
+3. What the owner decides (a password, a verdict) is a state that waits: nothing is read
+   in it until a method of the handshake is called.
+4. A size that the other end names is checked before `_go` asks for so many bytes.
+5. Any bytes, cut anywhere, end in an event, in a wait for more of them, or in a
+   `DesktopError`. tests/desktop/test_handshake.py tries that for each state.
 """
 
 from __future__ import annotations
 
+import enum
+import hmac
 import re
-import socket
-import threading
-from collections.abc import Generator
+import struct
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
 
 from envkit._shared.text import escaped
+from envkit.desktop.des import answer
 from envkit.errors import EnvkitError
+from envkit.extend import listed
 
 __all__ = [
-    "NO_PASSWORD",
-    "PASSWORD",
+    "CLIENT",
+    "SERVER",
+    "Begun",
+    "ClientHandshake",
     "DesktopError",
-    "Script",
-    "Wire",
+    "Entered",
+    "Event",
+    "Greeted",
+    "Handshake",
+    "PasswordNeeded",
+    "Proof",
+    "Row",
+    "ServerHandshake",
+    "State",
     "answer",
+    "checked_name_length",
+    "name_bytes",
     "version_of",
     "version_text",
 ]
 
-Script = Generator[int, bytes, None]
-
 # The ways to authenticate.
-NO_PASSWORD, PASSWORD = 1, 2
+_NO_PASSWORD, _PASSWORD = 1, 2
+_LONGEST_NAME, _LONGEST_REASON = 1 << 16, 1 << 12
+_NUMBER = struct.Struct(">I")
+_INIT = struct.Struct(">HH16sI")
 
 
 class DesktopError(EnvkitError, ConnectionError):
@@ -44,6 +73,436 @@ class DesktopError(EnvkitError, ConnectionError):
     def __init__(self, message: str = "") -> None:
         # The text may be the other end's, and terminals obey control characters.
         super().__init__(escaped(message))
+
+
+class State(enum.Enum):
+    """The message that is read next, or what is waited for."""
+
+    VERSION = "version"
+    # A client reads the ways to authenticate: before 3.7 the one that the server wants.
+    OLD_KIND = "old_kind"
+    KIND_COUNT = "kind_count"
+    KINDS = "kinds"
+    PASSWORD = "password"
+    CHALLENGE = "challenge"
+    VERDICT = "verdict"
+    REASON_LENGTH = "reason_length"
+    REASON = "reason"
+    INIT = "init"
+    NAME = "name"
+    # A server waits for its owner three times.
+    OFFER = "offer"
+    KIND = "kind"
+    PROOF = "proof"
+    JUDGEMENT = "judgement"
+    SHARED = "shared"
+    PICTURE = "picture"
+    # After a refusal or a broken message nothing counts any more.
+    CLOSED = "closed"
+    OVER = "over"
+
+
+class Row(NamedTuple):
+    """What is read in a state, and where it leads.
+
+    Attributes:
+        size: How many bytes the message has: `WAITS` for no message, and `NAMED` if the
+            message before has said it.
+        then: The states that may follow.
+    """
+
+    size: int
+    then: frozenset[State]
+
+
+WAITS, NAMED = 0, -1
+
+
+def _row(size: int, *then: State) -> Row:
+    return Row(size, frozenset(then))
+
+
+_S = State
+CLIENT: dict[State, Row] = {
+    _S.VERSION: _row(12, _S.OLD_KIND, _S.KIND_COUNT),
+    _S.OLD_KIND: _row(4, _S.PASSWORD, _S.CHALLENGE, _S.INIT, _S.REASON_LENGTH),
+    _S.KIND_COUNT: _row(1, _S.KINDS, _S.REASON_LENGTH),
+    _S.KINDS: _row(NAMED, _S.PASSWORD, _S.CHALLENGE, _S.VERDICT, _S.INIT),
+    _S.PASSWORD: _row(WAITS, _S.CHALLENGE, _S.CLOSED),
+    _S.CHALLENGE: _row(16, _S.VERDICT),
+    _S.VERDICT: _row(4, _S.INIT, _S.REASON_LENGTH),
+    _S.REASON_LENGTH: _row(4, _S.REASON),
+    _S.REASON: _row(NAMED),
+    _S.INIT: _row(_INIT.size, _S.NAME),
+    _S.NAME: _row(NAMED, _S.OVER),
+    _S.CLOSED: _row(1),
+    _S.OVER: _row(WAITS),
+}
+SERVER: dict[State, Row] = {
+    _S.VERSION: _row(12, _S.OFFER),
+    _S.OFFER: _row(WAITS, _S.KIND, _S.PROOF, _S.SHARED, _S.CLOSED),
+    _S.KIND: _row(1, _S.PROOF, _S.SHARED),
+    _S.PROOF: _row(16, _S.JUDGEMENT),
+    _S.JUDGEMENT: _row(WAITS, _S.SHARED, _S.CLOSED),
+    _S.SHARED: _row(1, _S.PICTURE),
+    _S.PICTURE: _row(WAITS, _S.OVER),
+    _S.CLOSED: _row(1),
+    _S.OVER: _row(WAITS),
+}
+
+
+# The events of a client.
+
+
+class PasswordNeeded(NamedTuple):
+    """The server asks for a password: `give_password` is due."""
+
+
+class Begun(NamedTuple):
+    """The handshake is over.
+
+    Attributes:
+        width: The width of the desktop.
+        height: Its height.
+        pixel_format: The server's format of pixels, packed.
+        name: The name of the desktop.
+    """
+
+    width: int
+    height: int
+    pixel_format: bytes
+    name: str
+
+
+# The events of a server.
+
+
+class Greeted(NamedTuple):
+    """The client has named its version: `offer` or `refuse` is due."""
+
+
+class Proof(NamedTuple):
+    """The client proves to know the password: `accept` or `refuse` is due."""
+
+    challenge: bytes
+    response: bytes
+
+    def knows(self, password: str) -> bool:
+        """True if this is the answer of one who knows a password."""
+        return hmac.compare_digest(self.response, answer(self.challenge, password))
+
+
+class Entered(NamedTuple):
+    """The client is admitted, and waits for the desktop: `begin` is due.
+
+    Attributes:
+        shared: Whether other viewers may stay connected.
+    """
+
+    shared: bool
+
+
+Event = PasswordNeeded | Begun | Greeted | Proof | Entered
+
+
+class Handshake:
+    """One end of a handshake: what both have in common.
+
+    Attributes:
+        state: Where it stands.
+        version: The version of the protocol that both speak.
+    """
+
+    _table: ClassVar[Mapping[State, Row]]
+
+    def __init__(self) -> None:
+        """Begins with the version."""
+        self.state = State.VERSION
+        self.version = (3, 8)
+        self._size = self._table[self.state].size
+        self._received, self._out = bytearray(), bytearray()
+
+    @property
+    def needed(self) -> int:
+        """How many more bytes the next message takes; 0 while none is read."""
+        return max(0, self._size - len(self._received))
+
+    @property
+    def rest(self) -> bytes:
+        """What has come after the last message that was read."""
+        return bytes(self._received)
+
+    def receive(self, data: bytes) -> Event | None:
+        """Reads bytes, however they are cut, up to the next event.
+
+        Where the handshake waits for its owner, the bytes after the event are read by
+        the call that follows, which may have no bytes of its own.
+
+        Raises:
+            DesktopError: The other end refuses, or breaks the protocol.
+        """
+        self._received += data
+        if self.state is State.CLOSED:
+            self._received.clear()
+        try:
+            while self._size != WAITS and len(self._received) >= self._size:
+                if (event := self._read_one()) is not None:
+                    return event
+        except DesktopError:
+            self._close()
+            raise
+        return None
+
+    def data_to_send(self) -> bytes:
+        """Returns the bytes that are due to the other end since the last call."""
+        data, self._out = bytes(self._out), bytearray()
+        return data
+
+    def _read_one(self) -> Event | None:
+        message = bytes(self._received[: self._size])
+        del self._received[: self._size]
+        event: Event | None = getattr(self, f"_read_{self.state.value}")(message)
+        return event
+
+    def _go(self, state: State, size: int | None = None) -> Event | None:
+        """Goes to the next state, and reads its message if that has no bytes.
+
+        Args:
+            state: The state.
+            size: The size of its message, where the table has none.
+        """
+        self._check_may(state)
+        self.state = state
+        self._size = self._table[state].size if size is None else size
+        return self._read_one() if size == 0 else None
+
+    def _check_may(self, state: State) -> None:
+        if state not in self._table[self.state].then:
+            raise RuntimeError(
+                f"{type(self).__name__} must not go from {self.state.value} to "
+                f"{state.value}."
+            )
+
+    def _close(self) -> None:
+        # From any state, where a message is broken.
+        self.state, self._size = State.CLOSED, self._table[State.CLOSED].size
+        self._received.clear()
+
+
+class ClientHandshake(Handshake):
+    r"""The end of a client.
+
+    Example:
+        >>> client = ClientHandshake("the server", password="secret")
+        >>> client.receive(b"RFB 003.008\n" + bytes([1, 2]) + bytes(range(16)))
+        >>> client.data_to_send()[:13], client.state.value, client.needed
+        (b'RFB 003.008\n\x02', 'verdict', 4)
+        >>> client.receive(bytes([0, 0, 0, 0, 0, 4, 0, 3]) + bytes(16))
+        >>> client.receive(bytes([0, 0, 0, 2]) + b"hi").name
+        'hi'
+    """
+
+    _table = CLIENT
+
+    def __init__(
+        self, server: str, *, password: str | None = None, shared: bool = True
+    ) -> None:
+        """Begins.
+
+        Args:
+            server: What sentences call the other end.
+            password: The password, if it is known already.
+            shared: Whether other viewers may stay connected.
+        """
+        super().__init__()
+        self._server, self._password, self._shared = server, password, shared
+        self._refuses = "connection"
+
+    def give_password(self, password: str | None) -> None:
+        """Goes on after `PasswordNeeded`.
+
+        Raises:
+            DesktopError: It is `None`.
+        """
+        self._check_may(State.CLOSED)
+        if password is None:
+            self._close()
+            raise self._refusal("asks for a password. Pass password=.")
+        self._password = password
+        self._choose(_PASSWORD)
+
+    def _read_version(self, message: bytes) -> None:
+        self.version = version_of(message)
+        self._out += version_text(self.version)
+        is_old = self.version == (3, 3)
+        self._go(State.OLD_KIND if is_old else State.KIND_COUNT)
+
+    def _read_old_kind(self, message: bytes) -> Event | None:
+        (kind,) = _NUMBER.unpack(message)
+        return self._pick([kind]) if kind else self._go(State.REASON_LENGTH)
+
+    def _read_kind_count(self, message: bytes) -> Event | None:
+        (count,) = message
+        if count:
+            return self._go(State.KINDS, count)
+        return self._go(State.REASON_LENGTH)
+
+    def _read_kinds(self, message: bytes) -> Event | None:
+        return self._pick(list(message))
+
+    def _pick(self, kinds: list[int]) -> Event | None:
+        """Picks a way to authenticate: by password if there is one."""
+        wanted = [_PASSWORD, _NO_PASSWORD]
+        if self._password is None:
+            wanted.reverse()
+        chosen = next((kind for kind in wanted if kind in kinds), None)
+        if chosen is None:
+            raise DesktopError(
+                f"{self._server} must ask for a VNC password or nothing; it has the "
+                f"security types {listed(kinds)}."
+            )
+        if chosen == _PASSWORD and self._password is None:
+            self._go(State.PASSWORD)
+            return PasswordNeeded()
+        self._choose(chosen)
+        return None
+
+    def _choose(self, kind: int) -> None:
+        if self.version != (3, 3):
+            self._out.append(kind)
+        if kind == _PASSWORD:
+            self._go(State.CHALLENGE)
+        elif self.version == (3, 8):
+            self._go(State.VERDICT)
+        else:  # Before 3.8 there is a verdict only on a password.
+            self._enter()
+
+    def _read_challenge(self, message: bytes) -> None:
+        self._out += answer(message, self._password or "")
+        self._go(State.VERDICT)
+
+    def _read_verdict(self, message: bytes) -> None:
+        if not any(message):
+            self._enter()
+        elif self.version == (3, 8):
+            self._refuses = "password"
+            self._go(State.REASON_LENGTH)
+        else:
+            raise self._refusal("refuses the password.")
+
+    def _enter(self) -> None:
+        self._go(State.INIT)
+        self._out.append(self._shared)
+
+    def _read_reason_length(self, message: bytes) -> Event | None:
+        return self._go(State.REASON, min(*_NUMBER.unpack(message), _LONGEST_REASON))
+
+    def _read_reason(self, message: bytes) -> None:
+        reason = message.decode("utf-8", "replace") or "no reason"
+        raise self._refusal(f"refuses the {self._refuses}: {reason}")
+
+    def _refusal(self, what: str) -> DesktopError:
+        error = DesktopError(f"{self._server} {what}")
+        error.refused = True
+        return error
+
+    def _read_init(self, message: bytes) -> Event | None:
+        width, height, pixel_format, length = _INIT.unpack(message)
+        self._begun = Begun(width, height, pixel_format, "")
+        return self._go(State.NAME, checked_name_length(length))
+
+    def _read_name(self, message: bytes) -> Event:
+        self._go(State.OVER)
+        return self._begun._replace(name=message.decode("utf-8", "replace"))
+
+
+class ServerHandshake(Handshake):
+    r"""The end of a server, which speaks first.
+
+    Example:
+        >>> server = ServerHandshake()
+        >>> server.data_to_send(), server.receive(b"RFB 003.008\n")
+        (b'RFB 003.008\n', Greeted())
+        >>> server.offer(None)
+        >>> server.receive(b"\1\1"), server.data_to_send()
+        (Entered(shared=True), b'\x01\x01\x00\x00\x00\x00')
+    """
+
+    _table = SERVER
+
+    def __init__(self) -> None:
+        """Begins with the version."""
+        super().__init__()
+        self._challenge: bytes | None = None
+        self._out += version_text(self.version)
+
+    def offer(self, challenge: bytes | None) -> None:
+        """Goes on after `Greeted`.
+
+        Args:
+            challenge: 16 random bytes, which ask for a password; `None` asks for none.
+        """
+        self._challenge = challenge
+        if self.version == (3, 3):
+            self._out += _NUMBER.pack(self._kind)
+            self._ask()
+        else:
+            self._go(State.KIND)
+            self._out += bytes([1, self._kind])
+
+    @property
+    def _kind(self) -> int:
+        return _NO_PASSWORD if self._challenge is None else _PASSWORD
+
+    def _ask(self) -> None:
+        if self._challenge is not None:
+            self._go(State.PROOF)
+            self._out += self._challenge
+            return
+        self._go(State.SHARED)
+        if self.version == (3, 8):
+            self._out += _NUMBER.pack(0)
+
+    def refuse(self, reason: str) -> None:
+        """Sends the client away, after `Greeted` or `Proof`."""
+        self._check_may(State.CLOSED)
+        text = _NUMBER.pack(len(reason)) + reason.encode("ascii")
+        if self.state is State.JUDGEMENT:
+            self._out += _NUMBER.pack(1) + (text if self.version == (3, 8) else b"")
+        else:  # No way to authenticate, and why.
+            self._out += (bytes(4) if self.version == (3, 3) else b"\0") + text
+        self._close()
+
+    def accept(self) -> None:
+        """Admits the client after `Proof`."""
+        self._go(State.SHARED)
+        self._out += _NUMBER.pack(0)
+
+    def begin(self, size: tuple[int, int], pixel_format: bytes, name: str) -> None:
+        """Tells the client its desktop after `Entered`; then the handshake is over."""
+        self._go(State.OVER)
+        self._out += struct.pack(">HH16s", *size, pixel_format) + name_bytes(name)
+
+    def _read_version(self, message: bytes) -> Event:
+        self.version = version_of(message)
+        self._go(State.OFFER)
+        return Greeted()
+
+    def _read_kind(self, message: bytes) -> None:
+        if message[0] != self._kind:
+            raise DesktopError(
+                f"The viewer must choose the security type {self._kind}, got "
+                f"{message[0]}."
+            )
+        self._ask()
+
+    def _read_proof(self, message: bytes) -> Event:
+        self._go(State.JUDGEMENT)
+        return Proof(self._challenge or b"", message)
+
+    def _read_shared(self, message: bytes) -> Event:
+        self._go(State.PICTURE)
+        return Entered(any(message))
 
 
 _VERSION = re.compile(rb"RFB (\d{3})\.(\d{3})\n")
@@ -82,208 +541,21 @@ def version_of(text: bytes) -> tuple[int, int]:
     return (3, 8) if version >= (3, 8) else (3, 7) if version == (3, 7) else (3, 3)
 
 
-_AT_ONCE = 1 << 18
-_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+def checked_name_length(length: int) -> int:
+    """Returns how many bytes the name of a desktop has, if it is not too long.
 
-
-class Wire:
-    """A socket that runs a script of reads, and keeps what could not be sent yet.
-
-    No call waits: `read` and `write` do what can be done now. Any thread may send.
-
-    Attributes:
-        paused: Whether what has come already is left for the next `read`; the script
-            sets it where bytes that come at once could be work for hours.
+    Raises:
+        DesktopError: It is.
     """
-
-    def __init__(self, link: socket.socket, script: Script) -> None:
-        """Takes the socket and what reads from it."""
-        link.setblocking(False)
-        if link.family != socket.AF_UNIX:
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
-            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
-            # A machine that has vanished is noticed within half a minute.
-            for name, value in _KEEPALIVE.items():
-                if hasattr(socket, name):
-                    number = getattr(socket, name)
-                    link.setsockopt(socket.IPPROTO_TCP, number, value)
-        self._link = link
-        self._script = script
-        self._needed = next(script)
-        self._received = bytearray()
-        self.paused = False
-        self._out = bytearray()
-        self._sending = threading.Lock()
-
-    def fileno(self) -> int:
-        """Returns the descriptor of the socket."""
-        return self._link.fileno()
-
-    @property
-    def unsent(self) -> int:
-        """The bytes that wait for the other end."""
-        return len(self._out)
-
-    def send(self, data: bytes) -> None:
-        """Sends bytes as far as it can now, and keeps the rest for `write`."""
-        with self._sending:
-            self._out += data
-            self._write()
-
-    def write(self) -> None:
-        """Sends what was kept, as far as it can now."""
-        with self._sending:
-            self._write()
-
-    def _write(self) -> None:
-        while self._out:
-            try:
-                sent = self._link.send(memoryview(self._out)[:_AT_ONCE])
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise DesktopError(f"The connection was lost: {error}.") from error
-            del self._out[:sent]
-
-    def read(self) -> bool:
-        """Reads what is there; returns whether there was anything.
-
-        Where the script has paused, that is what had come before.
-
-        Raises:
-            DesktopError: The connection is lost, or the other end breaks the protocol.
-        """
-        if self.paused:
-            self.feed(b"")
-            return True
-        try:
-            data = self._link.recv(_AT_ONCE)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise DesktopError(f"The connection was lost: {error}.") from error
-        if not data:
-            raise DesktopError("The connection was closed by the other end.")
-        self.feed(data)
-        return True
-
-    def feed(self, data: bytes) -> None:
-        """Runs the script over bytes that have come.
-
-        Raises:
-            DesktopError: They break the protocol.
-        """
-        self._received += data
-        self.paused = False
-        start = 0
-        try:
-            while len(self._received) - start >= self._needed:
-                if self.paused:
-                    return
-                part = bytes(self._received[start : start + self._needed])
-                start += self._needed
-                try:
-                    self._needed = self._script.send(part)
-                except StopIteration:
-                    raise DesktopError("The connection is over.") from None
-            self.paused = False
-        finally:
-            del self._received[:start]
-
-    def close(self) -> None:
-        """Closes the socket."""
-        self._script.close()
-        self._link.close()
-
-
-def answer(challenge: bytes, password: str) -> bytes:
-    """Returns what proves the knowledge of a password, of which 8 characters count.
-
-    It is the challenge, encrypted by DES, whose key is the password with the bits of
-    each byte in reverse. It protects little: use it where the network is safe.
-
-    Example:
-        >>> answer(bytes(range(16)), "secret").hex()
-        'ee22539f33a5983ec12f9c2edbc995dd'
-    """
-    key = password.encode("latin-1", "replace")[:8].ljust(8, b"\0")
-    turned = bytes(int(f"{byte:08b}"[::-1], 2) for byte in key)
-    keys = _round_keys(int.from_bytes(turned, "big"))
-    blocks = (challenge[at : at + 8] for at in range(0, len(challenge), 8))
-    return b"".join(
-        _encrypted(int.from_bytes(block, "big"), keys).to_bytes(8, "big")
-        for block in blocks
-    )
-
-
-def _encrypted(block: int, keys: list[int]) -> int:
-    """Encrypts a block of 64 bits by DES (FIPS 46-3)."""
-    block = _picked(block, 64, _INITIAL)
-    left, right = block >> 32, block & 0xFFFFFFFF
-    for key in keys:
-        mixed = _picked(right, 32, _EXPANSION) ^ key
-        chosen = 0
-        for number, box in enumerate(_BOXES):
-            six = mixed >> (42 - 6 * number) & 0x3F
-            row, column = (six >> 4 & 2) | (six & 1), six >> 1 & 0xF
-            chosen = chosen << 4 | int(box[16 * row + column], 16)
-        left, right = right, left ^ _picked(chosen, 32, _PERMUTATION)
-    return _picked(right << 32 | left, 64, _FINAL)
-
-
-def _round_keys(key: int) -> list[int]:
-    halves = _picked(key, 64, _CHOICE_1)
-    left, right = halves >> 28, halves & 0xFFFFFFF
-    keys = []
-    for shift in _SHIFTS:
-        left, right = (
-            (half << shift | half >> (28 - shift)) & 0xFFFFFFF for half in (left, right)
+    if length > _LONGEST_NAME:
+        raise DesktopError(
+            f"The name of a desktop must have at most {_LONGEST_NAME} bytes, got "
+            f"{length}."
         )
-        keys.append(_picked(left << 28 | right, 56, _CHOICE_2))
-    return keys
+    return length
 
 
-def _picked(value: int, size: int, places: list[int]) -> int:
-    """Makes a number of the bits at these places, the highest being the first."""
-    picked = 0
-    for place in places:
-        picked = picked << 1 | value >> (size - place) & 1
-    return picked
-
-
-def _rows(starts: list[int]) -> list[int]:
-    """Counts down from each start by eights."""
-    return [start - 8 * step for start in starts for step in range(8)]
-
-
-_INITIAL = _rows([58, 60, 62, 64, 57, 59, 61, 63])
-_FINAL = [_INITIAL.index(place) + 1 for place in range(1, 65)]
-_EXPANSION = [
-    (4 * group + step - 1) % 32 + 1 for group in range(8) for step in range(6)
-]
-_PERMUTATION = [
-    *(16, 7, 20, 21, 29, 12, 28, 17, 1, 15, 23, 26, 5, 18, 31, 10),
-    *(2, 8, 24, 14, 32, 27, 3, 9, 19, 13, 30, 6, 22, 11, 4, 25),
-]
-_CHOICE_1 = [
-    *(_rows([57, 58, 59, 60])[:28]),
-    *(_rows([63, 62, 61])),
-    *(28, 20, 12, 4),
-]
-_CHOICE_2 = [
-    *(14, 17, 11, 24, 1, 5, 3, 28, 15, 6, 21, 10, 23, 19, 12, 4, 26, 8, 16, 7, 27, 20),
-    *(13, 2, 41, 52, 31, 37, 47, 55, 30, 40, 51, 45, 33, 48, 44, 49, 39, 56, 34, 53),
-    *(46, 42, 50, 36, 29, 32),
-]
-_SHIFTS = [1, 1, 2, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 1]
-# Four rows of sixteen numbers each.
-_BOXES = [
-    "e4d12fb83a6c59070f74e2d1a6cb953841e8d62bfc973a50fc8249175b3ea06d",
-    "f18e6b34972dc05a3d47f28ec01a69b50e7ba4d158c6932fd8a13f42b67c05e9",
-    "a09e63f51dc7b428d709346a285ecbf1d6498f30b12c5ae71ad069874fe3b52c",
-    "7de3069a1285bc4fd8b56f03472c1ae9a690cb7df13e52843f06a1d8945bc72e",
-    "2c417ab6853fd0e9eb2c47d150fa3986421bad78f9c5630eb8c71e2d6f09a453",
-    "c1af92680d34e75baf427c9561de0b389ef528c3704a1db6432c95fabe17608d",
-    "4b2ef08d3c975a61d0b7491ae35c2f8614bdc37eaf6805926bd814a7950fe23c",
-    "d2846fb1a93e50c71fd8a374c56b0e927b419ce206adf35821e74a8dfc90356b",
-]
+def name_bytes(name: str) -> bytes:
+    """Returns the name of a desktop with its length."""
+    data = name.encode("utf-8")[:_LONGEST_NAME]
+    return _NUMBER.pack(len(data)) + data

@@ -284,7 +284,7 @@ class DesktopServer:
                 self._attend(key.data, mask)
         now = time.monotonic()
         for viewer in list(self._viewers):
-            if viewer.wire.paused:
+            if viewer.link.paused:
                 self._attend(viewer, selectors.EVENT_READ)
             elif not viewer.ready and now > viewer.deadline:
                 self._drop(viewer, "it has not finished the handshake in time")
@@ -297,7 +297,7 @@ class DesktopServer:
     def _idle_time(self) -> float:
         """Returns for how many seconds nothing is due unless the bell rings."""
         moments = [
-            viewer.due if viewer.wire.paused else viewer.deadline
+            viewer.due if viewer.link.paused else viewer.deadline
             for viewer in self._viewers
             if not viewer.ready
         ]
@@ -345,17 +345,17 @@ class DesktopServer:
         if viewer not in self._viewers:
             return
         with self._on_behalf_of(viewer):
-            waiting = viewer.wire.unsent
-            has_read = bool(mask & selectors.EVENT_READ) and viewer.wire.read()
-            viewer.wire.write()
+            waiting = viewer.link.unsent
+            has_read = bool(mask & selectors.EVENT_READ) and viewer.link.read()
+            viewer.link.write()
             # One that sends and takes nothing does not see what it controls.
-            if viewer.wire.unsent < waiting or (has_read and not viewer.wire.unsent):
+            if viewer.link.unsent < waiting or (has_read and not viewer.link.unsent):
                 viewer.alive_at = time.monotonic()
-            if viewer.leaving and not viewer.wire.unsent:
+            if viewer.leaving and not viewer.link.unsent:
                 raise DesktopError(viewer.leaving)
-            wanted = 0 if viewer.wire.paused else selectors.EVENT_READ
+            wanted = 0 if viewer.link.paused else selectors.EVENT_READ
             self._watch(
-                viewer, wanted | (selectors.EVENT_WRITE if viewer.wire.unsent else 0)
+                viewer, wanted | (selectors.EVENT_WRITE if viewer.link.unsent else 0)
             )
 
     @contextlib.contextmanager
@@ -374,11 +374,11 @@ class DesktopServer:
         if wanted == viewer.watched:
             return
         if not viewer.watched:
-            self._selector.register(viewer.wire, wanted, viewer)
+            self._selector.register(viewer.link, wanted, viewer)
         elif not wanted:
-            self._selector.unregister(viewer.wire)
+            self._selector.unregister(viewer.link)
         else:
-            self._selector.modify(viewer.wire, wanted, viewer)
+            self._selector.modify(viewer.link, wanted, viewer)
         viewer.watched = wanted
 
     def _drop(self, viewer: Viewer, reason: str = "the server is closing") -> None:
@@ -390,7 +390,7 @@ class DesktopServer:
             _log.exception("The keys of the viewer at %s stay down.", viewer.where)
         self._viewers.remove(viewer)
         self._watch(viewer, 0)
-        viewer.wire.close()
+        viewer.link.close()
         if viewer.ready:
             _log.info("A viewer at %s has left: %s", viewer.where, reason)
         else:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 import math
 import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
 
+from envkit.desktop.connection import Connection, Script, skipped
 from envkit.desktop.encodings import (
     CURSOR,
     DESKTOP_SIZE,
@@ -24,19 +24,17 @@ from envkit.desktop.encodings import (
     Codec,
     Cursor,
     blocks_of,
-    name_bytes,
 )
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent
 from envkit.desktop.pixels import PixelFormat, Rectangle
 from envkit.desktop.protocol import (
-    NO_PASSWORD,
-    PASSWORD,
     DesktopError,
-    Script,
-    Wire,
-    answer,
-    version_of,
-    version_text,
+    Entered,
+    Greeted,
+    Proof,
+    ServerHandshake,
+    State,
+    name_bytes,
 )
 from envkit.desktop.tight import has_jpeg
 from envkit.types import Array
@@ -44,7 +42,7 @@ from envkit.types import Array
 __all__ = ["Desk", "Viewer", "changed_tiles", "grid_of"]
 
 _TILE = 32
-_MOST_ENCODINGS, _PART = 1 << 10, 1 << 16
+_MOST_ENCODINGS = 1 << 10
 # Keyboards have fewer keys.
 _MOST_KEYS = 256
 
@@ -82,7 +80,7 @@ class Viewer:
     """The connection of a viewer, in the thread of the server.
 
     Attributes:
-        wire: What it is read from.
+        link: What it is read from.
         host: The address that it is at.
         where: That address and its port, for logs.
         deadline: When the handshake must be over.
@@ -115,8 +113,9 @@ class Viewer:
         self._region: Rectangle | None = None
         self._down: set[int] = set()
         self._pointer = PointerEvent(0, 0, 0)
-        self.wire = Wire(link, self._script())
-        self.wire.send(version_text((3, 8)))
+        self._handshake = ServerHandshake()
+        self.link = Connection(link, self._script())
+        self.link.send(self._handshake.data_to_send())
 
     def note(self, frame: Array, changes: Array | None) -> None:
         """Adds what has changed in the picture to what is to be shown."""
@@ -130,7 +129,7 @@ class Viewer:
         """True if it has asked, has taken what was sent, and there is anything new."""
         return (
             self._region is not None
-            and not self.wire.unsent
+            and not self.link.unsent
             and not self.leaving
             and (
                 bool(self._dirty[_tiles_of(self._region)].any())
@@ -140,7 +139,7 @@ class Viewer:
 
     def silence(self, now: float) -> float:
         """Returns for how many seconds it has owed a sign that it reads."""
-        if self._region is not None and not self.wire.unsent:
+        if self._region is not None and not self.link.unsent:
             return 0.0
         return now - max(self.alive_at, self._sent_at)
 
@@ -170,7 +169,7 @@ class Viewer:
         if rectangles:
             self._region, self._sent_at = None, time.monotonic()
             count = struct.pack(">BxH", 0, len(rectangles))
-            self.wire.send(count + b"".join(rectangles))
+            self.link.send(count + b"".join(rectangles))
 
     def _news(self) -> list[bytes]:
         """Returns what is new beside the picture."""
@@ -202,27 +201,21 @@ class Viewer:
         Until then the server need not look before `due`, unless its bell rings.
         """
         while not is_over():
-            self.wire.paused = True
+            self.link.paused = True
             yield 0
 
     def _script(self) -> Script:
         """Reads what the viewer sends, from the first byte to the last."""
-        version = version_of((yield 12))
-        may_enter = yield from self._authenticate(version)
-        while not may_enter:  # It is told why, and what it sends does not count.
-            yield 1
-        yield 1
-        self.due = math.inf
-        yield from self._pause_until(lambda: self._desk.size != (0, 0))
-        reason = self._desk.refusal()
-        if reason is not None:  # The last place was taken during the handshake.
-            raise DesktopError(reason)
-        self._size, self._name = self._desk.size, self._desk.name
-        self.wire.send(
-            struct.pack(">HH", *self._size)
-            + self._codec.format.pack()
-            + name_bytes(self._name)
-        )
+        handshake = self._handshake
+        while handshake.state is not State.OVER:
+            event = handshake.receive((yield handshake.needed))
+            if isinstance(event, Greeted):
+                self._offer()
+            elif isinstance(event, Proof):
+                yield from self._judge(event)
+            elif isinstance(event, Entered):
+                yield from self._enter()
+            self.link.send(handshake.data_to_send())
         self.ready = True
         self._desk.welcome(self)
         while True:
@@ -245,60 +238,49 @@ class Viewer:
                 self._desk.take(self, self._pointer)
             elif kind == 6:
                 (length,) = struct.unpack(">xxxI", (yield 7))
-                while length:
-                    part = min(length, _PART)
-                    yield part
-                    length -= part
+                yield from skipped(length)
             else:
                 raise DesktopError(
                     f"A message of a viewer must be of a known kind, got {kind}."
                 )
 
-    def _authenticate(self, version: tuple[int, int]) -> Generator[int, bytes, bool]:
-        """Asks for the password, and returns whether the viewer knows it."""
-        password, observing = self._desk.passwords
-        kind = NO_PASSWORD if password is None else PASSWORD
+    # The handshake: what its events ask for.
+
+    def _offer(self) -> None:
+        password, _ = self._desk.passwords
         reason = self._desk.refusal()
+        self.controls = password is None
         if reason is not None:
-            none = b"\0\0\0\0" if version == (3, 3) else b"\0"
-            self._refuse(none + _with_length(reason), reason)
-            return False
-        if version == (3, 3):
-            self.wire.send(struct.pack(">I", kind))
+            self._refuse(reason)
         else:
-            self.wire.send(bytes([1, kind]))
-            (chosen,) = yield 1
-            if chosen != kind:
-                raise DesktopError(
-                    f"The viewer must choose the security type {kind}, got {chosen}."
-                )
-        self.controls = True
-        if password is None:
-            if version == (3, 8):
-                self.wire.send(b"\0\0\0\0")
-            return True
-        challenge = os.urandom(16)
-        self.wire.send(challenge)
-        proof = yield 16
-        self.controls = hmac.compare_digest(proof, answer(challenge, password))
-        knows = self.controls or (
-            observing is not None
-            and hmac.compare_digest(proof, answer(challenge, observing))
-        )
+            self._handshake.offer(None if password is None else os.urandom(16))
+
+    def _judge(self, proof: Proof) -> Script:
+        """Tells the viewer whether its password is right, when it may know that."""
+        password, observing = self._desk.passwords
+        self.controls = password is not None and proof.knows(password)
+        knows = self.controls or (observing is not None and proof.knows(observing))
         self.due = self._desk.judged_at(self.host, is_right=knows)
         self.deadline += max(0.0, self.due - time.monotonic())
         yield from self._pause_until(lambda: time.monotonic() >= self.due)
         if knows:
-            self.wire.send(b"\0\0\0\0")
-            return True
-        reason = "The password is wrong."
-        more = _with_length(reason) if version == (3, 8) else b""
-        self._refuse(b"\0\0\0\1" + more, reason)
-        return False
+            self._handshake.accept()
+        else:
+            self._refuse("The password is wrong.")
 
-    def _refuse(self, message: bytes, reason: str) -> None:
-        """Sends a refusal, after which the connection ends."""
-        self.wire.send(message)
+    def _enter(self) -> Script:
+        """Tells the viewer the desktop, when there is a picture."""
+        self.due = math.inf
+        yield from self._pause_until(lambda: self._desk.size != (0, 0))
+        reason = self._desk.refusal()
+        if reason is not None:  # The last place was taken during the handshake.
+            raise DesktopError(reason)
+        self._size, self._name = self._desk.size, self._desk.name
+        self._handshake.begin(self._size, self._codec.format.pack(), self._name)
+
+    def _refuse(self, reason: str) -> None:
+        """Sends the viewer away; the connection ends when it has been told."""
+        self._handshake.refuse(reason)
         self.leaving = reason
 
     def _choose_encoding(self) -> Script:
@@ -329,10 +311,6 @@ class Viewer:
             )
         if self._desk.take(self, KeyEvent(key, down)):
             (self._down.add if down else self._down.discard)(key)
-
-
-def _with_length(text: str) -> bytes:
-    return struct.pack(">I", len(text)) + text.encode("ascii")
 
 
 def _header(place: Rectangle, encoding: int) -> bytes:

@@ -256,7 +256,7 @@ def test_who_has_connected_and_who_was_refused_is_one_line_of_the_log_each(caplo
         ports = []
         for password in ("secret", "watch"):
             with DesktopClient(*server.address, password=password) as viewer:
-                ports.append(viewer._wire._link.getsockname()[1])
+                ports.append(viewer._link._socket.getsockname()[1])
             assert until(lambda: server.viewers == 0)
         with pytest.raises(DesktopError):
             DesktopClient(*server.address, password="wrong")
