@@ -33,7 +33,7 @@ from envkit.desktop.protocol import (
     Begun,
     ClientHandshake,
     DesktopError,
-    Event,
+    HandshakeEvent,
     PasswordNeeded,
 )
 from envkit.desktop.tight import check_jpeg
@@ -299,7 +299,7 @@ class DesktopClient:
             password=self._password,
             shared=self._shared,
         )
-        event: Event | None = None
+        event: HandshakeEvent | None = None
         while not isinstance(event, Begun):
             event = handshake.receive((yield handshake.needed))
             if isinstance(event, PasswordNeeded):

@@ -26,7 +26,7 @@ from envkit.play.pressed_keys import PressedKeys
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
 
-__all__ = ["Inbox", "KeyChanges", "KeyboardActions", "Person", "play_name"]
+__all__ = ["KeyChanges", "KeyboardActions", "PendingEvents", "Person", "play_name"]
 
 # Events that wait for a step; who sends more does not type them.
 _MOST_EVENTS, _MOST_RELEASES = 4096, 1024
@@ -175,8 +175,8 @@ class KeyboardActions:
         return self._last
 
 
-class Inbox:
-    """The events that wait for a step; any thread may put and take.
+class PendingEvents:
+    """The events that wait for a step; any thread may put and pop.
 
     Moves of the pointer that another one follows are left out.
     """
@@ -212,24 +212,24 @@ class Inbox:
             if isinstance(event, PointerEvent):
                 self._buttons = event.buttons
 
-    def take(self, most: int | None = None) -> list[Event]:
+    def pop(self, most: int | None = None) -> list[Event]:
         """Returns the oldest events, the oldest first; all unless told how many."""
         with self._lock:
             count = len(self._events) if most is None else min(most, len(self._events))
             return [self._events.popleft() for _ in range(count)]
 
-    def take_for(self, actions: Any) -> list[Event]:
+    def pop_fitting(self, actions: Any) -> list[Event]:
         """Returns as many as one action of an encoding can do in their order."""
         with self._lock:
             events = list(self._events)
-        return self.take(fitting(actions, events)) if events else []
+        return self.pop(fitting(actions, events)) if events else []
 
     def has_press(self) -> bool:
         """Returns whether there is a press of a key or a button."""
         with self._lock:
             return any(map(_is_press, self._events))
 
-    def take_press(self) -> list[Event]:
+    def pop_press(self) -> list[Event]:
         """Returns the events up to the first press; none if there is no press."""
         with self._lock:
             for place, event in enumerate(self._events):
@@ -328,7 +328,7 @@ class Person:
             keyboard = self.actions = KeyboardActions(env)
             pace = pace_of(env, keyboard.keys)
         self.hz = pace if hz is None else float(hz)
-        self._inbox = Inbox()
+        self._pending = PendingEvents()
         self._wake = threading.Event()
         self._closed = False
         self._end_pause = end_pause
@@ -343,7 +343,7 @@ class Person:
             name=name,
             password=password,
             observer_password=observer_password,
-            on_event=self._take,
+            on_event=self._handle,
             max_viewers=max_viewers,
         )
         self.address = self._server.address
@@ -373,7 +373,7 @@ class Person:
 
         What one action cannot do in its order, the next ones do.
         """
-        return self.actions.array(self._inbox.take_for(self.actions))
+        return self.actions.array(self._pending.pop_fitting(self.actions))
 
     def ended(self) -> str | None:
         """Returns why the viewers' server has ended; `None` as long as it serves."""
@@ -389,7 +389,7 @@ class Person:
         if time_step.is_last():
             self._wait_for(lambda: False, self._end_pause)
             self.actions.begin()
-            self._inbox.take()
+            self._pending.pop()
             self._due = 0.0
         if not self._server.viewers:
             self._wait_for(lambda: bool(self._server.viewers))
@@ -421,8 +421,8 @@ class Person:
         """Ends the connections."""
         self.close()
 
-    def _take(self, event: Event) -> None:
-        self._inbox.put(event)
+    def _handle(self, event: Event) -> None:
+        self._pending.put(event)
         self._wake.set()
 
     def _next_press(self) -> NestedArray:
@@ -431,10 +431,10 @@ class Person:
 
         def has_action() -> bool:
             if self._is_desktop:
-                if self._inbox.has_press():
+                if self._pending.has_press():
                     found.append(self.action())
                 return bool(found)
-            while events := self._inbox.take_press():
+            while events := self._pending.pop_press():
                 action = self.actions.pressed(events)
                 if action is not None:
                     found.append(action)

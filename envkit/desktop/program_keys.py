@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from envkit.desktop.human import Inbox
+from envkit.desktop.human import PendingEvents
 from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
 from envkit.play.key_map import Pointed, key_text
 from envkit.types import NestedArray
@@ -49,7 +49,7 @@ class ProgramKeys:
         """Takes an encoding of actions, its keys, and the size of the screen."""
         self._actions = actions
         self._size = size
-        self._inbox = Inbox()
+        self._pending = PendingEvents()
         self._keysyms: dict[str, int] = {}
         for key in map(keysym, keys):
             name = key_name(key).lower()
@@ -78,7 +78,7 @@ class ProgramKeys:
         width, height = self._size
         for x, y, down in pointed:
             place = int(x * (width - 1) + 0.5), int(y * (height - 1) + 0.5)
-            self._inbox.put(PointerEvent(*place, down))
+            self._pending.put(PointerEvent(*place, down))
 
     def knows(self, key: str) -> bool:
         """True if a key is one of the program's."""
@@ -96,13 +96,13 @@ class ProgramKeys:
     def _held(self, down: list[int]) -> NestedArray:
         for key in self._down:
             if key not in down:
-                self._inbox.put(KeyEvent(key, False))
+                self._pending.put(KeyEvent(key, False))
         for key in down:
             if key not in self._down:
-                self._inbox.put(KeyEvent(key, True))
+                self._pending.put(KeyEvent(key, True))
         self._down = down
         return self._actions.array(
-            self._inbox.take(getattr(self._actions, "limit", None))
+            self._pending.pop(getattr(self._actions, "limit", None))
         )
 
 

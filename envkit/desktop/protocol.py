@@ -39,9 +39,9 @@ __all__ = [
     "ClientHandshake",
     "DesktopError",
     "Entered",
-    "Event",
     "Greeted",
     "Handshake",
+    "HandshakeEvent",
     "PasswordNeeded",
     "Proof",
     "Row",
@@ -202,7 +202,7 @@ class Entered(NamedTuple):
     shared: bool
 
 
-Event = PasswordNeeded | Begun | Greeted | Proof | Entered
+HandshakeEvent = PasswordNeeded | Begun | Greeted | Proof | Entered
 
 
 class Handshake:
@@ -232,7 +232,7 @@ class Handshake:
         """What has come after the last message that was read."""
         return bytes(self._received)
 
-    def receive(self, data: bytes) -> Event | None:
+    def receive(self, data: bytes) -> HandshakeEvent | None:
         """Reads bytes, however they are cut, up to the next event.
 
         Where the handshake waits for its owner, the bytes after the event are read by
@@ -258,13 +258,15 @@ class Handshake:
         data, self._out = bytes(self._out), bytearray()
         return data
 
-    def _read_one(self) -> Event | None:
+    def _read_one(self) -> HandshakeEvent | None:
         message = bytes(self._received[: self._size])
         del self._received[: self._size]
-        event: Event | None = getattr(self, f"_read_{self.state.value}")(message)
+        event: HandshakeEvent | None = getattr(self, f"_read_{self.state.value}")(
+            message
+        )
         return event
 
-    def _go(self, state: State, size: int | None = None) -> Event | None:
+    def _go(self, state: State, size: int | None = None) -> HandshakeEvent | None:
         """Goes to the next state, and reads its message if that has no bytes.
 
         Args:
@@ -337,20 +339,20 @@ class ClientHandshake(Handshake):
         is_old = self.version == (3, 3)
         self._go(State.OLD_KIND if is_old else State.KIND_COUNT)
 
-    def _read_old_kind(self, message: bytes) -> Event | None:
+    def _read_old_kind(self, message: bytes) -> HandshakeEvent | None:
         (kind,) = _NUMBER.unpack(message)
         return self._pick([kind]) if kind else self._go(State.REASON_LENGTH)
 
-    def _read_kind_count(self, message: bytes) -> Event | None:
+    def _read_kind_count(self, message: bytes) -> HandshakeEvent | None:
         (count,) = message
         if count:
             return self._go(State.KINDS, count)
         return self._go(State.REASON_LENGTH)
 
-    def _read_kinds(self, message: bytes) -> Event | None:
+    def _read_kinds(self, message: bytes) -> HandshakeEvent | None:
         return self._pick(list(message))
 
-    def _pick(self, kinds: list[int]) -> Event | None:
+    def _pick(self, kinds: list[int]) -> HandshakeEvent | None:
         """Picks a way to authenticate: by password if there is one."""
         wanted = [_PASSWORD, _NO_PASSWORD]
         if self._password is None:
@@ -394,7 +396,7 @@ class ClientHandshake(Handshake):
         self._go(State.INIT)
         self._out.append(self._shared)
 
-    def _read_reason_length(self, message: bytes) -> Event | None:
+    def _read_reason_length(self, message: bytes) -> HandshakeEvent | None:
         return self._go(State.REASON, min(*_NUMBER.unpack(message), _LONGEST_REASON))
 
     def _read_reason(self, message: bytes) -> None:
@@ -406,12 +408,12 @@ class ClientHandshake(Handshake):
         error.refused = True
         return error
 
-    def _read_init(self, message: bytes) -> Event | None:
+    def _read_init(self, message: bytes) -> HandshakeEvent | None:
         width, height, pixel_format, length = _INIT.unpack(message)
         self._begun = Begun(width, height, pixel_format, "")
         return self._go(State.NAME, checked_name_length(length))
 
-    def _read_name(self, message: bytes) -> Event:
+    def _read_name(self, message: bytes) -> HandshakeEvent:
         self._go(State.OVER)
         return self._begun._replace(name=message.decode("utf-8", "replace"))
 
@@ -483,7 +485,7 @@ class ServerHandshake(Handshake):
         self._go(State.OVER)
         self._out += struct.pack(">HH16s", *size, pixel_format) + name_bytes(name)
 
-    def _read_version(self, message: bytes) -> Event:
+    def _read_version(self, message: bytes) -> HandshakeEvent:
         self.version = version_of(message)
         self._go(State.OFFER)
         return Greeted()
@@ -496,11 +498,11 @@ class ServerHandshake(Handshake):
             )
         self._ask()
 
-    def _read_proof(self, message: bytes) -> Event:
+    def _read_proof(self, message: bytes) -> HandshakeEvent:
         self._go(State.JUDGEMENT)
         return Proof(self._challenge or b"", message)
 
-    def _read_shared(self, message: bytes) -> Event:
+    def _read_shared(self, message: bytes) -> HandshakeEvent:
         self._go(State.PICTURE)
         return Entered(any(message))
 

@@ -164,7 +164,7 @@ class RewardChannel:
         self._has_ended = False
         self._reported = Reported()
         for program in self._programs:
-            program.tell({"episode": self._episode})
+            program.send({"episode": self._episode})
 
     def take(self) -> Reported:
         """Returns what was reported since the last look; waits for nothing."""
@@ -200,22 +200,22 @@ class RewardChannel:
                     continue
                 link.setblocking(False)
                 program = _Program(link)
-                program.tell({"episode": self._episode})
+                program.send({"episode": self._episode})
                 self._programs.append(program)
         for program in list(self._programs):
             for line in program.lines():
-                self._note(program, line)
+                self._add(program, line)
             if program.is_gone:
                 program.link.close()
                 self._programs.remove(program)
 
-    def _note(self, program: _Program, line: bytes) -> None:
+    def _add(self, program: _Program, line: bytes) -> None:
         """Adds a line to the reports of its episode, or refuses it."""
         try:
             told = _parsed(line)
         except ValueError as error:
             self.refused += 1
-            program.tell({"error": str(error)})
+            program.send({"error": str(error)})
             if self.refused == 1:
                 _LOGGER.warning("a program wrote to the reward channel: %s", error)
             return
@@ -242,7 +242,7 @@ class _Program:
         self._is_muted = False
         self._rest = b""
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """Writes a line; a program that does not read its lines misses some."""
         with contextlib.suppress(OSError):
             self.link.send(json.dumps(message).encode() + b"\n")
@@ -267,7 +267,7 @@ class _Program:
             return []
         *lines, self._rest = data.split(b"\n")
         if len(self._rest) > _LONGEST_LINE:
-            self.tell({"error": f"A line must have at most {_LONGEST_LINE} bytes."})
+            self.send({"error": f"A line must have at most {_LONGEST_LINE} bytes."})
             # It is not closed, because that could take the error back.
             self._is_muted, self._rest = True, b""
         return [line for line in lines if line.strip()]
@@ -377,7 +377,7 @@ class Reporter:
             self._read(left)
 
     def _read(self, timeout: float = 0.0) -> None:
-        """Notes the newest episode that the channel has told."""
+        """Learns the newest episode that the channel has told."""
         while self._link is not None and _is_readable(self._link, timeout):
             timeout = 0.0
             try:

@@ -173,7 +173,7 @@ class DesktopServer:
 
     # What viewers ask of it, in the thread.
 
-    def take(self, viewer: Viewer, event: Event) -> bool:
+    def handle(self, viewer: Viewer, event: Event) -> bool:
         """Hands on an event of a viewer, if it controls; returns whether it does."""
         if self._on_event is None or viewer is not self._controller():
             return False
@@ -192,7 +192,7 @@ class DesktopServer:
         return self._guesses.judged_at(host, time.monotonic(), is_right=is_right)
 
     def welcome(self, viewer: Viewer) -> None:
-        """Notes that a viewer has finished the handshake."""
+        """Logs that a viewer has finished the handshake."""
         role = "controls" if viewer is self._controller() else "observes"
         _log.info("A viewer at %s has connected, and %s.", viewer.where, role)
 
@@ -400,7 +400,7 @@ class DesktopServer:
         with self._lock:
             frame, changes, self._changes = self._frame, self._changes, None
         for viewer in list(self._viewers):
-            viewer.note(frame, changes)
+            viewer.add_changes(frame, changes)
             if viewer.wants_update():
                 with self._on_behalf_of(viewer):
                     viewer.send_update(frame)

@@ -29,7 +29,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["Ended", "Supervisor", "SupervisorError"]
+__all__ = ["ProgramEnd", "Supervisor", "SupervisorError"]
 
 _PATIENCE = 120.0  # Seconds within which it answers, also on a busy machine.
 _GRACE = 2.0  # Seconds that an X server has for removing its files.
@@ -44,7 +44,7 @@ class SupervisorError(RuntimeError):
     """A display or a program could not be started."""
 
 
-class Ended:
+class ProgramEnd:
     """How a program has ended.
 
     Attributes:
@@ -97,7 +97,7 @@ class Supervisor:
         self._link: socket.socket | None = ours
         self._rest = b""
         self._answers: list[dict[str, Any]] = []
-        self._ended: dict[int, Ended] = {}
+        self._ended: dict[int, ProgramEnd] = {}
         self._count = 0
         self.folder: str = self._answer()["folder"]
         self.authority = _authority(self.folder)
@@ -137,12 +137,12 @@ class Supervisor:
         self._ask({**told, "environ": dict(environ or {}), "cwd": folder})
         return self._count
 
-    def ended(self, number: int) -> Ended | None:
+    def ended(self, number: int) -> ProgramEnd | None:
         """Returns how a program has ended; `None` while it runs."""
         self._read(0.0)
         return self._ended.get(number)
 
-    def display_ended(self) -> Ended | None:
+    def display_ended(self) -> ProgramEnd | None:
         """Returns how the X server has ended; `None` while it runs."""
         return self.ended(0)
 
@@ -201,7 +201,7 @@ class Supervisor:
             for line in lines:
                 message = json.loads(line)
                 if "ended" in message:
-                    ended = Ended(message["status"], message["words"])
+                    ended = ProgramEnd(message["status"], message["words"])
                     self._ended[message["ended"]] = ended
                 else:
                     self._answers.append(message)
@@ -260,7 +260,7 @@ class _Process:
         os.set_blocking(bell, False)
         signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._tell({"folder": self._folder})
+        self._send({"folder": self._folder})
         while os.getppid() == self._owner:
             pipes = {
                 one.process.stdout.fileno(): one
@@ -275,7 +275,7 @@ class _Process:
                         os.read(bell, 4096)
                 elif ready != link:
                     pipes[ready].read()
-                elif not self._obey():
+                elif not self._handle():
                     return
             self._reap()
 
@@ -301,11 +301,11 @@ class _Process:
                     os.unlink(file)
         self._files = {}
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):
             self._link.sendall(json.dumps(message).encode() + b"\n")
 
-    def _obey(self) -> bool:
+    def _handle(self) -> bool:
         """Carries out the messages that have come; false if the owner is gone."""
         try:
             piece = self._link.recv(1 << 16)
@@ -316,15 +316,15 @@ class _Process:
             message = json.loads(line)
             try:
                 if "display" in message:
-                    self._tell({"display": self._display(message["display"])})
+                    self._send({"display": self._display(message["display"])})
                 elif "start" in message:
                     self._start(message["number"], message["start"], message)
-                    self._tell({"started": message["number"]})
+                    self._send({"started": message["number"]})
                 else:
                     self._stop(message["stop"])
-                    self._tell({"stopped": message["stop"]})
+                    self._send({"stopped": message["stop"]})
             except (OSError, ValueError) as error:
-                self._tell({"error": str(error)})
+                self._send({"error": str(error)})
         return bool(piece)
 
     def _start(
@@ -446,7 +446,7 @@ class _Process:
                 del self._running[number]
                 status = running.process.returncode
                 words = running.words()
-                self._tell({"ended": number, "status": status, "words": words})
+                self._send({"ended": number, "status": status, "words": words})
         known = {one.process.pid for one in self._running.values()}
         for pid in _children(os.getpid()):
             if pid not in known:

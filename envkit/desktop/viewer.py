@@ -63,7 +63,7 @@ class Desk(Protocol):
     def size(self) -> tuple[int, int]:
         """The width and the height of the picture; 0 and 0 before the first one."""
 
-    def take(self, viewer: Viewer, event: Event) -> bool:
+    def handle(self, viewer: Viewer, event: Event) -> bool:
         """Hands on an event, if the viewer controls; returns whether it does."""
 
     def refusal(self) -> str | None:
@@ -73,7 +73,7 @@ class Desk(Protocol):
         """Returns when a viewer at an address is told whether its password is right."""
 
     def welcome(self, viewer: Viewer) -> None:
-        """Notes that a viewer has finished the handshake."""
+        """Logs that a viewer has finished the handshake."""
 
 
 class Viewer:
@@ -117,7 +117,7 @@ class Viewer:
         self.link = Connection(link, self._script())
         self.link.send(self._handshake.data_to_send())
 
-    def note(self, frame: Array, changes: Array | None) -> None:
+    def add_changes(self, frame: Array, changes: Array | None) -> None:
         """Adds what has changed in the picture to what is to be shown."""
         grid = grid_of(frame)
         if self._dirty.shape != grid:
@@ -189,9 +189,9 @@ class Viewer:
         """Lets go of what the viewer has held, when it leaves."""
         with contextlib.suppress(DesktopError):
             for key in sorted(self._down):
-                self._desk.take(self, KeyEvent(key, False))
+                self._desk.handle(self, KeyEvent(key, False))
             if self._pointer.buttons:
-                self._desk.take(self, self._pointer._replace(buttons=0))
+                self._desk.handle(self, self._pointer._replace(buttons=0))
         self._down.clear()
         self._pointer = self._pointer._replace(buttons=0)
 
@@ -235,7 +235,7 @@ class Viewer:
             elif kind == 5:
                 buttons, x, y = struct.unpack(">BHH", (yield 5))
                 self._pointer = PointerEvent(x, y, buttons)
-                self._desk.take(self, self._pointer)
+                self._desk.handle(self, self._pointer)
             elif kind == 6:
                 (length,) = struct.unpack(">xxxI", (yield 7))
                 yield from skipped(length)
@@ -309,7 +309,7 @@ class Viewer:
             raise DesktopError(
                 f"A viewer must hold at most {_MOST_KEYS} keys at a time, got more."
             )
-        if self._desk.take(self, KeyEvent(key, down)):
+        if self._desk.handle(self, KeyEvent(key, down)):
             (self._down.add if down else self._down.discard)(key)
 
 

@@ -25,7 +25,7 @@ from envkit.desktop import (
     Together,
     keysym,
 )
-from envkit.desktop.human import Inbox, KeyboardActions
+from envkit.desktop.human import KeyboardActions, PendingEvents
 from envkit.envs import Catch
 from envkit.errors import ClosedError
 from envkit.recording import Record, Recording, Replay
@@ -358,20 +358,24 @@ def test_clicks_within_one_step_reach_the_program_where_they_were(program):
 
 def test_each_click_within_one_step_is_an_action():
     grid = ClickGrid(SCREEN, rows=2, columns=2)
-    inbox = Inbox()
+    pending = PendingEvents()
     for x, y in [(3, 3), (12, 3), (12, 9)]:
-        inbox.put(PointerEvent(x, y, 1))
-        inbox.put(PointerEvent(x, y, 0))
-    assert [1, 2, 4, 0] == [int(grid.array(inbox.take_for(grid))) for _ in range(4)]
+        pending.put(PointerEvent(x, y, 1))
+        pending.put(PointerEvent(x, y, 0))
+    assert [1, 2, 4, 0] == [
+        int(grid.array(pending.pop_fitting(grid))) for _ in range(4)
+    ]
 
 
 def test_a_list_of_events_of_a_menu_is_one_action():
     menu = Macros([None, "a", ["ctrl-c"]])
-    inbox = Inbox()
+    pending = PendingEvents()
     keys = [("a", True), ("a", False), ("ctrl", True), ("c", True), ("c", False)]
     for key, down in [*keys, ("ctrl", False), ("a", True)]:
-        inbox.put(KeyEvent(keysym(key), down))
-    assert [1, 0, 2, 1] == [int(menu.array(inbox.take_for(menu))) for _ in range(4)]
+        pending.put(KeyEvent(keysym(key), down))
+    assert [1, 0, 2, 1] == [
+        int(menu.array(pending.pop_fitting(menu))) for _ in range(4)
+    ]
 
 
 def test_keys_of_play_within_one_step_are_one_action_each():
@@ -391,28 +395,28 @@ class TwoSticks(CountingEnv):
 
 
 def test_keys_of_play_that_mean_something_together_are_one_action():
-    actions, inbox = KeyboardActions(TwoSticks()), Inbox()
+    actions, pending = KeyboardActions(TwoSticks()), PendingEvents()
     for key in ("Left", "Up", "Right"):
-        inbox.put(KeyEvent(keysym(key), True))
-    taken = [actions.array(inbox.take_for(actions)).tolist() for _ in range(3)]
+        pending.put(KeyEvent(keysym(key), True))
+    taken = [actions.array(pending.pop_fitting(actions)).tolist() for _ in range(3)]
 
     assert [[-1, 1], [1, 1], [1, 1]] == taken
 
 
 def test_a_key_that_repeats_takes_no_step():
-    controls, inbox = Controls(["a", "b"]), Inbox()
+    controls, pending = Controls(["a", "b"]), PendingEvents()
     for key in "aaaaab":
-        inbox.put(KeyEvent(keysym(key), True))
-    taken = [controls.array(inbox.take_for(controls))["keys"] for _ in range(2)]
+        pending.put(KeyEvent(keysym(key), True))
+    taken = [controls.array(pending.pop_fitting(controls))["keys"] for _ in range(2)]
 
     assert [[True, False], [True, True]] == [flags.tolist() for flags in taken]
 
 
 def test_an_encoding_that_does_not_say_what_fits_gets_all_events():
-    inbox = Inbox()
+    pending = PendingEvents()
     for key in "abc":
-        inbox.put(KeyEvent(keysym(key), True))
-    assert 3 == len(inbox.take_for(object()))
+        pending.put(KeyEvent(keysym(key), True))
+    assert 3 == len(pending.pop_fitting(object()))
 
 
 def test_what_is_held_at_the_end_of_an_episode_is_let_go_of(game):
