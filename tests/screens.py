@@ -27,6 +27,19 @@ def picture_of(seed, width, height, colours, run):
     return palette[np.repeat(indices, run)[: width * height]].reshape(height, width, 3)
 
 
+def draw(codec, encoding, place, picture, data):
+    """Draws a rectangle whose bytes are all there; returns those that follow it."""
+    reading = codec.decode(encoding, place, picture)
+    try:
+        needed = next(reading)
+        while len(data) >= needed:
+            part, data = data[:needed], data[needed:]
+            needed = reading.send(part)
+    except StopIteration:
+        return data
+    raise EOFError(f"{needed} bytes are needed, and {len(data)} are there.")
+
+
 @contextlib.contextmanager
 def served(*args, **kwargs):
     """Serves a desktop, with its events in a queue; without a password unless told."""

@@ -1,12 +1,14 @@
-"""How environments are closed."""
+"""How objects are closed."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from envkit.extend import Internals
 
-__all__ = ["closes_at_once"]
+__all__ = ["Closable", "closes_at_once"]
+
+Self = TypeVar("Self", bound="Closable")
 
 
 def closes_at_once(env: Any) -> bool:
@@ -23,3 +25,29 @@ def closes_at_once(env: Any) -> bool:
     # Asked of the class, because wrappers and mocks answer to any name.
     is_own = isinstance(getattr(type(env), "_envkit", None), Internals)
     return is_own and bool(env._envkit.closes_at_once)
+
+
+class Closable:
+    """Has a `with` statement close an object at its end.
+
+    Example:
+        >>> class Door(Closable):
+        ...     def close(self):
+        ...         print("closed")
+        >>> with Door():
+        ...     print("open")
+        open
+        closed
+    """
+
+    def close(self) -> None:
+        """Frees what the object holds; calling it again does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self: Self) -> Self:
+        """Returns the object."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Closes the object."""
+        self.close()

@@ -7,11 +7,11 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from envkit._shared.closing import Closable
 from envkit._shared.secret_files import find
 from envkit.desktop.connection import Connection, Script, skipped
 from envkit.desktop.encodings import (
@@ -56,7 +56,7 @@ _POINTER = struct.Struct(">BBHH")
 _REQUEST = struct.Struct(">BBHHHH")
 
 
-class DesktopClient:
+class DesktopClient(Closable):
     """Shows a desktop that a VNC server has, and sends keys and the pointer.
 
     The server is asked for changes as soon as it has sent some, so `frame` is as new as
@@ -225,19 +225,6 @@ class DesktopClient:
         if not self._closed:
             self._closed = True
             self._link.close()
-
-    def __enter__(self) -> DesktopClient:
-        """Returns the client."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Closes the connection."""
-        self.close()
 
     def _wait(self, deadline: float | None) -> bool:
         """Reads and writes once; returns whether anything was read in time."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
+from envkit._shared.closing import Closable
 from envkit._shared.secret_files import DRAW, Draw
 from envkit.desktop.actions import Actions
 from envkit.desktop.human import Person
@@ -15,7 +15,7 @@ from envkit.time_step import TimeStep
 __all__ = ["Demonstration"]
 
 
-class Demonstration:
+class Demonstration(Closable):
     """Lets people play in any VNC viewer, in steps that an agent could do.
 
     What a person does in a step becomes the action that comes nearest, and only that
@@ -130,16 +130,3 @@ class Demonstration:
     def close(self) -> None:
         """Ends the connection of the viewer; the environment stays open."""
         self._person.close()
-
-    def __enter__(self) -> Demonstration:
-        """Returns the demonstration."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Ends it."""
-        self.close()

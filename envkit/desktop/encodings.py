@@ -20,14 +20,13 @@ taken for it, and a compressed rectangle is unpacked as far as its pixels reach.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
 
 from envkit.desktop import zrle
-from envkit.desktop.pixels import PixelFormat, Rectangle, Unpacker
+from envkit.desktop.pixels import Packer, PixelFormat, Rectangle, Unpacker
 from envkit.desktop.protocol import DesktopError, checked_name_length
 from envkit.desktop.tight import WIDEST, Tight
 from envkit.types import Array
@@ -102,7 +101,7 @@ class Codec:
     def __init__(self, pixel_format: PixelFormat, quality: int | None = None) -> None:
         """Begins the streams of zlib."""
         self.format, self.quality = pixel_format, quality
-        self._packers = {number: zlib.compressobj(1) for number in (ZLIB, ZRLE)}
+        self._packers = {number: Packer() for number in (ZLIB, ZRLE)}
         self._unpackers = {number: Unpacker() for number in (ZLIB, ZRLE)}
         self._tight = Tight()
 
@@ -115,27 +114,6 @@ class Codec:
         if encoding == ZLIB:
             return self._packed(ZLIB, self.format.encode(picture))
         return self._packed(ZRLE, zrle.encode(self.format, picture))
-
-    def draw(self, encoding: int, place: Rectangle, picture: Array, data: bytes) -> int:
-        """Draws a rectangle whose bytes are all there; returns how many it had.
-
-        Raises:
-            DesktopError: The bytes are not those of the encoding, or too few.
-        """
-        reading = self.decode(encoding, place, picture)
-        used = 0
-        try:
-            needed = next(reading)
-            while used + needed <= len(data):
-                part = data[used : used + needed]
-                used += needed
-                needed = reading.send(part)
-        except StopIteration:
-            return used
-        raise DesktopError(
-            f"A rectangle must have all its bytes, got {len(data)} of {used + needed} "
-            "or more."
-        )
 
     def decode(
         self, encoding: int, place: Rectangle, picture: Array
@@ -161,11 +139,7 @@ class Codec:
             drawn[:] = source.of(picture).copy()
         elif encoding == ZLIB:
             size = place.area * self.format.size
-            data = yield from self._unpacked(ZLIB, size)
-            if len(data) != size:
-                raise DesktopError(
-                    f"A rectangle of zlib must have {size} bytes, got {len(data)}."
-                )
+            data = yield from self._unpacked(ZLIB, size, "zlib")
             drawn[:] = self.format.decode(data, width, height)
         elif encoding == ZRLE:
             most = zrle.most_bytes(self.format, width, height)
@@ -207,15 +181,16 @@ class Codec:
         return Cursor(picture, x, y)
 
     def _packed(self, encoding: int, data: bytes) -> bytes:
-        packer = self._packers[encoding]
-        packed = packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
+        packed = self._packers[encoding].pack(data)
         return _LENGTH.pack(len(packed)) + packed
 
-    def _unpacked(self, encoding: int, most: int) -> Generator[int, bytes, bytes]:
+    def _unpacked(
+        self, encoding: int, most: int, exact: str = ""
+    ) -> Generator[int, bytes, bytes]:
         (length,) = _LENGTH.unpack((yield _LENGTH.size))
         unpacker = self._unpackers[encoding]
         unpacker.check(length, most)
-        return unpacker.unpack((yield length), most)
+        return unpacker.unpack((yield length), most, exact)
 
 
 def read_name() -> Generator[int, bytes, str]:

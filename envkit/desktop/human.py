@@ -7,13 +7,13 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
 from envkit._shared.actions_and_rewards import nearest_to_zero
+from envkit._shared.closing import Closable
 from envkit._shared.secret_files import DRAW, Draw
 from envkit.desktop.actions import fitting
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name
@@ -242,7 +242,7 @@ def _is_press(event: Event) -> bool:
     return event.down if isinstance(event, KeyEvent) else bool(event.buttons)
 
 
-class Person:
+class Person(Closable):
     """Lets a person act in a VNC viewer: a policy, for any environment with pictures.
 
     It listens for viewers, shows them the environment, and turns the keys and the
@@ -407,19 +407,6 @@ class Person:
         self._closed = True
         self._wake.set()
         self._server.close()
-
-    def __enter__(self) -> Person:
-        """Returns the person."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Ends the connections."""
-        self.close()
 
     def _handle(self, event: Event) -> None:
         self._pending.put(event)

@@ -14,7 +14,7 @@ import numpy as np
 from envkit.desktop.protocol import DesktopError
 from envkit.types import Array
 
-__all__ = ["PixelFormat", "Rectangle", "Unpacker", "bits_of"]
+__all__ = ["Packer", "PixelFormat", "Rectangle", "Unpacker", "bits_of", "chosen"]
 
 
 class Rectangle(NamedTuple):
@@ -183,6 +183,18 @@ class PixelFormat(NamedTuple):
 _FORMAT = struct.Struct(">BB??HHHBBBxxx")
 
 
+class Packer:
+    """Packs one stream of zlib, part by part."""
+
+    def __init__(self) -> None:
+        """Begins the stream."""
+        self._stream = zlib.compressobj(1)
+
+    def pack(self, data: bytes) -> bytes:
+        """Returns the next part, which the other end can unpack at once."""
+        return self._stream.compress(data) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+
+
 class Unpacker:
     """Unpacks one stream of zlib, part by part, as far as pixels reach."""
 
@@ -207,11 +219,16 @@ class Unpacker:
                 f"{most}, got {length}."
             )
 
-    def unpack(self, packed: bytes, most: int) -> bytes:
+    def unpack(self, packed: bytes, most: int, exact: str = "") -> bytes:
         """Returns the bytes of the next part.
 
+        Args:
+            packed: The part.
+            most: How many bytes it unpacks to at most.
+            exact: The encoding whose rectangles unpack to exactly so many.
+
         Raises:
-            DesktopError: It is damaged, or unpacks to more than so many bytes.
+            DesktopError: It is damaged, or unpacks to another size.
         """
         try:
             data = self._stream.decompress(packed, most + 1)
@@ -223,7 +240,31 @@ class Unpacker:
             raise DesktopError(
                 f"A compressed rectangle must unpack to no more than {most} bytes."
             )
+        if exact and len(data) != most:
+            raise DesktopError(
+                f"A rectangle of {exact} must have {most} bytes, got {len(data)}."
+            )
         return data
+
+
+def chosen(palette: Array, indices: Array, what: str) -> Array:
+    """Returns the colours of numbers.
+
+    Args:
+        palette: The colours.
+        indices: Their numbers.
+        what: What has them, for sentences.
+
+    Raises:
+        DesktopError: A colour is not there.
+    """
+    if int(indices.max()) >= len(palette):
+        raise DesktopError(
+            f"{what} must choose from its {len(palette)} colours, got number "
+            f"{indices.max()}."
+        )
+    colours: Array = palette[indices]
+    return colours
 
 
 def bits_of(indices: Array, bits: int) -> bytes:

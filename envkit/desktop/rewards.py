@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from envkit._shared import listening
 from envkit.errors import ClosedError
 from envkit.extend import describe
 
@@ -138,11 +139,7 @@ class RewardChannel:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(str(Path(folder) / "rewards"))
         else:
-            host, port = _tcp(self._address)
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.socket(family, socket.SOCK_STREAM)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
+            listener = listening.listener(*_tcp(self._address))
         listener.listen(_MOST_PROGRAMS)
         listener.setblocking(False)
         self._listener = listener

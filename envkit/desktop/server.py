@@ -11,10 +11,10 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
 
 import numpy as np
 
+from envkit._shared.closing import Closable
 from envkit._shared.guesses import Guesses, peer_of
 from envkit._shared.listening import listener
 from envkit._shared.secret_files import DRAW, Draw, ServerSecret
@@ -36,7 +36,7 @@ _MOST_STRANGERS = 16
 _DEAF = 0.25
 
 
-class DesktopServer:
+class DesktopServer(Closable):
     """Shows pictures to VNC viewers, and takes their keys and pointer.
 
     It serves in a thread of its own. A viewer gets what has changed since its last
@@ -242,19 +242,6 @@ class DesktopServer:
     def ended(self) -> str | None:
         """Returns why it has ended unasked; `None` as long as it serves."""
         return None if self._failure is None else repr(self._failure)
-
-    def __enter__(self) -> DesktopServer:
-        """Returns the server."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Closes the server."""
-        self.close()
 
     def _ring(self) -> None:
         # A full pipe wakes the thread as well.

@@ -14,17 +14,12 @@ Pixels of 32 bits with bytes for colours are three bytes: red, green, blue.
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
 
-from envkit.desktop.pixels import (
-    PixelFormat,
-    Unpacker,
-    bits_of,
-)
+from envkit.desktop.pixels import Packer, PixelFormat, Unpacker, bits_of, chosen
 from envkit.desktop.protocol import DesktopError
 from envkit.errors import MissingDependencyError
 from envkit.extend import install_command
@@ -68,7 +63,7 @@ class Tight:
 
     def __init__(self) -> None:
         """Begins the streams."""
-        self._packers = [zlib.compressobj(1) for _ in range(4)]
+        self._packers = [Packer() for _ in range(4)]
         self._unpackers = [Unpacker() for _ in range(4)]
 
     def encode(
@@ -147,8 +142,7 @@ class Tight:
     def _packed(self, stream: int, data: bytes) -> bytes:
         if len(data) < _SHORT:
             return data
-        packer = self._packers[stream]
-        packed = packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
+        packed = self._packers[stream].pack(data)
         return _length_bytes(len(packed)) + packed
 
 
@@ -178,12 +172,7 @@ def _unpacked(unpacker: Unpacker, size: int) -> Generator[int, bytes, bytes]:
         return (yield size)
     length = yield from _length()
     unpacker.check(length, size)
-    data = unpacker.unpack((yield length), size)
-    if len(data) != size:
-        raise DesktopError(
-            f"A rectangle of tight must have {size} bytes, got {len(data)}."
-        )
-    return data
+    return unpacker.unpack((yield length), size, "tight")
 
 
 def _is_short(pixel_format: PixelFormat) -> bool:
@@ -212,13 +201,7 @@ def _chosen(palette: Array, data: bytes, width: int, height: int) -> Array:
     indices: Array = np.frombuffer(data, np.uint8).reshape(height, -1)
     if len(palette) <= 2:
         indices = np.unpackbits(indices, axis=1)[:, :width]
-    if int(indices.max()) >= len(palette):
-        raise DesktopError(
-            f"A rectangle of tight must choose from its {len(palette)} colours, got "
-            f"number {indices.max()}."
-        )
-    chosen: Array = palette[indices]
-    return chosen
+    return chosen(palette, indices, "A rectangle of tight")
 
 
 def _summed(pixel_format: PixelFormat, data: bytes, width: int, height: int) -> Array:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from envkit.desktop.pixels import PixelFormat, bits_of
+from envkit.desktop.pixels import PixelFormat, bits_of, chosen
 from envkit.desktop.protocol import DesktopError
 from envkit.types import Array
 
@@ -188,7 +188,7 @@ class _Tiles:
         data = self._take(row * height).reshape(height, row, 1)
         shifts = np.arange(8 - bits, -1, -bits, dtype=np.uint8)
         indices = (data >> shifts & ((1 << bits) - 1)).reshape(height, -1)
-        return _chosen(palette, indices[:, :width])
+        return chosen(palette, indices[:, :width], "A tile of ZRLE")
 
     def _runs(self, area: int) -> Array:
         """Reads runs with colours.
@@ -250,7 +250,9 @@ class _Tiles:
         self._at += used
         # Tiles beside each other are alike.
         self._window = max(_WINDOW, used + used // 4)
-        return np.repeat(_chosen(palette, indices), lengths[: last + 1])
+        return np.repeat(
+            chosen(palette, indices, "A tile of ZRLE"), lengths[: last + 1]
+        )
 
 
 def _runs_in(data: Array) -> tuple[Array, Array, bool]:
@@ -281,16 +283,6 @@ def _runs_in(data: Array) -> tuple[Array, Array, bool]:
     starts = np.flatnonzero(~opens[:-1])
     parts = np.where(opens[:-1], data[1:], 0).astype(np.intp)
     return starts, np.add.reduceat(parts, starts) + 1, not opens[-1]
-
-
-def _chosen(palette: Array, indices: Array) -> Array:
-    if int(indices.max()) >= len(palette):
-        raise DesktopError(
-            f"A tile of ZRLE must choose from its {len(palette)} colours, got number "
-            f"{indices.max()}."
-        )
-    chosen: Array = palette[indices]
-    return chosen
 
 
 def _too_long(length: int, most: int) -> DesktopError:

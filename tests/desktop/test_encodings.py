@@ -15,7 +15,6 @@ from envkit.desktop import DesktopError, PixelFormat
 from envkit.desktop.encodings import (
     COPY,
     ENCODINGS,
-    RAW,
     TIGHT,
     ZLIB,
     ZRLE,
@@ -23,7 +22,7 @@ from envkit.desktop.encodings import (
     blocks_of,
 )
 from envkit.desktop.pixels import Rectangle
-from tests.screens import picture_of
+from tests.screens import draw, picture_of
 
 FORMATS = {
     "red first": PixelFormat(),
@@ -42,7 +41,7 @@ def drawn(codec, encoding, data, shape):
     """Decodes a rectangle, and returns the picture and what is left of the bytes."""
     picture = np.zeros(shape, np.uint8)
     place = Rectangle(0, 0, shape[1], shape[0])
-    return picture, data[codec.draw(encoding, place, picture, data) :]
+    return picture, draw(codec, encoding, place, picture, data)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=ENCODINGS)
@@ -81,7 +80,7 @@ def test_a_copied_rectangle_is_taken_from_the_picture_as_it_was():
     before = picture.copy()
     data = struct.pack(">HH", 0, 0)
 
-    assert 4 == Codec(PixelFormat()).draw(COPY, Rectangle(1, 1, 2, 2), picture, data)
+    assert b"" == draw(Codec(PixelFormat()), COPY, Rectangle(1, 1, 2, 2), picture, data)
     assert np.array_equal(before[:2, :2], picture[1:, 1:])
 
 
@@ -182,7 +181,7 @@ def test_gradients_of_tight_are_summed_up(name, seed, width, height):
         data = bytes(parts) + data
     picture = np.zeros((height, width, 3), np.uint8)
     place = Rectangle(0, 0, width, height)
-    Codec(pixel_format).draw(TIGHT, place, picture, b"\x40\2" + data)
+    draw(Codec(pixel_format), TIGHT, place, picture, b"\x40\2" + data)
 
     assert np.array_equal(pixel_format.of_bands(bands.astype("u4")), picture)
 
@@ -237,7 +236,6 @@ BROKEN = {
         struct.pack(">I", 0),
         "must have all its tiles, got 0 bytes",
     ),
-    "too few bytes": (RAW, b"abc", "must have all its bytes, got 3 of 16 or more"),
     "an unknown kind of tight": (TIGHT, b"\xa0", "must be of a known kind, got 10"),
     "an unknown filter of tight": (TIGHT, b"\x40\3", "0, 1 and 2, got 3"),
     "a long part of tight": (TIGHT, b"\0\xff\xff\xff", "must have no more bytes"),
@@ -315,6 +313,6 @@ def test_whatever_the_bytes_are_they_are_drawn_or_refused(encoding, data):
         sent = bytes(changed)
     try:
         got, _ = drawn(Codec(PixelFormat()), encoding, sent, picture.shape)
-    except DesktopError:
+    except (DesktopError, EOFError):
         return
     assert picture.shape == got.shape

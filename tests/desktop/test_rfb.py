@@ -27,7 +27,7 @@ from envkit.desktop.keys import KeyEvent, PointerEvent
 from envkit.desktop.pixels import Rectangle
 from envkit.desktop.protocol import answer, version_of, version_text
 from envkit.errors import ClosedError
-from tests.screens import picture_of, read, served, shows
+from tests.screens import draw, picture_of, read, served, shows
 from tests.waiting import PATIENCE, until
 
 BLUE_FIRST = PixelFormat(shifts=(16, 8, 0))
@@ -376,7 +376,7 @@ def test_the_streams_go_on_when_a_viewer_chooses_another_format():
             length = read(link, 4)
             data = length + read(link, int.from_bytes(length, "big"))
             got = np.zeros_like(picture)
-            codec.draw(ZRLE, Rectangle(0, 0, 8, 4), got, data)
+            draw(codec, ZRLE, Rectangle(0, 0, 8, 4), got, data)
             assert np.array_equal(
                 pixel_format.colours(pixel_format.numbers(picture)), got
             )
