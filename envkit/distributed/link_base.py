@@ -64,9 +64,9 @@ class WorkerLife:
         row_frames: What packs its rows, once there are any.
         first: The first of its rows.
         rows: All of them.
-        host: The name of its machine, as it has told.
-        pid: Its process there, as it has told.
-        resident: The memory of that process, as it has told when it greeted.
+        host: The name of its machine, from its greeting.
+        pid: Its process there.
+        resident: The memory of that process at its greeting, in bytes.
         is_paused: Whether nothing is to be asked, and no answer can come.
     """
 
@@ -94,7 +94,7 @@ class WorkerLife:
 
 
 Worker = TypeVar("Worker", bound=WorkerLife)
-# What a worker is told to do, checked and ready to be sent.
+# A job, checked and ready to be sent.
 Order = TypeVar("Order")
 
 
@@ -104,14 +104,14 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
     Attributes:
         longest: How many bytes a message may have.
         other_end: What people call the other end of a link.
-        is_told_once: Whether a worker is told of its rows only when these change.
+        sends_layout_once: Whether a worker gets its layout only when its rows change.
     """
 
     can_kill: ClassVar[bool] = True
     keeps_answers: ClassVar[bool] = False
     longest: ClassVar[int]
     other_end: ClassVar[str]
-    is_told_once: ClassVar[bool] = False
+    sends_layout_once: ClassVar[bool] = False
     now = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
 
     @abc.abstractmethod
     def _order(self, job: WorkerJob) -> Order:
-        """Returns what to tell a worker; raises if it cannot be told that."""
+        """Returns a job as it is sent; raises if it cannot be."""
 
     @abc.abstractmethod
     def _reach(self, job: WorkerJob, order: Order, *, again: bool) -> None:
@@ -200,7 +200,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
             self._poller, self._bell = Poller(), Doorbell.create()
             self._poller.register_bell(self._bell.fileno())
         for job, order in zip(jobs, orders, strict=True):
-            # A worker that is started and not noted would live on.
+            # A worker that is started and that nobody knows of would live on.
             with uninterrupted():
                 self._reach(job, order, again=False)
 
@@ -224,7 +224,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         self._poller.register(sock.fileno())
 
     def bind(self, layout: SlabLayout) -> Slab:
-        """Makes the slab, where `envkit top` finds it, and tells workers of theirs."""
+        """Makes the slab, and sends each worker the layout of its rows."""
         self._slab = self._inbox.slab = slab = self._memory.lay_out(layout)
         self._worker_of_row = layout.worker_of_row
         for known in list(self._workers.values()):
@@ -245,7 +245,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         has_same = known.row_frames is not None and known.rows == slice(first, stop)
         known.first, known.rows = first, slice(first, stop)
         known.row_frames = RowFrames(slab, known.worker)
-        if known.link is not None and not (has_same and self.is_told_once):
+        if known.link is not None and not (has_same and self.sends_layout_once):
             self._send_layout(known, slab.layout)
 
     # Rows.
@@ -410,7 +410,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         return slab.resident(known.worker) or known.resident
 
     def resident(self, worker: int) -> int:
-        """Returns the memory of a worker in bytes, as it has last told."""
+        """Returns the memory of a worker in bytes, as last reported."""
         known = self._workers.get(worker)
         return self._held(known) if known is not None else 0
 

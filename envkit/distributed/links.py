@@ -412,7 +412,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
     # Connections.
 
     def _handle_other(self, fd: int) -> None:
-        # Connections are taken in, and those let in that prove themselves.
+        # A connection has come, or one that is there has sent its proof.
         self._let_in(self._listener.handle(fd, self._poller))
 
     def _let_in(self, arrived: list[Arrival]) -> None:
@@ -461,7 +461,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
             case ObjectRow() if not (
                 row_frames and row_frames.is_outstanding(message.row)
             ):
-                pass  # What it belongs to was taken back.
+                pass  # Its request was withdrawn.
             case _:
                 self._inbox.handle(worker, message, known.first)
                 if isinstance(message, RemoteFailure):
@@ -500,7 +500,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         known.remedy = _TO_TRUST.format(address=known.address)
 
     def _queue_end(self, known: _Incarnation) -> None:
-        """Queues that a worker is gone, after what it had told."""
+        """Queues that a worker is gone, behind what it had sent."""
         if self._workers.get(known.worker) is known:
             self._inbox.queue.append(Exited(known.worker, self._end_worker(known)))
 

@@ -90,7 +90,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
     keeps_states: ClassVar[bool] = False
     # A session is what the server was asked for.
     cuts_workers: ClassVar[bool] = False
-    is_told_once: ClassVar[bool] = True
+    sends_layout_once: ClassVar[bool] = True
     other_end: ClassVar[str] = "server"
     longest: ClassVar[int] = MOST_MESSAGE
     takes_names: ClassVar[bool] = True
