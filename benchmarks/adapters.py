@@ -123,6 +123,21 @@ class Bare(dm_env.Environment):
         return end(1.0, np.zeros(4, np.float32))
 
 
+class OwnCartPole(adapters.Adapter):
+    """Gymnasium's CartPole, as an author supports a library that envkit does not."""
+
+    num_actions = 2
+
+    def start(self) -> Any:
+        return gymnasium.make(TARGET)
+
+    def reset(self, seed: int | None = None) -> Any:
+        return self.env_instance.reset(seed=seed)
+
+    def step(self, action: int) -> Any:
+        return self.env_instance.step(action)
+
+
 def single_pairs() -> dict[str, tuple[Callable[[], Contender], ...]]:
     """Returns by adapter: the bare environment, and the adapted one."""
     make = functools.partial(gymnasium.make, TARGET)
@@ -220,6 +235,30 @@ def compare_vectors(report: Report, told: Any) -> None:
         )
 
 
+def compare_pools(report: Report, told: Any) -> None:
+    """Compares a pool of an author's `Adapter` with one of `GymnasiumWrapper`."""
+    rows = told.rows
+
+    def pool(make: Any) -> Callable[[], Contender]:
+        make_pool = functools.partial(
+            ParallelPyEnvironment, [make] * rows, num_workers=WORKERS
+        )
+        return functools.partial(batch, make_pool, rows)
+
+    figures = taken_turns(
+        {"GymnasiumWrapper": pool(f"gymnasium:{TARGET}"), "Adapter": pool(OwnCartPole)},
+        told,
+    )
+    report.table(f"A pool of {rows} of Gymnasium's CartPole", figures)
+    added = np.subtract(figures["Adapter"], figures["GymnasiumWrapper"]) / rows
+    report.ratio(
+        "A pool of an Adapter: microseconds added to a row",
+        list(added),
+        [1.0] * len(added),
+        at_most=1.0,
+    )
+
+
 def compare_engines(report: Report, told: Any) -> None:
     rows = told.rows
     makers = [functools.partial(gymnasium.make, TARGET)] * rows
@@ -273,6 +312,7 @@ def main() -> None:
     report = Report("adapters")
     compare_singles(report, told)
     compare_vectors(report, told)
+    compare_pools(report, told)
     compare_engines(report, told)
     report.finish(told.json)
 

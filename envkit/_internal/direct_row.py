@@ -111,6 +111,7 @@ class DirectRow:
         "_finish",
         "_finish_first",
         "_fits",
+        "_kept",
         "_key",
         "_move",
         "_numbers",
@@ -184,6 +185,8 @@ class DirectRow:
             asks_info: Whether `get_info` tells more than `move` and `begin` do.
         """
         self.owner, self.layers = env, [env]
+        # Written without `__setattr__`, which some adapters have.
+        self._kept = vars(env)
         self._move, self._begin, self._end = move, begin, end
         self._finish, self._finish_first = finish, finish_first
         self.choices, self.discount = choices, discount
@@ -258,9 +261,14 @@ class DirectRow:
                     terminated
                     or truncated
                     or steps >= self.most
-                    or (discount is not None and not self._is_usual(discount))
+                    or (
+                        discount is not None
+                        and (
+                            discount.__class__ not in _FLOATS or discount != self._usual
+                        )
+                    )
                 ):
-                    self.owner._info = info
+                    self._kept["_info"] = info
                     self.place, self.reward = place, reward
                     self.step_type = _MID
                     self._steps = steps
@@ -273,10 +281,6 @@ class DirectRow:
             # The time step is made where such results are converted or refused.
             pass
         return self.finished(result)
-
-    def _is_usual(self, discount: Any) -> bool:
-        """Returns True if a discount of the library's is that of each `MID`."""
-        return discount.__class__ in _FLOATS and bool(discount == self._usual)
 
     def _ends(self, terminated: Any, truncated: Any, info: Any, discount: Any) -> bool:
         """Ends the episode, unless nothing ends it or its discount is no number."""

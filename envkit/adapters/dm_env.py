@@ -29,7 +29,12 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from envkit.adapters.foreign import First, ForeignEnvironment, result_of_time_step
+from envkit.adapters.foreign import (
+    First,
+    ForeignEnvironment,
+    made_result,
+    result_of_time_step,
+)
 from envkit.adapters.mujoco import (
     PhysicsState,
     check_can_draw,
@@ -252,7 +257,15 @@ class DmEnvWrapper(ForeignEnvironment):
 
     def _move(self, action: Any) -> Result:
         # Hot: called once per step.
-        return self._as_result(self._foreign.step(action), "step")
+        step = self._foreign.step(action)
+        try:
+            if step.step_type == 1 and step.discount is not None:
+                return made_result(
+                    (step.observation, step.reward, False, False, {}, step.discount)
+                )
+        except (AttributeError, ValueError):
+            pass
+        return self._as_result(step, "step")
 
     def _as_result(self, step: Any, call: str) -> Result:
         # Hot: called once per step.
@@ -273,8 +286,8 @@ class DmEnvWrapper(ForeignEnvironment):
     def _to_discount(self, discount: Any) -> NestedArray:
         return self._read_discount(discount)
 
-    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
-        return info  # The discount tells it.
+    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
+        self._info = info  # The discount tells it.
 
     def _knows_info(self) -> bool:
         is_ours = type(self).get_info is DmEnvWrapper.get_info

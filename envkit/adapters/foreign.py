@@ -71,6 +71,7 @@ __all__ = [
     "forwarded_to_library",
     "handed_options",
     "limited_and_wrapped",
+    "made_result",
     "number_of",
     "rendered",
     "require",
@@ -86,6 +87,12 @@ _LOGGER = logging.getLogger(__name__)
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 # The classes of rewards that need no look.
 _NUMBERS = frozenset([float, int, np.float32, np.float64])
+
+
+# Makes a `Result` of all six parts, in half the time.
+made_result: Callable[[tuple[Any, ...]], Result] = functools.partial(
+    tuple.__new__, Result
+)
 
 
 class First(Result):
@@ -253,6 +260,7 @@ class ForeignEnvironment(ForeignBase):
         worth = as_discount(discount)
         self._one, self._over = _constants(spec, 1.0), _constants(spec, 0.0)
         self._going_on = _constants(spec, worth)
+        self._usual = worth if isinstance(spec, ArraySpec) and not spec.shape else None
         reward_spec, seen = self.reward_spec(), self.observation_spec()
         if isinstance(reward_spec, ArraySpec) and reward_spec.shape == ():
             self._numbers, self._reward_dtype = _NUMBERS, reward_spec.dtype
@@ -288,10 +296,6 @@ class ForeignEnvironment(ForeignBase):
     def _to_discount(self, discount: Any) -> NestedArray:
         """Converts a discount of the library's."""
         return np.array(discount, self.discount_spec().dtype)
-
-    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
-        """Returns the info of an end; both flags can be true, a discount tells one."""
-        return {"terminated": terminated, "truncated": truncated, **info}
 
     def _shown_info(self) -> Any:
         """Returns a copy of the info."""
@@ -367,9 +371,9 @@ class ForeignEnvironment(ForeignBase):
         discount = None
         if result.__class__ is Result:
             observation, reward, terminated, truncated, self._info, discount = result
-        elif result.__class__ is First:
-            return self._first(result.observation)
         else:
+            if result.__class__ is First:
+                return self._first(result.observation)
             try:
                 observation, reward, terminated, truncated, self._info = result
             except (TypeError, ValueError):
@@ -392,16 +396,19 @@ class ForeignEnvironment(ForeignBase):
             observation = observation.copy()
         else:
             observation = self._to_observation(observation)
-        if discount is not None:
-            discount = self._to_discount(discount)
-        else:
+        if discount is None:
             discount = self._over if terminated else self._going_on
+        elif discount.__class__ is float and discount == self._usual:
+            discount = self._going_on
+        else:
+            discount = self._to_discount(discount)
         return TimeStep(
             _LAST if terminated or truncated else _MID, reward, discount, observation
         )
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
-        self._info = self._with_flags(info, terminated, truncated)
+        """Keeps the info of an end; both flags can be true, a discount tells one."""
+        self._info = {"terminated": terminated, "truncated": truncated, **info}
 
     def _direct_row(self) -> DirectRow | None:
         # Not where the class has a step or a reset of its own.

@@ -143,6 +143,8 @@ class ResetArguments:
 
     def _arguments(self, seed: int | None, options: Any) -> dict[str, Any]:
         """Returns what to pass to `reset`."""
+        if seed is None and options is None:
+            return self._known_to_reset
         return arguments_of_reset(self._known_to_reset, seed, options)
 
 

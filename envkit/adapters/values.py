@@ -194,16 +194,25 @@ def within_bounds(spec: ArraySpec) -> Callable[[Any], bool] | None:
     lows, highs = (
         np.broadcast_to(bound, spec.shape).ravel().tolist() for bound in (low, high)
     )
+    return _small_fits(lows, highs) if spec.shape else _number_fits(lows[0], highs[0])
 
-    if spec.shape == ():
-        return lambda number: bool(lows[0] <= number <= highs[0])
 
+def _small_fits(lows: list[Any], highs: list[Any]) -> Callable[[Any], bool]:
     def fits(array: Any) -> bool:
         # Hot: called once per leaf and step. The lengths are equal.
         for number, low, high in zip(array.ravel().tolist(), lows, highs):  # noqa: B905
             if not low <= number <= high:  # In this form a NaN is outside.
                 return False
         return True
+
+    return fits
+
+
+def _number_fits(low: Any, high: Any) -> Callable[[Any], bool]:
+    def fits(value: Any) -> bool:
+        # Comparing Python's numbers is ten times as fast as comparing arrays.
+        number = value.item() if value.__class__ is np.ndarray else value
+        return bool(low <= number <= high)
 
     return fits
 

@@ -132,8 +132,8 @@ class AdaptedEnvironment(ForeignEnvironment):
         # What a reset returned before a time step was asked for.
         self._unseen: Result | None = None
         # A copy of the last observation, for ends without one; returned arrays are
-        # the caller's. `None` where none was returned yet.
-        self._seen: NestedArray = None
+        # the caller's. In a list, as setting attributes takes long.
+        self._last_seen: list[NestedArray] = [None]
         # Which of the author's methods has returned what is converted.
         self._call = "step"
         _ENVIRONMENTS[id(author)] = self
@@ -243,7 +243,11 @@ class AdaptedEnvironment(ForeignEnvironment):
         if read is None or self._author.realtime or options is not None:
             read = self._ask_to_begin(options)
         if plan.legal is not None:
-            read = self._masked(plan, read, "reset")
+            self._call = "reset"
+            try:
+                read = self._masked(plan, read)
+            finally:
+                self._call = "step"
         return read.observation, read.info
 
     def _ask_to_begin(self, options: Any = None) -> Result:
@@ -265,14 +269,14 @@ class AdaptedEnvironment(ForeignEnvironment):
             self._check_open("step")
         plan = self._plan or self._planned()
         # It is kept again when this one's is converted, unless a row is written.
-        seen, self._seen = self._seen, None
+        seen, self._last_seen[0] = self._last_seen[0], None
         result = plan.read_step(self._author.step(action))
         if plan.legal is None and result[0] is not None:
             return result
         read = Result(*result)
         if read.observation is None and (read.terminated or read.truncated):
             read = read._replace(observation=self._repeated(plan, seen))
-        return read if plan.legal is None else self._masked(plan, read, "step")
+        return read if plan.legal is None else self._masked(plan, read)
 
     def _first(self, observation: Any) -> TimeStep:
         self._call = "reset"
@@ -281,23 +285,18 @@ class AdaptedEnvironment(ForeignEnvironment):
         finally:
             self._call = "step"
 
-    def _to_action(self, action: NestedArray) -> Any:
-        return (self._plan or self._planned()).to_action(action)
-
     def _to_observation(self, observation: Any) -> NestedArray:
         # Hot: called once per step.
         if observation.__class__ is _Converted:
             return observation.value
-        return self._converted(self._planned(), observation, self._call)
-
-    def _converted(self, plan: _Plan, observation: Any, call: str) -> NestedArray:
+        plan = self._plan or self._planned()
         try:
             converted = plan.read_observation(observation)
         except SpecError as error:
             if not plan.inferred:
                 raise
-            raise explained(error, self._name, call, observation) from None
-        self._seen = plan.kept(converted)
+            raise explained(error, self._name, self._call, observation) from None
+        self._last_seen[0] = plan.kept(converted)
         return converted
 
     def _to_reward(self, reward: Any) -> NestedArray:
@@ -319,19 +318,15 @@ class AdaptedEnvironment(ForeignEnvironment):
             observation = observation["observation"]
         return _Converted(plan.copied(observation))
 
-    def _masked(self, plan: _Plan, read: Result, call: str) -> Result:
+    def _masked(self, plan: _Plan, read: Result) -> Result:
         """Adds the mask of what is legal to the info, and to what is observed."""
         assert plan.legal is not None  # or there is no mask
-        seen = read.observation
-        if seen.__class__ is _Converted:
-            observation = seen.value
-        else:
-            observation = self._converted(plan, seen, call)
+        observation = self._to_observation(read.observation)
         if read.terminated or read.truncated:
             # After the end every action does the same: it begins an episode.
             mask = plan.legal.all()
         else:
-            mask = plan.legal(self._author.legal_actions(seen))
+            mask = plan.legal(self._author.legal_actions(read.observation))
         if self._author.observe_legal_actions:
             observation = {"observation": observation, "legal_actions": mask.copy()}
         info = {**(read.info or {}), "legal_actions": mask}
@@ -414,7 +409,7 @@ class AdaptedEnvironment(ForeignEnvironment):
     def _planned(self) -> _Plan:
         if self._plan is None:
             plan = self._make_plan()
-            self._plan = plan
+            self._plan, self._to_action = plan, plan.to_action
             self._prepare(self._author.discount)
             reward_spec, seen = self.reward_spec(), plan.observation_spec
             if type(reward_spec) is not ArraySpec:
@@ -577,7 +572,7 @@ class AdaptedEnvironment(ForeignEnvironment):
             of = state.kind if isinstance(state, AdapterState) else describe(state)
             raise ValueError(f"{kind} was given the state of another adapter: {of}.")
         self._planned()  # To infer specs later would begin another episode.
-        self._seen = None
+        self._last_seen[0] = None
         self.start()
         if self._has("set_state"):
             author.set_state(state.attributes)

@@ -17,6 +17,7 @@ from envkit.adapters.values import (
     Leaf,
     array_leaf,
     bounded_leaf,
+    integer_leaf,
     map_specs,
 )
 from envkit.errors import SpecError
@@ -100,6 +101,9 @@ def action_converter(spec: NestedSpec, name: str, *, checked: bool) -> Leaf:
     def leaf_of(leaf: ArraySpec) -> Leaf:
         if isinstance(leaf, ObjectSpec):
             return _object_of
+        is_number = isinstance(leaf, BoundedArraySpec) and leaf.shape == ()
+        if checked and is_number and leaf.dtype.kind in "iu":
+            return integer_leaf(leaf, int)  # type: ignore[arg-type]  # it is bounded
         convert = bounded_leaf(leaf) if checked else array_leaf(leaf)
         return _number_of(convert) if leaf.shape == () else convert
 

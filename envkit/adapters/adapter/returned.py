@@ -77,9 +77,9 @@ def step_reader(name: str, declared: Declared | None) -> Callable[[Any], Any]:
             truncated = _flag(name, truncated, "done")
         if info.__class__ is not dict:
             info = _as_info(name, "step", info)
-        if discount is None:  # A tuple is made in a fifth of the time of a `Result`.
-            return observation, reward, terminated, truncated, info
-        return Result(observation, reward, terminated, truncated, info, discount)
+        # A tuple is made in a fifth of the time of a `Result`.
+        parts = observation, reward, terminated, truncated, info
+        return parts if discount is None else Result(*parts, discount)
 
     return read
 

@@ -272,10 +272,9 @@ class GymWrapper(ForeignEnvironment):
         truncated = done and _is_cut(info)
         return observation, reward, done and not truncated, truncated, info
 
-    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
-        if info is not None and not isinstance(info, Mapping):
-            return info
-        return super()._with_flags(info or {}, terminated, truncated)
+    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
+        if info is None or isinstance(info, Mapping):
+            super()._keep_end(info or {}, terminated, truncated)
 
     def _choices(self) -> Mapping[int, Any] | None:
         if not self._matches_dtype:

@@ -172,9 +172,12 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
         self._check_info(self._info)
         return dict(self._info)
 
-    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
-        self._check_info(info)
-        return super()._with_flags(info, terminated, truncated)
+    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
+        try:
+            super()._keep_end(info, terminated, truncated)
+        except TypeError:
+            self._check_info(info)
+            raise
 
     def _check_info(self, info: Any) -> None:
         # Called where the info is used, because a check in every step costs time.

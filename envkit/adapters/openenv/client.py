@@ -448,8 +448,8 @@ class OpenEnvWrapper(ForeignEnvironment):
         info = {"terminated": False, "truncated": True, "lost": str(reason)}
         return Result(self._last_observation, 0.0, truncated=True, info=info)
 
-    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
-        return info  # The server says how an episode has ended.
+    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
+        self._info = info  # The server says how an episode has ended.
 
     def _to_observation(self, observation: Any) -> NestedArray:
         if self._keys is not None and isinstance(observation, Mapping):

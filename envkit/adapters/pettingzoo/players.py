@@ -543,8 +543,8 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
     def _to_discount(self, discount: Any) -> NestedArray:
         return discount
 
-    def _with_flags(self, info: Any, terminated: bool, truncated: bool) -> Any:
-        return info  # Those of its agents have the flags.
+    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
+        self._info = info  # Those of its agents have the flags.
 
     def _welcome(self, present: Sequence[Any]) -> None:
         """Begins an episode with some agents, of which nothing was seen yet."""
