@@ -36,7 +36,7 @@ from envkit.parallel.worker.environments import resident_bytes
 __all__ = [
     "STATUS_UNKNOWN",
     "ForkLauncher",
-    "Launcher",
+    "ProcessLauncher",
     "SpawnLauncher",
     "StartedCommand",
     "StderrFile",
@@ -348,7 +348,7 @@ class StartedCommand:
         self._stderr.close()
 
 
-class Launcher(Protocol):
+class ProcessLauncher(Protocol):
     """Starts workers one way or another."""
 
     def start(self, inherited: WorkerJob | None = None) -> WorkerProcess:

@@ -16,7 +16,7 @@ from envkit.parallel.backends.base import Event, Exited, Started, refuse_calls
 from envkit.parallel.backends.inbox import POLL_INTERVAL, Inbox
 from envkit.parallel.backends.launch import (
     ForkLauncher,
-    Launcher,
+    ProcessLauncher,
     SpawnLauncher,
     WorkerProcess,
     wait_for_end,
@@ -537,7 +537,7 @@ class ProcessBackend:
         self._last_cpus = self._awake = np.zeros(0, np.int64)
 
 
-def _launcher(start_method: str, worker_env: Mapping[str, str]) -> Launcher:
+def _launcher(start_method: str, worker_env: Mapping[str, str]) -> ProcessLauncher:
     """Returns the launcher for a start method."""
     if start_method == "forkserver":
         from envkit.parallel.backends.forkserver import ForkserverLauncher

@@ -23,7 +23,7 @@ from envkit.parallel.messages import (
 from envkit.parallel.slab import Slab
 from envkit.parallel.slab_layout import STEP, STEPS, slot_of
 from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence
-from envkit.parallel.worker.batch_rows import BatchRows
+from envkit.parallel.worker.env_batches import EnvBatches
 from envkit.parallel.worker.env_row import EnvRow
 from envkit.parallel.worker.env_rows import EnvRows
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
@@ -138,7 +138,7 @@ class EnvRunner:
         )
         self._steps, self._direct = env_rows.steps, env_rows.direct
         self._meters, self.due = env_rows.meters, env_rows.eager.due
-        self._batches = BatchRows(env_rows, first_row)
+        self._batches = EnvBatches(env_rows, first_row)
         self._requests = RequestHandler(env_rows, self.dump_state, self.load_state)
         self.is_single = not any(env_row.is_batch for env_row in env_rows.all)
         self._moves_together = self.is_single or len(env_rows.all) == 1

@@ -1,4 +1,4 @@
-"""`BatchRows`: runs the rows of environments that are batches themselves."""
+"""`EnvBatches`: runs the rows of environments that are batches themselves."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from envkit.parallel.worker.environments import end_fork
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 
-__all__ = ["BatchRows"]
+__all__ = ["EnvBatches"]
 
 _FIRST, _LAST = StepType.FIRST, StepType.LAST
 
 
-class BatchRows:
+class EnvBatches:
     """Steps and resets batches, all of their rows or some."""
 
     def __init__(self, env_rows: EnvRows, first_row: int) -> None:
