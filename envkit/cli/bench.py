@@ -51,7 +51,6 @@ __all__ = [
     "add_arguments",
     "as_data",
     "as_table",
-    "best_of",
     "candidates",
     "check_can_draw",
     "draw",
@@ -62,8 +61,6 @@ __all__ = [
     "more_workers",
     "pool_of",
     "run",
-    "title_of",
-    "whole_title_of",
     "winner_of",
     "worker_counts",
 ]
@@ -148,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     progress.live.auto_refresh = False
     with progress, stdout_on_stderr():
         tries = _tries(arguments, given, progress)
-    if best_of(tries) is None:
+    if not equals_of(tries):
         raise EnvkitError(_first_reason(tries))
     title = f"{arguments.target}, {counted(arguments.num_envs, 'environment')}"
     if arguments.json:
@@ -191,7 +188,7 @@ def _show(title: str, facts: dict[str, Any], tries: Sequence[Measured]) -> None:
     if winner_of(tries) is not None:
         say("", "The fastest here:", "", f"  {call}")
         return
-    names = listed(map(whole_title_of, equals_of(tries)))
+    names = listed(tried.candidate.label for tried in equals_of(tries))
     say(
         "",
         f"None is the fastest: the rounds lie further apart than {names} do.",
@@ -298,6 +295,18 @@ class Candidate:
     target: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What stands in the table."""
+        return "its own batch" if self.backend == "batch" else self.backend
+
+    @property
+    def label(self) -> str:
+        """The title with the number of workers."""
+        if self.backend in ("batch", "inline"):
+            return self.title
+        return f"{self.title} with {counted(self.workers or 0, 'worker')}"
 
     def make(self) -> Any:
         """Makes the environment."""
@@ -471,30 +480,16 @@ def _mean(memories: list[Memory | None]) -> Memory | None:
     return Memory(*(sum(part) // len(known) for part in zip(*known, strict=True)))
 
 
-def best_of(tries: Sequence[Measured]) -> Measured | None:
-    """Returns the fastest; `None` if nothing could be tried."""
-    found = [tried for tried in tries if tried.figures is not None]
-    return max(
-        found,
-        key=lambda tried: tried.figures.speed if tried.figures else 0.0,
-        default=None,
-    )
-
-
 def equals_of(tries: Sequence[Measured]) -> list[Measured]:
     """Returns the fastest and those not further from it than the rounds are apart."""
-    best = best_of(tries)
-    if best is None or best.figures is None:
+    found = [(tried, tried.figures) for tried in tries if tried.figures is not None]
+    if not found:
         return []
-    top = best.figures
+    top = max((figures for _, figures in found), key=lambda figures: figures.speed)
     return [
         tried
-        for tried in tries
-        if tried.figures is not None
-        and (
-            tried is best
-            or top.speed - tried.figures.speed <= max(top.range, tried.figures.range)
-        )
+        for tried, figures in found
+        if top.speed - figures.speed <= max(top.range, figures.range)
     ]
 
 
@@ -502,20 +497,6 @@ def winner_of(tries: Sequence[Measured]) -> Measured | None:
     """Returns the fastest; `None` if the rounds do not tell it from another one."""
     equals = equals_of(tries)
     return equals[0] if len(equals) == 1 else None
-
-
-def title_of(tried: Measured) -> str:
-    """Returns the title of a way to step environments."""
-    backend = tried.candidate.backend
-    return "its own batch" if backend == "batch" else backend
-
-
-def whole_title_of(tried: Measured) -> str:
-    """Returns the title of a way to step environments, with its workers."""
-    workers, title = tried.candidate.workers, title_of(tried)
-    if workers is None or title == "inline":
-        return title
-    return f"{title} with {counted(workers, 'worker')}"
 
 
 def as_table(tries: Sequence[Measured]) -> Table:
@@ -530,7 +511,7 @@ def as_table(tries: Sequence[Measured]) -> Table:
     best = winner_of(tries)
     for tried in tries:
         workers = tried.candidate.workers
-        title = title_of(tried)
+        title = tried.candidate.title
         if tried.figures is None:
             table.add_row(title, _text(workers), "failed", style="red")
             continue
@@ -547,7 +528,7 @@ def as_table(tries: Sequence[Measured]) -> Table:
 
 def failures(tries: Sequence[Measured]) -> list[str]:
     """Returns a line for each that has no figures."""
-    return [f"{whole_title_of(tried)}: {tried.error}" for tried in tries if tried.error]
+    return [f"{tried.candidate.label}: {tried.error}" for tried in tries if tried.error]
 
 
 def _text(workers: int | None) -> str:
@@ -638,7 +619,7 @@ def draw(path: str, title: str, tries: Sequence[Measured]) -> None:
         colour = "#2f7d4f" if tried is winner_of(tries) else "#8fb8a0"
         axes.barh(place, speed, color=colour, xerr=[[speed - low], [high - speed]])
         axes.annotate(f" {speed:,.0f}", (high, place), va="center")
-    axes.set_yticks(range(len(bars)), [whole_title_of(tried) for tried, _ in bars])
+    axes.set_yticks(range(len(bars)), [tried.candidate.label for tried, _ in bars])
     axes.invert_yaxis()
     axes.margins(x=0.15)
     axes.set_title(title)

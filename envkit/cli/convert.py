@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from envkit.adapters.minari.datasets import from_minari, to_minari
 from envkit.cli.output import say, stdout_on_stderr
@@ -70,41 +69,34 @@ def run(arguments: argparse.Namespace) -> int:
             "of a recording."
         )
     with stdout_on_stderr():
-        told = _from(arguments) if is_dataset else _to(arguments)
+        name, path, episodes, steps = (_from if is_dataset else _to)(arguments)
     if arguments.json:
-        print_json(told)
+        counts = {"episodes": episodes, "steps": steps}
+        print_json({"dataset": name, "path": path, **counts})
     else:
-        episodes = counted(told["episodes"], "episode")
-        steps = counted(told["steps"], "step")
-        say(f"{told['path']}: {episodes}, {steps}")
+        say(f"{path}: {counted(episodes, 'episode')}, {counted(steps, 'step')}")
     return 0
 
 
-def _to(arguments: argparse.Namespace) -> dict[str, Any]:
+def _to(arguments: argparse.Namespace) -> tuple[str, str, int, int]:
+    """Returns the id of the dataset, its path, and its episodes and steps."""
     given = {name: getattr(arguments, name) for name in _ABOUT}
     about = {name: text for name, text in given.items() if text is not None}
     dataset = to_minari(
         arguments.source, arguments.minari, pickle=arguments.pickle, **about
     )
-    return {
-        "dataset": dataset.id,
-        "path": str(dataset.storage.data_path),
-        "episodes": int(dataset.total_episodes),
-        "steps": int(dataset.total_steps),
-    }
+    path = str(dataset.storage.data_path)
+    return dataset.id, path, int(dataset.total_episodes), int(dataset.total_steps)
 
 
-def _from(arguments: argparse.Namespace) -> dict[str, Any]:
+def _from(arguments: argparse.Namespace) -> tuple[str, str, int, int]:
+    """Returns the id of the dataset, and the recording's path, episodes and steps."""
+    name = arguments.source.removeprefix(_SCHEME)
     recording = from_minari(
-        arguments.source.removeprefix(_SCHEME),
+        name,
         arguments.directory,
         download=arguments.download,
         pickle=arguments.pickle,
     )
     lengths = [len(episode) - 1 for episode in recording.episodes()]
-    return {
-        "dataset": arguments.source.removeprefix(_SCHEME),
-        "path": str(recording.path),
-        "episodes": len(lengths),
-        "steps": sum(lengths),
-    }
+    return name, str(recording.path), len(lengths), sum(lengths)

@@ -118,26 +118,17 @@ def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str,
     parts += [f"{counted(dropped, 'episode')} dropped"] if dropped else []
     unfinished = len(recording.unfinished)
     parts += [f"{counted(unfinished, 'episode')} unfinished"] if unfinished else []
+    has_seed = known["seed"] is not None
+    seed = short(known["seed"]) if has_seed else "none, as far as is known"
+    written = f"envkit {recording.facts['envkit']}, Python {known['python']}"
+    packages = [f"{name} {version}" for name, version in known["packages"].items()]
     origin = [
         ("environment", known["id"]),
         ("arguments", short(known["arguments"] or {})),
         ("wrappers", ", ".join(wrappers) or "none"),
-        (
-            "seed",
-            "none, as far as is known"
-            if known["seed"] is None
-            else short(known["seed"]),
-        ),
-        (
-            "recorded by",
-            f"envkit {recording.facts['envkit']}, Python {known['python']}",
-        ),
-        (
-            "packages",
-            ", ".join(
-                f"{name} {version}" for name, version in known["packages"].items()
-            ),
-        ),
+        ("seed", seed),
+        ("recorded by", written),
+        ("packages", ", ".join(packages)),
         ("machine", ", ".join(map(str, known["machine"].values()))),
         ("directory", str(recording.path)),
         ("page by", f"envkit {envkit_version()}"),
