@@ -24,12 +24,10 @@ from envkit.registry import registered
 from envkit.testing import CountingEnv
 from tests.comparing import told
 from tests.foreign_packages import Packages
+from tools.libraries import schemes
 
 BUILT_IN = "Bandit, CartPole, Catch, GridWorld, TicTacToe"
-SCHEMES = (
-    "ale, browsergym, bsuite, dm_control, dm_env_rpc, envpool, gym, gymnasium, gymnax, "
-    "minari, minigrid, openenv, pettingzoo, ple, pysc2, universe, vizdoom, vnc"
-)
+SCHEMES = ", ".join(schemes())
 
 
 def written(tmp_path, monkeypatch, name, source):
