@@ -286,6 +286,7 @@ class Internals:
 
         Example:
             >>> from envkit.testing import CountingEnv
+            >>> __name__ = "my_game"  # the module of the class
             >>> class Twice(CountingEnv):
             ...     def _step(self, action):
             ...         return super()._step(2 * action)
