@@ -246,7 +246,12 @@ def compare_pools(report: Report, told: Any) -> None:
         return functools.partial(batch, make_pool, rows)
 
     figures = taken_turns(
-        {"GymnasiumWrapper": pool(f"gymnasium:{TARGET}"), "Adapter": pool(OwnCartPole)},
+        {
+            "GymnasiumWrapper": pool(
+                lambda: adapters.GymnasiumWrapper(gymnasium.make(TARGET))
+            ),
+            "Adapter": pool(OwnCartPole),
+        },
         told,
     )
     report.table(f"A pool of {rows} of Gymnasium's CartPole", figures)
