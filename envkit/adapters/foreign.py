@@ -336,7 +336,11 @@ class ForeignEnvironment(ForeignBase):
             # A copy, because an environment may change its options.
             options = copy.deepcopy(self._next_options)
         observation, self._info = self._begin(self._next_seed, options)
-        self._next_seed, self._next_options = None, self._reset_options
+        # Only what is another, because some adapters have a `__setattr__`.
+        if self._next_seed is not None:
+            self._next_seed = None
+        if self._next_options is not self._reset_options:
+            self._next_options = self._reset_options
         return observation
 
     def _first(self, observation: Any) -> TimeStep:

@@ -30,6 +30,7 @@ from envkit.adapters.adapter.legality import (
 )
 from envkit.adapters.adapter.returned import reset_reader, step_reader
 from envkit.adapters.foreign import ForeignEnvironment, ForeignInternals, number_of
+from envkit.adapters.reset_arguments import arguments_of_reset
 from envkit.adapters.state import (
     Snapshot,
     offer_of,
@@ -126,7 +127,9 @@ class AdaptedEnvironment(ForeignEnvironment):
         self._foreign = self._author = author
         self._name = type(author).__name__
         self._arguments = arguments
-        self._reset_parameters = frozenset(inspect.signature(author.reset).parameters)
+        taken = inspect.signature(author.reset).parameters
+        self._known_to_reset = {n: None for n in ("seed", "options") if n in taken}
+        self._read_reset: Callable[[Any], Result] | None = None
         self._started = False
         self._plan: _Plan | None = None
         # What a reset returned before a time step was asked for.
@@ -225,7 +228,7 @@ class AdaptedEnvironment(ForeignEnvironment):
 
     def _reset_has(self, name: str) -> bool:
         """Returns True if the author's `reset` has an argument of a name."""
-        return name in self._reset_parameters
+        return name in self._known_to_reset
 
     def _has(self, verb: str) -> bool:
         """Returns True if the author has written a method that is optional."""
@@ -238,7 +241,9 @@ class AdaptedEnvironment(ForeignEnvironment):
 
     def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
         plan = self._planned()
-        read, self._unseen = self._unseen, None
+        read = self._unseen
+        if read is not None:
+            self._unseen = None
         # Where a clock goes on, that is past; and with options it begins otherwise.
         if read is None or self._author.realtime or options is not None:
             read = self._ask_to_begin(options)
@@ -254,14 +259,17 @@ class AdaptedEnvironment(ForeignEnvironment):
         """Has the author begin an episode, with the seed that is due."""
         self._check_open("reset")
         self.start()
+        seed, author = self._next_seed, self._author
         # Without defaults it takes all that it names, whatever there is.
-        given = {"seed": self._next_seed, "options": options}
-        arguments = {name: given[name] for name in given if self._reset_has(name)}
-        if self._next_seed is not None and "seed" not in arguments:
-            self._author.seed(self._next_seed)
-        result = self._author.reset(**arguments)
-        self._next_seed = None
-        return reset_reader(self._name, self._author.reset_returns)(result)
+        arguments = arguments_of_reset(self._known_to_reset, seed, options)
+        if seed is not None and "seed" not in arguments:
+            author.seed(seed)
+        result = author.reset(**arguments)
+        if seed is not None:
+            self._next_seed = None
+        if self._read_reset is None:
+            self._read_reset = reset_reader(self._name, author.reset_returns)
+        return self._read_reset(result)
 
     def _move(self, action: Any) -> Any:
         # Hot: called once per step.

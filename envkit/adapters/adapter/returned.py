@@ -142,7 +142,10 @@ def reset_reader(name: str, declared: Declared | None) -> Callable[[Any], Result
         return _declared_reader(name, "reset", declared)
 
     def read(result: Any) -> Result:
-        if hasattr(result, "step_type"):
+        if result.__class__ is tuple and len(result) == 2:
+            if result[1].__class__ is dict:
+                return Result(result[0], 0.0, False, False, dict(result[1]))
+        elif hasattr(result, "step_type"):
             return _of_time_step(name, "reset", result)
         if isinstance(result, tuple):
             if len(result) == 1 and hasattr(result[0], "step_type"):
