@@ -249,7 +249,8 @@ class Desktop(PyEnvironment):
             self._actions: Actions = actions or Controls(
                 keys, size=self._size, pointer=pointer, buttons=buttons
             )
-            self._display.probe = self._probe = checked_probe(probe, self._size)
+            self._probe = checked_probe(probe, self._size)
+            self._display.set_probe(self._probe)
             if self._channel is not None:
                 self._channel.open(self._display.folder)
         except BaseException:

@@ -16,7 +16,7 @@ from envkit.desktop.client import DesktopClient
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.screen_thread import Probe, ScreenThread
-from envkit.desktop.supervisor import Supervisor, SupervisorError
+from envkit.desktop.supervisor import ProgramEnd, Supervisor, SupervisorError
 from envkit.errors import MissingDependencyError
 from envkit.extend import describe
 from envkit.types import Array
@@ -76,7 +76,7 @@ class Display:
         self._probe: Probe | None = None
         self._is_local = display == "local"
         if not self._is_local:
-            _parts_of(display)
+            _parts_of(display)  # A wrong one is refused before anything is started.
         elif max(self._size) > _LARGEST:
             raise ValueError(
                 f"size must be at most {_LARGEST} x {_LARGEST} on a local display, got "
@@ -89,13 +89,8 @@ class Display:
             self._supervisor.close()
             raise
 
-    @property
-    def probe(self) -> Probe | None:
-        """What the program draws back."""
-        return self._probe
-
-    @probe.setter
-    def probe(self, probe: Probe | None) -> None:
+    def set_probe(self, probe: Probe | None) -> None:
+        """Sets what the program draws back."""
         self._probe = self.screen.probe = probe
 
     @property
@@ -152,12 +147,6 @@ class Display:
         """What X calls the display, such as ":7", or the address."""
         return self._address if self._number is None else f":{self._number}"
 
-    def variables(self) -> dict[str, str | None]:
-        """Returns the environment variables of programs; `None` for those without."""
-        if self._number is None:
-            return {}
-        return {**dict.fromkeys(_OTHER_SCREENS), **self.access()}
-
     def access(self) -> dict[str, str]:
         """Returns the environment variables by which programs reach the X server."""
         if self._number is None:
@@ -174,9 +163,10 @@ class Display:
     ) -> None:
         """Starts the program, instead of the one before."""
         self.stop()
+        elsewhere = dict.fromkeys(_OTHER_SCREENS) if self._is_local else {}
         try:
             self._program = self._supervisor.start(
-                list(command), {**self.variables(), **environ}, folder
+                list(command), {**elsewhere, **self.access(), **environ}, folder
             )
         except SupervisorError as error:
             raise DesktopError(str(error)) from error
@@ -187,8 +177,7 @@ class Display:
             return
         self._supervisor.stop(self._program)
         self._program = None
-        has_picture = self._number is not None and self._lost is None
-        if not has_picture or self._supervisor.display_ended() is not None:
+        if not self._is_local or self.trouble() is not None:
             return
         deadline = time.monotonic() + _SHADOW
         while time.monotonic() < deadline:
@@ -197,7 +186,7 @@ class Display:
             self.update(max(deadline - time.monotonic(), 0.0))
 
     def update(self, timeout: float = 0.0) -> bool:
-        """Draws what has come, and notes if the connection is lost."""
+        """Draws what has come; a connection that is lost is the display's trouble."""
         if self._lost is not None:
             return False
         try:
@@ -207,7 +196,7 @@ class Display:
             return False
 
     def send(self, events: list[Event]) -> None:
-        """Sends events, and notes if the connection is lost."""
+        """Sends events; a connection that is lost is the display's trouble."""
         if self._lost is not None or not events:
             return
         try:
@@ -222,11 +211,13 @@ class Display:
             if ended is not None:
                 words = f"; its last words: {ended.words}" if ended.words else ""
                 return f"the program {ended}{words}"
-        if self._number is not None:
-            ended = self._supervisor.display_ended()
-            if ended is not None:
-                return f"the X server {ended}"
+        if (ended := self._server_end()) is not None:
+            return f"the X server {ended}"
         return self._lost
+
+    def _server_end(self) -> ProgramEnd | None:
+        """Returns how the local X server has ended; `None` if it has not."""
+        return self._supervisor.display_ended() if self._is_local else None
 
     def mend(self, *, again: bool = False) -> None:
         """Starts a display that has ended, and connects again where that was lost.
@@ -234,14 +225,11 @@ class Display:
         Args:
             again: Whether to do so in any case, because the machine was set back.
         """
-        has_ended = (
-            self._number is not None and self._supervisor.display_ended() is not None
-        )
-        if not has_ended and self._lost is None and not again:
+        if self._server_end() is None and self._lost is None and not again:
             return
         self.stop()
         self.screen.close()
-        if self._number is not None:
+        if self._is_local:
             self._supervisor.stop(0)
         self._open()
 
