@@ -56,56 +56,6 @@ class KeyChanges:
         return ("space", bool(event.buttons & 1)) if changed & 1 else None
 
 
-def _fitting(
-    events: Sequence[Event], keys: Any, down: Iterable[str], buttons: int
-) -> int:
-    """Returns how many of the oldest events one tick can have.
-
-    A key waits for the next tick where the ones pressed before it would not count
-    beside it, or have been let go of.
-
-    Args:
-        events: The events.
-        keys: The key map, which says what keys mean together.
-        down: The keys that are down before.
-        buttons: The buttons that are down before.
-    """
-    down, changes = set(down), KeyChanges()
-    changes.buttons = buttons
-    pressed: list[str] = []
-    is_over = False
-    for count, event in enumerate(events):
-        name, is_down = changes.of(event) or ("", False)
-        if not is_down:
-            is_over |= name in pressed
-            down.discard(name)
-        elif name not in down and keys.knows(name):
-            if pressed and (is_over or not _adds(keys, pressed, name)):
-                return count
-            pressed.append(name)
-            down.add(name)
-    return len(events)
-
-
-def _adds(keys: Any, pressed: list[str], name: str) -> bool:
-    """True if a key and each of those before it count when all of them are down."""
-    if not isinstance(keys, KeyMap):  # Asking another one may not be without effect.
-        return False
-    together = [*pressed, name]
-    action = keys.action(together)
-    without = ([key for key in together if key != one] for one in together)
-    return action is not None and not any(
-        _is_same(action, keys.action(others)) for others in without
-    )
-
-
-def _is_same(action: NestedArray, other: NestedArray) -> bool:
-    if other is None:
-        return False
-    leaves = zip(nest.flatten(action), nest.flatten(other), strict=True)
-    return all(np.array_equal(leaf, its) for leaf, its in leaves)
-
-
 def play_name(key: int) -> str:
     """Returns the name that `envkit play` has for a key."""
     name = key_name(key).lower().removeprefix("kp_")
@@ -158,8 +108,37 @@ class KeyboardActions:
         return self.keys.action(keys) if keys else None
 
     def fitting(self, events: Sequence[Event]) -> int:
-        """Returns how many of the oldest events one action can do."""
-        return _fitting(events, self.keys, self._down.down, self._changes.buttons)
+        """Returns how many of the oldest events one action can do.
+
+        A key waits for the next action where the ones pressed before it would not count
+        beside it, or have been let go of.
+        """
+        down, changes = set(self._down.down), copy.copy(self._changes)
+        pressed: list[str] = []
+        is_over = False
+        for count, event in enumerate(events):
+            name, is_down = changes.of(event) or ("", False)
+            if not is_down:
+                is_over |= name in pressed
+                down.discard(name)
+            elif name not in down and self.keys.knows(name):
+                if pressed and (is_over or not self._adds(pressed, name)):
+                    return count
+                pressed.append(name)
+                down.add(name)
+        return len(events)
+
+    def _adds(self, pressed: list[str], name: str) -> bool:
+        """True if a key and each of those before it count when all of them are down."""
+        # Asking another kind of map may not be without effect.
+        if not isinstance(self.keys, KeyMap):
+            return False
+        together = [*pressed, name]
+        action = self.keys.action(together)
+        without = ([key for key in together if key != one] for one in together)
+        return action is not None and not any(
+            _is_same(action, self.keys.action(others)) for others in without
+        )
 
     def array(self, events: Iterable[Event]) -> NestedArray:
         """Returns the action of a tick in which there were these events.
@@ -173,6 +152,13 @@ class KeyboardActions:
         if action is not None:
             self._last = action
         return self._last
+
+
+def _is_same(action: NestedArray, other: NestedArray) -> bool:
+    if other is None:
+        return False
+    leaves = zip(nest.flatten(action), nest.flatten(other), strict=True)
+    return all(np.array_equal(leaf, its) for leaf, its in leaves)
 
 
 class PendingEvents:
