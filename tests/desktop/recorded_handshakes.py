@@ -1,7 +1,8 @@
 """Handshakes of genuine ends, as a proxy between them has recorded them.
 
-The client is xtigervncviewer 1.12, the servers are Xvnc 1.12 and x11vnc 0.9.16 with
-`-rfbversion`. Each recording ends with the last byte of the handshake.
+The servers are Xvnc 1.12 and x11vnc 0.9.16 with `-rfbversion`, and their client is
+xtigervncviewer 1.12; vncdotool 1.4.2 and asyncvnc 1.3.0 are clients of Xvnc. Each
+recording ends with the last byte of the handshake.
 """
 
 from __future__ import annotations
@@ -107,5 +108,45 @@ RECORDED = {
             "00f0201800ff00ff00ff00ff10080000000000000004766d3a30"
         ),
         bytes.fromhex("524642203030332e3030380a02f5203d96dacf9ce0cda131dd622e904600"),
+    ),
+    "vncdotool 3.8": Recorded(
+        None,
+        (3, 8),
+        "root@vm",
+        bytes.fromhex(
+            "524642203030332e3030380a010100000000014000f02018000100ff00ff00ff10080000"
+            "000000000007726f6f7440766d"
+        ),
+        bytes.fromhex("524642203030332e3030380a0101"),
+    ),
+    "asyncvnc 3.8": Recorded(
+        None,
+        (3, 8),
+        "root@vm",
+        bytes.fromhex(
+            "524642203030332e3030380a010100000000014000f02018000100ff00ff00ff10080000"
+            "000000000007726f6f7440766d"
+        ),
+        bytes.fromhex("524642203030332e3030380a0101"),
+    ),
+    "vncdotool 3.8 with a password": Recorded(
+        "secret",
+        (3, 8),
+        "root@vm",
+        bytes.fromhex(
+            "524642203030332e3030380a0102fcef35eb4ba792e01445cd0b5d66ce0a000000000140"
+            "00f02018000100ff00ff00ff10080000000000000007726f6f7440766d"
+        ),
+        bytes.fromhex("524642203030332e3030380a025c185784d3d0f59aa31982b7bc35af3e01"),
+    ),
+    "asyncvnc 3.8 with a password": Recorded(
+        "secret",
+        (3, 8),
+        "root@vm",
+        bytes.fromhex(
+            "524642203030332e3030380a0102c0f4c5e2751b8cca4dc82cd55f539d4e000000000140"
+            "00f02018000100ff00ff00ff10080000000000000007726f6f7440766d"
+        ),
+        bytes.fromhex("524642203030332e3030380a02e20663339112a1b22aa2e35b355ceb4b01"),
     ),
 }

@@ -91,7 +91,9 @@ def test_a_client_says_to_a_genuine_server_what_a_genuine_client_has_said(
     recorded, places, asks
 ):
     client = ClientHandshake(
-        "it", password=None if asks else recorded.password, shared=False
+        "it",
+        password=None if asks else recorded.password,
+        shared=bool(recorded.client[-1]),
     )
     pieces = cut(recorded.server + b"more", places)
     *asked, begun = run(client, pieces, deciding(password=recorded.password))
@@ -121,7 +123,7 @@ def test_a_server_says_to_a_genuine_client_what_a_genuine_server_has_said(
 
     kinds = [Greeted, Entered] if challenge is None else [Greeted, Proof, Entered]
     assert kinds == [type(event) for event in events]
-    assert Entered(shared=False) == events[-1]
+    assert Entered(shared=bool(recorded.client[-1])) == events[-1]
     assert version_text((3, 8)) + recorded.server[12:] == said
     assert (State.OVER, b"more") == (server.state, server.rest)
 
