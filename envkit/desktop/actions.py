@@ -171,6 +171,9 @@ class Controls:
     | `"pointer"` | `float32[2]` from -1 to 1   | `pointer` is true                  |
     | `"buttons"` | `bool[n]`                   | there are `buttons`                |
 
+    Attributes:
+        keys: The keys that there are, as keysyms.
+
     Example:
         >>> import numpy as np
         >>> controls = Controls(["Left", "space"], size=(640, 480), pointer=True)
@@ -200,25 +203,20 @@ class Controls:
             buttons: How many of its buttons: 1 for the left one, 3 for the middle and
                 the right one, too, 5 for the wheel.
         """
-        self._keys = keysyms(keys)
+        self.keys = keysyms(keys)
         self._buttons = _checked_buttons(buttons)
         self._has_pointer = bool(pointer)
         needs_size = self._has_pointer or self._buttons
-        if not self._keys and not needs_size:
+        if not self.keys and not needs_size:
             raise ValueError("Controls must have keys, a pointer or buttons; got none.")
         self._size = checked_screen(size) if needs_size else (1, 1)
         self._held, self._seen = _InputState(self._size), _InputState(self._size)
 
-    @property
-    def keys(self) -> list[int]:
-        """The keys that there are, as keysyms."""
-        return list(self._keys)
-
     def spec(self) -> dict[str, ArraySpec]:
         """Returns the specs of an action: a dictionary of the leaves that there are."""
         specs: dict[str, ArraySpec] = {}
-        if self._keys:
-            specs["keys"] = ArraySpec((len(self._keys),), np.bool_, "keys")
+        if self.keys:
+            specs["keys"] = ArraySpec((len(self.keys),), np.bool_, "keys")
         if self._has_pointer:
             specs["pointer"] = BoundedArraySpec((2,), np.float32, -1.0, 1.0, "pointer")
         if self._buttons:
@@ -235,9 +233,9 @@ class Controls:
         # Hot: called once per step.
         held = self._held
         events: list[Event] = []
-        if self._keys:
+        if self.keys:
             flags = np.asarray(action["keys"]).tolist()
-            down = [key for key, flag in zip(self._keys, flags, strict=True) if flag]
+            down = [key for key, flag in zip(self.keys, flags, strict=True) if flag]
             events = held.hold(down)
         x, y, buttons = held.x, held.y, 0
         if self._has_pointer:
@@ -274,8 +272,8 @@ class Controls:
         pressed = set(seen.keys) | (down - keys)
         mask = seen.buttons | (up & ~buttons)
         action: dict[str, Array] = {}
-        if self._keys:
-            action["keys"] = np.array([key in pressed for key in self._keys])
+        if self.keys:
+            action["keys"] = np.array([key in pressed for key in self.keys])
         if self._has_pointer:
             x, y = (seen.x, seen.y) if place is None else place
             action["pointer"] = _fractions(x, y, self._size)
@@ -296,6 +294,10 @@ class Events:
     | `"down"`    | `bool`: whether that goes down                                |
     | `"pointer"` | `int32[limit, 2]`: x and y in pixels                          |
     | `"buttons"` | `int32`: the buttons that are down, as bits                   |
+
+    Attributes:
+        keys: The keys that there are, as keysyms.
+        limit: The most events of a step.
 
     Example:
         >>> from envkit.desktop.keys import KeyEvent, PointerEvent, keysym
@@ -323,33 +325,23 @@ class Events:
             limit: The most events of a step.
             buttons: How many buttons the pointer has.
         """
-        self._keys = keysyms(keys)
+        self.keys = keysyms(keys)
         self._size = checked_screen(size)
-        self._limit = checked_size("limit", limit)
+        self.limit = checked_size("limit", limit)
         self._buttons = _checked_buttons(buttons)
         self._held = _InputState(self._size)
         # The buttons that a person holds.
         self._down = 0
 
-    @property
-    def limit(self) -> int:
-        """The most events of a step."""
-        return self._limit
-
-    @property
-    def keys(self) -> list[int]:
-        """The keys that there are, as keysyms."""
-        return list(self._keys)
-
     def spec(self) -> dict[str, ArraySpec]:
         """Returns the specs of an action."""
-        n = self._limit
+        n = self.limit
         width, height = self._size
         corner = np.array([width - 1, height - 1], np.int32)
         return {
             "kind": BoundedArraySpec((n,), np.int32, 0, 2, "kind"),
             "key": BoundedArraySpec(
-                (n,), np.int32, 0, max(len(self._keys) - 1, 0), "key"
+                (n,), np.int32, 0, max(len(self.keys) - 1, 0), "key"
             ),
             "down": ArraySpec((n,), np.bool_, "down"),
             "pointer": BoundedArraySpec((n, 2), np.int32, 0, corner, "pointer"),
@@ -372,15 +364,15 @@ class Events:
         for kind, key, down, (x, y), buttons in rows:
             if kind == 2:
                 events.append(PointerEvent(x, y, buttons))
-            elif kind == 1 and self._keys:
-                events.append(KeyEvent(self._keys[key], bool(down)))
+            elif kind == 1 and self.keys:
+                events.append(KeyEvent(self.keys[key], bool(down)))
         for event in events:
             self._held.apply(event)
         return events
 
     def fitting(self, events: Sequence[Event]) -> int:
         """Returns how many of the oldest events one action can do: `limit` at most."""
-        return min(len(events), self._limit)
+        return min(len(events), self.limit)
 
     def array(self, events: Iterable[Event]) -> dict[str, Array]:
         """Returns the action that has these events.
@@ -394,7 +386,7 @@ class Events:
         kept: list[Event] = []
         is_move = False
         for event in events:
-            if isinstance(event, KeyEvent) and event.key not in self._keys:
+            if isinstance(event, KeyEvent) and event.key not in self.keys:
                 continue
             was_move = is_move
             is_move = isinstance(event, PointerEvent) and event.buttons == self._down
@@ -404,9 +396,9 @@ class Events:
                 kept.append(event)
             if isinstance(event, PointerEvent):
                 self._down = event.buttons
-        if len(kept) > self._limit:
+        if len(kept) > self.limit:
             raise ValueError(
-                f"An action must have at most {self._limit} events, got {len(kept)} in "
+                f"An action must have at most {self.limit} events, got {len(kept)} in "
                 "one step. Make Events with a larger limit."
             )
         action = {
@@ -421,7 +413,7 @@ class Events:
                 action["buttons"][place] = event.buttons & (1 << self._buttons) - 1
             else:
                 action["kind"][place] = 1
-                action["key"][place] = self._keys.index(event.key)
+                action["key"][place] = self.keys.index(event.key)
                 action["down"][place] = event.down
         return action
 

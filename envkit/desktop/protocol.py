@@ -112,42 +112,38 @@ class Row(NamedTuple):
     """
 
     size: int
-    then: frozenset[State]
+    then: tuple[State, ...] = ()
 
 
 WAITS, NAMED = 0, -1
 
-
-def _row(size: int, *then: State) -> Row:
-    return Row(size, frozenset(then))
-
-
+# After a message that breaks the protocol, the state is `CLOSED` in any case.
 _S = State
 CLIENT: dict[State, Row] = {
-    _S.VERSION: _row(12, _S.OLD_KIND, _S.KIND_COUNT),
-    _S.OLD_KIND: _row(4, _S.PASSWORD, _S.CHALLENGE, _S.INIT, _S.REASON_LENGTH),
-    _S.KIND_COUNT: _row(1, _S.KINDS, _S.REASON_LENGTH),
-    _S.KINDS: _row(NAMED, _S.PASSWORD, _S.CHALLENGE, _S.VERDICT, _S.INIT),
-    _S.PASSWORD: _row(WAITS, _S.CHALLENGE, _S.CLOSED),
-    _S.CHALLENGE: _row(16, _S.VERDICT),
-    _S.VERDICT: _row(4, _S.INIT, _S.REASON_LENGTH),
-    _S.REASON_LENGTH: _row(4, _S.REASON),
-    _S.REASON: _row(NAMED),
-    _S.INIT: _row(_INIT.size, _S.NAME),
-    _S.NAME: _row(NAMED, _S.OVER),
-    _S.CLOSED: _row(1),
-    _S.OVER: _row(WAITS),
+    _S.VERSION: Row(12, (_S.OLD_KIND, _S.KIND_COUNT)),
+    _S.OLD_KIND: Row(4, (_S.PASSWORD, _S.CHALLENGE, _S.INIT, _S.REASON_LENGTH)),
+    _S.KIND_COUNT: Row(1, (_S.KINDS, _S.REASON_LENGTH)),
+    _S.KINDS: Row(NAMED, (_S.PASSWORD, _S.CHALLENGE, _S.VERDICT, _S.INIT)),
+    _S.PASSWORD: Row(WAITS, (_S.CHALLENGE, _S.CLOSED)),
+    _S.CHALLENGE: Row(16, (_S.VERDICT,)),
+    _S.VERDICT: Row(4, (_S.INIT, _S.REASON_LENGTH)),
+    _S.REASON_LENGTH: Row(4, (_S.REASON,)),
+    _S.REASON: Row(NAMED),
+    _S.INIT: Row(_INIT.size, (_S.NAME,)),
+    _S.NAME: Row(NAMED, (_S.OVER,)),
+    _S.CLOSED: Row(1),
+    _S.OVER: Row(WAITS),
 }
 SERVER: dict[State, Row] = {
-    _S.VERSION: _row(12, _S.OFFER),
-    _S.OFFER: _row(WAITS, _S.KIND, _S.PROOF, _S.SHARED, _S.CLOSED),
-    _S.KIND: _row(1, _S.PROOF, _S.SHARED),
-    _S.PROOF: _row(16, _S.JUDGEMENT),
-    _S.JUDGEMENT: _row(WAITS, _S.SHARED, _S.CLOSED),
-    _S.SHARED: _row(1, _S.PICTURE),
-    _S.PICTURE: _row(WAITS, _S.OVER),
-    _S.CLOSED: _row(1),
-    _S.OVER: _row(WAITS),
+    _S.VERSION: Row(12, (_S.OFFER,)),
+    _S.OFFER: Row(WAITS, (_S.KIND, _S.PROOF, _S.SHARED, _S.CLOSED)),
+    _S.KIND: Row(1, (_S.PROOF, _S.SHARED)),
+    _S.PROOF: Row(16, (_S.JUDGEMENT,)),
+    _S.JUDGEMENT: Row(WAITS, (_S.SHARED, _S.CLOSED)),
+    _S.SHARED: Row(1, (_S.PICTURE,)),
+    _S.PICTURE: Row(WAITS, (_S.OVER,)),
+    _S.CLOSED: Row(1),
+    _S.OVER: Row(WAITS),
 }
 
 

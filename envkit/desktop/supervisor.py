@@ -63,6 +63,27 @@ class ProgramEnd:
         return f"has ended with status {self.status}"
 
 
+class _Messages:
+    """A socket with messages: a line of JSON each."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._rest = b""
+        self.fileno, self.close = link.fileno, link.close
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Sends a message."""
+        self._link.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> list[dict[str, Any]] | None:
+        """Reads the messages that have come; `None` if the other end is gone."""
+        piece = b""
+        with contextlib.suppress(OSError):
+            piece = self._link.recv(1 << 16)
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        return [json.loads(line) for line in lines] if piece else None
+
+
 class Supervisor:
     """The supervisor as its owner sees it.
 
@@ -94,8 +115,7 @@ class Supervisor:
             )
         finally:
             theirs.close()
-        self._link: socket.socket | None = ours
-        self._rest = b""
+        self._link: _Messages | None = _Messages(ours)
         self._answers: list[dict[str, Any]] = []
         self._ended: dict[int, ProgramEnd] = {}
         self._count = 0
@@ -163,7 +183,7 @@ class Supervisor:
         if self._link is None:
             raise SupervisorError("The supervisor is closed.")
         try:
-            self._link.sendall(json.dumps(message).encode() + b"\n")
+            self._link.send(message)
         except OSError as error:
             raise SupervisorError(
                 f"The supervisor of the desktop is gone: {error}."
@@ -191,15 +211,10 @@ class Supervisor:
             raise SupervisorError("The supervisor is closed.")
         while _readable([self._link.fileno()], timeout):
             timeout = 0.0
-            try:
-                piece = self._link.recv(1 << 16)
-            except ConnectionError:
-                piece = b""
-            if not piece:
+            messages = self._link.receive()
+            if messages is None:
                 raise SupervisorError("The supervisor of the desktop is gone.")
-            *lines, self._rest = (self._rest + piece).split(b"\n")
-            for line in lines:
-                message = json.loads(line)
+            for message in messages:
                 if "ended" in message:
                     ended = ProgramEnd(message["status"], message["words"])
                     self._ended[message["ended"]] = ended
@@ -245,13 +260,12 @@ class _Process:
     """The supervisor's own loop."""
 
     def __init__(self, link: socket.socket) -> None:
-        self._link = link
+        self._link = _Messages(link)
         self._owner = os.getppid()
         self._running: dict[int, _Running] = {}
         # The files of the X server, with their inodes.
         self._files: dict[str, int] = {}
         self._folder = tempfile.mkdtemp(prefix="envkit-desktop-")
-        self._rest = b""
 
     def run(self) -> None:
         """Carries out messages until the owner is gone, and cleans up."""
@@ -303,17 +317,12 @@ class _Process:
 
     def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):
-            self._link.sendall(json.dumps(message).encode() + b"\n")
+            self._link.send(message)
 
     def _handle(self) -> bool:
         """Carries out the messages that have come; false if the owner is gone."""
-        try:
-            piece = self._link.recv(1 << 16)
-        except OSError:
-            piece = b""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            message = json.loads(line)
+        messages = self._link.receive()
+        for message in messages or ():
             try:
                 if "display" in message:
                     self._send({"display": self._display(message["display"])})
@@ -325,7 +334,7 @@ class _Process:
                     self._send({"stopped": message["stop"]})
             except (OSError, ValueError) as error:
                 self._send({"error": str(error)})
-        return bool(piece)
+        return messages is not None
 
     def _start(
         self,
