@@ -32,7 +32,6 @@ import numpy as np
 from envkit.adapters.foreign import (
     First,
     ForeignEnvironment,
-    made_result,
     result_of_time_step,
 )
 from envkit.adapters.mujoco import (
@@ -255,16 +254,16 @@ class DmEnvWrapper(ForeignEnvironment):
         result = self._as_result(self._foreign.reset(), "reset")
         return result.observation if result.__class__ is First else result, {}
 
-    def _move(self, action: Any) -> Result:
+    def _move(self, action: Any) -> Any:
         # Hot: called once per step.
         step = self._foreign.step(action)
         try:
-            if step.step_type == 1 and step.discount is not None:
-                return made_result(
-                    (step.observation, step.reward, False, False, {}, step.discount)
-                )
+            # The discount of most steps follows from the flags.
+            is_usual = step.discount.__class__ is float and step.discount == self._usual
+            if is_usual and step.step_type == 1:
+                return step.observation, step.reward, False, False, {}
         except (AttributeError, ValueError):
-            pass
+            self._refuse(step, "step")
         return self._as_result(step, "step")
 
     def _as_result(self, step: Any, call: str) -> Result:

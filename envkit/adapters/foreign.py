@@ -71,7 +71,6 @@ __all__ = [
     "forwarded_to_library",
     "handed_options",
     "limited_and_wrapped",
-    "made_result",
     "number_of",
     "rendered",
     "require",
@@ -87,12 +86,6 @@ _LOGGER = logging.getLogger(__name__)
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 # The classes of rewards that need no look.
 _NUMBERS = frozenset([float, int, np.float32, np.float64])
-
-
-# Makes a `Result` of all six parts, in half the time.
-made_result: Callable[[tuple[Any, ...]], Result] = functools.partial(
-    tuple.__new__, Result
-)
 
 
 class First(Result):

@@ -159,13 +159,13 @@ class DmEnvRpcWrapper(DmEnvWrapper):
         self._last_observation = begun[0]
         return begun
 
-    def _move(self, action: Any) -> Result:
+    def _move(self, action: Any) -> Any:
         # Hot: called once per step.
         try:
             result = super()._move(action)
         except _LostError as error:
             return self._cut_off(error)
-        self._last_observation = result.observation
+        self._last_observation = result[0]
         return result
 
     def _cut_off(self, reason: Exception) -> Result:
