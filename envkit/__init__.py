@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from envkit.time_step import transition as transition
     from envkit.time_step import truncation as truncation
     from envkit.wrappers import PyEnvironmentBaseWrapper as PyEnvironmentBaseWrapper
+    from envkit.wrappers.rebuild_after import RebuildAfter as RebuildAfter
     from envkit.wrappers.standby import StandbyEnvironment as StandbyEnvironment
 
 __version__ = "0.2.0"
@@ -71,6 +72,7 @@ _HOMES = {
     "PyEnvironmentBaseWrapper": "envkit.wrappers",
     "RandomPolicy": "envkit.policies",
     "RandomPyEnvironment": "envkit.envs.random_py_environment",
+    "RebuildAfter": "envkit.wrappers.rebuild_after",
     "RestartPolicy": "envkit.parallel",
     "StandbyEnvironment": "envkit.wrappers.standby",
     "StepType": "envkit.time_step",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from envkit._internal.arguments import checked_flag
-from envkit._internal.removed import removed_option
+from envkit._internal.removed import refuse_auto_workers
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset
 
@@ -33,7 +33,7 @@ def as_worker_count(name: str, given: Any) -> int | None:
     if given is None:
         return None
     if isinstance(given, str) and given == "auto":
-        raise removed_option('num_workers="auto"')
+        refuse_auto_workers()
     must = (
         f"{name} must be an integer of at least 1, or None for one worker per "
         "available CPU, got"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
+from envkit._internal.removed import refuse_removed_options
 from envkit.parallel.env_handles import OneEnvironment
 from envkit.parallel.opening import as_constructors
 from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
@@ -45,6 +46,7 @@ class ProcessPyEnvironment(OneEnvironment):
             flatten: Accepted for TF-Agents' sake.
             **options: Keyword arguments of `ParallelPyEnvironment`.
         """
+        refuse_removed_options(options, "ProcessPyEnvironment({maker})")
         self._constructor = as_constructors([env_constructor], type(self).__name__)
         self._options = options
         self._pool_env: ParallelPyEnvironment | None = None

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, make
-from envkit.adapters import vectorize
+import envkit
+from envkit import (
+    AsyncParallelPyEnvironment,
+    ParallelPyEnvironment,
+    ProcessPyEnvironment,
+    make,
+)
+from envkit.adapters import GymnasiumWrapper, vectorize
 from envkit.testing import CountingEnv
 
 MAKERS = {
@@ -15,30 +23,74 @@ MAKERS = {
     "AsyncParallelPyEnvironment": lambda **options: AsyncParallelPyEnvironment(
         [CountingEnv] * 2, **options
     ),
+    "ProcessPyEnvironment": lambda **options: ProcessPyEnvironment(
+        CountingEnv, **options
+    ),
     "make": lambda **options: make(CountingEnv, num_envs=2, **options),
     "vectorize": lambda **options: vectorize([CountingEnv] * 2, **options),
 }
-SENTENCES = {
-    ("max_episodes_per_env", 100): "max_episodes_per_env has been removed: make the "
-    "wrapper in each constructor, "
-    "{call}([lambda: RebuildAfter(make_env, episodes=100)] * 8).",
-    ("standby", 1): "standby has been removed: make the wrapper in each constructor, "
-    "{call}([lambda: StandbyEnvironment(make_env)] * 8).",
-    ("standby_workers", True): "standby_workers has been removed: make the wrapper in "
-    "each constructor, "
-    "{call}([lambda: StandbyEnvironment(make_env, in_workers=True)] * 8).",
-    ("num_workers", "auto"): 'num_workers="auto" has been removed: `envkit bench '
-    "my_game.envs:make --num-envs 8` prints the fastest call, with the num_workers to "
-    "write.",
+HAS_GONE = "has been removed: make the wrapper in each constructor,"
+WRAPPERS = {
+    ("max_episodes_per_env", 100): "RebuildAfter({make_env}, episodes=100)",
+    ("standby", 1): "StandbyEnvironment({make_env})",
+    ("standby_workers", True): "StandbyEnvironment({make_env}, in_workers=True)",
 }
+# What to write instead. Functions for `vectorize` make environments of Gymnasium's.
+CALLS = {
+    "ParallelPyEnvironment": "ParallelPyEnvironment([lambda: {wrapper}] * 8)",
+    "AsyncParallelPyEnvironment": "AsyncParallelPyEnvironment([lambda: {wrapper}] * 8)",
+    "ProcessPyEnvironment": "ProcessPyEnvironment(lambda: {wrapper})",
+    "make": "ParallelPyEnvironment([lambda: {wrapper}] * 8)",
+    "vectorize": "vectorize([lambda: {wrapper}] * 8)",
+}
+FOREIGN = {"vectorize": "lambda: GymnasiumWrapper(make_env())"}
+
+
+def written(maker, option):
+    """Returns the call that takes the place of one with a removed option."""
+    wrapper = WRAPPERS[option].format(make_env=FOREIGN.get(maker, "make_env"))
+    return CALLS[maker].format(wrapper=wrapper)
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-@pytest.mark.parametrize("option", SENTENCES, ids=str)
+@pytest.mark.parametrize("option", WRAPPERS, ids=str)
 def test_a_removed_option_raises_a_sentence_with_its_replacement(
     maker, option, message_of
 ):
     name, value = option
     text = message_of(TypeError, lambda: MAKERS[maker](**{name: value}))
-    call = "ParallelPyEnvironment" if maker == "make" else maker
-    assert SENTENCES[option].replace("{call}", call) == text
+    assert f"{name} {HAS_GONE} {written(maker, option)}." == text
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_workers_that_are_to_be_chosen_have_a_command_instead(maker, message_of):
+    def make_pool():
+        env = MAKERS[maker](num_workers="auto")
+        env.start()  # Only one that is a process of its own comes here.
+
+    assert (
+        'num_workers="auto" has been removed: `envkit bench my_game.envs:make '
+        "--num-envs 8` prints the fastest call, with the num_workers to write."
+    ) == message_of(TypeError, make_pool)
+
+
+@pytest.mark.parametrize("maker", CALLS)
+@pytest.mark.parametrize("option", WRAPPERS, ids=str)
+def test_the_call_that_the_sentence_shows_works(maker, option):
+    names = {name: getattr(envkit, name) for name in envkit.__all__}
+    names |= {"vectorize": vectorize, "GymnasiumWrapper": GymnasiumWrapper}
+    names["make_env"] = CountingEnv
+    if maker == "vectorize":
+        gymnasium = pytest.importorskip("gymnasium")
+        names["make_env"] = functools.partial(gymnasium.make, "CartPole-v1")
+    env = eval(written(maker, option).replace("* 8", "* 2"), names)
+    try:
+        if maker == "ProcessPyEnvironment":
+            env.start()
+        if maker == "AsyncParallelPyEnvironment":
+            env.reset_async()
+            assert [0, 1] == sorted(env.recv().env_ids.tolist())
+        else:
+            env.reset()
+    finally:
+        env.close()

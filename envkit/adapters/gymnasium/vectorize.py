@@ -38,7 +38,9 @@ from envkit.types import Array, NestedSpec
 __all__ = ["VectorizedEnvs", "VectorizedRow", "plain_spec", "vectorize"]
 
 
-@refuses_removed_options
+@functools.partial(
+    refuses_removed_options, make_env="lambda: GymnasiumWrapper(make_env())"
+)
 def vectorize(
     env_fns: Sequence[Callable[[], Any] | str],
     shared_memory: bool = True,
