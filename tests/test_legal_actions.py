@@ -51,8 +51,10 @@ RENAMED = {"mask": "legal_actions"}
 GAMES = {
     "single": lambda: make("TicTacToe", seed=1),
     "batch": lambda: make("TicTacToe", seed=1, batch_size=4),
-    "pool": lambda: make("TicTacToe", num_envs=3, backend="inline"),
-    "wrapped": lambda: TimeLimit(RenameObservation(make("TicTacToe"), RENAMED), 9),
+    "pool": lambda: make("TicTacToe", seed=1, num_envs=3, backend="inline"),
+    "wrapped": lambda: TimeLimit(
+        RenameObservation(make("TicTacToe", seed=1), RENAMED), 9
+    ),
 }
 
 
