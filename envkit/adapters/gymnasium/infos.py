@@ -28,6 +28,7 @@ __all__ = [
     "FINAL_OBSERVATION",
     "ColumnInfos",
     "DictInfos",
+    "Flags",
     "Infos",
     "InfosOfSome",
     "RowInfos",
@@ -45,7 +46,7 @@ _MOST = 2**63
 _NUMBERS = "biufc"
 
 
-class _Flags(NamedTuple):
+class Flags(NamedTuple):
     """The flags in infos.
 
     Attributes:
@@ -62,7 +63,7 @@ class _Flags(NamedTuple):
 class RowInfos(Protocol):
     """The infos of the rows of a batch."""
 
-    def take_flags(self) -> _Flags | None:
+    def take_flags(self) -> Flags | None:
         """Takes the two flags out, where there are both; `None` if nowhere."""
 
     def add_to(self, infos: Infos, rows: Array) -> Infos:
@@ -95,7 +96,7 @@ class ColumnInfos:
         self._rows = rows
         self._episodes = take_ended_columns(self._columns, rows, begun=begun)
 
-    def take_flags(self) -> _Flags | None:
+    def take_flags(self) -> Flags | None:
         """Takes the two flags out, if both are there."""
         pair = [self._columns.get(name) for name in FLAGS]
         if not all(
@@ -107,7 +108,7 @@ class ColumnInfos:
             return None
         for name in FLAGS:
             del self._columns[name]
-        return _Flags(np.ones(self._rows, bool), *pair)  # type: ignore[arg-type]  # arrays
+        return Flags(np.ones(self._rows, bool), *pair)  # type: ignore[arg-type]  # arrays
 
     def add_to(self, infos: Infos, rows: Array) -> Infos:
         """Adds the infos of the masked rows to a dictionary, and returns it."""
@@ -181,7 +182,7 @@ class InfosOfSome:
         self._infos = infos
         self._rows = rows
 
-    def take_flags(self) -> _Flags | None:
+    def take_flags(self) -> Flags | None:
         """Takes the two flags out, where there are both; `None` if nowhere."""
         flags = self._infos.take_flags()
         return None if flags is None else flags._replace(given=flags.given & self._rows)
@@ -223,13 +224,13 @@ class DictInfos:
         self._by_row = by_row
         self._rows = rows
 
-    def take_flags(self) -> _Flags | None:
+    def take_flags(self) -> Flags | None:
         """Takes the two flags out, where there are both; `None` if nowhere."""
         taken = {row: take_flags(info) for row, info in self._by_row.items()}
         found = {row: flags for row, flags in taken.items() if flags is not None}
         if not found:
             return None
-        flags = _Flags(*(np.zeros(self._rows, bool) for _ in _Flags._fields))
+        flags = Flags(*(np.zeros(self._rows, bool) for _ in Flags._fields))
         for row, (terminated, truncated) in found.items():
             flags.given[row] = True
             flags.terminated[row] = terminated

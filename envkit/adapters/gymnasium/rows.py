@@ -14,6 +14,7 @@ import numpy as np
 
 from envkit.adapters.foreign import handed_options, told_of_losses
 from envkit.adapters.gymnasium.infos import (
+    Flags,
     InfosOfSome,
     RowInfos,
     block_infos,
@@ -308,9 +309,17 @@ class BatchRows:
         """
         if self._wanted == "none" or (at_once and self._wanted != "all"):
             return None
+        found: RowInfos | None
         if at_once and hasattr(self._env, "current_info"):
-            return row_infos(self._env.current_info(), self._rows, begun=True)
-        return self._ask(rows, has_left=at_once, begun=True)
+            found = row_infos(self._env.current_info(), self._rows, begun=True)
+        else:
+            found = self._ask(rows, has_left=at_once, begun=True)
+        self._take_flags(found)
+        return found
+
+    def _take_flags(self, infos: RowInfos | None) -> Flags | None:
+        """Takes the flags of ends out of infos, where they are there."""
+        return None if infos is None else infos.take_flags()
 
     def _ask(
         self, rows: Array, *, has_left: bool = False, begun: bool = False
@@ -346,17 +355,19 @@ class BatchRows:
             for env, block in enumerate(blocks)
             if chosen[block.start : block.stop].any()
         ]
-        if has_left:
-            given = self._env.call("get_info", env_ids=envs)
-        else:
-            given = self._env.get_infos(envs)
         return block_infos(
-            given,
+            self._read(envs, has_left),
             [blocks[env] for env in envs],
             self._rows,
             [self._batched[env] for env in envs],
             begun=begun,
         )
+
+    def _read(self, envs: list[int], has_left: bool) -> list[Any]:
+        """Reads the infos of a pool's environments."""
+        if has_left:
+            return self._env.call("get_info", env_ids=envs)  # type: ignore[no-any-return]  # a list
+        return self._env.get_infos(envs)  # type: ignore[no-any-return]  # a list
 
     def ends(
         self, shown: TimeStep, ended: Array, infos: RowInfos | None
@@ -367,7 +378,7 @@ class BatchRows:
         else discounts decide.
         """
         # Hot: called once per batch step.
-        flags = None if infos is None else infos.take_flags()
+        flags = self._take_flags(infos)
         if not np.count_nonzero(ended):
             return ended.copy(), ended.copy()
         if self._blocks is not None:

@@ -664,7 +664,7 @@ class _Outcomes:
             now = self._env.current_time_step()
         self._ended = self._ended & ~mask
         found = self._rows.begun_infos(mask, at_once=False)
-        infos = _added({}, [_without_flags(found)], mask)
+        infos = _added({}, [found], mask)
         return self.to_observations(self._seen(now)), infos
 
     def begin(self, actions: Any) -> _BegunStep | None:
@@ -703,7 +703,7 @@ class _Outcomes:
             now = self._mode.begin(ended)
             self._ended = self._none
             begun = self._rows.begun_infos(ended, at_once=True)
-            infos = _added(infos, [_without_flags(begun)], ended)
+            infos = _added(infos, [begun], ended)
         else:
             infos = _added({}, [found, *beside], self._everyone)
         observation = self.to_observations(self._seen(now))
@@ -767,12 +767,6 @@ def _added(infos: Infos, found: list[RowInfos | None], rows: Array) -> Infos:
         if some is not None:
             infos = some.add_to(infos, rows)
     return infos
-
-
-def _without_flags(found: RowInfos | None) -> RowInfos | None:
-    if found is not None:
-        found.take_flags()
-    return found
 
 
 class ResetMode:

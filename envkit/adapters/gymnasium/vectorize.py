@@ -17,6 +17,7 @@ import numpy as np
 from envkit import registry
 from envkit.adapters.foreign import require, told_of_losses
 from envkit.adapters.gymnasium.conversion import from_member, to_member
+from envkit.adapters.gymnasium.infos import RowInfos
 from envkit.adapters.gymnasium.kinds import as_order
 from envkit.adapters.gymnasium.rows import (
     BatchRows,
@@ -28,7 +29,7 @@ from envkit.adapters.gymnasium.spaces import kind_of_space
 from envkit.adapters.gymnasium.to_gymnasium import PyToGymnasium
 from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
 from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
-from envkit.extend import describe, hand_options, refuses_removed_options
+from envkit.extend import FLAGS, describe, hand_options, refuses_removed_options
 from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
 from envkit.specs.arrays import ArraySpec
@@ -36,6 +37,9 @@ from envkit.specs.special import ObjectSpec
 from envkit.types import Array, NestedSpec
 
 __all__ = ["VectorizedEnvs", "VectorizedRow", "plain_spec", "vectorize"]
+
+# Where an info has flags of its own, the name that all of it has.
+_OWN = "envkit_own_info"
 
 
 @functools.partial(
@@ -184,8 +188,9 @@ class VectorizedEnvs(PyToGymnasiumVector):
 class VectorizedRow(GymnasiumWrapper):
     """An environment of Gymnasium, with which everything is as in Gymnasium's vectors.
 
-    Rewards keep their digits, and bounds are not checked. An environment of envkit
-    becomes one of Gymnasium.
+    Rewards keep their digits, and bounds are not checked. An info may have flags of its
+    own, which say nothing about ends. An environment of envkit becomes one of
+    Gymnasium.
 
     Example:
         >>> import gymnasium
@@ -196,6 +201,10 @@ class VectorizedRow(GymnasiumWrapper):
         True
         >>> row.close()
     """
+
+    # Whether the episode has been terminated, and truncated; `None` if it goes on.
+    _ended: tuple[bool, bool] | None = None
+    _in_state = (*GymnasiumWrapper._in_state, "_ended")
 
     def __init__(self, make: Callable[[], Any]) -> None:
         """Makes the environment."""
@@ -213,6 +222,22 @@ class VectorizedRow(GymnasiumWrapper):
         )
         self._to_action = to_member(env.action_space, self._action_spec)
         self._prepare(copies_arrays=True)
+
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
+        self._ended = None
+        return super()._begin(seed, options)
+
+    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
+        self._check_info(info)
+        self._info, self._ended = info, (terminated, truncated)
+
+    def _shown_info(self) -> dict[str, Any]:
+        info = super()._shown_info()
+        if any(name in info for name in FLAGS):
+            info = {_OWN: info}
+        if self._ended is not None:
+            info.update(zip(FLAGS, self._ended, strict=True))
+        return info
 
     def spaces(self, others: Any = None) -> Any:
         """Returns both spaces, or `None` if they are equal to those of another row."""
@@ -254,6 +279,13 @@ class _VectorizedRows(BatchRows):
                 hand_options(self._env, options, None if mask.all() else mask)
         return super().prepared(mask, seeds, [])
 
+    def _read(self, envs: list[int], has_left: bool) -> list[Any]:
+        """Reads the infos as the environments have returned them."""
+        return list(map(_without_ends, super()._read(envs, has_left)))
+
+    def _take_flags(self, infos: RowInfos | None) -> None:
+        """Leaves flags, which are the environments' own: the pool says how they end."""
+
     def call(self, name: str, args: Any, kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of every environment."""
         check_call(name)
@@ -262,6 +294,12 @@ class _VectorizedRows(BatchRows):
     def get(self, name: str) -> tuple[Any, ...]:
         """Returns an attribute of every environment, as Gymnasium does it."""
         return self.call(name, (), {})
+
+
+def _without_ends(info: dict[str, Any]) -> dict[str, Any]:
+    """Returns an info without what `VectorizedRow` has added to it."""
+    own = {name: value for name, value in info.items() if name not in FLAGS}
+    return own.get(_OWN, own)  # type: ignore[no-any-return]  # an info
 
 
 def _as_makers(env_fns: Any) -> list[Callable[[], Any]]:

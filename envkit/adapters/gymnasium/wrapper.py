@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -53,7 +53,12 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
         >>> env.close()
     """
 
-    _in_state = ("_info", "_next_seed", "_reset_options", "_next_options")
+    _in_state: ClassVar[tuple[str, ...]] = (
+        "_info",
+        "_next_seed",
+        "_reset_options",
+        "_next_options",
+    )
     _library = "Gymnasium"
 
     def __init__(

@@ -791,6 +791,49 @@ def test_episodes_end_in_either_way_or_in_both(infos, mode):
         assert [False, False, True, True] == told["_a"].tolist()
 
 
+class Claiming(gymnasium.Env):
+    """Has flags in its infos, which are not those that it returns."""
+
+    action_space = spaces.Discrete(4)
+
+    def __init__(self, own, observation_space):
+        self.own, self.observation_space = own, observation_space
+
+    def _seen(self):
+        self.observation_space.seed(0)
+        return self.observation_space.sample()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._seen(), dict(self.own)
+
+    def step(self, action):
+        return self._seen(), 1.0, action == 1, action in (1, 2), dict(self.own)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "observation_space",
+    [spaces.Box(0.0, 1.0, (2,)), spaces.Dict({"a": spaces.Discrete(3)})],
+    ids=["Box", "Dict"],
+)
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"terminated": False, "truncated": True},
+        {"terminated": True, "truncated": False, "lives": 2},
+        {"terminated": 7},
+        {"truncated": "never"},
+    ],
+    ids=["both", "both and more", "a number", "a word"],
+)
+def test_flags_in_infos_are_as_with_gymnasiums_own(own, observation_space, mode):
+    make = functools.partial(Claiming, own, observation_space)
+    expected = SyncVectorEnv([make] * 2, autoreset_mode=mode)
+    with closing(inline([make] * 2, autoreset_mode=mode)) as envs:
+        assert_same_game(expected, envs, steps=12)
+
+
 def test_the_info_of_an_end_is_not_written_to_by_the_reset():
     class Writing(Frail):
         def __init__(self):
