@@ -162,7 +162,7 @@ def test_a_mistake_is_one_line(arguments, told, capsys):
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("bensh", "'bench'"), ("descripe", "'describe'"), ("SERVE", "'serve'")],
+    [("bensh", "'bench'"), ("descrbie", "'describe'"), ("SERVE", "'serve'")],
 )
 def test_a_wrong_command_says_which_was_meant(name, meant):
     done = subprocess.run(
