@@ -141,7 +141,7 @@ class InlineBackend:
         return os.getpid()
 
     def is_worker(self) -> bool:
-        """False: an environment that uses its own pool is found by its turn."""
+        """False: the `CallLock` notices an environment that uses its own pool."""
         return False
 
     def wake(self) -> None:
