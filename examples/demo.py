@@ -25,8 +25,8 @@ from rich.table import Table
 
 import envkit
 from envkit import RestartPolicy
-from envkit._internal.extras import install_command
 from envkit.adapters import vectorize
+from envkit.extend import install_command
 
 try:
     import gymnasium

@@ -35,9 +35,9 @@ import numpy as np
 import numpy.typing as npt
 
 from envkit import AsyncParallelPyEnvironment
-from envkit._internal.extras import install_command
 from envkit.desktop import Desktop, Probe, RewardChannel
 from envkit.errors import MissingDependencyError, WorkerError
+from envkit.extend import install_command
 from envkit.realtime import RealTimeEnvironment
 
 try:

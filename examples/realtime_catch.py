@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from envkit import TimeStep
-from envkit._internal.extras import install_command
 from envkit.envs import Catch
+from envkit.extend import install_command
 from envkit.realtime import RealTimeEnvironment
 
 LEFT, STAY, RIGHT = range(3)

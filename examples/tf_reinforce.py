@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import envkit
-from envkit._internal.extras import install_command
+from envkit.extend import install_command
 
 try:
     import tensorflow as tf

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import envkit
-from envkit._internal.extras import install_command
+from envkit.extend import install_command
 
 try:
     import torch

@@ -14,33 +14,6 @@ from envkit._internal.entry_points import loaded, own
 
 __all__ = ["extras", "install_command"]
 
-# Those of the libraries without a scheme, which says what its own needs.
-_OTHERS: dict[str, tuple[str, ...]] = {
-    "dm-env": ("dm-env>=1.6",),
-    "gin": ("gin-config>=0.5,<0.6",),
-    "jax": ("jax>=0.4.30",),
-    "numba": ("numba>=0.61",),
-    "play": ("pygame-ce>=2.5",),
-    "plot": ("matplotlib>=3.9",),
-    "ray": ("ray>=2.40",),
-    "rllib": ("gymnasium>=1.0", "ray[rllib]>=2.52", "torch>=2.4"),
-    "sb3": ("gymnasium>=1.0", "stable-baselines3>=2.4"),
-    "tf": ("tensorflow>=2.16",),
-    "torch": ("torch>=2.4",),
-    "torchrl": ("torch>=2.4", "torchrl>=0.7"),
-    "video": ("imageio-ffmpeg>=0.5.1",),
-}
-# Modules that are called otherwise than what pip installs, or come along with it.
-_INSTALLED_BY = {
-    "browsergym": "browsergym-core",
-    "gin": "gin-config",
-    "h5py": "minari",
-    "pil": "pillow",
-    "playwright": "browsergym-core",
-    "pygame": "pygame-ce",
-    "tensordict": "torchrl",
-}
-
 
 def extras() -> dict[str, tuple[str, ...]]:
     """Returns what each extra of envkit installs, as pyproject.toml has it.
@@ -50,7 +23,8 @@ def extras() -> dict[str, tuple[str, ...]]:
         ('gymnasium>=1.0', 'minigrid>=2.3')
     """
     schemes = map(loaded, own("envkit.schemes").values())
-    return {**_OTHERS, **{scheme.extra: scheme.requires for scheme in schemes}}
+    others: dict[str, tuple[str, ...]] = loaded(own("envkit.requirements")["extras"])
+    return {**others, **{scheme.extra: scheme.requires for scheme in schemes}}
 
 
 def install_command(
@@ -78,7 +52,7 @@ def install_command(
     needed = [*requires, *(one for name in names for one in known.get(name, ()))]
     needed = [text.partition(";")[0].strip() for text in needed]
     name = package.lower().replace("_", "-")
-    name = _INSTALLED_BY.get(name, name)
+    name = loaded(own("envkit.requirements")["modules"]).get(name, name)
     first = [one for one in needed if re.split(r"[\[<>=]", one)[0] == name]
     if package and not first and not requires:
         first = [package]

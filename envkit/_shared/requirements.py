@@ -1,0 +1,32 @@
+"""What pip installs for the parts of envkit that need a library and have no scheme."""
+
+from __future__ import annotations
+
+__all__ = ["EXTRAS", "INSTALLED_BY"]
+
+# Those of the libraries without a scheme, which says what its own needs.
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "dm-env": ("dm-env>=1.6",),
+    "gin": ("gin-config>=0.5,<0.6",),
+    "jax": ("jax>=0.4.30",),
+    "numba": ("numba>=0.61",),
+    "play": ("pygame-ce>=2.5",),
+    "plot": ("matplotlib>=3.9",),
+    "ray": ("ray>=2.40",),
+    "rllib": ("gymnasium>=1.0", "ray[rllib]>=2.52", "torch>=2.4"),
+    "sb3": ("gymnasium>=1.0", "stable-baselines3>=2.4"),
+    "tf": ("tensorflow>=2.16",),
+    "torch": ("torch>=2.4",),
+    "torchrl": ("torch>=2.4", "torchrl>=0.7"),
+    "video": ("imageio-ffmpeg>=0.5.1",),
+}
+# Modules that are called otherwise than what pip installs, or come along with it.
+INSTALLED_BY = {
+    "browsergym": "browsergym-core",
+    "gin": "gin-config",
+    "h5py": "minari",
+    "pil": "pillow",
+    "playwright": "browsergym-core",
+    "pygame": "pygame-ce",
+    "tensordict": "torchrl",
+}
