@@ -38,6 +38,7 @@ from envkit.parallel import ParallelPyEnvironment
 from envkit.specs import check_arrays_nest
 from envkit.specs.special import ObjectSpec, TextSpec
 from envkit.testing import check_environment
+from envkit.wrappers import TimeLimit
 from tests.adapters.adapter_games import Walk, WalkAdapter
 
 
@@ -294,6 +295,20 @@ def test_attributes_of_the_author_are_read_and_written_outside():
     env.edge, env.since_then = 7, 8
     env.reset()
     assert (7, 8, 7) == (env.edge, env.author.since_then, env.get_info()["edge"])
+
+
+@pytest.mark.parametrize("limit", [None, 5])
+def test_attributes_of_the_author_are_written_by_pools_and_through_wrappers(limit):
+    class Telling(WalkAdapter):
+        def tell(self):
+            return self.edge
+
+    def make():
+        return Telling() if limit is None else TimeLimit(Telling(), limit)
+
+    with ParallelPyEnvironment([make] * 2, backend="inline", num_workers=1) as pool:
+        pool.set_attr("edge", 7, env_ids=[1])
+        assert [3, 7] == pool.access("edge") == pool.call("tell")
 
 
 @pytest.mark.parametrize("kind", [WalkAdapter, EnvAdapter, Adapter, PyEnvironment])

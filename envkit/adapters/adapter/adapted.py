@@ -153,6 +153,10 @@ class AdaptedEnvironment(ForeignEnvironment):
         else:
             setattr(self._author, name, value)
 
+    def set_wrapper_attr(self, name: str, value: Any) -> None:
+        """Sets an attribute of the author's object, for wrappers and pools around."""
+        setattr(self, name, value)
+
     @property
     def author(self) -> Any:
         """The author's object."""
