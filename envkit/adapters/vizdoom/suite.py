@@ -317,8 +317,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
             terminated = not truncated or bool(self._game.is_player_dead())
         observation = self._shown.look()
         info = self._info_of_step(terminated=terminated, truncated=truncated)
-        reward = np.array(points, self._reward_spec.dtype)
-        return Result(observation, reward, terminated, truncated, info)
+        return Result(observation, points, terminated, truncated, info)
 
     def _press(self, numbers: tuple[float, ...]) -> float:
         if self._repeatable:
