@@ -89,7 +89,10 @@ _NUMBERS = frozenset([float, int, np.float32, np.float64])
 
 
 class First(Result):
-    """What a library has neither reward nor discount for: an episode that begins."""
+    """An episode that begins, to which most libraries give no reward and no discount.
+
+    Without a `discount` the reward is 0, and the discount 1.
+    """
 
 
 def result_of_time_step(kind: int, observation: Any, reward: Any, worth: Any) -> Result:
@@ -340,11 +343,23 @@ class ForeignEnvironment(ForeignBase):
         if observation.__class__ is Result:
             # Another time step than a FIRST is refused by those who need one.
             return self._time_step(observation)
+        if observation.__class__ is First:
+            if observation.discount is not None:
+                return self._first_as_told(observation)
+            observation = observation.observation
         return TimeStep(
             _FIRST,
             map_specs(_zeros, self.reward_spec()),
             self._one,
             self._to_observation(observation),
+        )
+
+    def _first_as_told(self, first: First) -> TimeStep:
+        """Returns a `FIRST` with the library's own reward and discount."""
+        reward = self._to_reward(first.reward)
+        discount = self._to_discount(first.discount)
+        return TimeStep(
+            _FIRST, reward, discount, self._to_observation(first.observation)
         )
 
     def _step(self, action: NestedArray) -> TimeStep:
@@ -370,7 +385,7 @@ class ForeignEnvironment(ForeignBase):
             observation, reward, terminated, truncated, self._info, discount = result
         else:
             if result.__class__ is First:
-                return self._first(result.observation)
+                return self._first(result)
             try:
                 observation, reward, terminated, truncated, self._info = result
             except (TypeError, ValueError):

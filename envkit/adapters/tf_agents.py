@@ -12,18 +12,26 @@ by row, and only the batch itself can begin an episode in some rows.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
-from envkit.adapters.foreign import ForeignBase, forwarded, require
-from envkit.adapters.values import Leaf, Repacker, array_leaf
+from envkit.adapters.foreign import (
+    First,
+    ForeignBase,
+    ForeignEnvironment,
+    forwarded,
+    require,
+    result_of_time_step,
+)
+from envkit.adapters.values import Leaf, Repacker, array_leaf, few_numbers
 from envkit.errors import CallOrderError, MissingDependencyError, SpecError
-from envkit.extend import a_or_an, describe, install_command, listed
+from envkit.extend import Result, a_or_an, describe, install_command, listed
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds, seed_per_row
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.time_step import (
     DISCOUNT_SPEC,
     REWARD_SPEC,
@@ -34,7 +42,15 @@ from envkit.time_step import (
 )
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
-__all__ = ["TFAgentsWrapper", "from_tf_agents", "to_tf_agents"]
+__all__ = [
+    "TFAgentsBatchWrapper",
+    "TFAgentsWrapper",
+    "from_tf_agents",
+    "to_tf_agents",
+]
+
+_FLOATS = frozenset([float])
+_NUMPY_FLOATS = frozenset([np.float32, np.float64])
 
 
 def to_tf_agents(env: Any) -> Any:
@@ -100,7 +116,8 @@ def from_tf_agents(env: Any) -> PyEnvironment:
             "tensors; it takes a Python environment. That within a TFPyEnvironment is "
             "its `pyenv`."
         )
-    return TFAgentsWrapper(env)
+    is_batch = getattr(env, "batched", False)
+    return TFAgentsBatchWrapper(env) if is_batch else TFAgentsWrapper(env)
 
 
 # TF-Agents' wrappers that begin the next episode themselves.
@@ -166,20 +183,10 @@ def _shown(env: Any) -> str:
     return f"the class {env.__name__}" if isinstance(env, type) else describe(env)
 
 
-class TFAgentsWrapper(ForeignBase):
-    """Makes an envkit environment of one that was written for TF-Agents.
+class _TFAgentsBase(ForeignBase):
+    """Has what single environments of TF-Agents and batches have in common."""
 
-    Observations, rewards and discounts get the dtypes of their specs. Where TF-Agents'
-    functions for time steps return one discount for a whole batch, or a step type for
-    each element of a vector reward, there is one for each row. A single environment
-    need not begin its next episode itself; each row of a batch must.
-
-    The state is that of the environment's own `get_state`. Public attributes that the
-    wrapper does not have are those of the environment.
-
-    TF-Agents' bandits answer every step with a `LAST`, and the next step is one, too:
-    `continues_after_last` is true for them.
-    """
+    _to_action: Leaf
 
     def __init__(self, env: Any) -> None:
         """Wraps an environment; closing the wrapper closes it.
@@ -193,18 +200,14 @@ class TFAgentsWrapper(ForeignBase):
         self._batch_size = env.batch_size if getattr(env, "batched", False) else None
         # Because only a batch itself can begin an episode in some of its rows.
         super().__init__(handle_auto_reset=not self.batched)
-        specs = _time_step_specs_of(env)
+        self._specs = specs = _time_step_specs_of(env)
         self._observation_spec = specs.observation
         self._reward_spec, self._discount_spec = specs.reward, specs.discount
         self._action_spec = _specs("action", env.action_spec())
-        self._dims = () if self._batch_size is None else (self._batch_size,)
+        self._dims: tuple[int, ...] = ()
+        if self._batch_size is not None:
+            self._dims = (self._batch_size,)
         self._one_discount = _is_scalar(specs.discount)
-        self._to_time_step = Repacker(
-            specs,
-            self._dims,
-            leaf=array_leaf,
-            subject=f"{self._name} returned a time step that",
-        )
         self._to_action = Repacker(
             self._action_spec,
             self._dims,
@@ -221,24 +224,6 @@ class TFAgentsWrapper(ForeignBase):
         """Returns the environment that was written for TF-Agents."""
         return self._foreign
 
-    def seed(self, seed: Seed) -> Any:
-        """Seeds the environment.
-
-        In a batch that has them as its `envs`, each environment gets a seed of its own;
-        any other batch gets the seed as it is.
-        """
-        if self._batch_size is None:
-            (own,) = checked_seeds(seed, 1)
-            return self._foreign.seed(own)
-        envs = getattr(self._foreign, "envs", None)
-        if not envs:
-            return self._foreign.seed(seed)
-        seeds = seed_per_row(seed, self._batch_size)
-        if hasattr(envs[0], "call"):  # They are in processes, which their batch calls.
-            return self._foreign.seed(seeds)
-        # Because their batch gives every row the same seed, or refuses.
-        return [env.seed(own) for env, own in zip(envs, seeds, strict=True)]
-
     def get_info(self) -> Any:
         """Returns the environment's info."""
         return self._foreign.get_info()
@@ -246,35 +231,15 @@ class TFAgentsWrapper(ForeignBase):
     def _draw(self, mode: str) -> Any:
         return self._foreign.render(mode)
 
-    def _reset(self) -> TimeStep:
-        self._check_open("reset")
-        return self._repacked(self._foreign.reset(), "reset")
+    def _reader(self, spec: NestedSpec, what: str, root: str = "") -> Repacker:
+        subject = f"{self._name} returned {what} that"
+        return Repacker(spec, self._dims, leaf=array_leaf, subject=subject, root=root)
 
-    def _step(self, action: NestedArray) -> TimeStep:
-        # Hot: called once per step.
-        if self._closed:
-            self._check_open("step")
-        time_step = self._repacked(self._foreign.step(self._to_action(action)), "step")
-        if self.batched and not self._continues:
-            _check_rows_begin(self._name, self._current_time_step, time_step)
-        return time_step
-
-    def _repacked(self, theirs: Any, call: str) -> TimeStep:
+    def _check_time_step(self, theirs: Any, call: str) -> None:
         if not hasattr(theirs, "step_type"):
             raise SpecError(
                 f"{self._name}.{call}() returned {describe(theirs)}, not a TimeStep."
             )
-        discount = theirs.discount
-        if self._one_discount:
-            discount = _one_per_row(discount, self._dims)
-        step_type = _one_per_row(theirs.step_type, self._dims)
-        time_step: TimeStep = self._to_time_step(
-            TimeStep(step_type, theirs.reward, discount, theirs.observation)
-        )
-        if self.batched:
-            return time_step
-        # The constants, which the base class knows without comparing arrays.
-        return time_step._replace(step_type=StepType(time_step.step_type))
 
     def _get_state(self) -> Any:
         # Their base class decides by its current time step whether to begin an episode,
@@ -287,6 +252,163 @@ class TFAgentsWrapper(ForeignBase):
         self._foreign.set_state(own)
         if hasattr(self._foreign, "_current_time_step"):
             self._foreign._current_time_step = standing
+
+
+class TFAgentsWrapper(_TFAgentsBase, ForeignEnvironment):
+    """Makes an envkit environment of a single one that was written for TF-Agents.
+
+    Observations, rewards and discounts get the dtypes of their specs. Where TF-Agents'
+    functions for time steps return a step type and a discount for each element of a
+    vector reward, there is one. The environment need not begin its next episode itself.
+
+    The state is that of the environment's own `get_state`. Public attributes that the
+    wrapper does not have are those of the environment.
+
+    TF-Agents' bandits answer every step with a `LAST`, and the next step is one, too:
+    `continues_after_last` is true for them.
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Wraps an environment; closing the wrapper closes it.
+
+        Args:
+            env: The environment.
+        """
+        super().__init__(env)
+        specs = self._specs
+        self._to_step_type = self._reader(specs.step_type, "a step type", "step_type")
+        self._to_observation = self._reader(
+            specs.observation, "an observation", "observation"
+        )
+        self._read_reward = self._reader(specs.reward, "a reward", "reward")
+        self._read_discount = self._reader(specs.discount, "a discount", "discount")
+        self._prepare(copies_arrays=True)
+        # To other dtypes a float is no number.
+        self._numbers = _FLOATS if _is_float(specs.reward) else frozenset()
+        self._usual = 1.0 if _is_float(specs.discount) else None
+        action = self._action_spec
+        self._number: Any = None
+        if _is_scalar(action) and isinstance(action, BoundedArraySpec):
+            self._number = action.dtype if is_discrete(action) else None
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment."""
+        (own,) = checked_seeds(seed, 1)
+        return self._foreign.seed(own)
+
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
+        result = self._as_result(self._foreign.reset(), "reset")
+        is_usual = result.__class__ is First and result.discount is None
+        return result.observation if is_usual else result, {}
+
+    def _move(self, action: Any) -> Result:
+        # Hot: called once per step.
+        if self._number is not None and action.__class__ is not np.ndarray:
+            action = np.array(action, self._number)  # As TF-Agents' policies have it.
+        return self._as_result(self._foreign.step(action), "step")
+
+    def _as_result(self, theirs: Any, call: str) -> Result:
+        # Hot: called once per step.
+        self._check_time_step(theirs, call)
+        step_type = theirs.step_type
+        if np.shape(step_type) or np.asarray(step_type).dtype != _FIRST.dtype:
+            step_type = self._to_step_type(_one_per_row(step_type, ()))
+        kind = int(step_type)
+        if not 0 <= kind <= 2:
+            StepType(step_type)  # It raises.
+        reward, discount = _as_number(theirs.reward), _as_number(theirs.discount)
+        if self._one_discount and discount.__class__ is not float:
+            discount = _one_per_row(discount, ())
+        elif discount is None:
+            self._to_discount(discount)  # It raises.
+        if kind == 0:
+            is_usual = discount.__class__ is float and discount == self._usual
+            if not (is_usual and reward.__class__ in self._numbers and reward == 0.0):
+                return First(theirs.observation, reward, info={}, discount=discount)
+        return result_of_time_step(kind, theirs.observation, reward, discount)
+
+    def _to_reward(self, reward: Any) -> NestedArray:
+        return self._read_reward(reward)
+
+    def _to_discount(self, discount: Any) -> NestedArray:
+        return self._read_discount(discount)
+
+    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
+        self._info = info  # The discount tells it.
+
+    def _choices(self) -> Mapping[int, Any] | None:
+        action = self._action_spec
+        if not isinstance(action, ArraySpec):
+            return None
+        if action.shape == ():
+            return few_numbers(action) or None if self._number is not None else None  # type: ignore[arg-type]  # it is bounded
+        return {}
+
+
+class TFAgentsBatchWrapper(_TFAgentsBase):
+    """Makes a batch of envkit of one that was written for TF-Agents.
+
+    It is as `TFAgentsWrapper` is, row by row. Where TF-Agents' functions for time steps
+    return one discount for the whole batch, there is one for each row. Each row must
+    begin its next episode itself.
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Wraps a batch; closing the wrapper closes it.
+
+        Args:
+            env: The batch.
+        """
+        super().__init__(env)
+        self._to_time_step = self._reader(self._specs, "a time step")
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the batch.
+
+        Where it has them as its `envs`, each environment gets a seed of its own; any
+        other batch gets the seed as it is.
+        """
+        envs = getattr(self._foreign, "envs", None)
+        if not envs:
+            return self._foreign.seed(seed)
+        seeds = seed_per_row(seed, self._dims[0])
+        if hasattr(envs[0], "call"):  # They are in processes, which their batch calls.
+            return self._foreign.seed(seeds)
+        # Because their batch gives every row the same seed, or refuses.
+        return [env.seed(own) for env, own in zip(envs, seeds, strict=True)]
+
+    def _reset(self) -> TimeStep:
+        self._check_open("reset")
+        return self._repacked(self._foreign.reset(), "reset")
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        if self._closed:
+            self._check_open("step")
+        time_step = self._repacked(self._foreign.step(self._to_action(action)), "step")
+        if not self._continues:
+            _check_rows_begin(self._name, self._current_time_step, time_step)
+        return time_step
+
+    def _repacked(self, theirs: Any, call: str) -> TimeStep:
+        self._check_time_step(theirs, call)
+        discount = theirs.discount
+        if self._one_discount:
+            discount = _one_per_row(discount, self._dims)
+        step_type = _one_per_row(theirs.step_type, self._dims)
+        time_step: TimeStep = self._to_time_step(
+            TimeStep(step_type, theirs.reward, discount, theirs.observation)
+        )
+        return time_step
+
+
+def _as_number(value: Any) -> Any:
+    """Returns a float for an array without dimensions: rows take no arrays."""
+    # Hot: called twice per step.
+    is_number = value.__class__ is np.ndarray and value.shape == ()
+    if (is_number and value.dtype.char in "fd") or value.__class__ in _NUMPY_FLOATS:
+        return value.item()
+    return value
 
 
 def _time_step_specs_of(env: Any) -> TimeStep:
@@ -336,6 +458,10 @@ def _spec(spec: Any, path: str) -> ArraySpec:
 
 def _is_scalar(spec: NestedSpec) -> bool:
     return isinstance(spec, ArraySpec) and spec.shape == ()
+
+
+def _is_float(spec: NestedSpec) -> bool:
+    return isinstance(spec, ArraySpec) and spec.shape == () and spec.dtype.kind == "f"
 
 
 def _one_per_row(value: Any, dims: tuple[int, ...]) -> Array:

@@ -404,7 +404,7 @@ class Repacker:
         [array([0.5, 1. ], dtype=float32)]
     """
 
-    __slots__ = ("_dims", "_leaves", "_structure", "_subject", "_unflatten")
+    __slots__ = ("_dims", "_leaves", "_root", "_structure", "_subject", "_unflatten")
 
     def __init__(
         self,
@@ -414,6 +414,7 @@ class Repacker:
         leaf: Callable[[ArraySpec], Leaf],
         subject: str,
         template: Any = None,
+        root: str = "",
     ) -> None:
         """Compiles a repacker.
 
@@ -423,6 +424,7 @@ class Repacker:
             leaf: Makes the function that converts a leaf, given its spec.
             subject: The beginning of the sentence of an error.
             template: A nest of as many leaves, if the containers change.
+            root: The beginning of a place in a value, such as `observation`.
         """
         self._structure = nest.Structure(spec)
         self._dims = dims
@@ -431,6 +433,7 @@ class Repacker:
             for part in self._structure.leaves
         ]
         self._subject = subject
+        self._root = root
         out = self._structure if template is None else nest.Structure(template)
         self._unflatten = out.unflatten
 
@@ -445,6 +448,7 @@ class Repacker:
                 self._converted_where_it_fits(value),
                 self._structure.template,
                 subject=self._subject,
+                root=self._root,
                 outer_dims=self._dims,
             )
             raise

@@ -349,6 +349,112 @@ def test_a_wrapper_that_begins_episodes_hides_that_it_is_a_bandit():
     assert not env.continues_after_last
 
 
+def test_a_first_keeps_its_reward_and_its_discount():
+    firsts = [told(0, 0.5, 0.25), told(0, 0.0, 0.5), told(0)]
+    env = from_tf_agents(Told(*firsts))
+    found = [env.reset() for _ in firsts]
+    assert [(0.5, 0.25), (0.0, 0.5), (0.0, 1.0)] == [
+        (float(first.reward), float(first.discount)) for first in found
+    ]
+    assert all(first.step_type is envkit.StepType.FIRST for first in found)
+
+
+def test_a_step_may_begin_an_episode_itself():
+    env = from_tf_agents(Told(told(0), told(1, 2.0), told(0, 0.5, 0.25), told(1)))
+    found = [env.step(MOVE) for _ in range(4)]
+    assert [(0, 0.0, 1.0), (1, 2.0, 1.0), (0, 0.5, 0.25), (1, 0.0, 1.0)] == [
+        tuple(map(float, time_step[:3])) for time_step in found
+    ]
+
+
+def test_rewards_and_discounts_may_be_nests_of_any_dtype():
+    both = {"a": Spec((), np.float64), "b": Spec((2,), np.int16)}
+    theirs = TimeStep(
+        np.int32(1), {"a": 1 / 3, "b": [1, 2]}, {"a": 0.1, "b": np.ones(2, int)}, 3.0
+    )
+    last = theirs._replace(step_type=np.int32(2), discount={"a": 0.0, "b": [0, 0]})
+    first = told(0, {"a": 0.0, "b": [0, 0]}, {"a": 1.0, "b": [1, 1]})
+    env = from_tf_agents(Told(first, theirs, last, reward=both, discount=both))
+    _, mid, end = (env.step(MOVE) for _ in range(3))
+    assert ["float64", "int16"] == [part.dtype for part in mid.reward.values()]
+    assert (1 / 3, [1, 2]) == tuple(part.tolist() for part in mid.reward.values())
+    assert (0.1, [1, 1]) == tuple(part.tolist() for part in mid.discount.values())
+    assert (2, 0.0) == (end.step_type, end.discount["a"])
+
+
+@pytest.mark.parametrize("value", [0.5, np.float64(0.5), np.array(0.5, np.float32)])
+@pytest.mark.parametrize("part", ["reward", "discount"])
+def test_a_fraction_is_refused_where_integers_belong(part, value):
+    spec = {part: Spec((), np.int32)}
+    time_step = told(0, 0, 1)._replace(**{part: value})
+    with pytest.raises(SpecError, match=f"Told returned a {part} that does not fit"):
+        from_tf_agents(Told(time_step, **spec)).reset()
+
+
+class Walk(Saved):
+    """Moves by one action of a plain spec, and ends by itself or is cut off."""
+
+    discounts = (0.0, 1.0, 0.5)
+
+    def __init__(self, action=None):
+        super().__init__()
+        self._observation = Spec((2,), np.float32, "seen")
+        self._action = action or BoundedSpec((), np.int32, 0, 3, "move")
+        self._episodes = 0
+        self.kinds = set()
+
+    def action_spec(self):
+        return self._action
+
+    def reset(self):
+        return super().reset()._replace(observation=np.zeros(2, np.float32))
+
+    def step(self, action):
+        self.kinds.add((action.__class__, action.shape, action.dtype))
+        time_step = super().step(action)
+        if time_step.step_type == 0:
+            return time_step
+        seen = np.array([time_step.observation, np.float32(action).sum()], np.float32)
+        reward = np.array(1 / 3, np.float32)
+        discount = np.array(0.9 if self._episodes == 4 else 1.0, np.float32)
+        if time_step.step_type == 2:
+            self._episodes += 1
+            worth = self.discounts[self._episodes % len(self.discounts)]
+            discount = np.array(worth, np.float32)
+        return TimeStep(time_step.step_type, reward, discount, seen)
+
+
+@pytest.mark.parametrize(
+    ("spec", "actions"),
+    [
+        (None, np.array([0, 3], np.int32)),
+        (BoundedSpec((2,), np.float32, -1, 1), np.array([[0, 1], [0.5, -1]], "f4")),
+    ],
+    ids=["numbers", "arrays"],
+)
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_rows_of_a_pool_are_the_environment_alone(spec, actions, backend):
+    def make():
+        return from_tf_agents(Walk(spec))
+
+    alone = [make(), make()]
+    with envkit.ParallelPyEnvironment([make] * 2, backend=backend) as pool:
+        for _ in range(30):
+            batch = pool.step(actions)
+            rows = [env.step(one) for env, one in zip(alone, actions, strict=True)]
+            for part, theirs in zip(batch, zip(*rows, strict=True), strict=True):
+                np.testing.assert_array_equal(part, np.stack(theirs), strict=True)
+
+
+def test_an_action_is_an_array_in_a_pool_as_well():
+    theirs = Walk()
+    make = [lambda: from_tf_agents(theirs)]
+    with envkit.ParallelPyEnvironment(make, backend="inline") as pool:
+        for number in (0, 1, 2, 3, 0, 1):
+            pool.step([number])
+    assert {(np.ndarray, (), np.dtype("int32"))} == theirs.kinds
+
+
 def test_rows_of_a_batch_begin_their_episodes_themselves():
     env = from_tf_agents(
         ToldBatch(told_rows([0, 0]), told_rows([1, 2]), told_rows([1, 0]))
@@ -454,7 +560,7 @@ def test_a_closed_environment_is_closed_once_and_says_so(message_of):
         assert text.startswith(f"TFAgentsWrapper.{call}()")
 
 
-NO_FIT = "Told returned a time step that does not fit its spec at "
+NO_FIT = "that does not fit its spec"
 
 
 @pytest.mark.parametrize(
@@ -462,30 +568,46 @@ NO_FIT = "Told returned a time step that does not fit its spec at "
     [
         (
             lambda: Told(told(0, observation=np.zeros(2, np.float32))),
-            f"{NO_FIT}observation.\n\n"
+            f"Told returned an observation {NO_FIT}.\n\n"
             "  expected   ArraySpec(shape=(), dtype=float32, name='seen')\n"
             "  got        array of shape (2,), dtype float32, values 0.0 … 0.0\n\n"
             "There is one dimension too many, of size 2: a batch where a single value "
-            "belongs. The other 3 leaves fit.",
+            "belongs.",
         ),
         (
             lambda: Told(
                 told(0, np.float32(0), np.float32(1), {"ear": np.float32(0)}),
                 observation={"eye": Spec((), np.float32)},
             ),
-            f"{NO_FIT}observation.\n\n"
+            f"Told returned an observation {NO_FIT}.\n\n"
             "  expected   the structure {'eye': *}\n"
             "  got        a dict of 1 element\n\n"
-            "Key 'eye' is missing; key 'ear' is not in the spec. The other 3 leaves "
-            "fit.",
+            "Key 'eye' is missing; key 'ear' is not in the spec.",
         ),
         (
             lambda: Told(told(0)._replace(step_type=np.array([0, 1], np.int32))),
-            f"{NO_FIT}step_type.\n\n"
+            f"Told returned a step type {NO_FIT}.\n\n"
             "  expected   ArraySpec(shape=(), dtype=int32, name='step_type')\n"
             "  got        array of shape (2,), dtype int32, values 0 … 1\n\n"
             "There is one dimension too many, of size 2: a batch where a single value "
-            "belongs. The other 3 leaves fit.",
+            "belongs.",
+        ),
+        (
+            lambda: Told(
+                told(0, {"eye": 0.0}),
+                reward={"eye": Spec((), np.float32), "ear": Spec((2,), np.float32)},
+            ),
+            f"Told returned a reward {NO_FIT}.\n\n"
+            "  expected   the structure {'eye': *, 'ear': *}\n"
+            "  got        a dict of 1 element\n\n"
+            "Key 'ear' is missing.",
+        ),
+        (
+            lambda: ToldBatch(told_rows([0, 0], observation=[0.0])),
+            f"ToldBatch returned a time step {NO_FIT} at observation.\n\n"
+            "  expected   ArraySpec(shape=(2,), dtype=float32, name='seen')\n"
+            "  got        array of shape (1,), dtype float32, values 0.0 … 0.0\n\n"
+            "Axis 0 has size 1 instead of 2. The other 3 leaves fit.",
         ),
         (
             lambda: Told((0, 1.0)),
@@ -497,7 +619,7 @@ NO_FIT = "Told returned a time step that does not fit its spec at "
             "no shape or no dtype.",
         ),
     ],
-    ids=["shape", "structure", "step types", "tuple", "spec"],
+    ids=["shape", "structure", "step types", "reward", "batch", "tuple", "spec"],
 )
 def test_what_does_not_fit_is_refused(theirs, text, message_of):
     assert text == message_of(SpecError, lambda: from_tf_agents(theirs()).reset())
