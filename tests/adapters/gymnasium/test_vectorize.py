@@ -834,6 +834,31 @@ def test_flags_in_infos_are_as_with_gymnasiums_own(own, observation_space, mode)
         assert_same_game(expected, envs, steps=12)
 
 
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize(
+    "own", [{"terminated": False, "truncated": True}, {"terminated": 7}]
+)
+def test_flags_in_final_infos_are_as_with_gymnasiums_own(own, mode):
+    fns = [functools.partial(Claiming, own, spaces.Box(0.0, 1.0, (2,)))] * 3
+    expected = SyncVectorEnv(fns, autoreset_mode=mode)
+    expected.reset()
+    with closing(inline(fns, infos="final", autoreset_mode=mode)) as envs:
+        envs.reset()
+        for actions in ([0, 1, 2], [0, 0, 3], [1, 2, 0], [3, 3, 3], [1, 1, 1]):
+            *_, terminated, truncated, theirs = expected.step(np.array(actions))
+            *_, told = envs.step(np.array(actions))
+            over = terminated | truncated
+            if mode == "SameStep":
+                theirs, told = (one.get("final_info", {}) for one in (theirs, told))
+            for name in own:
+                if over.any():
+                    assert theirs[name][over].tolist() == told[name][over].tolist()
+                    assert over.tolist() == told[f"_{name}"].tolist()
+            names = {key for name in own for key in (name, f"_{name}")}
+            assert told.keys() == (names if over.any() else set())
+    expected.close()
+
+
 def test_the_info_of_an_end_is_not_written_to_by_the_reset():
     class Writing(Frail):
         def __init__(self):
