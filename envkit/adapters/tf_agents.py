@@ -322,8 +322,10 @@ class TFAgentsWrapper(_TFAgentsBase, ForeignEnvironment):
         elif discount is None:
             self._to_discount(discount)  # It raises.
         if kind == 0:
-            is_usual = discount.__class__ is float and discount == self._usual
-            if not (is_usual and reward.__class__ in self._numbers and reward == 0.0):
+            is_zero = reward.__class__ in self._numbers and str(reward) == "0.0"
+            if not (
+                is_zero and discount.__class__ is float and discount == self._usual
+            ):
                 return First(theirs.observation, reward, info={}, discount=discount)
         return result_of_time_step(kind, theirs.observation, reward, discount)
 

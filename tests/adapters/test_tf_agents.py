@@ -350,11 +350,11 @@ def test_a_wrapper_that_begins_episodes_hides_that_it_is_a_bandit():
 
 
 def test_a_first_keeps_its_reward_and_its_discount():
-    firsts = [told(0, 0.5, 0.25), told(0, 0.0, 0.5), told(0)]
+    firsts = [told(0, 0.5, 0.25), told(0, 0.0, 0.5), told(0, -0.0), told(0)]
     env = from_tf_agents(Told(*firsts))
     found = [env.reset() for _ in firsts]
-    assert [(0.5, 0.25), (0.0, 0.5), (0.0, 1.0)] == [
-        (float(first.reward), float(first.discount)) for first in found
+    assert ["0.5 0.25", "0.0 0.5", "-0.0 1.0", "0.0 1.0"] == [
+        f"{first.reward} {first.discount}" for first in found
     ]
     assert all(first.step_type is envkit.StepType.FIRST for first in found)
 
