@@ -419,8 +419,12 @@ class ForeignEnvironment(ForeignBase):
         )
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
-        """Keeps the info of an end; both flags can be true, a discount tells one."""
-        self._info = {"terminated": terminated, "truncated": truncated, **info}
+        """Keeps the info of an end; both flags can be true, a discount tells one.
+
+        Entries of the library's own of these names say nothing about the end.
+        """
+        ends = {"terminated": terminated, "truncated": truncated}
+        self._info = {**ends, **info, **ends}
 
     def _direct_row(self) -> DirectRow | None:
         # Not where the class has a step or a reset of its own.

@@ -15,10 +15,11 @@ from envkit import (
     ArraySpec,
     BatchedPyEnvironment,
     BoundedArraySpec,
+    ParallelPyEnvironment,
     nest,
     restart,
 )
-from envkit.adapters import GymnasiumWrapper
+from envkit.adapters import GymnasiumWrapper, PyToGymnasiumVector
 from envkit.errors import CallOrderError, SpecError
 from envkit.utils import validate_py_environment
 
@@ -142,6 +143,30 @@ def test_discount_and_info_tell_termination_from_truncation(flags, step_type, di
     )
     ends = {"terminated": flags[0], "truncated": flags[1]} if any(flags) else {}
     assert {"lives": 0, **ends} == env.get_info()
+
+
+@pytest.mark.parametrize("own", [True, 7, None])
+def test_how_an_episode_ends_is_what_step_returns_whatever_the_info_says(own):
+    info = {"terminated": own, "truncated": own}
+    env = wrapped((False, True), info=info)
+    assert {"terminated": False, "truncated": True} == ending(env)
+
+    with ParallelPyEnvironment(
+        [lambda: wrapped((False, True), info=info)] * 2, backend="inline"
+    ) as pool:
+        vector = PyToGymnasiumVector(pool)
+        vector.reset()
+        _, _, terminated, truncated, _ = vector.step(np.zeros(2, np.int64))
+        assert ([False, False], [True, True]) == (
+            terminated.tolist(),
+            truncated.tolist(),
+        )
+
+
+def ending(env):
+    env.reset()
+    env.step(0)
+    return env.get_info()
 
 
 def test_info_is_that_of_the_current_time_step_and_belongs_to_the_caller():
