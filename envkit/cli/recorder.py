@@ -19,7 +19,7 @@ from envkit.errors import MissingDependencyError, RecordingError, SpecError
 from envkit.recording.record import Record
 from envkit.time_step import TimeStep
 from envkit.types import Array
-from envkit.wrappers.video import FASTEST_GIF, FORMATS, Film, video_writer
+from envkit.wrappers.video import FASTEST_GIF, FORMATS, Film, ffmpeg
 
 __all__ = ["DIRECTORY", "FILM_HZ", "add_output", "check_output", "recorded"]
 
@@ -74,7 +74,7 @@ def check_output(path: Path, hz: float, *, overwrite: bool) -> str:
     _check_replaceable(path, kind, overwrite=overwrite)
     if kind != DIRECTORY:
         try:
-            video_writer()
+            ffmpeg()
         except MissingDependencyError as error:
             raise MissingDependencyError.needed_by(
                 f"A film in .{kind}", package=error.package, extra=error.extra

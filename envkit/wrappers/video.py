@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import logging
 import math
 import numbers
 import os
+import subprocess
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ __all__ = [
     "Trigger",
     "capped_cubic_video_schedule",
     "checked_trigger",
+    "ffmpeg",
     "schedule",
-    "video_writer",
 ]
 
 
@@ -383,33 +384,28 @@ def checked_trigger(name: str, trigger: Any) -> Trigger | None:
 _SECONDS = 60.0
 
 # By format, what ffmpeg is told.
-FORMATS: dict[str, dict[str, Any]] = {
+FORMATS = {
     # A palette for each picture, so up to 256 colours come out nearly as they were.
-    "gif": {
-        "codec": "gif",
-        "pix_fmt_out": "pal8",
-        "output_params": [
-            "-vf",
-            "split[a][b];[a]palettegen=reserve_transparent=0:stats_mode=single[p];"
-            "[b][p]paletteuse=dither=none:new=1",
-            "-gifflags",
-            "-transdiff",
-        ],
-    },
+    "gif": (
+        *("-vcodec", "gif", "-pix_fmt", "pal8", "-gifflags", "-transdiff", "-vf"),
+        "split[a][b];[a]palettegen=reserve_transparent=0:stats_mode=single[p];"
+        "[b][p]paletteuse=dither=none:new=1",
+    ),
     # H.264 as all players know it.
-    "mp4": {"codec": "libx264", "pix_fmt_out": "yuv420p"},
+    "mp4": ("-vcodec", "libx264", "-pix_fmt", "yuv420p"),
 }
 
 
-def video_writer() -> Any:
-    """Returns what writes films, or says which package is missing."""
+def ffmpeg() -> str:
+    """Returns the path of ffmpeg, or says which package is missing."""
     try:
-        from imageio_ffmpeg import write_frames
+        from imageio_ffmpeg import get_ffmpeg_exe
     except ImportError as error:
         raise MissingDependencyError.needed_by(
             "RecordVideo", package="imageio-ffmpeg", extra="video"
         ) from error
-    return write_frames
+    path: str = get_ffmpeg_exe()
+    return path
 
 
 class _File:
@@ -432,30 +428,30 @@ class _File:
         is_odd = (height % 2, width % 2) if format == "mp4" else (0, 0)
         self._padding = [*((0, more) for more in is_odd), (0, 0)]
         self._path = path
-        self._writer = video_writer()(
-            str(path),
-            (width + is_odd[1], height + is_odd[0]),
-            fps=fps,
-            quality=None,  # ffmpeg's own
-            macro_block_size=1,
-            ffmpeg_log_level="error",
-            ffmpeg_timeout=_SECONDS,
-            **FORMATS[format],
+        size = f"{width + is_odd[1]}x{height + is_odd[0]}"
+        rate = str(Fraction(fps).limit_denominator())
+        command = [ffmpeg(), "-y", "-v", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+        command += ["-s", size, "-r", rate]
+        # imageio-ffmpeg's own writer runs Python in the fork, and there gRPC, which
+        # TensorFlow brings along, ends the process now and then.
+        self._process = subprocess.Popen(
+            [*command, "-i", "-", "-an", *FORMATS[format], str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            # Ctrl-C in a terminal is not for ffmpeg.
+            start_new_session=True,
         )
-        self._writer.send(None)
-        # It warns of a film in which it has counted no picture.
-        self._writer.send(b"")
-        # Its own send() ends ffmpeg where Ctrl-C comes, and leaves a part of each
-        # picture in a buffer, which a forked process would write once more.
-        self._process = inspect.getgeneratorlocals(self._writer)["p"]
+        assert self._process.stdin is not None
+        self._pipe = self._process.stdin
 
     def write(self, picture: Array) -> None:
         """Adds a picture; waits while ffmpeg is behind."""
         if any(after for _, after in self._padding):
             picture = np.pad(picture, self._padding, "edge")
         try:
-            self._process.stdin.write(np.ascontiguousarray(picture).data)
-            self._process.stdin.flush()
+            self._pipe.write(np.ascontiguousarray(picture).data)
+            # A forked process would write what is left in the buffer once more.
+            self._pipe.flush()
         except OSError as error:
             raise self._failure() from error
 
@@ -466,7 +462,7 @@ class _File:
 
     def abandon(self) -> None:
         """Lets go of the pipe, through which another process goes on writing."""
-        self._process.stdin.close()
+        self._pipe.close()
 
     def _failure(self) -> OSError:
         """Ends ffmpeg, whose own words stand in the error output by then."""
@@ -476,10 +472,16 @@ class _File:
 
     def _end(self) -> int:
         """Waits until ffmpeg has ended, and returns its status."""
-        self._writer.close()
-        with contextlib.suppress(OSError):  # the writer closes no pipe without a reader
-            self._process.stdin.close()
-        return int(self._process.wait())
+        with contextlib.suppress(OSError):  # It has ended already.
+            self._pipe.close()
+        try:
+            return self._process.wait(_SECONDS)
+        except BaseException as error:
+            self._process.kill()
+            status = self._process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                return status
+            raise
 
 
 _LOGGER = logging.getLogger(__name__)
@@ -563,7 +565,7 @@ class Film:
         _LOGGER.info("filmed %s: %d pictures", self.path, self.pictures)
 
     def _open(self, shape: tuple[int, ...]) -> None:
-        video_writer()  # Without its package there is to be no file either.
+        ffmpeg()  # Without its package there is to be no file either.
         self._shape = shape
         self.path = _new_file(self._folder, self._name, f".{self._format}")
         try:

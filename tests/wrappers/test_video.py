@@ -602,7 +602,7 @@ def python(script):
 
 
 def test_a_film_that_cannot_begin_leaves_no_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("imageio_ffmpeg._io.get_ffmpeg_exe", lambda: "no-such-program")
+    monkeypatch.setattr("imageio_ffmpeg.get_ffmpeg_exe", lambda: "no-such-program")
     with pytest.raises(FileNotFoundError):
         begun(tmp_path, "mp4")
     assert [] == files(tmp_path)
@@ -733,6 +733,7 @@ def test_a_film_that_was_left_to_another_process_takes_no_picture(tmp_path):
     film.write(picture())
     film.finish()
     assert 1 == film.pictures
+    film._file._process.wait()
 
 
 def test_an_mp4_that_was_left_to_another_process_is_not_waited_for(tmp_path):
@@ -838,7 +839,7 @@ def ffmpeg(tmp_path, monkeypatch):
         path = tmp_path / "ffmpeg"
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
-        monkeypatch.setattr("imageio_ffmpeg._io.get_ffmpeg_exe", lambda: str(path))
+        monkeypatch.setattr("imageio_ffmpeg.get_ffmpeg_exe", lambda: str(path))
 
     return put
 
@@ -864,6 +865,14 @@ def test_an_ffmpeg_that_is_gone_is_noticed_with_the_next_picture(
     assert f"ffmpeg could not write {path}; it ended with status 2." == message_of(
         OSError, lambda: write(path, [picture])
     )
+
+
+def test_no_python_runs_in_the_process_that_becomes_ffmpeg(tmp_path):
+    """Libraries with threads, such as gRPC, end a process that is forked for long."""
+    forked = []
+    os.register_at_fork(before=lambda: forked.append(True))
+    write(tmp_path / "film.gif", [picture()])
+    assert [] == forked
 
 
 @SCRIPTS
