@@ -29,6 +29,7 @@ from envkit.time_step import StepType, TimeStep
 from tests.parallel import environments, streams
 from tests.parallel.environments import Walk
 from tests.parallel.streams import pool_of
+from tests.waiting import is_running, until
 
 with_each_order = pytest.mark.parametrize(
     "order", list(AutoReset), ids=lambda o: o.value
@@ -622,7 +623,10 @@ def test_a_state_comes_back_in_the_worker_that_replaces_a_dead_one(kind):
         start_method="fork",
         on_worker_failure=RestartPolicy(),
     ) as env:
-        os.kill(env.statistics().workers[1].pid, signal.SIGKILL)
+        pid = env.statistics().workers[1].pid
+        os.kill(pid, signal.SIGKILL)
+        # One that dies while it is asked for its state is an error of the call.
+        assert until(lambda: not is_running(pid))
         env.set_state(state)
         restarts = env.statistics().restarts
         if kind is pool_of:
