@@ -278,7 +278,7 @@ class DirectRow:
                     self._steps = steps
                     return ENDED
         except Exception:
-            # The time step is made where such results are converted or refused.
+            # Below, the result is converted or refused as it would be without this.
             pass
         return self.finished(result)
 
@@ -331,7 +331,7 @@ class DirectRow:
                     self.counter._limited = self.counter._cut = False
                 return BEGUN
         except Exception:
-            # The time step is made where such results are converted or refused.
+            # Below, the result is converted or refused as it would be without this.
             pass
         return self.finished_first(observation)
 

@@ -78,6 +78,7 @@ __all__ = [
     "reward_of",
     "take_flags",
     "told_of_losses",
+    "with_flags",
 ]
 
 _LOGGER = logging.getLogger(__name__)
@@ -111,6 +112,19 @@ def result_of_time_step(kind: int, observation: Any, reward: Any, worth: Any) ->
         return First(observation, info={})
     goes_on = any(map(np.any, nest.flatten(worth)))
     return Result(observation, reward, not goes_on, goes_on, {}, worth)
+
+
+def with_flags(info: Any, terminated: bool, truncated: bool) -> dict[Any, Any]:
+    """Returns an info that says how the episode has ended.
+
+    Entries that the library calls so itself go: they say nothing about the end.
+
+    Example:
+        >>> with_flags({"lives": 0, "truncated": 7}, True, False)
+        {'terminated': True, 'truncated': False, 'lives': 0}
+    """
+    ends = {"terminated": terminated, "truncated": truncated}
+    return {**ends, **info, **ends}
 
 
 class ForeignInternals(Internals):
@@ -419,12 +433,8 @@ class ForeignEnvironment(ForeignBase):
         )
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
-        """Keeps the info of an end; both flags can be true, a discount tells one.
-
-        Entries of the library's own of these names say nothing about the end.
-        """
-        ends = {"terminated": terminated, "truncated": truncated}
-        self._info = {**ends, **info, **ends}
+        """Keeps the info of an end; both flags can be true, a discount tells one."""
+        self._info = with_flags(info, terminated, truncated)
 
     def _direct_row(self) -> DirectRow | None:
         # Not where the class has a step or a reset of its own.

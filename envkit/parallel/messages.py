@@ -276,7 +276,7 @@ class ReplayPlan(NamedTuple):
             rows: How many rows the environment has.
 
         Returns:
-            For each column: the column, its dtype, the least and the greatest value.
+            For each column: the column, its dtype, its least and its greatest value.
         """
         return [
             (self.times, np.int64, 0, 2**62),

@@ -1,4 +1,4 @@
-"""What tests of pools share: the backends. A test that takes one runs on each."""
+"""Fixtures for tests of pools: a test that takes `backend` runs on every backend."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ WRAPPERS = [row for row in rows() if row.wraps]
 
 
 def classes_in(env):
-    """Yields the names of the classes of all layers, and of those they derive from."""
+    """Yields the class names of every layer, base classes included."""
     while True:
         yield from (cls.__name__ for cls in type(env).__mro__)
         if not isinstance(env, PyEnvironmentBaseWrapper):

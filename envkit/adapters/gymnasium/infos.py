@@ -18,7 +18,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.adapters.episode_info import take_ended_columns, with_ended_alone
-from envkit.adapters.foreign import as_info, take_flags
+from envkit.adapters.foreign import as_info, take_flags, with_flags
 from envkit.errors import SpecError
 from envkit.extend import FLAGS, as_array, copied_arrays
 from envkit.specs.batching import stacked_infos
@@ -520,7 +520,7 @@ def _with_flags(
     """Adds the two flags to the info of each row."""
     none = [False] * len(by_row)
     flags = zip(by_row, terminated or none, truncated or none, strict=True)
-    return [{"terminated": one, "truncated": two, **row} for row, one, two in flags]
+    return [with_flags(*each) for each in flags]
 
 
 def _is_mask(key: Any, infos: Mapping[str, Any], rows: int) -> bool:

@@ -780,6 +780,33 @@ def test_options_go_to_every_reset_that_is_not_the_vector_environments_own():
 # Infos.
 
 
+class Contrary(gymnasium.Env):
+    """Is truncated by its first step, whose info says otherwise."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return 1, 0.0, False, True, {"terminated": True, "truncated": False}
+
+
+@pytest.mark.parametrize("mode", list(gymnasium.vector.AutoresetMode))
+def test_how_a_row_ends_is_what_step_returns_whatever_its_info_says(mode):
+    with GymnasiumVectorWrapper(
+        SyncVectorEnv([Contrary] * 2, autoreset_mode=mode)
+    ) as env:
+        env.reset()
+        assert [1.0, 1.0] == env.step(np.zeros(2, np.int64)).discount.tolist()
+        info = env.get_info()
+    assert ([False, False], [True, True]) == (
+        info["terminated"].tolist(),
+        info["truncated"].tolist(),
+    )
+
+
 def test_infos_of_all_rows_are_stacked():
     env = sync(info={"lives": 3, "place": np.array([1.0, 2.0])})
     assert {} == env.get_info()
