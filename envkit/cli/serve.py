@@ -36,14 +36,14 @@ from envkit.cli.target import (
 )
 from envkit.errors import EnvkitError
 from envkit.extend import Plugins, describe, listed
-from envkit.remote.plugins import OWN_PROTOCOL, ServeProtocol
-from envkit.remote.serving import (
+from envkit.remote.offers import (
     Menu,
     Offer,
     ServeOptions,
     Service,
     check_exposure,
 )
+from envkit.remote.plugins import OWN_PROTOCOL, ServeProtocol
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
 

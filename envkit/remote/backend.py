@@ -37,14 +37,13 @@ from envkit.parallel.slab_layout import SlabLayout
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.provenance import PlainDataError, to_plain
 from envkit.registry import Constructor
-from envkit.remote.dialing import (
+from envkit.remote.client_connection import (
     Peer,
     RefusedError,
     ServerAddress,
     addresses_in,
     dial,
 )
-from envkit.remote.facts import Fact, Facts
 from envkit.remote.launch import Launched
 from envkit.remote.protocol import (
     MOST_MESSAGE,
@@ -58,6 +57,7 @@ from envkit.remote.protocol import (
     value_of,
 )
 from envkit.remote.replays import plan_to_plain
+from envkit.remote.server_info import ServerInfo, ServerInfos
 
 __all__ = ["PING", "SERVER", "RemoteBackend"]
 
@@ -78,7 +78,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
     Example:
         >>> from envkit import ParallelPyEnvironment
         >>> from envkit.remote.server import serve
-        >>> from envkit.remote.serving import Menu, Offer, ServeOptions
+        >>> from envkit.remote.offers import Menu, Offer, ServeOptions
         >>> server = serve(Menu([Offer("Catch")]), ServeOptions(port=0))
         >>> with ParallelPyEnvironment(["Catch"] * 3, backend=server.address) as env:
         ...     env.reset().step_type.tolist()
@@ -117,7 +117,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             resume: For how many seconds to try to take up a session whose link is lost.
             launched: What has started the server, and starts it again.
         """
-        self._facts = Facts(mismatch)
+        self._facts = ServerInfos(mismatch)
         self._addresses: list[ServerAddress] = (
             addresses_in(addresses) if isinstance(addresses, str) else [*addresses]
         )
@@ -136,7 +136,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         """Returns how many servers there are."""
         return len(self._addresses)
 
-    def facts(self) -> list[Fact]:
+    def facts(self) -> list[ServerInfo]:
         """Returns what the servers of the sessions that are there have said."""
         known = [self._workers[worker] for worker in sorted(self._workers)]
         return [one.fact for one in known if one.fact is not None]
@@ -512,7 +512,7 @@ class _Session(WorkerLife):
         super().__init__(job.worker)
         self.first_env = job.first_env
         self.count = len(job.constructors)
-        self.fact: Fact | None = None
+        self.fact: ServerInfo | None = None
         self.address: ServerAddress | None = None
         self.key = ("", "")
         self.resume = 0.0

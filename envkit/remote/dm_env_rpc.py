@@ -43,16 +43,21 @@ from envkit._shared.listening import listener
 from envkit._shared.secret_files import ServerSecret
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
-from envkit.remote.dm_env_rpc_tensors import INVALID, NOT_FOUND, RefusedError, Wire
-from envkit.remote.hosted import (
+from envkit.remote.dm_env_rpc_tensors import (
+    INVALID,
+    NOT_FOUND,
+    RefusedError,
+    TensorCodec,
+)
+from envkit.remote.env_threads import (
+    EnvThread,
+    EnvThreads,
     FullError,
-    Host,
-    Hosted,
     Single,
     flags_of,
     specs_of,
 )
-from envkit.remote.serving import (
+from envkit.remote.offers import (
     Menu,
     Refusal,
     ServeOptions,
@@ -96,7 +101,9 @@ class _World:
         orphaned: What destroys it when no stream has come for it for long.
     """
 
-    def __init__(self, name: str, host: Host, hosted: Hosted, wire: Wire) -> None:
+    def __init__(
+        self, name: str, host: EnvThreads, hosted: EnvThread, wire: TensorCodec
+    ) -> None:
         self.name, self.host, self.hosted, self.wire = name, host, hosted, wire
         self.has_arguments = False
         self.player: object = None
@@ -161,8 +168,8 @@ class DmEnvRpcServer:
         self.token = self._secret.data
         # Each wrong guess that waits holds one of the threads of streams.
         self._guesses = Guesses(most_waiting=_LEAVING // 2)
-        self._hosts: dict[str, Host] = {}
-        self._wires: dict[str, Wire] = {}
+        self._hosts: dict[str, EnvThreads] = {}
+        self._wires: dict[str, TensorCodec] = {}
         self._worlds: dict[str, _World] = {}
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
@@ -171,11 +178,11 @@ class DmEnvRpcServer:
         self._closing = threading.Event()
         try:
             for offer in menu.offers:
-                host = Host(
+                host = EnvThreads(
                     offer, most=options.max_sessions, num_workers=options.num_workers
                 )
                 self._hosts[offer.name] = host
-                self._wires[offer.name] = Wire(host.env_spec)
+                self._wires[offer.name] = TensorCodec(host.env_spec)
             self._server, port = self._listening()
             self._secret.publish((options.host, port))
         except BaseException:
@@ -324,7 +331,7 @@ class DmEnvRpcServer:
             hosted.made.result()
             wire = self._wires[offer.name]
             if arguments:
-                wire = Wire(hosted.ask(specs_of).result())
+                wire = TensorCodec(hosted.ask(specs_of).result())
         except BaseException:
             host.leave(hosted, keep=False)
             raise
@@ -336,7 +343,7 @@ class DmEnvRpcServer:
             self._worlds[world.name] = world
         return world.name
 
-    def _entered(self, host: Host, arguments: dict[str, Any]) -> Hosted:
+    def _entered(self, host: EnvThreads, arguments: dict[str, Any]) -> EnvThread:
         """Returns an environment; where there is no room, one that is left goes."""
         while True:
             try:
@@ -346,7 +353,7 @@ class DmEnvRpcServer:
                 if left is None or not left.ended.wait(_GRACE):
                     raise
 
-    def _removed(self, host: Host) -> Hosted | None:
+    def _removed(self, host: EnvThreads) -> EnvThread | None:
         """Removes the oldest world that no stream has, if there is one."""
         with self._lock:
             for world in self._worlds.values():

@@ -22,7 +22,7 @@ from envkit.specs.validation import check_fits
 from envkit.time_step import DISCOUNT_SPEC, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 
-__all__ = ["INVALID", "NOT_FOUND", "RefusedError", "Wire"]
+__all__ = ["INVALID", "NOT_FOUND", "RefusedError", "TensorCodec"]
 
 # Bytes of a request beside the actions of a step: settings, names.
 _LEAST_REQUEST = 1 << 16
@@ -118,7 +118,7 @@ def _leaf(name: str, spec: ArraySpec, root: str) -> _Leaf:
     return _Leaf(name, spec, dtype, default)
 
 
-class Wire:
+class TensorCodec:
     """What the specs of an environment are in dm_env_rpc, and values in its tensors."""
 
     def __init__(self, spec: Any) -> None:

@@ -15,9 +15,9 @@ from envkit.extend import WrapperInternals
 from envkit.provenance import recipe_of
 from envkit.registry import constructor_elsewhere, load
 from envkit.remote.backend import PING, SERVER, RemoteBackend
-from envkit.remote.dialing import ServerAddress, addresses_in, peer_of
-from envkit.remote.facts import Fact
+from envkit.remote.client_connection import ServerAddress, addresses_in, peer_of
 from envkit.remote.launch import Launched
+from envkit.remote.server_info import ServerInfo
 
 __all__ = ["RemoteEnvironment", "backend_of", "connected"]
 
@@ -122,7 +122,7 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
         """What the server calls the session; observers name it."""
         return self.servers()[0].session
 
-    def servers(self) -> list[Fact]:
+    def servers(self) -> list[ServerInfo]:
         """Returns what the server of each session has said of itself, and differs."""
         self._asked(SERVER)  # It raises where there is none any more.
         return self._backend.facts()

@@ -16,7 +16,7 @@ from envkit._shared.text import escaped
 from envkit.distributed.link import HEAD, MESSAGE, Link
 from envkit.errors import ClosedError
 from envkit.parallel.slab_layout import SlabLayout
-from envkit.remote.dialing import ServerAddress, dial, peer_of
+from envkit.remote.client_connection import ServerAddress, dial, peer_of
 from envkit.remote.protocol import (
     MOST_BEFORE,
     SHOWN,
@@ -41,7 +41,7 @@ def observe(address: str, session: str = "", **how: Any) -> Observed:
     Example:
         >>> from envkit import connect
         >>> from envkit.remote.server import serve
-        >>> from envkit.remote.serving import Menu, Offer, ServeOptions
+        >>> from envkit.remote.offers import Menu, Offer, ServeOptions
         >>> menu, options = Menu([Offer("Catch")]), ServeOptions(port=0, observers=1)
         >>> server = serve(menu, options)
         >>> with connect(server.address, num_envs=2) as env:

@@ -36,8 +36,8 @@ from envkit._shared.listening import listener
 from envkit._shared.secret_files import ServerSecret
 from envkit._shared.text import escaped
 from envkit.errors import MissingDependencyError
+from envkit.remote.offers import Menu, ServeOptions, with_reachable_host
 from envkit.remote.openenv_site import Site
-from envkit.remote.serving import Menu, ServeOptions, with_reachable_host
 from envkit.remote.web_pages import is_json, web_page_refusal
 
 __all__ = ["OpenEnvServer", "serve"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from envkit._shared.json_schema import JsonForm, schema_of
 from envkit.errors import SpecError
-from envkit.remote.hosted import Single, flags_of
+from envkit.remote.env_threads import Single, flags_of
 from envkit.time_step import TimeStep
 from envkit.types import NestedSpec
 

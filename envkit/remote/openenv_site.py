@@ -15,7 +15,8 @@ from typing import Any
 from envkit._shared.json_schema import EXACT_SCHEMA
 from envkit._shared.text import escaped
 from envkit.provenance import envkit_version
-from envkit.remote.hosted import FullError, Host, Hosted, Single
+from envkit.remote.env_threads import EnvThread, EnvThreads, FullError, Single
+from envkit.remote.offers import Offer, ServeOptions
 from envkit.remote.openenv_messages import (
     Episodes,
     Forms,
@@ -27,7 +28,6 @@ from envkit.remote.openenv_messages import (
     raised,
     task_answer,
 )
-from envkit.remote.serving import Offer, ServeOptions
 
 __all__ = ["Site"]
 
@@ -54,7 +54,7 @@ class Site:
         self.offer = offer
         self.is_closing = False
         self._options = options
-        self._host = Host(
+        self._host = EnvThreads(
             offer, most=options.max_sessions, num_workers=options.num_workers
         )
         self._connections: set[_Connection] = set()
@@ -238,20 +238,20 @@ class Site:
         finally:
             await self._left(hosted, session)
 
-    def _enter(self) -> Hosted:
+    def _enter(self) -> EnvThread:
         try:
             return self._host.enter()
         except FullError as error:
             raise RefusedError("CAPACITY_REACHED", str(error)) from error
 
-    async def _made(self, hosted: Hosted) -> None:
+    async def _made(self, hosted: EnvThread) -> None:
         try:
             await asyncio.wrap_future(hosted.made)
         except Exception as error:
             message = f"The environment could not be made: {raised(error).message}"
             raise RefusedError("FACTORY_ERROR", message) from error
 
-    async def _left(self, hosted: Hosted, session: Episodes) -> None:
+    async def _left(self, hosted: EnvThread, session: Episodes) -> None:
         """Takes the environment back; waits for a moment until it is closed."""
         # Because one who then connects again is to find room.
         loop = asyncio.get_running_loop()
@@ -300,7 +300,7 @@ class Site:
         connection = _Connection(websocket, self._options.idle_timeout)
         await websocket.accept()
         self._connections.add(connection)
-        hosted: Hosted | None = None
+        hosted: EnvThread | None = None
         session = Episodes(self.forms)
         try:
             if self.is_closing:
@@ -323,7 +323,7 @@ class Site:
             await connection.close()
 
     async def _converse(
-        self, connection: _Connection, hosted: Hosted, session: Episodes
+        self, connection: _Connection, hosted: EnvThread, session: Episodes
     ) -> None:
         """Answers the messages of a client until it leaves."""
         while (text := await connection.receive()) is not _GONE:
@@ -358,7 +358,7 @@ class Site:
 
 
 async def _asked(
-    hosted: Hosted, work: Callable[[Single, Any], Any], data: Any
+    hosted: EnvThread, work: Callable[[Single, Any], Any], data: Any
 ) -> dict[str, Any]:
     # Hot: called once per step.
     found = await asyncio.wrap_future(hosted.ask(lambda env: work(env, data)))

@@ -156,12 +156,12 @@ class Wire:
             data += part
         return bytes(data)
 
-    def tell(self, message: Mapping[str, Any], before: bytes = b"") -> None:
+    def send(self, message: Mapping[str, Any], before: bytes = b"") -> None:
         """Sends a message, with some bytes before it."""
         self._limit()
         self.sock.sendall(before + b"".join(frame_of(message)))
 
-    def hear(self, most: int) -> dict[str, Any]:
+    def receive(self, most: int) -> dict[str, Any]:
         """Reads a message of so many bytes at most."""
         kind, _, _, _, length = HEAD.unpack(self.read(HEAD.size))
         if kind != MESSAGE or length > most:

@@ -34,6 +34,12 @@ from envkit.extend import counted
 from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.guardian import Guardian
 from envkit.provenance import envkit_version
+from envkit.remote.offers import (
+    Menu,
+    Refusal,
+    ServeOptions,
+    with_reachable_host,
+)
 from envkit.remote.protocol import (
     MAGIC,
     MOST_BEFORE,
@@ -48,15 +54,9 @@ from envkit.remote.protocol import (
     new_nonce,
     proof_of,
 )
-from envkit.remote.serving import (
-    Menu,
-    Refusal,
-    ServeOptions,
-    with_reachable_host,
-)
 from envkit.remote.session import Session
 from envkit.remote.session_process import SessionProcess
-from envkit.remote.wanted import Wanted, wanted_by
+from envkit.remote.session_request import SessionRequest, request_of
 
 __all__ = ["Server", "serve"]
 
@@ -79,7 +79,7 @@ def serve(menu: Menu, options: ServeOptions) -> Server:
     """Listens, and returns the server; `close` ends it.
 
     Example:
-        >>> from envkit.remote.serving import Offer
+        >>> from envkit.remote.offers import Offer
         >>> server = serve(Menu([Offer("CartPole")]), ServeOptions(port=0))
         >>> server.line[:42]
         'envkit serves CartPole at tcp://127.0.0.1:'
@@ -296,7 +296,7 @@ class Server:
                 "This is a server of envkit environments, and what was sent is not "
                 "its protocol: envkit.connect speaks it."
             )
-        said = wire.hear(MOST_BEFORE)
+        said = wire.receive(MOST_BEFORE)
         protocol, order = said.get("protocol"), said.get("order")
         if not isinstance(protocol, list) or protocol[:1] != [PROTOCOL[0]]:
             raise Refusal(
@@ -313,7 +313,7 @@ class Server:
         nonce = _nonce(said.get("nonce"))
         greeting = Greeting(nonce, new_nonce())
         token = self.token
-        wire.tell(
+        wire.send(
             {
                 "protocol": list(PROTOCOL),
                 "envkit": envkit_version(),
@@ -321,7 +321,7 @@ class Server:
                 "token": token is not None,
             }
         )
-        wants = wire.hear(MOST_BEFORE)
+        wants = wire.receive(MOST_BEFORE)
         if token is not None:
             proof = wants.get("proof")
             if not isinstance(proof, str) or not hmac.compare_digest(
@@ -368,12 +368,12 @@ class Server:
         proof = {} if token is None else {"proof": proof_of(token, b"server", greeting)}
         try:
             if "resume" in wants:
-                return self._take_up(sock, wire, proof, wants["resume"], peer)
+                return self._resume_session(sock, wire, proof, wants["resume"], peer)
             if "observe" in wants:
                 return self._observe(sock, proof, wants["observe"], peer)
             if "list" in wants:
                 _LOGGER.info("%s asked for the list of environments", peer)
-                wire.tell({**proof, "environments": self._listed()})
+                wire.send({**proof, "environments": self._listed()})
                 return False
             return self._open(sock, wire, proof, wants.get("open"), peer)
         except Refusal as refusal:
@@ -394,7 +394,7 @@ class Server:
         said: Any,
         peer: str,
     ) -> bool:
-        wanted = wanted_by(said, self._menu, self._options)
+        wanted = request_of(said, self._menu, self._options)
         with self._lock:
             if self._closing:
                 raise Refusal(self._closing)
@@ -431,7 +431,7 @@ class Server:
         return True
 
     def _built(
-        self, said: Any, wanted: Wanted
+        self, said: Any, wanted: SessionRequest
     ) -> tuple[Session | SessionProcess, dict[str, Any]]:
         """Starts a session, and returns it with what its client is told."""
         session: Session | SessionProcess
@@ -497,7 +497,7 @@ class Server:
             )
         return session
 
-    def _take_up(
+    def _resume_session(
         self,
         sock: socket.socket,
         wire: Wire,
@@ -509,8 +509,8 @@ class Server:
         secret = str(said.get("secret"))
         if not hmac.compare_digest(secret.encode(), session.secret.encode()):
             raise Refusal("The session is another client's.")
-        wire.tell({**proof, "session": session.id})
-        if not session.take_up(sock, said):
+        wire.send({**proof, "session": session.id})
+        if not session.resume(sock, said):
             self._known(said)
             raise Refusal("The session has ended.")
         _LOGGER.info("%s took up the session %s", peer, session.id)

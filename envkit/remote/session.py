@@ -43,6 +43,7 @@ from envkit.provenance import (
 from envkit.py_environment import PyEnvironment
 from envkit.remote.action_guard import ActionGuard
 from envkit.remote.observers import Observer
+from envkit.remote.offers import Refusal, ServeOptions
 from envkit.remote.pooled import PooledRunner
 from envkit.remote.protocol import (
     MOST_MESSAGE,
@@ -58,9 +59,8 @@ from envkit.remote.protocol import (
     value_of,
 )
 from envkit.remote.replays import plan_from_plain
-from envkit.remote.serving import Refusal, ServeOptions
-from envkit.remote.states import SignedStates
-from envkit.remote.wanted import Wanted
+from envkit.remote.session_request import SessionRequest
+from envkit.remote.signed_states import SignedStates
 from envkit.specs.environment_spec import common_info_spec
 
 __all__ = ["Session"]
@@ -94,7 +94,7 @@ class Session:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: SessionRequest,
         options: ServeOptions,
         *,
         resume: float = _RESUME,
@@ -216,7 +216,7 @@ class Session:
 
     # From other threads.
 
-    def take_up(self, sock: socket.socket, said: dict[str, Any]) -> bool:
+    def resume(self, sock: socket.socket, said: dict[str, Any]) -> bool:
         """Gives a session another link; returns False if it is over.
 
         Args:

@@ -35,11 +35,11 @@ from envkit.errors import EnvkitError
 from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.guardian import Guardian
 from envkit.provenance import from_plain, to_plain
+from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
 from envkit.remote.protocol import ProtocolError, frame_of, message_of
-from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions
 from envkit.remote.session import Session
+from envkit.remote.session_request import request_of
 from envkit.remote.unhurried import unhurried_stderr
-from envkit.remote.wanted import wanted_by
 
 __all__ = ["SessionProcess", "main"]
 
@@ -70,7 +70,7 @@ class _Channel:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def tell(self, message: dict[str, Any], sock: socket.socket | None = None) -> None:
+    def send(self, message: dict[str, Any], sock: socket.socket | None = None) -> None:
         """Sends a message; whether the other end is still there shows elsewhere."""
         data = b"".join(frame_of(message))
         with self._sending, contextlib.suppress(OSError):
@@ -79,7 +79,7 @@ class _Channel:
                 data = data[1:]
             self._sock.sendall(data)
 
-    def hear(self) -> tuple[dict[str, Any], socket.socket | None]:
+    def receive(self) -> tuple[dict[str, Any], socket.socket | None]:
         """Waits for a message.
 
         Raises:
@@ -149,7 +149,7 @@ class SessionProcess:
         guardian.watch(self._process.pid)
         self._channel = _Channel(here)
         given = options._asdict()
-        self._channel.tell(
+        self._channel.send(
             {
                 "path": sys.path,
                 "offers": [
@@ -187,10 +187,10 @@ class SessionProcess:
         self._await_message()
         self._note_end()
 
-    def take_up(self, sock: socket.socket, said: dict[str, Any]) -> bool:
+    def resume(self, sock: socket.socket, said: dict[str, Any]) -> bool:
         """Gives the session another link; returns False if it is over."""
         if not self.ended:
-            self._hand({"take_up": said}, sock)
+            self._hand({"resume": said}, sock)
         return not self.ended
 
     def observe(self, sock: socket.socket, proof: dict[str, Any]) -> None:
@@ -199,11 +199,11 @@ class SessionProcess:
 
     def set_alone(self, is_alone: bool) -> None:
         """Tells the process whether there is another session beside it."""
-        self._channel.tell({"alone": is_alone})
+        self._channel.send({"alone": is_alone})
 
     def stop(self, reason: str) -> None:
         """Lets the session end soon; its client is told the reason."""
-        self._channel.tell({"stop": reason})
+        self._channel.send({"stop": reason})
 
     def look(self, now: float) -> None:
         """Does nothing: the process looks after its client."""
@@ -228,7 +228,7 @@ class SessionProcess:
             if self._process.poll() is not None:
                 return None
         with contextlib.suppress(EOFError):
-            return self._channel.hear()[0]
+            return self._channel.receive()[0]
         return None
 
     def _hand(self, message: dict[str, Any], sock: socket.socket) -> None:
@@ -236,12 +236,12 @@ class SessionProcess:
         if isinstance(sock, ssl.SSLSocket):
             here, there = socket.socketpair()
             with there:
-                self._channel.tell(message, there)
+                self._channel.send(message, there)
             threading.Thread(
                 target=_relay, args=(sock, here), name="envkit-tls", daemon=True
             ).start()
         else:
-            self._channel.tell(message, sock)
+            self._channel.send(message, sock)
             sock.close()
 
     def _note_end(self) -> None:
@@ -318,29 +318,31 @@ def main(fd: int) -> None:
     faulthandler.enable()
     channel = _Channel(socket.socket(fileno=fd))
     os.set_inheritable(fd, False)
-    job, _ = channel.hear()
+    job, _ = channel.receive()
     sys.path += [each for each in job["path"] if each not in sys.path]
     forked: list[int] = []
     os.register_at_fork(after_in_child=lambda: forked.append(os.getppid()))
-    hosted = _Hosted(channel)
+    hosted = _HostedSession(channel)
     try:
         session = hosted.session = _session_of(job, forked, hosted)
         facts = session.build()
     except (EnvkitError, ImportError, TypeError, ValueError) as error:
-        channel.tell({"refused": str(error)})
+        channel.send({"refused": str(error)})
         return
     threading.Thread(target=hosted.listen, name="envkit-session", daemon=True).start()
-    channel.tell(facts)
+    channel.send(facts)
     sock = hosted.await_client()
     if sock is None:
         session.discard()
     else:
         session.serve(sock)
     # Threads of environments may keep the process from its end.
-    channel.tell({"over": True})
+    channel.send({"over": True})
 
 
-def _session_of(job: dict[str, Any], forked: list[int], hosted: _Hosted) -> Session:
+def _session_of(
+    job: dict[str, Any], forked: list[int], hosted: _HostedSession
+) -> Session:
     names = {key: tuple(job["options"][key]) for key in ("allow_call", "allow_arg")}
     options = ServeOptions(**{**job["options"], **names})
     menu = Menu(
@@ -356,7 +358,7 @@ def _session_of(job: dict[str, Any], forked: list[int], hosted: _Hosted) -> Sess
     )
     has_cpus = may_linger(2)
     return Session(
-        wanted_by(job["said"], menu, options),
+        request_of(job["said"], menu, options),
         options,
         resume=job["resume"],
         forked=forked,
@@ -365,7 +367,7 @@ def _session_of(job: dict[str, Any], forked: list[int], hosted: _Hosted) -> Sess
     )
 
 
-class _Hosted:
+class _HostedSession:
     """A session in this process, and what the server says of it."""
 
     def __init__(self, channel: _Channel) -> None:
@@ -391,7 +393,7 @@ class _Hosted:
         try:
             while True:
                 if poller.poll(1000 * _POLL_INTERVAL):
-                    self._do(session, *self._channel.hear())
+                    self._do(session, *self._channel.receive())
                 session.look(time.monotonic())
         except (EOFError, ProtocolError):
             self._end(session, "the server is gone")
@@ -406,8 +408,8 @@ class _Hosted:
             with self._changed:
                 self._client = sock
                 self._changed.notify_all()
-        elif sock is not None and "take_up" in message:
-            if not session.take_up(sock, message["take_up"]):
+        elif sock is not None and "resume" in message:
+            if not session.resume(sock, message["resume"]):
                 sock.close()
         elif sock is not None:
             try:

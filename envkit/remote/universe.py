@@ -39,8 +39,7 @@ from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
 from envkit.desktop.server import DesktopServer
 from envkit.play.key_map import KeyMap, key_map
 from envkit.play.pressed_keys import PressedKeys
-from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderServer
-from envkit.remote.serving import (
+from envkit.remote.offers import (
     Menu,
     Offer,
     Refusal,
@@ -48,6 +47,7 @@ from envkit.remote.serving import (
     Service,
     with_reachable_host,
 )
+from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderServer
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.types import Array, NestedArray
 

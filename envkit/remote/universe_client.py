@@ -4,9 +4,9 @@ A remote is seen by RFB and told about by its rewarder. It goes on while the age
 thinks; a step sends keys and the pointer, and returns what has come when `1 / hz`
 seconds have passed: the newest picture, and the rewards since, added up.
 
-What a rewarder tells is kept by episode (`Story`), so that no reward reaches another
-episode, whatever comes late. Two threads bring in what a remote sends, one for each
-connection; one lock holds all rows together.
+What a rewarder tells is kept by episode (`RemoteEpisodes`), so that no reward reaches
+another episode, whatever comes late. Two threads bring in what a remote sends, one for
+each connection; one lock holds all rows together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ from envkit.desktop.protocol import DesktopError
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
 from envkit.extend import counted, describe, listed
 from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderLink
-from envkit.remote.universe_story import ResetRefusedError, Story, Told
+from envkit.remote.universe_episodes import (
+    EpisodeEvents,
+    RemoteEpisodes,
+    ResetRefusedError,
+)
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.specs.special import ObjectSpec
@@ -477,7 +481,7 @@ class _Row:
         self.failure: Exception | None = None
         self.info: dict[str, Any] = {}
         self.finished_at = 0.0
-        self._story = Story()
+        self._episodes = RemoteEpisodes()
         self._lost: Exception | None = None
         self._frame: Array = np.zeros((0, 0, 3), np.uint8)
         self._desktop: DesktopClient | None = None
@@ -511,7 +515,7 @@ class _Row:
             return True
         if self._begins:
             is_connected = self._rewarder is not None and self._lost is None
-            self.plays = is_connected and self._story.begin()
+            self.plays = is_connected and self._episodes.begin()
             if self.plays:
                 self._begins, self.due, self._losses = False, None, 0
                 self.finished_at = time.monotonic()
@@ -519,7 +523,7 @@ class _Row:
             return self.plays
         if self.info.get("first"):
             return True
-        if self._lost is not None or self._story.done:
+        if self._lost is not None or self._episodes.done:
             self.finished_at = time.monotonic()
             return True
         is_due = self.due is not None and time.monotonic() >= self.due
@@ -528,7 +532,7 @@ class _Row:
 
     def begin(self, *, asked: bool) -> None:
         """Begins an episode: asks for it where the remote does not by its own rules."""
-        interrupts = self.plays and not self._story.done
+        interrupts = self.plays and not self._episodes.done
         self._wants_reset |= asked and (interrupts or self.seed is not None)
         self.plays, self._begins, self.due = False, True, None
         if self._lost is not None or self._rewarder is None:
@@ -544,9 +548,9 @@ class _Row:
         try:
             if self._wants_reset and not env._observer:
                 body = {"seed": self.seed, "env_id": env._env_id, "fps": env._fps}
-                headers = {"episode_id": str(self._story.episode or 0)}
+                headers = {"episode_id": str(self._episodes.episode or 0)}
                 number = self._rewarder.send("v0.env.reset", body, headers)
-                self._story.await_reply(number)
+                self._episodes.await_reply(number)
             self._wants_reset, self.seed = False, None
             self._send(env._begun(self.number))
         except (RewarderError, DesktopError) as error:
@@ -556,7 +560,7 @@ class _Row:
         """Sends events; the answer is due when a step has passed."""
         self.info = {}
         hz = self._env._hz
-        pace = self._story.fps if hz is None else hz
+        pace = self._episodes.fps if hz is None else hz
         self.due = time.monotonic() + (1 / pace if pace else 0.0)
         try:
             self._send(events)
@@ -567,14 +571,18 @@ class _Row:
         """Returns the time step that is ready."""
         picture = self.picture(size)
         was_first = bool(self.info.get("first"))
-        episode = self._story.episode
-        told = self._story.pop() if episode is not None and not was_first else Told()
+        episode = self._episodes.episode
+        told = (
+            self._episodes.pop()
+            if episode is not None and not was_first
+            else EpisodeEvents()
+        )
         status: dict[str, Any] = {
             "env.text": told.text,
             "stats.reward.count": told.count,
             "env_status.episode_id": str(episode),
             "env_status.env_state": "running",
-            "env_status.env_id": self._story.env_id,
+            "env_status.env_id": self._episodes.env_id,
             **told.info,
         }
         vnc = {"updates.n": self._updates, "updates.pixels": self._pixels}
@@ -678,7 +686,7 @@ class _Row:
 
     def _connect(self, timeout: float, password: str) -> None:
         env, address = self._env, self.address
-        story = Story()
+        episodes = RemoteEpisodes()
         desktop = DesktopClient(
             address.host,
             address.desktop,
@@ -693,7 +701,7 @@ class _Row:
             described = threading.Event()
 
             def take(message: Message | RewarderError, now: float) -> None:
-                self._told(story, message, now)
+                self._told(episodes, message, now)
                 described.set()
 
             rewarder = RewarderLink(
@@ -707,12 +715,12 @@ class _Row:
             stack.callback(rewarder.close)
             # The remote describes itself first, or says why it hangs up.
             described.wait(timeout)
-            if story.failure is not None:
-                raise story.failure
+            if episodes.failure is not None:
+                raise episodes.failure
             stack.pop_all()
         with self._changed:
             self._frame = desktop.frame.copy()
-            self._story, self._lost = story, None
+            self._episodes, self._lost = episodes, None
             self._desktop, self._rewarder = desktop, rewarder
             self._wants_reset = True
             self._looking = threading.Thread(
@@ -722,16 +730,18 @@ class _Row:
             self._ask()
             self._changed.notify_all()
 
-    def _told(self, story: Story, message: Message | RewarderError, now: float) -> None:
+    def _told(
+        self, episodes: RemoteEpisodes, message: Message | RewarderError, now: float
+    ) -> None:
         """Takes what the rewarder tells, in its thread."""
         with self._changed:
             try:
                 if isinstance(message, RewarderError):
                     raise message
-                story.take(message, now)
+                episodes.take(message, now)
             except RewarderError as error:
-                story.failure = error
-                if story is self._story:
+                episodes.failure = error
+                if episodes is self._episodes:
                     self._lose(error)
             self._changed.notify_all()
 
@@ -765,7 +775,7 @@ class _Row:
         keys = [event for event in events if not isinstance(event, _AxisEvent)]
         if axes and self._rewarder is not None:
             # A desktop has no joystick.
-            body = {"env_id": self._story.env_id, "action": axes}
+            body = {"env_id": self._episodes.env_id, "action": axes}
             try:
                 self._rewarder.send("v0.agent.action", body)
             except RewarderError as error:

@@ -15,7 +15,7 @@ from envkit._shared.actions_and_rewards import agent_rewards
 from envkit._shared.secret_files import DRAW
 from envkit.desktop.human import Person
 from envkit.errors import ClosedError
-from envkit.remote.serving import (
+from envkit.remote.offers import (
     Menu,
     Offer,
     ServeOptions,

@@ -22,7 +22,7 @@ import socket
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from envkit.remote.serving import is_loopback
+from envkit.remote.offers import is_loopback
 
 __all__ = ["is_json", "web_page_refusal"]
 

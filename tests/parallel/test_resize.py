@@ -33,8 +33,8 @@ from envkit.errors import (
     WorkerError,
 )
 from envkit.parallel import AutoReset
+from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.remote.server import serve
-from envkit.remote.serving import Menu, Offer, ServeOptions
 from envkit.seeding import seed_per_row
 from envkit.testing.envs import CountingEnv
 from envkit.wrappers import RebuildAfter, StandbyEnvironment, TimeLimit

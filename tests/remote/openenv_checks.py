@@ -31,8 +31,8 @@ import envkit
 from envkit import nest
 from envkit._shared.secret_files import DRAW
 from envkit.adapters.openenv.client import OpenEnvError, OpenEnvWrapper
+from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.remote.openenv import OpenEnvServer
-from envkit.remote.serving import Menu, Offer, ServeOptions
 from envkit.specs import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, Strings
 from tests import waiting

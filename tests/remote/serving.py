@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.remote.server import Server
-from envkit.remote.serving import Menu, Offer, ServeOptions
 from tests.waiting import PATIENCE
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from envkit import connect, make
 from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.errors import ConstructorError, WorkerCrashed
-from envkit.remote.dialing import Peer, RefusedError, ServerAddress, dial
+from envkit.remote.client_connection import Peer, RefusedError, ServerAddress, dial
 from envkit.remote.protocol import MAGIC, MOST_MESSAGE, frame_of
 from tests.remote.serving import served
 from tests.waiting import PATIENCE, until
@@ -309,7 +309,7 @@ def test_nothing_is_unpickled_on_either_side():
         import numpy as np
         from envkit import connect
         from envkit.remote.server import serve
-        from envkit.remote.serving import Menu, Offer, ServeOptions
+        from envkit.remote.offers import Menu, Offer, ServeOptions
 
         sys.addaudithook(audit)
         server = serve(Menu([Offer("CartPole")]), ServeOptions(port=0))

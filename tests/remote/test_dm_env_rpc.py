@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import envkit
 from envkit import nest
 from envkit.errors import SpecError
-from envkit.remote.serving import Menu, Offer, ServeOptions
+from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.specs import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, Strings, TextSpec
 from envkit.testing import CountingEnv, check_environment
@@ -55,7 +55,7 @@ from dm_env_rpc.v1.compliance import (
 
 from envkit.adapters.dm_env_rpc.client import DmEnvRpcError, DmEnvRpcWrapper
 from envkit.remote.dm_env_rpc import DmEnvRpcServer
-from envkit.remote.dm_env_rpc_tensors import Wire
+from envkit.remote.dm_env_rpc_tensors import TensorCodec
 
 WALK = "tests.remote.games:Walk"
 SECRET = "a secret of some length"
@@ -429,7 +429,7 @@ def test_actions_that_do_not_fit_are_refused(walks, actions, message):
 def test_specs_that_the_protocol_cannot_carry_are_refused(spec):
     whole = CountingEnv().environment_spec()._replace(observation=spec)
     with pytest.raises(SpecError, match="dm_env_rpc has"):
-        Wire(whole)
+        TensorCodec(whole)
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ def test_specs_that_the_protocol_cannot_carry_are_refused(spec):
 )
 def test_bounds_are_those_that_the_protocol_knows(spec, bounds):
     whole = CountingEnv().environment_spec()._replace(action={"a": spec})
-    sent = Wire(whole).specs.actions[1]
+    sent = TensorCodec(whole).specs.actions[1]
     found = []
     for bound in (sent.min, sent.max):
         payload = bound.WhichOneof("payload")

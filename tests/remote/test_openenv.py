@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 import envkit
 from envkit import nest
 from envkit.errors import SpecError
-from envkit.remote.serving import Menu, Offer, ServeOptions
+from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.specs import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, Strings
 from envkit.testing import check_environment

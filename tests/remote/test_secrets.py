@@ -20,7 +20,7 @@ from envkit._shared.secret_files import DRAW, SecretFileError
 from envkit.desktop import DesktopClient, DesktopError
 from envkit.errors import ConstructorError, EnvkitError
 from envkit.remote import observe
-from envkit.remote.dialing import Peer, RefusedError, ServerAddress, dial
+from envkit.remote.client_connection import Peer, RefusedError, ServerAddress, dial
 from envkit.remote.protocol import MAGIC, frame_of
 from tests.remote.serving import served
 from tests.waiting import PATIENCE, until
@@ -315,7 +315,7 @@ def test_no_value_of_the_server_is_told_by_other_protocols(protocol):
     for package in ("starlette", "websockets", "dm_env_rpc"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     from envkit.remote import dm_env_rpc, openenv
-    from envkit.remote.serving import Menu, Offer, ServeOptions
+    from envkit.remote.offers import Menu, Offer, ServeOptions
 
     serve = {"openenv": openenv, "dm_env_rpc": dm_env_rpc}[protocol].serve
     with serve(Menu([Offer(LOCKED, SET)]), ServeOptions(port=0)) as server:
@@ -517,8 +517,8 @@ def test_clients_of_openenv_find_the_token_or_take_it_from_the_address(monkeypat
     from websockets.sync.client import connect as plain
 
     from envkit.adapters.openenv.client import OpenEnvError, OpenEnvWrapper
+    from envkit.remote.offers import Menu, Offer, ServeOptions
     from envkit.remote.openenv import OpenEnvServer
-    from envkit.remote.serving import Menu, Offer, ServeOptions
 
     with OpenEnvServer(Menu([Offer("Catch")]), ServeOptions(port=0)) as server:
         assert server.token.decode() not in server.line
@@ -543,7 +543,7 @@ def test_clients_of_dm_env_rpc_find_the_token(monkeypatch):
     pytest.importorskip("dm_env_rpc", reason="dm_env_rpc is not installed")
     from envkit.adapters.dm_env_rpc.client import DmEnvRpcError, DmEnvRpcWrapper
     from envkit.remote.dm_env_rpc import DmEnvRpcServer
-    from envkit.remote.serving import Menu, Offer, ServeOptions
+    from envkit.remote.offers import Menu, Offer, ServeOptions
 
     with DmEnvRpcServer(Menu([Offer("GridWorld")]), ServeOptions(port=0)) as server:
         with make(f"dm_env_rpc:{server.address}") as env:
@@ -562,7 +562,7 @@ def test_clients_of_dm_env_rpc_find_the_token(monkeypatch):
 def test_clients_of_universe_find_the_password_or_take_it_from_the_address(monkeypatch):
     pytest.importorskip("websockets", reason="websockets is not installed")
     from envkit.remote import universe
-    from envkit.remote.serving import Menu, Offer, ServeOptions
+    from envkit.remote.offers import Menu, Offer, ServeOptions
 
     remote = universe.serve(Menu([Offer("Catch")]), ServeOptions(port=0))
     try:
@@ -613,7 +613,7 @@ def test_guesses_at_the_token_of_other_protocols_are_held_up(
     for package in ("starlette", "websockets", "dm_env_rpc"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     from envkit.remote import dm_env_rpc, openenv
-    from envkit.remote.serving import Menu, Offer, ServeOptions
+    from envkit.remote.offers import Menu, Offer, ServeOptions
 
     for name in ("_FIRST", "_LONGEST"):
         monkeypatch.setattr(f"envkit._shared.guesses.{name}", 10 * PATIENCE)
@@ -642,7 +642,7 @@ def test_guesses_at_the_token_of_other_protocols_are_held_up(
 
 
 def test_the_default_of_all_servers_is_to_draw():
-    from envkit.remote.serving import ServeOptions
+    from envkit.remote.offers import ServeOptions
 
     options = ServeOptions()
     assert (DRAW, DRAW) == (options.token, options.password)

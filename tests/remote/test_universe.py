@@ -24,8 +24,8 @@ from envkit.desktop import DesktopClient, DesktopError
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
 from envkit.realtime import BlockingReset, universe_view
 from envkit.remote import universe
+from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.remote.rewarder import Message, RewarderError, authorization, unpacked
-from envkit.remote.serving import Menu, Offer, ServeOptions
 from tests.remote.pad import FIRE, LEFT, RIGHT, UP
 from tests.remote.serving import certificate_in
 from tests.waiting import PATIENCE, until
@@ -36,7 +36,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from envkit.remote.universe_client import addresses_in
-from envkit.remote.universe_story import Story
+from envkit.remote.universe_episodes import RemoteEpisodes
 
 PAD = "Pad=tests.remote.pad:Pad"
 
@@ -977,24 +977,24 @@ def told(draw):
 
 @given(st.lists(st.none() | told() | st.just("pop"), max_size=40), st.booleans())
 def test_no_reward_reaches_another_episode(events, resets):
-    story = Story()
+    episodes = RemoteEpisodes()
     if resets:
-        story.await_reply(0)
+        episodes.await_reply(0)
     sums: dict[int, float] = {}
     for event in events:
         if event is None:
-            before = story.episode
-            is_awaited = story.awaits_reply
-            if story.begin():
+            before = episodes.episode
+            is_awaited = episodes.awaits_reply
+            if episodes.begin():
                 assert not is_awaited
-                assert before is None or story.episode > before
-                sums.setdefault(story.episode, 0.0)
+                assert before is None or episodes.episode > before
+                sums.setdefault(episodes.episode, 0.0)
         elif event == "pop":
-            if story.episode is not None:
-                assert sums.pop(story.episode, 0.0) == story.pop().reward
-                sums[story.episode] = 0.0
+            if episodes.episode is not None:
+                assert sums.pop(episodes.episode, 0.0) == episodes.pop().reward
+                sums[episodes.episode] = 0.0
         else:
-            story.take(event, 0.0)
+            episodes.take(event, 0.0)
             if event.method == "v0.env.reward":
                 number = event.episode
                 sums[number] = sums.get(number, 0.0) + event.body["reward"]
@@ -1014,4 +1014,6 @@ BROKEN = {
 
 @pytest.mark.parametrize(("message", "text"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_message_of_a_rewarder_is_refused(message, text, message_of):
-    assert text in message_of(RewarderError, lambda: Story().take(message, 0.0))
+    assert text in message_of(
+        RewarderError, lambda: RemoteEpisodes().take(message, 0.0)
+    )

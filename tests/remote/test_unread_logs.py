@@ -15,7 +15,7 @@ import urllib.request
 import pytest
 
 from envkit import connect
-from envkit.remote.serving import Menu, Offer, ServeOptions
+from envkit.remote.offers import Menu, Offer, ServeOptions
 from tests import waiting
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")

@@ -16,7 +16,7 @@ from envkit import make
 from envkit.desktop import DesktopClient, DesktopError, DesktopServer
 from envkit.provenance import recipe_of
 from envkit.remote import vnc
-from envkit.remote.serving import Menu, Offer, ServeOptions
+from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.testing import CountingEnv
 from tests.screens import at_the_door, free_port, size_told
 from tests.waiting import PATIENCE, until

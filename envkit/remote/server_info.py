@@ -10,10 +10,10 @@ from envkit.errors import ConstructorError
 from envkit.provenance import VersionWarning, envkit_version
 from envkit.remote.protocol import PROTOCOL
 
-__all__ = ["Fact", "Facts"]
+__all__ = ["ServerInfo", "ServerInfos"]
 
 
-class Fact(NamedTuple):
+class ServerInfo(NamedTuple):
     """What one session's server has said of itself.
 
     Attributes:
@@ -29,7 +29,7 @@ class Fact(NamedTuple):
     differences: tuple[str, ...]
 
 
-class Facts:
+class ServerInfos:
     """Compares each server of a pool with this envkit and with the first server."""
 
     def __init__(self, mismatch: str) -> None:
@@ -39,16 +39,16 @@ class Facts:
                 f"mismatch must be 'warn' or 'error', got {mismatch!r:.80}."
             )
         self._mismatch = mismatch
-        self._first: Fact | None = None
+        self._first: ServerInfo | None = None
         self._warned: set[str] = set()
 
-    def note(self, address: str, session: str, said: dict[str, Any]) -> Fact:
+    def note(self, address: str, session: str, said: dict[str, Any]) -> ServerInfo:
         """Returns the fact of a session, after warning of what differs.
 
         Raises:
             ConstructorError: It differs, and that is an error.
         """
-        fact = Fact(address, session, said, ())
+        fact = ServerInfo(address, session, said, ())
         fact = fact._replace(differences=self._differences(fact))
         self._first = self._first or fact
         if fact.differences and self._mismatch == "error":
@@ -61,7 +61,7 @@ class Facts:
                 warnings.warn(text, VersionWarning, stacklevel=2)
         return fact
 
-    def _differences(self, fact: Fact) -> tuple[str, ...]:
+    def _differences(self, fact: ServerInfo) -> tuple[str, ...]:
         found = []
         theirs = fact.said.get("envkit")
         if theirs != envkit_version():

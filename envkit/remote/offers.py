@@ -334,7 +334,7 @@ class Menu:
         ('CartPole', 'GridWorld-v1')
         >>> menu.find("Pong")
         Traceback (most recent call last):
-        envkit.remote.serving.Refusal: This server has no environment 'Pong'. It has: \
+        envkit.remote.offers.Refusal: This server has no environment 'Pong'. It has: \
 CartPole, corner.
     """
 

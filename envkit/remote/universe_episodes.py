@@ -1,4 +1,4 @@
-"""`Story`: the episodes of a remote of Universe, as its rewarder tells them."""
+"""`RemoteEpisodes`: the episodes of a remote of Universe, told by its rewarder."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from envkit.remote.rewarder import Message, RewarderError
 
-__all__ = ["ResetRefusedError", "Story", "Told"]
+__all__ = ["EpisodeEvents", "RemoteEpisodes", "ResetRefusedError"]
 
 
 class ResetRefusedError(RewarderError):
     """The remote does not do what it is asked: to ask again is of no use."""
 
 
-class Told:
+class EpisodeEvents:
     """What a rewarder has told of an episode, and is not handed on yet."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Told:
         self.info: dict[str, Any] = {}
 
 
-class Story:
+class RemoteEpisodes:
     """The episodes of a remote, as its rewarder tells them.
 
     Nothing that is told before the reply to a reset counts for what comes after it, and
@@ -40,21 +40,21 @@ class Story:
         failure: What has ended the connection; `None` as long as nothing has.
 
     Example:
-        >>> story = Story()
+        >>> episodes = RemoteEpisodes()
         >>> def tell(method, episode, **body):
         ...     headers = {"episode_id": str(episode), "sent_at": 0.0}
-        ...     story.take(Message(method, body, headers), now=0.0)
+        ...     episodes.take(Message(method, body, headers), now=0.0)
         >>> tell("v0.env.describe", 1, env_state="running")
-        >>> story.begin(), story.episode
+        >>> episodes.begin(), episodes.episode
         (True, 1)
         >>> tell("v0.env.reward", 1, reward=2, done=False, info={})
         >>> tell("v0.env.reward", 1, reward=3, done=True, info={})
         >>> tell("v0.env.describe", 2, env_state="resetting")
-        >>> told = story.pop()
-        >>> told.reward, told.done, story.begin()
+        >>> told = episodes.pop()
+        >>> told.reward, told.done, episodes.begin()
         (5.0, True, False)
         >>> tell("v0.env.describe", 2, env_state="running")
-        >>> story.begin(), story.episode
+        >>> episodes.begin(), episodes.episode
         (True, 2)
     """
 
@@ -63,7 +63,7 @@ class Story:
         self.episode: int | None = None
         self.env_id, self.fps = "", 60.0
         self.failure: RewarderError | None = None
-        self._told: dict[int, Told] = {}
+        self._told: dict[int, EpisodeEvents] = {}
         self._least = 0
         self._reply: int | None = None
 
@@ -96,7 +96,7 @@ class Story:
             return
         if number is None or number < self._least:
             return
-        told = self._told.setdefault(number, Told())
+        told = self._told.setdefault(number, EpisodeEvents())
         sent = message.headers.get("sent_at")
         if isinstance(sent, int | float):
             told.info["reward_buffer.remote_time"] = sent
@@ -121,7 +121,9 @@ class Story:
         parent = message.headers.get("parent_message_id")
         return self._reply is not None and parent == self._reply
 
-    def _take_reward(self, told: Told, body: Mapping[str, Any], now: float) -> None:
+    def _take_reward(
+        self, told: EpisodeEvents, body: Mapping[str, Any], now: float
+    ) -> None:
         reward, info = body.get("reward", 0), body.get("info", {})
         if not isinstance(reward, int | float) or not isinstance(info, dict):
             raise RewarderError(
@@ -169,11 +171,11 @@ class Story:
         told = self._told.get(-1 if self.episode is None else self.episode)
         return told is not None and told.done
 
-    def pop(self) -> Told:
+    def pop(self) -> EpisodeEvents:
         """Returns what is new of the episode that is played."""
         assert self.episode is not None
         told = self._told[self.episode]
-        self._told[self.episode] = rest = Told()
+        self._told[self.episode] = rest = EpisodeEvents()
         rest.state, rest.done = told.state, told.done
         return told
 

@@ -17,6 +17,7 @@ from envkit._shared.text import escaped
 from envkit.distributed.link import keep_alive
 from envkit.errors import EnvkitError, InsecureWarning
 from envkit.provenance import envkit_version
+from envkit.remote.offers import is_loopback
 from envkit.remote.protocol import (
     MAGIC,
     MOST_BEFORE,
@@ -30,7 +31,6 @@ from envkit.remote.protocol import (
     new_nonce,
     proof_of,
 )
-from envkit.remote.serving import is_loopback
 
 __all__ = [
     "InsecureWarning",
@@ -272,7 +272,7 @@ def _greeted(
     wire: Wire, wants: dict[str, Any], peer: Peer, address: ServerAddress
 ) -> dict[str, Any]:
     ours = new_nonce()
-    wire.tell(
+    wire.send(
         {
             "protocol": list(PROTOCOL),
             "envkit": envkit_version(),
@@ -281,7 +281,7 @@ def _greeted(
         },
         before=MAGIC,
     )
-    answer = _unrefused(wire.hear(MOST_BEFORE))
+    answer = _unrefused(wire.receive(MOST_BEFORE))
     try:
         greeting = Greeting(ours, bytes.fromhex(answer["nonce"]))
         has_token = bool(answer["token"])
@@ -295,9 +295,9 @@ def _greeted(
         wants = {**wants, "proof": proof_of(token, b"client", greeting)}
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         # A server that refuses may have closed already; its reason is still there.
-        wire.tell(wants)
+        wire.send(wants)
     later = Wire(wire.sock, time.monotonic() + _TO_OPEN)
-    facts = _unrefused(later.hear(MOST_MESSAGE))
+    facts = _unrefused(later.receive(MOST_MESSAGE))
     if token is not None and not _proves(token, greeting, facts):
         raise ProtocolError(
             "it does not know the token, so it is not the server that was meant"

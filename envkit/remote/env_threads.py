@@ -21,11 +21,11 @@ import numpy as np
 from envkit import nest
 from envkit.errors import EnvkitError
 from envkit.extend import counted, flags_in
-from envkit.remote.serving import Offer
+from envkit.remote.offers import Offer
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray
 
-__all__ = ["FullError", "Host", "Hosted", "Single", "flags_of", "specs_of"]
+__all__ = ["EnvThread", "EnvThreads", "FullError", "Single", "flags_of", "specs_of"]
 
 Result = TypeVar("Result")
 
@@ -154,7 +154,7 @@ def flags_of(time_step: TimeStep, info: Any) -> tuple[bool, bool]:
     return is_terminated, not is_terminated
 
 
-class Hosted:
+class EnvThread:
     """An environment and its thread, which runs what it is asked, one by one.
 
     Attributes:
@@ -163,7 +163,7 @@ class Hosted:
         on_end: Is called then, in the thread.
 
     Example:
-        >>> hosted = Hosted(lambda: Single(Offer("CartPole").make()))
+        >>> hosted = EnvThread(lambda: Single(Offer("CartPole").make()))
         >>> hosted.ask(lambda env: env.reset(seed=1)).result().observation.shape
         (4,)
         >>> hosted.close()
@@ -228,7 +228,7 @@ def _closed(env: Single) -> None:
         _LOGGER.warning("closing an environment raised", exc_info=True)
 
 
-class Host:
+class EnvThreads:
     """Has an environment for each client, up to a limit.
 
     Without workers each client gets a new environment. With workers those that are left
@@ -250,8 +250,8 @@ class Host:
         self.offer, self.most = offer, most
         self._num_workers = num_workers
         self._lock = threading.Lock()
-        self._idle: list[Hosted] = []
-        self._used: set[Hosted] = set()
+        self._idle: list[EnvThread] = []
+        self._used: set[EnvThread] = set()
         self._is_closed = False
         first = self._hosted({})
         first.made.result()
@@ -263,13 +263,13 @@ class Host:
         """How many clients have environments."""
         return len(self._used)
 
-    def _hosted(self, arguments: dict[str, Any]) -> Hosted:
+    def _hosted(self, arguments: dict[str, Any]) -> EnvThread:
         # A batch of one is a pool, which asks its process for infos only when needed.
         rows = None if self._num_workers is None else 1
         make = self.offer.make
-        return Hosted(lambda: Single(make(num_envs=rows, **arguments)))
+        return EnvThread(lambda: Single(make(num_envs=rows, **arguments)))
 
-    def enter(self, **arguments: Any) -> Hosted:
+    def enter(self, **arguments: Any) -> EnvThread:
         """Returns an environment for a new client, which may be in the making.
 
         Args:
@@ -295,7 +295,7 @@ class Host:
 
     def leave(
         self,
-        hosted: Hosted,
+        hosted: EnvThread,
         *,
         keep: bool = True,
         on_left: Callable[[], None] = _nothing,

@@ -1,4 +1,4 @@
-"""`Wanted`: a session as a client has asked for it, checked."""
+"""`SessionRequest`: a session as a client has asked for it, checked."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from envkit.extend import counted
 from envkit.registry import constructor
+from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions, pool_of
 from envkit.remote.protocol import ProtocolError, value_of
-from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions, pool_of
 from envkit.types import EnvConstructor
 
-__all__ = ["Wanted", "wanted_by"]
+__all__ = ["SessionRequest", "request_of"]
 
 
-class Wanted(NamedTuple):
+class SessionRequest(NamedTuple):
     """What a client wants a session to be.
 
     Attributes:
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
     hidden: frozenset[str] = frozenset()
 
 
-def wanted_by(said: Any, menu: Menu, options: ServeOptions) -> Wanted:
+def request_of(said: Any, menu: Menu, options: ServeOptions) -> SessionRequest:
     """Returns what a session is to be, checked.
 
     Raises:
@@ -82,7 +82,7 @@ def wanted_by(said: Any, menu: Menu, options: ServeOptions) -> Wanted:
     seeds = value_of(said.get("seeds", []))
     if not isinstance(seeds, list) or len(seeds) not in (0, len(makers)):
         raise Refusal("seeds must be a list with one for each environment.")
-    return Wanted(
+    return SessionRequest(
         tuple(makers),
         tuple(names),
         first_env,
