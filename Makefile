@@ -25,7 +25,7 @@ help:
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large"
 	@echo "make check     formatting, lint, types and docs"
 	@echo "make bench     run the benchmarks on a quiet machine, beside other libraries, and write"
-	@echo "               docs/performance.md: half an hour with what there is to install"
+	@echo "               benchmarks/RESULTS.md: half an hour with what there is to install"
 	@echo "make soak      a million steps amid kills, pauses, forks and floods, and another million"
 	@echo "               whose environments continue after kills: minutes; all must hold"
 	@echo "make clean     remove .venv and everything that was built"

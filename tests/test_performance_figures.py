@@ -1,4 +1,4 @@
-"""What `make bench` writes into the pages comes from the results, each from its own."""
+"""`make bench` writes the results into RESULTS.md and the pages that quote them."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ def written(folder, page, text):
     return (folder / page).read_text()
 
 
+def results_of(folder):
+    (folder / "benchmarks").mkdir()
+    return written(folder, "benchmarks/RESULTS.md", "old")
+
+
 @pytest.mark.slow
 def test_each_result_has_pictures_of_its_own(folder):
-    text = written(
-        folder,
-        "docs/page.md",
-        "<!-- figures: here -->\nold\n<!-- end of figures -->\n"
-        "<!-- figures: elsewhere -->\n<!-- end of figures -->\n",
-    )
+    text = results_of(folder)
 
     assert "old" not in text
-    assert "(pictures/here.svg)" in text
-    assert "(pictures/elsewhere_1.svg)" in text
-    assert "| as fast as a loop | 1.5 | 1 … 2 | ≥ 2, missed |" in text
+    assert "(../docs/pictures/here.svg)" in text
+    assert "(../docs/pictures/elsewhere_1.svg)" in text
+    assert "| as fast as a loop | 1.5 | 1 … 2 |" in text
     here, elsewhere = (
         (folder / f"docs/pictures/{name}.svg").read_text()
         for name in ("here", "elsewhere")
@@ -83,15 +83,18 @@ def test_each_result_has_pictures_of_its_own(folder):
 
 
 @pytest.mark.slow
-def test_a_page_may_have_the_ratios_alone(folder):
+def test_a_page_quotes_one_table(folder):
     text = written(
-        folder, "README.md", "<!-- ratios: here -->\n<!-- end of figures -->\n"
+        folder,
+        "docs/page.md",
+        f"<!-- table: here: {TABLE} -->\nold\n<!-- end of figures -->\n",
     )
     assert (
-        "<!-- ratios: here -->\n\n"
-        "| envkit's speed over that of | ratio |\n"
+        f"<!-- table: here: {TABLE} -->\n\n"
+        f"| {TABLE} | median us |\n"
         "| :--- | ---: |\n"
-        "| a loop | 1.5 |\n\n"
+        "| envkit | 100 |\n"
+        "| ideal | 50 |\n\n"
         "`python benchmarks/parallel_step.py --rounds=3` on 1 March 2026: 2 CPUs, "
         "Linux, Python 3.11.7, numpy 2.4.6.\n\n"
         "<!-- end of figures -->\n"
@@ -99,13 +102,25 @@ def test_a_page_may_have_the_ratios_alone(folder):
 
 
 @pytest.mark.slow
+def test_a_quoted_table_that_was_not_measured_stays(folder):
+    page = "<!-- table: there: a step -->\nold\n<!-- end of figures -->\n"
+    assert page == written(folder, "docs/page.md", page)
+
+
+@pytest.mark.slow
+def test_each_result_comes_with_the_docstring_of_its_benchmark(folder):
+    (folder / "here.json").rename(folder / "parallel_step.json")
+    text = results_of(folder)
+    assert "### parallel_step\n\nHow long a batch" in text
+    assert "    python benchmarks/parallel_step.py" not in text
+
+
+@pytest.mark.slow
 def test_what_was_not_measured_is_named_below_its_table(folder):
     result = json.loads((folder / "here.json").read_text())
     result["tables"][TABLE]["figures"] |= {"Slow": [], "Slower, 2 workers": []}
     (folder / "here.json").write_text(json.dumps(result))
-    text = written(
-        folder, "docs/page.md", "<!-- figures: here -->\n<!-- end of figures -->\n"
-    )
+    text = results_of(folder)
     assert (
         "| ideal | 50 | 50 |\n\nNot measured here: Slow; Slower, 2 workers.\n" in text
     )
@@ -158,9 +173,7 @@ def test_of_the_soak_a_page_has_what_was_tried_and_what_held(folder):
         "troubles": {"forks": {"tried": 1060, "held": 1059, "checked": "it ended"}},
     }
     (folder / "soak.json").write_text(json.dumps(result))
-    text = written(
-        folder, "docs/page.md", "<!-- figures: soak -->\n<!-- end of figures -->\n"
-    )
+    text = results_of(folder)
     assert "| :--- | ---: | ---: | :--- |\n| forks | 1,060 | 1,059 | it ended |" in text
     assert "| 1,000,000 | 234 | 0 | 0 | 120.5 |" in text
 
@@ -170,9 +183,5 @@ def test_of_the_soak_of_replays_a_page_has_each_pool(folder):
     facts["streams that differ"] = 0
     result = {**facts, "seconds": 3.5, "pools": {"links": facts}}
     (folder / "soak_replay.json").write_text(json.dumps(result))
-    text = written(
-        folder,
-        "docs/page.md",
-        "<!-- figures: soak_replay -->\n<!-- end of figures -->\n",
-    )
+    text = results_of(folder)
     assert "| links | 500 | 4 | 16 | 0 | 0 |\n| all | 500 | 4 | 16 | 0 | 0 |" in text

@@ -1,20 +1,22 @@
-"""Writes what the benchmarks measured into the pages that show it, and draws it.
+r"""Writes measured figures into RESULTS.md and the pages that quote them.
 
     make bench
-    python tools/performance_figures.py benchmarks/results docs/performance.md README.md
+    python tools/performance_figures.py benchmarks/results benchmarks/RESULTS.md \\
+        docs/performance.md README.md
 
-A page has a pair of comments for each benchmark, and what stands between them is
-replaced:
+RESULTS.md is written whole: a section for each result, with the docstring of its
+benchmark. In other pages, the text between a pair of comments is replaced:
 
-    <!-- figures: parallel_step -->
+    <!-- table: startup: private memory of a worker -->
     <!-- end of figures -->
 
-With `ratios` instead of `figures` there are only the ratios, without what was asked,
-and `picture: speed` is the picture of the README and its table of two environments.
+`table: NAME: TITLE` quotes one table, and `picture: speed` draws two environments in
+all libraries, with envkit's speed over each of them.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import datetime
 import json
@@ -27,41 +29,128 @@ from typing import Any
 
 import performance_pictures as pictures
 
+ROOT = Path(__file__).resolve().parent.parent
 _PLACE = re.compile(
-    r"(<!-- (figures|ratios|picture): (\S+) -->\n).*?(<!-- end of figures -->)", re.S
+    r"(<!-- (table|picture): (.+?) -->\n).*?(<!-- end of figures -->)", re.S
 )
 _FASTER = "as fast as "
 _PICTURES = Path("docs/pictures")
 # The README is shown on other sites, too.
 _RAW = "https://raw.githubusercontent.com/envkit/envkit/main"
-# Which tables are drawn, too: of whom each step is one of so many environments.
+# Tables that are drawn as bars: those of one step of many environments.
 _BARS = re.compile(r"one step of (\d+) environments, ")
+
+# The order of RESULTS.md. Results that no chapter names come last.
+_CHAPTERS = {
+    "Batches in worker processes": [
+        "parallel_step",
+        "tf_agents",
+        "scaling",
+        "games",
+        "efficiency",
+        "images",
+        "stragglers",
+        "resets",
+    ],
+    "Starting, importing, recovering": ["startup", "import_cost", "recovery"],
+    "One environment, whole batches, wrappers": [
+        "overhead",
+        "batched_envs",
+        "wrappers",
+    ],
+    "Other libraries": ["adapters", "native_vectors", "tf_environment", "torch_steps"],
+    "Real time and desktops": ["realtime", "desktop"],
+    "Several machines and networks": ["links", "ray_pools", "serving", "protocols"],
+    "A million steps of trouble": ["soak", "soak_replay"],
+}
+_TITLES = {"tf_agents": "parallel_step, beside TF-Agents"}
+_TEXTS = {
+    "tf_agents": (
+        "The same benchmark in a virtual environment of its own, since TF-Agents needs "
+        "an older TensorFlow and NumPy."
+    )
+}
+_SCRIPTS = {
+    "soak": "tests/soak/run.py",
+    "soak_replay": "tests/soak/replays.py",
+}
+
+
+def write_results(results: Path, page: Path) -> None:
+    """Writes all results to one page."""
+    known = {
+        path.stem: json.loads(path.read_text("utf-8"))
+        for path in results.glob("*.json")
+    }
+    named = {name for names in _CHAPTERS.values() for name in names}
+    chapters = {**_CHAPTERS, "Others": sorted(known.keys() - named)}
+    parts = [
+        "# Results of the benchmarks\n",
+        "`make bench` measures and writes this page; "
+        "[Performance](../docs/performance.md) explains the method. Tables have the "
+        "median of the rounds and their middle half.\n",
+    ]
+    for chapter, names in chapters.items():
+        measured = [name for name in names if name in known]
+        if measured:
+            parts.append(f"## {chapter}\n")
+        for name in measured:
+            parts += [f"### {_TITLES.get(name, name)}\n", _text_of(name)]
+            parts.append(_figures(name, known[name], page))
+    page.write_text("\n".join(part for part in parts if part), "utf-8")
+
+
+def _text_of(name: str) -> str:
+    """Returns the docstring of a benchmark, without the command that runs it."""
+    if name in _TEXTS:
+        return _TEXTS[name] + "\n"
+    path = ROOT / _SCRIPTS.get(name, f"benchmarks/{name}.py")
+    if not path.exists():
+        return ""
+    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    paragraphs = [part for part in text.split("\n\n") if not part.startswith("    ")]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _figures(name: str, result: dict[str, Any], page: Path) -> str:
+    if "tables" in result:
+        return _report(name, result, page)
+    return _soak(result) if "troubles" in result else _soak_replay(result)
 
 
 def fill(results: Path, page: Path) -> None:
-    """Replaces every part of the page whose benchmark has a result."""
+    """Replaces every part of the page that has a result."""
 
     def figures(match: re.Match[str]) -> str:
-        begin, kind, name, end = match.groups()
+        begin, kind, what, end = match.groups()
         if kind == "picture":
             text = _speed(results, page)
-            return f"{begin}\n{text}\n{end}" if text else match[0]
-        path = results / f"{name}.json"
-        if not path.exists():
-            print(f"{path} is not there; what {page} says stays")
-            return match[0]
-        result = json.loads(path.read_text("utf-8"))
-        if kind == "ratios":
-            text = _summary(result)
-        elif "tables" in result:
-            text = _report(name, result, page)
-        elif "troubles" in result:
-            text = _soak(result)
         else:
-            text = _soak_replay(result)
+            text = _quoted(results, *what.split(": ", 1))
+        if not text:
+            print(f"{what} was not measured; its part of {page} stays")
+            return match[0]
         return f"{begin}\n{text}\n{end}"
 
     page.write_text(_PLACE.sub(figures, page.read_text("utf-8")), "utf-8")
+
+
+def _quoted(results: Path, name: str, title: str) -> str:
+    """Returns one table of a result; "" where there is none."""
+    path = results / f"{name}.json"
+    result = json.loads(path.read_text("utf-8")) if path.exists() else {"tables": {}}
+    if title not in result["tables"]:
+        return ""
+    return f"{_medians(title, result['tables'][title])}\n{_source(result)}"
+
+
+def _medians(title: str, table: dict[str, Any]) -> str:
+    rows = [
+        (name, _number(statistics.median(values)))
+        for name, values in table["figures"].items()
+        if values
+    ]
+    return _table((title, f"median {table['unit']}"), rows)
 
 
 def _report(name: str, result: dict[str, Any], page: Path) -> str:
@@ -87,28 +176,17 @@ def _report(name: str, result: dict[str, Any], page: Path) -> str:
             row["claim"],
             _number(row["ratio"]),
             " … ".join(map(_number, row["middle_half"])),
-            _bar(row),
         )
         for row in result["ratios"]
         if row["ratio"] is not None
     ]
     if ratios:
-        parts.append(_table(("ratio", "measured", "middle half", "asked"), ratios))
+        parts.append(_table(("ratio", "median", "middle half"), ratios))
     if result["facts"]:
         facts = [(name, str(value)) for name, value in result["facts"].items()]
         parts.append(_table(("", ""), facts))
     parts.append(_source(result))
     return "\n".join(parts)
-
-
-def _summary(result: dict[str, Any]) -> str:
-    rows = [
-        (row["claim"].removeprefix(_FASTER), _number(row["ratio"]))
-        for row in result["ratios"]
-        if row["ratio"] is not None and row["claim"].startswith(_FASTER)
-    ]
-    heading = "envkit's speed over that of", "ratio"
-    return f"{_table(heading, rows)}\n{_source(result)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +228,6 @@ def _speed(results: Path, page: Path) -> str:
     for each in _SPEED:
         path = results / f"{each.result}.json"
         if not path.exists():
-            print(f"{path} is not there; what {page} says stays")
             return ""
         result = json.loads(path.read_text("utf-8"))
         sources.append(_source(result))
@@ -294,14 +371,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _bar(row: dict[str, Any]) -> str:
-    for name, sign in (("at_least", "≥"), ("at_most", "≤")):
-        if row[name] is not None:
-            missed = "" if row["reached"] else ", missed"
-            return f"{sign} {row[name]:g}{missed}"
-    return ""
-
-
 if __name__ == "__main__":
     for name in sys.argv[2:]:
-        fill(Path(sys.argv[1]), Path(name))
+        write = write_results if Path(name).name == "RESULTS.md" else fill
+        write(Path(sys.argv[1]), Path(name))

@@ -30,6 +30,7 @@ import quiet
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "build/bench"
 RESULTS = ROOT / "benchmarks/results"
+PAGES = ("benchmarks/RESULTS.md", "docs/performance.md", "README.md")
 # TF-Agents needs an older TensorFlow than the others.
 TF_AGENTS = Path(f"{sys.prefix}-tf-agents/bin/python")
 # A benchmark that takes longer than this is ended, in seconds.
@@ -226,7 +227,7 @@ def write(measured: Iterable[Path]) -> list[str]:
     for path in measured:
         shutil.copy(path, RESULTS)
     for words in (
-        ["performance_figures.py", str(RESULTS), "docs/performance.md", "README.md"],
+        ["performance_figures.py", str(RESULTS), *PAGES],
         ["choosing_figures.py"],
     ):
         tool = ROOT / "tools" / words[0]
@@ -274,7 +275,7 @@ def finish(outcome: Outcome, *, needs_quiet: bool) -> int:
         if unwritten := write(outcome.measured.values()):
             print(f"FAILED: {' and '.join(unwritten)}, whose pages are as they were")
             return 1
-        print("docs/performance.md, docs/pictures and README.md have the figures now")
+        print(f"{', '.join(PAGES)} and docs/pictures have the figures now")
     return 1 if outcome.failed else 0
 
 
