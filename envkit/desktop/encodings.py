@@ -15,6 +15,8 @@ taken for it, and a compressed rectangle is unpacked as far as its pixels reach.
 | -224   | `LAST`         | nothing: no rectangle follows in this update               |
 | -239   | `CURSOR`       | the picture of the pointer, and which of its pixels count  |
 | -307   | `NAME`         | the new name of the desktop                                |
+| -20011 | `ROLE`         | nothing: the header's x is 1 if the viewer controls, and   |
+|        |                | its y if it may; envkit's own, for its page in browsers    |
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ __all__ = [
     "NAME",
     "QUALITY",
     "RAW",
+    "ROLE",
     "TIGHT",
     "ZLIB",
     "ZRLE",
@@ -50,7 +53,7 @@ __all__ = [
 ]
 
 RAW, COPY, ZLIB, TIGHT, ZRLE = 0, 1, 6, 7, 16
-DESKTOP_SIZE, LAST, CURSOR, NAME = -223, -224, -239, -307
+DESKTOP_SIZE, LAST, CURSOR, NAME, ROLE = -223, -224, -239, -307, -20011
 # The lowest of ten numbers, by which a viewer allows JPEG of a quality from 0 to 9.
 QUALITY = -32
 # Those that a server can choose for pixels.

@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import selectors
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -124,6 +125,8 @@ class DesktopServer(Closable):
         self._changes: Array | None = None
         self._lock = threading.Lock()
         self._viewers: list[Viewer] = []
+        self._adopted: collections.deque[tuple[socket.socket, tuple[str, int], bool]]
+        self._adopted = collections.deque()
         # Since when several viewers may control; until when no connection is accepted.
         self._contested_at: float | None = None
         self._deaf_until: float | None = None
@@ -171,14 +174,35 @@ class DesktopServer(Closable):
                 if not self._closing:
                     self._ring()
 
+    def adopt(
+        self, link: socket.socket, address: tuple[str, int], *, controls: bool
+    ) -> None:
+        """Takes the connection of a viewer whose password was judged elsewhere.
+
+        Args:
+            link: The connection, by which the viewer speaks as by any other.
+            address: Where the viewer is.
+            controls: Whether it may control.
+        """
+        with self._lock:
+            if self._closing or self._failure is not None:
+                link.close()
+            else:
+                self._adopted.append((link, address, controls))
+                self._ring()
+
     # What viewers ask of it, in the thread.
 
     def handle(self, viewer: Viewer, event: Event) -> bool:
         """Hands on an event of a viewer, if it controls; returns whether it does."""
-        if self._on_event is None or viewer is not self._controller():
+        if self._on_event is None or not self.is_controller(viewer):
             return False
         self._on_event(event)
         return True
+
+    def is_controller(self, viewer: Viewer) -> bool:
+        """True if the events of this viewer count."""
+        return viewer is self._controller()
 
     def refusal(self) -> str | None:
         """Returns why no more viewers are admitted; `None` if there is room."""
@@ -193,7 +217,7 @@ class DesktopServer(Closable):
 
     def welcome(self, viewer: Viewer) -> None:
         """Logs that a viewer has finished the handshake."""
-        role = "controls" if viewer is self._controller() else "observes"
+        role = "controls" if self.is_controller(viewer) else "observes"
         _log.info("A viewer at %s has connected, and %s.", viewer.where, role)
 
     def show(self, picture: Array) -> None:
@@ -254,10 +278,13 @@ class DesktopServer(Closable):
                 self._round()
         except Exception as error:
             _log.exception("The desktop at port %d has ended.", self.address[1])
-            self._failure = error
+            with self._lock:
+                self._failure = error
         finally:
             for viewer in list(self._viewers):
                 self._drop(viewer)
+            for link, *_ in self._adopted:
+                link.close()
 
     def _round(self) -> None:
         for key, mask in self._selector.select(self._idle_time()):
@@ -269,6 +296,9 @@ class DesktopServer(Closable):
                         pass
             else:
                 self._attend(key.data, mask)
+        while self._adopted:
+            link, address, controls = self._adopted.popleft()
+            self._admit(link, address, controls)
         now = time.monotonic()
         for viewer in list(self._viewers):
             if viewer.link.paused:
@@ -306,12 +336,23 @@ class DesktopServer(Closable):
                 self._selector.unregister(self._listener)
                 self._deaf_until = time.monotonic() + _DEAF
             return  # Otherwise the viewer has given up already.
+        self._admit(link, address)
+
+    def _admit(
+        self,
+        link: socket.socket,
+        address: tuple[str, int],
+        controls: bool | None = None,
+    ) -> None:
+        """Begins the handshake of a connection."""
         strangers = sum(not viewer.ready for viewer in self._viewers)
         if strangers >= max(self._most, _MOST_STRANGERS):
             self._drop_stranger()
         where, deadline = _place(address), time.monotonic() + self._patience
         try:
-            viewer = Viewer(self, link, str(address[0]), where, deadline)
+            viewer = Viewer(
+                self, link, str(address[0]), where, deadline, controls=controls
+            )
         except OSError as error:
             link.close()
             _log.info("A viewer at %s was refused: %s", where, error)

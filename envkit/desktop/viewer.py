@@ -21,6 +21,7 @@ from envkit.desktop.encodings import (
     NAME,
     QUALITY,
     RAW,
+    ROLE,
     Codec,
     Cursor,
     blocks_of,
@@ -66,6 +67,9 @@ class Desk(Protocol):
     def handle(self, viewer: Viewer, event: Event) -> bool:
         """Hands on an event, if the viewer controls; returns whether it does."""
 
+    def is_controller(self, viewer: Viewer) -> bool:
+        """True if the events of this viewer count."""
+
     def refusal(self) -> str | None:
         """Returns why no more viewers are admitted; `None` if there is room."""
 
@@ -93,20 +97,38 @@ class Viewer:
     """
 
     def __init__(
-        self, desk: Desk, link: socket.socket, host: str, where: str, deadline: float
+        self,
+        desk: Desk,
+        link: socket.socket,
+        host: str,
+        where: str,
+        deadline: float,
+        *,
+        controls: bool | None = None,
     ) -> None:
-        """Greets the viewer; the handshake must be over by the deadline."""
+        """Greets the viewer; the handshake must be over by the deadline.
+
+        Args:
+            desk: What it shares with others.
+            link: The connection.
+            host: The address that it is at.
+            where: That address and its port, for logs.
+            deadline: When the handshake must be over.
+            controls: Whether it may control; `None` if its password will tell.
+        """
         self._desk = desk
         self.host, self.where, self.deadline = host, where, deadline
         self.due, self.watched = 0.0, 0
         self.alive_at = self._sent_at = time.monotonic()
-        self.ready = self.controls = False
+        self.ready, self.controls = False, bool(controls)
+        self._is_known = controls is not None
         self.leaving = ""
         self._codec = Codec(PixelFormat())
         self._encoding = RAW
         # What it knows beside pixels.
-        self._resizes = self._has_cursor = self._has_name = False
+        self._resizes = self._has_cursor = self._has_name = self._has_role = False
         self._size, self._name = (0, 0), ""
+        self._role: tuple[bool, bool] | None = None
         self._cursor_sent = False
         # What it has not been shown yet, and what it has asked for.
         self._dirty: Array = np.zeros((0, 0), bool)
@@ -134,6 +156,7 @@ class Viewer:
             and (
                 bool(self._dirty[_tiles_of(self._region)].any())
                 or (self._has_name and self._name != self._desk.name)
+                or (self._has_role and self._role != self._role_now())
             )
         )
 
@@ -183,7 +206,14 @@ class Viewer:
             self._name = self._desk.name
             place = Rectangle(0, 0, 0, 0)
             found.append(_header(place, NAME) + name_bytes(self._name))
+        if self._has_role and self._role != self._role_now():
+            self._role = self._role_now()
+            found.append(_header(Rectangle(*self._role, 0, 0), ROLE))
         return found
+
+    def _role_now(self) -> tuple[bool, bool]:
+        """Returns whether the viewer controls, and whether it may."""
+        return self._desk.is_controller(self), self.controls
 
     def let_go(self) -> None:
         """Lets go of what the viewer has held, when it leaves."""
@@ -249,11 +279,13 @@ class Viewer:
     def _offer(self) -> None:
         password, _ = self._desk.passwords
         reason = self._desk.refusal()
-        self.controls = password is None
         if reason is not None:
             self._refuse(reason)
+        elif self._is_known or password is None:
+            self.controls |= not self._is_known
+            self._handshake.offer(None)
         else:
-            self._handshake.offer(None if password is None else os.urandom(16))
+            self._handshake.offer(os.urandom(16))
 
     def _judge(self, proof: Proof) -> Script:
         """Tells the viewer whether its password is right, when it may know that."""
@@ -294,6 +326,7 @@ class Viewer:
         self._encoding = known[0] if known else RAW
         self._resizes = DESKTOP_SIZE in named
         self._has_cursor, self._has_name = CURSOR in named, NAME in named
+        self._has_role = ROLE in named
         qualities = [number - QUALITY for number in named if 0 <= number - QUALITY < 10]
         self._codec.quality = max(qualities) if qualities and has_jpeg() else None
 

@@ -17,6 +17,7 @@ import pytest
 
 from envkit._shared.guesses import Guesses
 from envkit.desktop import DesktopClient, DesktopError, DesktopServer
+from envkit.desktop.encodings import ROLE
 from envkit.desktop.keys import KeyEvent, keysym
 from envkit.desktop.protocol import answer, version_text
 from tests.screens import picture_of, read, served, shows
@@ -286,6 +287,52 @@ def test_who_has_connected_and_who_was_refused_is_one_line_of_the_log_each(caplo
 
 
 # Who controls.
+
+
+def role_of(link):
+    """Asks for a part of the picture that is empty, and returns the role that comes."""
+    link.sendall(struct.pack(">BBHHHH", 3, 0, 0, 0, 0, 0))
+    kind, count, controls, may_control, *empty, encoding = struct.unpack(
+        ">BxHHHHHi", read(link, 16)
+    )
+    assert (0, 1, [0, 0], ROLE) == (kind, count, empty, encoding)
+    return bool(controls), bool(may_control)
+
+
+def test_an_adopted_viewer_needs_no_password_and_is_told_its_role():
+    with served((64, 48), password="secret") as (server, events):
+        links = {}
+        for name, controls in (("first", True), ("next", True), ("watching", False)):
+            links[name], theirs = socket.socketpair()
+            links[name].settimeout(PATIENCE)
+            server.adopt(theirs, ("10.0.0.7", 1), controls=controls)
+            links[name].sendall(version_text((3, 8)) + b"\1\1")
+            read(links[name], 12 + 2 + 4 + 24 + 6)
+            links[name].sendall(struct.pack(">BxHi", 2, 1, ROLE))
+        roles = {name: role_of(link) for name, link in links.items()}
+        assert {
+            "first": (True, True),
+            "next": (False, True),
+            "watching": (False, False),
+        } == roles
+        for name in ("watching", "first"):
+            links[name].sendall(struct.pack(">BBxxI", 4, 1, keysym("a")))
+        assert KeyEvent(keysym("a"), True) == events.get(timeout=PATIENCE)
+        links["first"].close()
+        assert KeyEvent(keysym("a"), False) == events.get(timeout=PATIENCE)
+        assert (True, True) == role_of(links["next"])
+        assert events.empty()
+        links["next"].close()
+        links["watching"].close()
+
+
+def test_a_server_that_is_closed_adopts_nobody():
+    with served() as (server, _):
+        pass
+    link, theirs = socket.socketpair()
+    with link:
+        server.adopt(theirs, ("10.0.0.7", 1), controls=True)
+        assert b"" == link.recv(1)
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["still", "moving"])
