@@ -1,13 +1,13 @@
-"""How long a step of CartPole takes, in batches and alone, in envkit and in Gymnasium.
+"""How long a step of CartPole takes per row, in batches and alone.
 
     python benchmarks/batched_envs.py
 
-Compared are one envkit object with many rows, in NumPy and compiled, Gymnasium's own
-vectorised CartPole with as many, PufferLib's loop in C (of an installed package, or of
-the folder that `--pufferlib` names), and a plain loop over a single environment of
-each. All batches are given the same random actions, and episodes end and begin anew as
-they do in training. A step is that of one row: a call on a batch of 4096 counts as
-4096. The lamplighter of `examples/` stands for rules that a user writes.
+One envkit object with many rows, in NumPy and compiled, beside Gymnasium's own
+vectorised CartPole, PufferLib's loop in C (of an installed package, or of the folder
+named by `--pufferlib`), and a plain loop over a single environment of each. All get the
+same random actions, and reset the episodes that have ended. A call on a batch of 4096
+counts as 4096 steps. The lamplighter of `examples/` stands for rules that a user
+writes.
 """
 
 from __future__ import annotations

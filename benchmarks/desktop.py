@@ -2,11 +2,12 @@
 
     python benchmarks/desktop.py
 
-Everything is on Xvnc with 640 x 480 pixels; without it, or without pygame, nothing is
+Everything runs on Xvnc with 640 x 480 pixels; without Xvnc or pygame nothing is
 measured. From a key to its pixels: a window changes a square when a key goes down, and
-each client tells when it has that change, beside `asyncvnc` and `vncdotool` where they
-are installed. Pictures and CPU: windows that draw 60 times a second, each in a desktop
-in real time, in a worker of its own. Decoding: what Xvnc sends of a whole picture.
+each client reports when it has the change, beside asyncvnc and vncdotool where they are
+installed (both driven by updates; whole screenshots take them several times as long).
+Pictures and CPU: windows draw 60 times a second, each in a real-time desktop in a
+worker of its own. Decoding: a whole picture as Xvnc sends it, of text and of a photo.
 """
 
 from __future__ import annotations

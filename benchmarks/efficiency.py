@@ -2,11 +2,11 @@
 
     python benchmarks/efficiency.py
 
-The ideal is the same environments looped over in two processes that never talk; an
-efficiency of 0.9 means that a pool makes nine of the ten steps that those would make.
-In each step a pool has to wake its workers and to be woken: beside it stand as many
-processes that are rung for each step, loop, and of which the last rings back.
-For a single environment on a single worker, what counts is that round trip.
+64 environments compute for 0, 10, 100 or 1000 microseconds in each step. The ideal is
+the same environments, looped over in two processes that never talk; an efficiency of
+0.9 means that the pool makes nine steps where the ideal makes ten. Possible here is the
+same two processes, woken for each step. With a single environment on a single worker
+only the round trip is left; beside it stand two processes that wake each other.
 """
 
 from __future__ import annotations

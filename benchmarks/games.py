@@ -1,11 +1,12 @@
-"""How long a batch of environments takes that have something to compute, by library.
+"""How long a batch takes whose environments have something to compute, by library.
 
     python benchmarks/games.py
 
-Acrobot integrates four equations in Python; Pong is an Atari game, of four frames a
-step and a picture of 210 by 160 pixels, of 84 by 84 with EnvPool's own. Those are what
-a pool of workers is for; the other end, an environment of a few microseconds, is in
-parallel_step.py.
+Acrobot integrates four equations in Python. Pong is an Atari game: each step plays four
+frames and returns a picture of 210 by 160 pixels, or of 84 by 84 with EnvPool's own.
+Pools of workers are made for environments like these; parallel_step.py measures the
+other extreme, a step of a few microseconds. The ideal is two processes that each loop
+over half of the environments: it shows what a second CPU can gain on this machine.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
     python benchmarks/images.py
 
-Environments that do nothing but show a picture: of an Atari console's size, and as
-learners stack them. A learner that works on the pictures at once needs no copies;
-envkit and Gymnasium can both do without, and those are compared with each other, too.
+The environments do nothing but show a picture, as large as an Atari console's or as
+learners stack them, so copying is nearly all the work. envkit and Gymnasium can both
+return views instead of copies, and those are compared with each other too. Possible
+here is two bare processes that write the same pictures when they are woken, and a copy
+of all of them where the contender copies.
 """
 
 from __future__ import annotations

@@ -3,15 +3,15 @@
     python benchmarks/links.py
 
 The bare socket carries as many bytes each way to as many processes, which compute
-nothing, and reads those of each process into memory of their own, by turns into one of
-two, as a step over links does whose caller may look at the step before. Its processes
-are started as workers are, by a command with a session of its own: where a system gives
-each session its share of the CPUs, a worker that belongs to the caller's session wakes
-up otherwise than one that does not. Both sides' pages have been written. It copies
-nothing but into the sockets and out of them. Pictures come from
-environments that are batches, and the caller gets views: so hardly anything is measured
-but the way of the bytes. Where the time of such a step goes is looked at once more, in
-the process of the pool and in its workers.
+nothing, and copies nothing but into and out of the sockets. Its processes are started
+by a command with a session of its own, as workers are, because Linux gives each session
+a share of the CPUs; they send from memory that has been written before, and the caller
+reads into two buffers by turns, as a step does that leaves the one before intact.
+
+The pictures come from environments that are batches, and the caller gets views, so the
+figures are nearly all transport. The last table shows where the time of such a step
+goes. Beyond the bare socket's time, workers write the pictures into their rows, and
+both ends run some Python.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/native_vectors.py
 
-Both step their rows in threads of their own, in C++. Each stands here twice: stepped by
-a loop as its own documentation writes it, and through envkit, with the same actions.
+Both step their rows in threads of their own, in C++. Each stands here twice, with the
+same actions: stepped by the loop that its own documentation shows, and through envkit.
 """
 
 from __future__ import annotations

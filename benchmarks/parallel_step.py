@@ -2,8 +2,13 @@
 
     python benchmarks/parallel_step.py
 
-All step the same environment, so many of them, with the same random actions, and begin
-anew what ended, as training does; only EnvPool has a CartPole of its own, in C++.
+The environment is so cheap that this measures the way to it and back. All libraries
+step the same environments with the same random actions, and reset the ones that have
+ended, as training does; only EnvPool has a CartPole of its own, in C++. The plain loops
+step all environments in one process. The ideal is two processes that each loop over
+half of them and never talk; possible here is the same two processes, woken for each
+step by a bare system call. The second table shows how the time grows with the number of
+environments.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""A pool whose workers Ray has placed, beside Ray's own ways to step environments.
+"""A pool on Ray beside Ray's own ways to step environments.
 
     python benchmarks/ray_pools.py
 
-All of them step the same rows on two workers: a pool in processes, a pool on linked
-workers, a pool on Ray, two actors that are called for each step, and RLlib's
-environment runners. These choose actions themselves and return a sample with each call:
-of one step, as the others do, or of 50, which leaves out the way to a learner and back.
-They draw their actions at random, and once more from their network, two layers of 256
-units; then the pool's caller has such a network, too. Once more both have environments
-that are batches themselves. Two actors that each step half of the environments in a
-plain loop, at the same time, say how fast two workers could be at most.
+All step the same rows on two workers: a pool in processes, on linked workers and on
+Ray, two actors that are called for each step, and RLlib's environment runners. The
+runners choose actions themselves and return a sample with each call: of one step, as
+the others do, or of 50 steps, which leaves out the way to a learner and back. They draw
+actions at random, or from a network with two layers of 256 units; the pool's caller
+then has such a network too. Two actors that loop over half of the environments each
+show how fast two workers can be at most.
 
-One of RLlib's runners steps the vector environment that it makes itself, and a pool
-that `to_rllib` makes, of the same environments. The cluster is one that is started
-here.
+In the last two tables an RLlib runner steps the vector environment that it makes
+itself, or a pool made by `to_rllib`, of the same environments. The script starts its
+own cluster.
 """
 
 from __future__ import annotations

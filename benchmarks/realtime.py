@@ -1,12 +1,12 @@
-"""How well a clock keeps time beside an agent that is busy.
+"""How well a clock keeps time beside a busy agent.
 
     python benchmarks/realtime.py
 
 An environment that does next to nothing runs at 10, 60 and 240 Hz, while the agent is
 idle, busy in Python, or busy in NumPy for longer than a tick, and then takes a step.
-Printed are the ticks that came of those that were due, and how late they were: for the
-clock in a process of its own, for that in a thread beside the agent, and for `rtgym`,
-which steps in the agent's own process, where it is installed.
+The tables show how many of the due ticks came, and how late: for the clock in a process
+of its own, for the clock in a thread beside the agent, and for `rtgym`, where it is
+installed, which steps in the agent's own process.
 """
 
 from __future__ import annotations

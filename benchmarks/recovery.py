@@ -1,11 +1,10 @@
-"""What recovery by replay costs a step, and how long a lost worker is waited for.
+"""What recovery by replay costs a step, and how long a lost worker takes.
 
     python benchmarks/recovery.py
 
-The same environments are stepped by pools that differ in their `RestartPolicy` alone.
-All of them save their state now and then, whose cost is in the figures. A step amid
-which a worker is killed takes as long as starting another; with recovery, playing again
-as many steps as there were since the last state comes on top.
+The pools differ in their `RestartPolicy` alone, and all of them save their states now
+and then, which is part of the figures. A step in which a worker is killed takes as long
+as starting another one; recovery then replays the steps since the last state.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How many steps a second a pool makes, as environments, workers, bytes, time grow.
+"""Steps per second as environments, workers, bytes and microseconds grow.
 
     python benchmarks/scaling.py
 
-Beside each figure stands the ideal: the same environments looped over in as many
-processes, which never talk.
+The ideal beside each figure is the same environments, looped over in as many processes
+that never talk.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/serving.py
 
-All have one process on the other side. The bare socket carries as many bytes each way,
-and computes nothing. The environments are batches that show the same thing again and
-again, and the caller gets views, so that hardly anything is measured but the way of the
-bytes.
+Each contender has one process on the other side, on this machine. The bare socket
+carries as many bytes each way and computes nothing. The environments are batches that
+always show the same, and the caller gets views, so the figures are nearly all
+transport.
 """
 
 from __future__ import annotations

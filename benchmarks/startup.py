@@ -1,12 +1,13 @@
-"""How long a pool takes from its construction to the first reset, and what it occupies.
+"""How long a pool takes from its construction to the first reset, and its memory.
 
     python benchmarks/startup.py
 
-Each start has a fresh interpreter, which imports TensorFlow first if there is one, as a
-training program does. Processes are started in three ways, and what starts in the same
-way stands beside each other. envkit spawns by default; Gymnasium forks by default on
-Linux, which is not to be risked in a process with threads. The least that two workers
-can take is two interpreters that import NumPy.
+Each start has a fresh interpreter, which imports TensorFlow first where it is
+installed, as a training program does. Start methods are compared with the same method.
+envkit spawns by default: few workers import their libraries anew and hold many
+environments. Gymnasium forks by default on Linux, a process for each environment, which
+can hang in a program with threads. No pair of workers can start faster than two
+interpreters that import NumPy. Memory is what a worker shares with no other process.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What it costs to wait for the slow ones, and what it gains not to.
+"""What waiting for slow environments costs, and what not waiting gains.
 
     python benchmarks/stragglers.py
 
-In the first comparison every step computes, and one in twenty takes fifty times as
-long; in lockstep everyone waits for it. More than processes that never talk make, which
-are always busy, is not possible on as many CPUs.
+In the first table every step computes, and one in twenty takes fifty times as long. In
+lockstep all environments wait for it; `recv(4)` takes the first four that are ready.
+Times are per transition. Two processes that never talk never wait, so no pool can make
+more transitions on two CPUs.
 
-In the second, every environment just waits, as one does that talks to a game or a
-server. What remains of a step is waking so many processes and running a few lines in
-each of them; bare processes that do nothing else show what that takes.
+In the second table every environment waits for a millisecond, as one does that talks to
+a game or a server. What remains of a step is waking that many processes and running a
+few lines in each; bare processes that only sleep show what that takes.
 """
 
 from __future__ import annotations

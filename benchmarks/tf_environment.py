@@ -3,12 +3,13 @@
     python benchmarks/tf_environment.py
     python benchmarks/tf_environment.py --tf-agents=other_venv/bin/python
 
-An environment that does nothing shows what the way costs, the built-in CartPole what
-that comes to. In a graph, the least it can be is a bare `tf.numpy_function` that
-returns the same four arrays, every time the same ones. One that steps the environment
-returns copies of its arrays, and looks at nothing: neither at the action nor at what
-came. TF-Agents takes part in an interpreter of its own, which
-has gymnasium and rich beside it.
+An environment that does nothing shows the cost of the way itself, CartPole what that
+means in practice. In a graph, a step cannot take less than a bare `tf.numpy_function`
+that returns the same four arrays every time. Another one steps the environment and
+returns copies without checking anything: what `TFPyEnvironment` takes beyond that is
+the check of actions and time steps, which a graph needs because it believes the shapes
+that it was traced with. TF-Agents needs an older TensorFlow, so it runs in an
+interpreter of its own, with gymnasium and rich.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""What a step costs on its way to PyTorch, and to TorchRL.
+"""What a step costs on its way to PyTorch and TorchRL.
 
     python benchmarks/torch_steps.py
 
-A pool of environments that do nothing, and one that shows pictures, give arrays, and
-tensors by `TorchEnvironment`, by `torch.from_numpy` of each array, and by a copy of
-each. A rollout is collected by `RolloutBuffer`, and by a loop that writes the same
-tensors by hand and calculates nothing. TorchRL's collector then collects of the same
-CartPoles of Gymnasium: in TorchRL's own processes, each of which has its part of them,
-and in a pool of as many workers.
+A pool of environments that do nothing, and one that shows pictures, return arrays, or
+tensors by `TorchEnvironment`, by `torch.from_numpy`, or by a copy of each array.
+Rollouts come from `RolloutBuffer`, and from a loop by hand that writes the same tensors
+and computes nothing. TorchRL's collector then steps the same CartPoles in its own
+processes and in a pool of as many workers.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python benchmarks/wrappers.py
 
-Every wrapper is put around a batch of 1,024 rows, and steps beside the bare batch: a
-CartPole, whose step costs some tens of microseconds, or where a wrapper asks for
-something else a CartPole that takes continuous actions, or the pictures of GridWorld.
-The last table has the time of a step over that of the bare batch: 1.2 says that the
-wrapper makes it a fifth longer.
+Each wrapper steps a batch of 1,024 rows beside the bare batch: a CartPole, or where the
+wrapper needs something else, a CartPole with continuous actions or a named observation,
+or GridWorld's pictures. A ratio of 1.2 means that the wrapper makes the step a fifth
+longer. `ActionRepeat` makes two steps of the environment, `FixedLength` steps few rows
+while the others wait, and `PassiveChecker` is for debugging.
 """
 
 from __future__ import annotations
