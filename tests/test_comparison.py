@@ -12,6 +12,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [
     "choosing",
     "comparison",
+    "feature_table",
     "coming_from_gymnasium",
     "coming_from_stable_baselines3",
     "coming_from_universe",
@@ -58,7 +59,7 @@ def test_a_link_leads_to_what_it_names(name, target, test):
 
 
 def rows():
-    text = (DOCS / "comparison.md").read_text("utf-8")
+    text = (DOCS / "feature_table.md").read_text("utf-8")
     return re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|", text, re.M)
 
 
@@ -76,7 +77,17 @@ def test_marks_are_counted():
     )
 
     sentence = (
-        f"of 225 features it has {counted['yes']}, {counted['partly']} in part, and "
+        f"envkit has {counted['yes']} of them, {counted['partly']} in part, and "
         f"{counted['no']} not."
     )
     assert sentence in text
+
+
+def test_the_page_has_rows_of_the_whole_table():
+    page = (DOCS / "comparison.md").read_text("utf-8")
+    whole = (DOCS / "feature_table.md").read_text("utf-8")
+    short = [line for line in page.splitlines() if "](" in line and line[0] == "|"]
+    marked = [line for line in short if re.search(r"\| (✓|\(✓\)|–) \|", line)]
+    assert len(marked) > 40
+    for line in marked:
+        assert f"{line}\n" in whole
