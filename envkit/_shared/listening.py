@@ -1,11 +1,13 @@
-"""Sockets that listen for clients."""
+"""Sockets that listen for clients, and the addresses at both ends."""
 
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
+from typing import Any
 
-__all__ = ["ListenError", "listener"]
+__all__ = ["ListenError", "is_loopback", "listener", "place_of"]
 
 _REASONS = {
     errno.EADDRINUSE: "Port {port} is in use by another program.",
@@ -37,3 +39,31 @@ def listener(host: str, port: int) -> socket.socket:
             raise
         reason = _REASONS[error.errno].format(host=host, port=port)
         raise ListenError(error.errno, reason) from error
+
+
+def is_loopback(host: str) -> bool:
+    """Returns True if only this machine reaches an address.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+        (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def place_of(address: Any) -> str:
+    """Returns an address of a socket as logs and clients write it.
+
+    Example:
+        >>> place_of(("127.0.0.1", 7600)), place_of(("::1", 7600, 0, 0))
+        ('127.0.0.1:7600', '[::1]:7600')
+        >>> place_of(None)
+        'a client that has left'
+    """
+    if not address:
+        return "a client that has left"
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -43,12 +43,12 @@ __all__ = [
     "Draw",
     "SecretFile",
     "SecretFileError",
-    "ServerSecret",
     "check_token",
     "find",
     "new_password",
     "new_token",
     "publish",
+    "read_private",
     "secret_in",
 ]
 
@@ -117,6 +117,32 @@ openssl rand -hex 32
         )
 
 
+def read_private(
+    path: str | os.PathLike[str], what: str, most: int
+) -> tuple[bytes, os.stat_result]:
+    """Reads a file that its owner alone can read.
+
+    Args:
+        path: The file.
+        what: What messages call it, such as "--token-file".
+        most: How many bytes it may have; one more is returned of a larger one.
+
+    Raises:
+        SecretFileError: Others can read it.
+        OSError: It cannot be read.
+    """
+    with open(path, "rb") as file:
+        found = os.fstat(file.fileno())
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & 0o077:
+            raise SecretFileError(
+                f"{what} must be a file that its owner alone can read, and "
+                f"{os.fspath(path)!r} has the mode {mode:04o}. Run: chmod 600 "
+                f"{os.fspath(path)}"
+            )
+        return file.read(most + 1), found
+
+
 def secret_in(path: str | os.PathLike[str], what: str) -> bytes:
     """Returns the secret in a file, without the space around it.
 
@@ -129,15 +155,7 @@ def secret_in(path: str | os.PathLike[str], what: str) -> bytes:
         SecretFileError: Others than its owner can read it.
         OSError: It cannot be read.
     """
-    with open(path, "rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if mode & 0o077:
-            raise SecretFileError(
-                f"{what} must be a file that its owner alone can read, and "
-                f"{os.fspath(path)!r} has the mode {mode:04o}. Run: chmod 600 "
-                f"{os.fspath(path)}"
-            )
-        secret = file.read(_MOST_SECRET + 1).strip()
+    secret = read_private(path, what, _MOST_SECRET)[0].strip()
     if not secret or len(secret) > _MOST_SECRET:
         raise ValueError(
             f"{what} must be a file with a secret of 1 to {_MOST_SECRET} bytes; "
@@ -226,61 +244,6 @@ def find(kind: str, host: str, port: int) -> str | None:
             if _listens_at(str(said.get("host")), wanted):
                 return str(said.get("secret"))
     return None
-
-
-class ServerSecret:
-    """The secret of a server: the one that it was given, a drawn one, or none.
-
-    Attributes:
-        data: What clients must know; `None` if they need not know anything.
-        is_drawn: Whether it was drawn, so that only this object knows it.
-
-    Example:
-        >>> [ServerSecret("password", given).text for given in ("letmein", None)]
-        ['letmein', None]
-    """
-
-    def __init__(self, kind: str, given: str | bytes | Draw | None) -> None:
-        """Draws a secret if it must.
-
-        Args:
-            kind: What it is: "token" or "password".
-            given: The secret, `DRAW`, or `None`.
-
-        Raises:
-            ValueError: It is a token that can be guessed.
-        """
-        self._kind = kind
-        self._file: SecretFile | None = None
-        self.is_drawn = given is DRAW
-        if isinstance(given, Draw):
-            given = new_token() if kind == "token" else new_password()
-        self.data = given.encode() if isinstance(given, str) else given
-        if kind == "token" and self.data is not None:
-            check_token(self.data)
-
-    @property
-    def text(self) -> str | None:
-        """The secret as text."""
-        return None if self.data is None else self.data.decode("utf-8", "replace")
-
-    def publish(self, address: tuple[str, int]) -> None:
-        """Lets clients of this user find a drawn secret by the server's address.
-
-        Args:
-            address: Where the server listens, as `getsockname` has it.
-
-        Raises:
-            OSError: There is no place for the file.
-        """
-        if self.is_drawn:
-            host, port = address[:2]
-            self._file = publish(self._kind, host, port, self.text or "")
-
-    def close(self) -> None:
-        """Removes the file; calling it again does nothing."""
-        if self._file is not None:
-            self._file.close()
 
 
 # Folders.

@@ -18,7 +18,8 @@ import numpy as np
 from envkit._shared.closing import Closable
 from envkit._shared.guesses import Guesses, peer_of
 from envkit._shared.listening import listener
-from envkit._shared.secret_files import DRAW, Draw, ServerSecret
+from envkit._shared.secret_files import DRAW, Draw
+from envkit._shared.server_secret import ServerSecret
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.viewer import Viewer, changed_tiles, grid_of

@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import ipaddress
 import os
 import select
 import socket
@@ -61,7 +60,6 @@ __all__ = [
     "Token",
     "dial",
     "ident_of",
-    "is_loopback",
     "keep_alive",
     "prove",
     "unix_name",
@@ -213,19 +211,6 @@ class Address(NamedTuple):
             ) from None
         token = Token(secrets[:_IDENT], secrets[_IDENT:])
         return cls(host.strip("[]"), number, token, certificate)
-
-
-def is_loopback(host: str) -> bool:
-    """Returns True if only this machine reaches an address.
-
-    Example:
-        >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-        (True, True, False)
-    """
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def unix_name(host: str) -> str:

@@ -17,6 +17,7 @@ import time
 import warnings
 from typing import NamedTuple
 
+from envkit._shared.listening import is_loopback
 from envkit.distributed.certificate import NoCertificateError, own_certificate
 from envkit.distributed.link import (
     PROOF_SIZE,
@@ -24,7 +25,6 @@ from envkit.distributed.link import (
     Address,
     Token,
     ident_of,
-    is_loopback,
     keep_alive,
     unix_name,
 )

@@ -40,7 +40,7 @@ import numpy as np
 
 from envkit._shared.guesses import Guesses
 from envkit._shared.listening import listener
-from envkit._shared.secret_files import ServerSecret
+from envkit._shared.server_secret import ServerSecret
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.remote.dm_env_rpc_tensors import (

@@ -14,8 +14,9 @@ import ssl
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from envkit._shared.listening import is_loopback
 from envkit._shared.secret_files import DRAW, Draw
-from envkit.distributed.link import is_loopback
+from envkit._shared.server_secret import TokensFile
 from envkit.errors import EnvkitError
 from envkit.extend import listed, suggestion
 from envkit.registry import Constructor, constructor, load, make
@@ -51,8 +52,8 @@ class ServeOptions(NamedTuple):
     Attributes:
         host: The address to listen at; the machine itself alone unless told.
         port: The port; 0 for any that is free, `None` for the usual one of a protocol.
-        token: What clients have to know; a drawn one unless told, and `None` lets in
-            everyone who reaches the port.
+        token: What clients have to know; a drawn one unless told, one of several with a
+            `TokensFile`, and `None` lets in everyone who reaches the port.
         tls: What encrypts connections; `None` for connections in the clear.
         num_workers: How many worker processes a session's environments run in; `None`
             for the process of the session, or threads of the server itself.
@@ -77,7 +78,7 @@ class ServeOptions(NamedTuple):
 
     host: str = "127.0.0.1"
     port: int | None = None
-    token: bytes | Draw | None = DRAW
+    token: bytes | Draw | TokensFile | None = DRAW
     tls: ssl.SSLContext | None = None
     num_workers: int | None = None
     recover: str | None = None

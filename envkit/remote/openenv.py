@@ -33,7 +33,7 @@ from typing import Any
 
 from envkit._shared.guesses import Guesses
 from envkit._shared.listening import listener
-from envkit._shared.secret_files import ServerSecret
+from envkit._shared.server_secret import ServerSecret
 from envkit._shared.text import escaped
 from envkit.errors import MissingDependencyError
 from envkit.remote.offers import Menu, ServeOptions, with_reachable_host

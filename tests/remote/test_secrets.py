@@ -139,10 +139,10 @@ def test_guesses_are_held_up_and_those_who_know_the_token_are_not(monkeypatch):
         guessers = [threading.Thread(target=guess) for _ in range(4)]
         for each in guessers:
             each.start()
-        assert until(lambda: server._guesses._waiting == 4)
+        assert until(lambda: server._admission.guesses._waiting == 4)
         with connect(server.address, token=SECRET) as env:
             assert env.reset().is_first().all()
-        assert 4 == server._guesses._waiting
+        assert 4 == server._admission.guesses._waiting
     for each in guessers:
         each.join(PATIENCE)
         assert not each.is_alive()
@@ -160,10 +160,10 @@ def test_each_client_is_one_line_of_the_log(caplog):
             assert sock.recv(4096)
         peer = r"127\.0\.0\.1:\d+ "
         for text in (
-            peer + r"was refused: The token is not the one of this server\.",
-            peer + r"was refused: This server has a token, and the client has given no",
+            peer + r"was refused by envkit: the token is wrong",
+            peer + r"was refused by envkit: it has given no token",
             peer + r"opened the session \w+ of 2 environments",
-            peer + r"was refused: This is a server of envkit environments, and what",
+            peer + r"was refused by envkit: This is a server of envkit environments",
         ):
             found = [line for line in caplog.messages if re.match(text, line)]
             assert 1 == len(found), caplog.messages

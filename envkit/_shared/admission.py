@@ -1,0 +1,193 @@
+"""`Admission`: whom a server lets in, and the line in the log for each refusal.
+
+All servers of envkit share it, whatever their protocol and whoever owns their sockets:
+
+```
+connection ── meet ──▶ stranger ── identify ──▶ client     its secret is right
+                          │            │
+                          │            └─ refuse ────────▶ a wrong secret, which waits
+                          └─ drop ───────────────────────▶ too slow, or too many others
+```
+
+A connection is a stranger until it has proved that it may enter. Strangers have some
+seconds for that; where there are too many of them, the oldest one of the address with
+most of them goes.
+
+The log is `envkit.serve`: one line for a client that is refused, at the level WARNING,
+and one for what a client does that opens something, at INFO. Refusals that come faster
+than a log should grow are counted instead.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from envkit._shared.guesses import Guesses, peer_of
+from envkit._shared.listening import place_of
+from envkit._shared.text import escaped
+
+__all__ = ["LOG", "Admission", "Stranger"]
+
+LOG = logging.getLogger("envkit.serve")
+
+# Lines about refusals that may come at once, and in each second after that.
+_BURST, _PER_SECOND = 1000, 20.0
+_LONGEST_REASON = 400
+
+
+class Stranger:
+    """A connection that has proved nothing yet; `Admission.meet` makes these.
+
+    Attributes:
+        place: The address and the port that it comes from.
+        host: That address.
+        deadline: When it must have proved itself, by `time.monotonic`.
+        dropped: Why the server has dropped it; else empty.
+    """
+
+    def __init__(
+        self, address: object, deadline: float, cut: Callable[[str], object]
+    ) -> None:
+        """Takes an address as sockets have it."""
+        self.place = place_of(address)
+        self.host = self.place.rpartition(":")[0] or "?"
+        self.deadline = deadline
+        self.dropped = ""
+        self._cut = cut
+
+    def drop(self, reason: str) -> None:
+        """Ends the connection."""
+        self.dropped = reason
+        self._cut(reason)
+
+
+class Admission:
+    """Whom a server lets in, and its lines in the log; usable from any thread.
+
+    Attributes:
+        protocol: What the log calls the server.
+        patience: How many seconds a connection has to prove itself.
+        guesses: The wrong secrets that were shown.
+
+    Example:
+        >>> admission = Admission("vnc", most=1)
+        >>> first = admission.meet(("10.0.0.1", 4000), print)
+        >>> second = admission.meet(("10.0.0.2", 4000), print)
+        it has not proved itself, and others came
+        >>> admission.leave(first), admission.leave(second)
+        (False, True)
+    """
+
+    def __init__(
+        self,
+        protocol: str,
+        *,
+        most: int = 64,
+        patience: float = 10.0,
+        most_late: int = 32,
+    ) -> None:
+        """Begins without strangers.
+
+        Args:
+            protocol: What the log calls the server.
+            most: How many connections may be about to prove themselves.
+            patience: How many seconds each has for that.
+            most_late: How many wrong guesses may be kept waiting at a time.
+        """
+        self.protocol, self.patience = protocol, patience
+        self.guesses = Guesses(most_late)
+        self._most = most
+        self._lock = threading.Lock()
+        self._strangers: dict[Stranger, None] = {}
+        self._lines, self._refilled_at, self._left_out = float(_BURST), 0.0, 0
+
+    # Strangers.
+
+    def meet(self, address: object, cut: Callable[[str], object]) -> Stranger:
+        """Counts a connection that has just come, and drops another if need be.
+
+        Args:
+            address: Where it comes from, as sockets have it.
+            cut: Ends the connection; is called with the reason, from any thread.
+        """
+        stranger = Stranger(address, time.monotonic() + self.patience, cut)
+        with self._lock:
+            oldest = self._oldest() if len(self._strangers) >= self._most else None
+            self._strangers[stranger] = None
+        if oldest is not None:
+            oldest.drop("it has not proved itself, and others came")
+        return stranger
+
+    def _oldest(self) -> Stranger | None:
+        """Removes the oldest stranger of the address with most of them."""
+        counts = collections.Counter(peer_of(each.host) for each in self._strangers)
+        oldest = max(
+            self._strangers, key=lambda each: counts[peer_of(each.host)], default=None
+        )
+        if oldest is not None:
+            del self._strangers[oldest]
+        return oldest
+
+    def make_room(self) -> None:
+        """Drops a stranger, because the process has no descriptor left."""
+        with self._lock:
+            oldest = self._oldest()
+        if oldest is not None:
+            oldest.drop("it has not proved itself, and others came")
+
+    def leave(self, stranger: Stranger) -> bool:
+        """Forgets a stranger that is none any more; True if it was not dropped."""
+        with self._lock:
+            return self._strangers.pop(stranger, stranger) is None
+
+    def drop_late(self, now: float) -> None:
+        """Drops the strangers that have had their time."""
+        with self._lock:
+            late = [each for each in self._strangers if each.deadline <= now]
+            for each in late:
+                del self._strangers[each]
+        for each in late:
+            each.drop(f"it has not proved itself within {self.patience:g} s")
+
+    def drop_all(self, reason: str) -> None:
+        """Drops all strangers, because the server ends."""
+        with self._lock:
+            strangers = list(self._strangers)
+            self._strangers.clear()
+        for each in strangers:
+            each.drop(reason)
+
+    def next_deadline(self) -> float:
+        """Returns when the next stranger is late; infinity if there is none."""
+        with self._lock:
+            return min((each.deadline for each in self._strangers), default=_NEVER)
+
+    # The log.
+
+    def refuse(self, place: str, reason: str) -> None:
+        """Logs that a client was refused, in one line."""
+        with self._lock:
+            now = time.monotonic()
+            more = _PER_SECOND * (now - self._refilled_at)
+            self._lines = min(self._lines + more, float(_BURST))
+            self._refilled_at = now
+            if self._lines < 1.0:
+                self._left_out += 1
+                return
+            self._lines -= 1.0
+            left_out, self._left_out = self._left_out, 0
+        told = escaped(reason.partition("\n")[0][:_LONGEST_REASON])
+        if left_out:
+            told += f" ({left_out} refusals before it were left out here)"
+        LOG.warning("%s was refused by %s: %s", escaped(place), self.protocol, told)
+
+    def log(self, place: str, did: str) -> None:
+        """Logs what a client has done."""
+        LOG.info("%s %s", escaped(place), escaped(did))
+
+
+_NEVER = float("inf")

@@ -1,0 +1,262 @@
+"""`ConnectionThreads`: accepts connections, and serves each in a thread of its own.
+
+```
+listener ── a thread ── accepts ──▶ a thread for each connection ── TLS ──▶ handler
+```
+
+What a connection must do before it counts, and what the log says when it does not, is
+`Admission`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from envkit._shared.admission import Admission, Stranger
+from envkit._shared.server_secret import Holder, WrongSecretError
+
+__all__ = ["Connection", "ConnectionThreads", "Handler", "tls_mismatch"]
+
+_POLL_INTERVAL = 0.25
+# What a client has to read a refusal, and how much of what it sends is read meanwhile.
+_TO_READ, _MOST_READ = 1.0, 1 << 16
+# The first byte of a TLS handshake.
+_TLS_HANDSHAKE = b"\x16"
+
+
+def tls_mismatch(first: bytes, is_tls: bool) -> str:
+    """Returns why a connection that begins so is refused; "" if it is not.
+
+    Example:
+        >>> tls_mismatch(bytes([22, 3, 1]), is_tls=False)
+        'The client uses TLS, and this server has no certificate.'
+        >>> tls_mismatch(b"GET / HTTP/1.1", is_tls=False)
+        ''
+    """
+    if not first or first.startswith(_TLS_HANDSHAKE) is is_tls:
+        return ""
+    if is_tls:
+        return (
+            "This server uses TLS, and the client does not: the address begins with "
+            "tls:// or https://."
+        )
+    return "The client uses TLS, and this server has no certificate."
+
+
+class Connection:
+    """A connection of a client, in its thread.
+
+    Attributes:
+        sock: The socket, encrypted if the server's are.
+        stranger: What it was before it has proved itself.
+        client: What the log calls the client.
+    """
+
+    def __init__(
+        self, sock: socket.socket, stranger: Stranger, admission: Admission
+    ) -> None:
+        """Takes a socket that has just come."""
+        self.sock, self.stranger = sock, stranger
+        self.client = stranger.place
+        self._admission = admission
+        self._is_ours = True
+
+    def admit(self, holder: Holder) -> None:
+        """Makes the stranger a client, who has shown the secret of a holder.
+
+        Raises:
+            ConnectionError: The server has dropped the connection meanwhile.
+        """
+        self.client = holder.at(self.stranger.place)
+        if not self._admission.leave(self.stranger):
+            raise ConnectionError(self.stranger.dropped)
+
+    def release(self) -> socket.socket:
+        """Returns the socket, which its new owner closes."""
+        self._is_ours = False
+        return self.sock
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """Encrypts the connection.
+
+        Raises:
+            OSError: The client cannot do that.
+        """
+        # What cuts the connection has to know the socket before the handshake.
+        self.sock = context.wrap_socket(
+            self.sock, server_side=True, do_handshake_on_connect=False
+        )
+        self.sock.do_handshake()
+
+    def cut(self, _: str = "") -> None:
+        """Ends the connection, from another thread as well."""
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Closes the socket unless it was released."""
+        if self._is_ours:
+            self.sock.close()
+
+
+class Handler(Protocol):
+    """The protocol of a server."""
+
+    def serve(self, connection: Connection) -> None:
+        """Serves a connection until it ends.
+
+        What it raises of `OSError` and `ValueError` is why the client is refused.
+        """
+
+    def refusal(self, reason: str) -> bytes:
+        """Returns what a client is sent that is refused."""
+
+
+class ConnectionThreads:
+    """Accepts connections, and serves each in a thread of its own."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        admission: Admission,
+        handler: Handler,
+        *,
+        name: str,
+        tls: ssl.SSLContext | None = None,
+        look: Callable[[float], object] = lambda now: None,
+    ) -> None:
+        """Begins to accept.
+
+        Args:
+            listener: The socket that listens, which is closed at the end.
+            admission: Whom it lets in.
+            handler: What serves a connection.
+            name: The name of the threads.
+            tls: What encrypts connections.
+            look: Called some times in a second with the time.
+        """
+        self._listener, self._admission, self._handler = listener, admission, handler
+        self._tls, self._name, self._look = tls, name, look
+        self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+        self._is_closing = False
+        self._failure: str | None = None
+        listener.setblocking(False)
+        self._accepting = threading.Thread(
+            target=self._run, name=f"{name}-accept", daemon=True
+        )
+        self._accepting.start()
+
+    def ended(self) -> str | None:
+        """Returns why it has ended unasked; `None` as long as it serves."""
+        return self._failure
+
+    def close(self, reason: str, until: float) -> None:
+        """Stops listening, and waits until a moment for the threads to end."""
+        self._is_closing = True
+        self._admission.drop_all(reason)
+        self._accepting.join(max(0.0, until - time.monotonic()))
+        while (threads := self._living()) and time.monotonic() < until:
+            threads[0].join(max(0.0, until - time.monotonic()))
+        self._listener.close()
+
+    def _living(self) -> list[threading.Thread]:
+        with self._lock:
+            self._threads = {each for each in self._threads if each.is_alive()}
+            return list(self._threads)
+
+    def _run(self) -> None:
+        poller = select.poll()
+        poller.register(self._listener, select.POLLIN)
+        try:
+            while not self._is_closing:
+                if poller.poll(1000 * _POLL_INTERVAL):
+                    self._accept()
+                now = time.monotonic()
+                self._admission.drop_late(now)
+                self._living()
+                self._look(now)
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            raise
+
+    def _accept(self) -> None:
+        try:
+            sock, address = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:  # No descriptor is left: those that are open may end.
+            self._admission.make_room()
+            time.sleep(_POLL_INTERVAL)
+            return
+        connection: Connection
+        stranger = self._admission.meet(address, lambda reason: connection.cut(reason))
+        connection = Connection(sock, stranger, self._admission)
+        thread = threading.Thread(
+            target=self._serve, args=(connection,), name=self._name, daemon=True
+        )
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    def _serve(self, connection: Connection) -> None:
+        stranger = connection.stranger
+        try:
+            connection.sock.settimeout(self._admission.patience)
+            self._begin(connection)
+            self._handler.serve(connection)
+        except WrongSecretError as error:
+            self._admission.refuse(connection.client, error.reason)
+            if error.is_guess:
+                self._delay(connection)
+            self._tell(connection, str(error))
+        except (OSError, ValueError) as error:
+            reason = stranger.dropped or _reason_of(error)
+            self._admission.refuse(connection.client, reason)
+            self._tell(connection, reason)
+        finally:
+            self._admission.leave(stranger)
+            connection.close()
+
+    def _begin(self, connection: Connection) -> None:
+        first = connection.sock.recv(1, socket.MSG_PEEK)
+        reason = tls_mismatch(first, self._tls is not None)
+        if reason:
+            raise ConnectionError(reason)
+        if self._tls is not None:
+            connection.encrypt(self._tls)
+
+    def _delay(self, connection: Connection) -> None:
+        """Waits before a wrong guess is answered, unless its client leaves."""
+        with self._admission.guesses.late(connection.stranger.host) as seconds:
+            poller = select.poll()
+            poller.register(connection.sock, getattr(select, "POLLRDHUP", 0))
+            poller.poll(1000 * seconds)
+
+    def _tell(self, connection: Connection, reason: str) -> None:
+        """Tells a client why it is refused."""
+        sock = connection.sock
+        with contextlib.suppress(OSError, ValueError):
+            sock.settimeout(_TO_READ)
+            sock.sendall(self._handler.refusal(reason))
+            # Unread bytes in a socket that is closed would make the system drop the
+            # reason on its way.
+            sock.shutdown(socket.SHUT_WR)
+            until = time.monotonic() + _TO_READ
+            while time.monotonic() < until and sock.recv(_MOST_READ):
+                pass
+
+
+def _reason_of(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"the TLS handshake has failed: {error.reason or error}"
+    if isinstance(error, TimeoutError):
+        return "it took too long to say who it is"
+    return str(error)

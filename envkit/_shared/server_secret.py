@@ -1,0 +1,313 @@
+"""What the clients of a server must know, and whose secret a client has shown.
+
+A server has one secret, which was given or drawn, or a file with several tokens, each
+of which has the name of its holder:
+
+```
+# NAME  TOKEN                     EXPIRY by ISO 8601, of UTC if it has no zone
+alice   x7Yl8sB0c0G5uC0Q2mV1dR3t
+ci      0b8f1b2d9a4e4f6f8a7c6d5e  2027-01-31T18:00:00+01:00
+```
+
+The file is read again when it has changed, at the moment when a client proves itself.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from envkit._shared.admission import LOG
+from envkit._shared.secret_files import (
+    Draw,
+    SecretFile,
+    check_token,
+    new_password,
+    new_token,
+    publish,
+    read_private,
+)
+from envkit.errors import EnvkitError
+
+__all__ = ["Holder", "ServerSecret", "TokensFile", "WrongSecretError"]
+
+_MOST_BYTES = 1 << 20
+_NAME = re.compile(r"[\w.@+-]{1,64}")
+
+
+class Holder(NamedTuple):
+    """One who knows a secret.
+
+    Attributes:
+        name: What the log calls the holder; "" if the server has one secret for all.
+        secret: The secret.
+        expires: When it ceases to be valid; `None` for never.
+    """
+
+    name: str = ""
+    secret: bytes = b""
+    expires: datetime.datetime | None = None
+
+    def at(self, place: str) -> str:
+        """Returns what the log calls this holder at an address.
+
+        Example:
+            >>> Holder("alice").at("10.0.0.7:4242"), Holder().at("10.0.0.7:4242")
+            ('alice@10.0.0.7:4242', '10.0.0.7:4242')
+        """
+        return f"{self.name}@{place}" if self.name else place
+
+
+class WrongSecretError(EnvkitError, PermissionError):
+    """A client has not shown a secret that is valid; the message is for the client.
+
+    Attributes:
+        reason: What the log says, which may name the holder of a token.
+        is_guess: Whether the client has shown something wrong, and must wait.
+    """
+
+    def __init__(
+        self, message: str = "", reason: str = "", *, is_guess: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.reason, self.is_guess = reason, is_guess
+
+
+class TokensFile:
+    """A file with tokens, names and expiry dates, which is read again when it changes.
+
+    Attributes:
+        path: Where it is.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], what: str = "--tokens-file"
+    ) -> None:
+        """Reads the file.
+
+        Args:
+            path: Where it is.
+            what: What messages call it.
+
+        Raises:
+            ValueError: A line is wrong, or there is no token.
+            SecretFileError: Others than its owner can read it.
+            OSError: It cannot be read.
+        """
+        self.path, self._what = os.fspath(path), what
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._holders = self._read()
+        if not self._holders:
+            raise ValueError(f"{what} must have a token, and {self.path!r} has none.")
+
+    def holders(self) -> tuple[Holder, ...]:
+        """Returns the tokens in the file as it is now.
+
+        Those of before stay where the file cannot be read any more, or has a wrong
+        line; the log says so once.
+        """
+        with self._lock:
+            if self._seen != self._signature():
+                self._seen = self._signature()
+                try:
+                    self._holders = self._read()
+                    LOG.info("%s was read again: %d tokens", *self._facts())
+                except (ValueError, OSError) as error:
+                    LOG.warning(
+                        "%s has changed and is not used; the %d tokens of before stay "
+                        "valid: %s",
+                        *self._facts(),
+                        str(error).partition("\n")[0],
+                    )
+            return self._holders
+
+    def _facts(self) -> tuple[str, int]:
+        return f"{self._what} {self.path!r}", len(self._holders)
+
+    def _signature(self) -> object:
+        try:
+            return _signature_of(os.stat(self.path))
+        except OSError as error:
+            return error.errno
+
+    def _read(self) -> tuple[Holder, ...]:
+        data, found_at = read_private(self.path, self._what, _MOST_BYTES)
+        # What has been written since is another signature.
+        self._seen = _signature_of(found_at)
+        if len(data) > _MOST_BYTES:
+            raise ValueError(
+                f"{self._what} must be a file of {_MOST_BYTES} bytes at most; "
+                f"{self.path!r} has more."
+            )
+        found: list[Holder] = []
+        lines: dict[object, int] = {}
+        for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
+            words = line.partition("#")[0].split()
+            if not words:
+                continue
+            try:
+                holder = _holder_in(words)
+                for what, key in (("name", holder.name), ("token", holder.secret)):
+                    if key in lines:
+                        raise ValueError(
+                            f"The {what} must be another one: line {lines[key]} has it."
+                        )
+                    lines[key] = number
+            except ValueError as error:
+                raise ValueError(
+                    f"{self._what} is wrong in line {number} of {self.path!r}: {error}"
+                ) from error
+            found.append(holder)
+        return tuple(found)
+
+
+def _signature_of(found: os.stat_result) -> object:
+    return (
+        found.st_ino,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        found.st_mode,
+    )
+
+
+def _holder_in(words: list[str]) -> Holder:
+    """Reads a line; no message has the token.
+
+    Raises:
+        ValueError: It is wrong.
+    """
+    if not 2 <= len(words) <= 3:
+        raise ValueError(
+            f"A line must be NAME TOKEN or NAME TOKEN EXPIRY, got {len(words)} words."
+        )
+    name, token = words[:2]
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "A name must have up to 64 letters, digits and the characters . _ @ + -."
+        )
+    check_token(token.encode())
+    expires = None
+    if len(words) == 3:
+        try:  # Older Pythons know no Z.
+            expires = datetime.datetime.fromisoformat(
+                re.sub("[zZ]$", "+00:00", words[2])
+            )
+        except ValueError as error:
+            raise ValueError(
+                "An expiry must be a date and time as 2027-01-31T18:00:00+01:00, or a "
+                f"date, got {words[2][:40]!r}."
+            ) from error
+        if expires.tzinfo is None:
+            expires = expires.replace(tzinfo=datetime.timezone.utc)
+    return Holder(name, token.encode(), expires)
+
+
+class ServerSecret:
+    """The secret of a server: given, drawn, one of several in a file, or none.
+
+    Attributes:
+        data: What clients must know; `None` if they need not know anything, or if each
+            has a token of its own.
+        is_drawn: Whether it was drawn, so that only this object knows it.
+        is_needed: Whether clients must know anything.
+
+    Example:
+        >>> secret = ServerSecret("password", "letmein")
+        >>> secret.holder_of(lambda known: known == b"letmein").name
+        ''
+        >>> secret.holder_of(lambda known: known == b"mellon")
+        Traceback (most recent call last):
+        envkit._shared.server_secret.WrongSecretError: The password is not the one of \
+this server.
+    """
+
+    def __init__(
+        self, kind: str, given: str | bytes | Draw | TokensFile | None
+    ) -> None:
+        """Draws a secret if it must.
+
+        Args:
+            kind: What it is: "token" or "password".
+            given: The secret, `DRAW`, the file of several, or `None`.
+
+        Raises:
+            ValueError: It is a token that can be guessed.
+        """
+        self._kind = kind
+        self._published: SecretFile | None = None
+        self._tokens = given if isinstance(given, TokensFile) else None
+        self.is_drawn = isinstance(given, Draw)
+        self.is_needed = given is not None
+        self.data: bytes | None = None
+        if self.is_drawn:
+            given = new_token() if kind == "token" else new_password()
+        if isinstance(given, str | bytes):
+            self.data = given.encode() if isinstance(given, str) else given
+            if kind == "token":
+                check_token(self.data)
+
+    @property
+    def text(self) -> str | None:
+        """The secret as text."""
+        return None if self.data is None else self.data.decode("utf-8", "replace")
+
+    def holder_of(self, matches: Callable[[bytes], bool] | None) -> Holder:
+        """Returns whose secret a client has shown.
+
+        Args:
+            matches: Returns whether a secret is what the client has shown, in a time
+                that does not depend on it; `None` if the client has shown nothing.
+
+        Raises:
+            WrongSecretError: It is none, or has expired.
+        """
+        if not self.is_needed:
+            return Holder()
+        if matches is None:
+            raise WrongSecretError(
+                f"This server has a {self._kind}, and the client has given none.",
+                f"it has given no {self._kind}",
+            )
+        holders: tuple[Holder, ...] = (Holder("", self.data or b""),)
+        if self._tokens is not None:
+            holders = self._tokens.holders()
+        # All are tried, so that the time does not tell which one it was.
+        found = [holder for holder in holders if matches(holder.secret)]
+        if not found:
+            raise WrongSecretError(
+                f"The {self._kind} is not the one of this server.",
+                f"the {self._kind} is wrong",
+                is_guess=True,
+            )
+        (holder,) = found
+        now = datetime.datetime.now(datetime.timezone.utc)
+        if holder.expires is not None and holder.expires <= now:
+            raise WrongSecretError(
+                "The token has expired.",
+                f"the token of {holder.name} expired on {holder.expires.isoformat()}",
+            )
+        return holder
+
+    def publish(self, address: tuple[str, int]) -> None:
+        """Lets clients of this user find a drawn secret by the server's address.
+
+        Args:
+            address: Where the server listens, as `getsockname` has it.
+
+        Raises:
+            OSError: There is no place for the file.
+        """
+        if self.is_drawn:
+            host, port = address[:2]
+            self._published = publish(self._kind, host, port, self.text or "")
+
+    def close(self) -> None:
+        """Removes the file with the drawn secret; calling it again does nothing."""
+        if self._published is not None:
+            self._published.close()
