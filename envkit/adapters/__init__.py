@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from envkit.adapters.jax.gymnax import GymnaxWrapper
     from envkit.adapters.jax.jumanji import JumanjiWrapper
     from envkit.adapters.minari.datasets import MinariReplay, from_minari, to_minari
-    from envkit.adapters.openenv.client import OpenEnvError, OpenEnvWrapper
     from envkit.adapters.pettingzoo import suite as suite_pettingzoo
     from envkit.adapters.pettingzoo.aec import PettingZooAECWrapper
     from envkit.adapters.pettingzoo.agents import AgentTimeSteps
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from envkit.adapters.urnai import from_urnai, to_urnai
     from envkit.adapters.vizdoom import suite as suite_vizdoom
     from envkit.adapters.vizdoom.suite import VizDoomWrapper
+    from envkit.remote.openenv_client import OpenEnvError, OpenEnvWrapper
 
 _HOMES = {
     "MinariReplay": "envkit.adapters.minari.datasets",
@@ -99,8 +99,8 @@ _HOMES = {
     "GymnaxWrapper": "envkit.adapters.jax.gymnax",
     "JumanjiWrapper": "envkit.adapters.jax.jumanji",
     "OneOf": "envkit.adapters.gymnasium.spaces",
-    "OpenEnvError": "envkit.adapters.openenv.client",
-    "OpenEnvWrapper": "envkit.adapters.openenv.client",
+    "OpenEnvError": "envkit.remote.openenv_client",
+    "OpenEnvWrapper": "envkit.remote.openenv_client",
     "PaddedGraph": "envkit.adapters.gymnasium.spaces",
     "PaddedSequence": "envkit.adapters.gymnasium.spaces",
     "PaddedStack": "envkit.adapters.gymnasium.spaces",
@@ -143,6 +143,7 @@ _ALIASES = {
     "gymnasium_vector_wrapper": "envkit.adapters.gymnasium.vector",
     "gymnasium_wrapper": "envkit.adapters.gymnasium.wrapper",
     "gymnax_wrapper": "envkit.adapters.jax.gymnax",
+    "openenv": "envkit.remote.openenv_client",
     "pettingzoo_aec_wrapper": "envkit.adapters.pettingzoo.aec",
     "pettingzoo_wrapper": "envkit.adapters.pettingzoo.parallel",
     "ple_wrapper": "envkit.adapters.ple.suite",

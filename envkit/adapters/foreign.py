@@ -32,7 +32,6 @@ import numpy as np
 
 from envkit import nest
 from envkit._shared.arguments import as_discount
-from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.adapters.values import Leaf, map_specs
 from envkit.errors import (
     CallOrderError,
@@ -220,11 +219,18 @@ class ForeignBase(SpecifiedEnvironment):
         if self._closed:
             raise ClosedError.used(type(self).__name__, call)
 
+    # The clients of servers are foreign environments, too, and no client loads what
+    # unpickles: so these two import it.
+
     def _get_state(self) -> Any:
+        from envkit.adapters.state import take_snapshot
+
         beside = [getattr(self, name) for name in self._in_state]
         return take_snapshot(self._foreign, self._name, beside)
 
     def _set_state(self, state: Any) -> None:
+        from envkit.adapters.state import restore_snapshot
+
         beside = restore_snapshot(self._foreign, self._name, state)
         for name, value in zip(self._in_state, beside, strict=True):
             setattr(self, name, value)

@@ -1,4 +1,4 @@
-"""The protocols of `envkit serve` and the scheme `universe:`, which entry points name.
+"""The protocols of `envkit serve` and the schemes of remotes, which entry points name.
 
 They name functions by strings, because the command reads all protocols and serves one.
 """
@@ -12,6 +12,20 @@ from envkit.extend import Scheme
 
 __all__ = ["OWN_PROTOCOL", "ServeProtocol"]
 
+# OpenEnv's own package is not needed, by neither end.
+OPENENV = Scheme(
+    "envkit.remote.openenv_client:load",
+    title="OpenEnv",
+    page="adapters/openenv",
+    package="websockets",
+    extra="openenv",
+    requires=(
+        "starlette>=0.40",
+        "uvicorn>=0.35",
+        "websockets>=15",
+    ),
+    address="http://localhost:8000",
+)
 UNIVERSE = Scheme(
     "envkit.remote.universe_client:load",
     title="remotes of OpenAI Universe",

@@ -30,9 +30,9 @@ from openenv.core.generic_client import GenericEnvClient
 import envkit
 from envkit import nest
 from envkit._shared.secret_files import DRAW
-from envkit.adapters.openenv.client import OpenEnvError, OpenEnvWrapper
 from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.remote.openenv import OpenEnvServer
+from envkit.remote.openenv_client import OpenEnvError, OpenEnvWrapper
 from envkit.specs import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, Strings
 from tests import waiting

@@ -40,8 +40,8 @@ pytest.importorskip("websockets", reason="websockets is not installed")
 
 from websockets.sync.client import connect
 
-from envkit.adapters.openenv.client import OpenEnvError, OpenEnvWrapper
 from envkit.remote.openenv import OpenEnvServer
+from envkit.remote.openenv_client import OpenEnvError, OpenEnvWrapper
 
 WALK = "tests.remote.games:Walk"
 SECRET = "a secret of some length"

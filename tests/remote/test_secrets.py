@@ -516,9 +516,9 @@ def test_clients_of_openenv_find_the_token_or_take_it_from_the_address(monkeypat
     pytest.importorskip("websockets", reason="websockets is not installed")
     from websockets.sync.client import connect as plain
 
-    from envkit.adapters.openenv.client import OpenEnvError, OpenEnvWrapper
     from envkit.remote.offers import Menu, Offer, ServeOptions
     from envkit.remote.openenv import OpenEnvServer
+    from envkit.remote.openenv_client import OpenEnvError, OpenEnvWrapper
 
     with OpenEnvServer(Menu([Offer("Catch")]), ServeOptions(port=0)) as server:
         assert server.token.decode() not in server.line

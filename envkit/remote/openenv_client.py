@@ -2,8 +2,7 @@
 
 `OpenEnvWrapper` plays what any server of OpenEnv serves: their own, and
 `envkit serve TARGET --openenv`. It speaks the protocol itself; OpenEnv's package is not
-needed. `envkit.remote.openenv` has the messages, and `envkit._shared.json_schema` which
-specs come of which schemas.
+needed. `envkit._shared.json_schema` says which specs come of which schemas.
 """
 
 from __future__ import annotations
