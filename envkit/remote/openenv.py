@@ -35,10 +35,10 @@ from envkit._shared.guesses import Guesses
 from envkit._shared.listening import listener
 from envkit._shared.server_secret import ServerSecret
 from envkit._shared.text import escaped
+from envkit._shared.web_pages import is_json, web_page_refusal
 from envkit.errors import MissingDependencyError
 from envkit.remote.offers import Menu, ServeOptions, with_reachable_host
 from envkit.remote.openenv_site import Site
-from envkit.remote.web_pages import is_json, web_page_refusal
 
 __all__ = ["OpenEnvServer", "serve"]
 

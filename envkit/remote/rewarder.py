@@ -41,9 +41,9 @@ from typing import Any, NamedTuple
 from envkit._shared.guesses import Guesses
 from envkit._shared.listening import listener
 from envkit._shared.text import escaped
+from envkit._shared.web_pages import web_page_refusal
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.extend import counted
-from envkit.remote.web_pages import web_page_refusal
 
 __all__ = [
     "JOYSTICK",

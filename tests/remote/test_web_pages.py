@@ -11,8 +11,8 @@ import urllib.request
 
 import pytest
 
+from envkit._shared.web_pages import web_page_refusal
 from envkit.remote.offers import Menu, Offer, ServeOptions
-from envkit.remote.web_pages import web_page_refusal
 from tests import waiting
 from tests.remote.serving import certificate_in
 

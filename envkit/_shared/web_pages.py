@@ -12,7 +12,8 @@ other programs:
 | send a form or plain text, for which browsers   | `Content-Type`, which is not      |
 | do not ask the server first                     | `application/json`                |
 
-A server with a secret has no need of this: pages do not know it.
+A server with a secret has no need of this: pages do not know it. One that has a page of
+its own refuses those of others in any case.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ import socket
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from envkit.remote.offers import is_loopback
+from envkit._shared.listening import is_loopback
 
-__all__ = ["is_json", "web_page_refusal"]
+__all__ = ["foreign_host", "foreign_origin", "is_json", "web_page_refusal"]
+
+Headers = Sequence[tuple[str, str]]
 
 # Names that mean nothing in the DNS of the internet, so no page can have one of them.
 _PRIVATE = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
-def web_page_refusal(headers: Sequence[tuple[str, str]], bound: str) -> str | None:
+def web_page_refusal(headers: Headers, bound: str) -> str | None:
     """Returns why a request may come from a web page; `None` if it does not.
 
     Args:
@@ -45,29 +48,38 @@ def web_page_refusal(headers: Sequence[tuple[str, str]], bound: str) -> str | No
         The header Host is 'evil.example:8000', which is not a name of this server: \
 use its address, or serve with a token.
     """
-    hosts, origins, sites = (
-        [value for known, value in headers if known == name]
-        for name in ("host", "origin", "sec-fetch-site")
-    )
-    for host in hosts:
+    if fault := foreign_host(headers, bound):
+        return f"{fault}: use its address, or serve with a token."
+    if fault := foreign_origin(headers):
+        return f"{fault}: web pages are refused where there is no token."
+    return None
+
+
+def foreign_host(headers: Headers, bound: str) -> str:
+    """Returns which header shows that a name of others led here; "" if none does."""
+    for host in _values(headers, "host"):
         name, _ = _host_and_port(f"//{host}")
         if name is None or not _is_ours(name, bound):
             return (
-                f"The header Host is {host[:80]!r}, which is not a name of this "
-                "server: use its address, or serve with a token."
+                f"The header Host is {host[:80]!r}, which is not a name of this server"
             )
-    for origin in origins:
+    return ""
+
+
+def foreign_origin(headers: Headers) -> str:
+    """Returns which header shows that a page of others sends this; "" if none does."""
+    hosts = _values(headers, "host")
+    for origin in _values(headers, "origin"):
         if not hosts or not _is_same(origin, hosts[0]):
-            return (
-                f"The header Origin is {origin[:80]!r}: web pages are refused where "
-                "there is no token."
-            )
-    if any(site not in ("same-origin", "none") for site in sites):
-        return (
-            f"The header Sec-Fetch-Site is {sites[0][:80]!r}: web pages are refused "
-            "where there is no token."
-        )
-    return None
+            return f"The header Origin is {origin[:80]!r}"
+    for site in _values(headers, "sec-fetch-site"):
+        if site not in ("same-origin", "none"):
+            return f"The header Sec-Fetch-Site is {site[:80]!r}"
+    return ""
+
+
+def _values(headers: Headers, name: str) -> list[str]:
+    return [value for known, value in headers if known == name]
 
 
 def is_json(content_type: str) -> bool:
