@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from envkit.desktop.demonstration import Demonstration as Demonstration
     from envkit.desktop.desktop import Command as Command
     from envkit.desktop.desktop import Desktop as Desktop
+    from envkit.desktop.errors import DesktopError as DesktopError
     from envkit.desktop.human import Person as Person
     from envkit.desktop.keys import KeyEvent as KeyEvent
     from envkit.desktop.keys import PointerEvent as PointerEvent
     from envkit.desktop.keys import key_name as key_name
     from envkit.desktop.keys import keysym as keysym
     from envkit.desktop.pixels import PixelFormat as PixelFormat
-    from envkit.desktop.protocol import DesktopError as DesktopError
     from envkit.desktop.rewards import Reported as Reported
     from envkit.desktop.rewards import Reporter as Reporter
     from envkit.desktop.rewards import RewardChannel as RewardChannel
@@ -39,7 +39,7 @@ _HOMES = {
     "Demonstration": "envkit.desktop.demonstration",
     "Desktop": "envkit.desktop.desktop",
     "DesktopClient": "envkit.desktop.client",
-    "DesktopError": "envkit.desktop.protocol",
+    "DesktopError": "envkit.desktop.errors",
     "DesktopServer": "envkit.desktop.server",
     "Events": "envkit.desktop.actions",
     "Joystick": "envkit.desktop.actions",

@@ -4,40 +4,42 @@ from __future__ import annotations
 
 import select
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 
 from envkit._shared.closing import Closable
 from envkit._shared.secret_files import find
-from envkit.desktop.connection import Connection, Script, skipped
+from envkit.desktop.connection import Connection
 from envkit.desktop.encodings import (
     COPY,
     CURSOR,
     DESKTOP_SIZE,
     ENCODINGS,
-    LAST,
     NAME,
     QUALITY,
     RAW,
     Codec,
     Cursor,
+    Decoder,
     read_name,
 )
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import KeyEvent, PointerEvent, keysym
 from envkit.desktop.pixels import PixelFormat, Rectangle
 from envkit.desktop.protocol import (
+    LAST,
     Begun,
-    ClientHandshake,
-    DesktopError,
-    HandshakeEvent,
+    ClientProtocol,
     PasswordNeeded,
+    RectangleBegun,
+    encodings_message,
+    event_message,
+    format_message,
+    request_message,
 )
 from envkit.desktop.tight import check_jpeg
-from envkit.extend import describe
 from envkit.types import Array
 
 __all__ = ["DesktopClient"]
@@ -49,11 +51,6 @@ _MOST_PIXELS = 1 << 26
 _MOST_READS, _SPARE = 64, 0.1
 # Events that a server has not read; and how often one update may draw each pixel.
 _MOST_UNSENT, _MOST_TIMES = 1 << 20, 16
-
-_RECTANGLE = struct.Struct(">HHHHi")
-_KEY = struct.Struct(">BBxxI")
-_POINTER = struct.Struct(">BBHH")
-_REQUEST = struct.Struct(">BBHHHH")
 
 
 class DesktopClient(Closable):
@@ -129,7 +126,6 @@ class DesktopClient(Closable):
         self.cursor: Cursor | None = None
         self._format = pixel_format or PixelFormat()
         self._codec = Codec(self._format)
-        self._password, self._shared = password, shared
         self._host, self._port = host, port
         self._where = host if "/" in host else f"{host}:{port}"
         self.frame: Array = np.zeros((0, 0, 3), np.uint8)
@@ -138,11 +134,17 @@ class DesktopClient(Closable):
         self.updates = 0
         self.received_at: float | None = None
         self.on_update: Callable[[], None] | None = None
+        self._protocol = ClientProtocol(
+            f"The VNC server at {self._where}", password=password, shared=shared
+        )
         self._ready = False
+        # Whether an update was read before all bytes that have come.
+        self._has_more = False
+        # How often the current update has changed the size, and pixels that it drew.
+        self._resized = self._drawn = 0
         self._lost: DesktopError | None = None
         self._closed = False
-        self._buttons = 0
-        self._link = Connection(_dial(host, port, timeout), self._script())
+        self._link = Connection(_dial(host, port, timeout))
         deadline = time.monotonic() + timeout
         try:
             while not self._ready:
@@ -195,7 +197,7 @@ class DesktopClient(Closable):
         Raises:
             DesktopError: The connection is lost, or the server reads none.
         """
-        self._send(b"".join(map(_packed, events)))
+        self._send(b"".join(map(event_message, events)))
 
     def key(self, key: str | int, down: bool) -> None:
         """Presses a key, or lets go of it.
@@ -232,22 +234,23 @@ class DesktopClient(Closable):
             raise DesktopError(f"The connection to {self._where} is closed.")
         if self._lost is not None:
             raise self._lost
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        poll = select.poll()
-        poll.register(
-            self._link, select.POLLIN | (self._link.unsent and select.POLLOUT)
-        )
-        if self._link.paused:
-            left = 0.0
-        ready = poll.poll(None if left is None else left * 1000)
-        if not ready and not self._link.paused:
-            return False
-        if self._link.unsent:
+        data = b""
+        if not self._has_more:
+            poll = select.poll()
+            poll.register(
+                self._link, select.POLLIN | (self._link.unsent and select.POLLOUT)
+            )
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not poll.poll(None if left is None else left * 1000):
+                return False
             self._link.write()
-        return self._link.read() or deadline is None or time.monotonic() < deadline
+            data = self._link.read()
+        self._read(data)
+        return bool(data) or deadline is None or time.monotonic() < deadline
 
     def _ask(self, incremental: bool = True) -> None:
-        self._send(_REQUEST.pack(3, incremental, 0, 0, *self.size))
+        place = Rectangle(0, 0, *self.size)
+        self._send(request_message(place, incremental=incremental))
 
     def _send(self, data: bytes) -> None:
         if self._link.unsent > _MOST_UNSENT:
@@ -257,45 +260,37 @@ class DesktopClient(Closable):
             )
         self._link.send(data)
 
-    def _script(self) -> Script:
-        """Reads what the server sends, from the first byte to the last."""
-        yield from self._shake_hands()
-        numbers = [*self._encodings, *self._allowed]
-        self._link.send(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
+    def _read(self, data: bytes) -> None:
+        """Reads bytes of the server, up to the end of an update."""
+        protocol = self._protocol
+        event = protocol.receive(data)
+        while event is not None:
+            if isinstance(event, RectangleBegun):
+                event = protocol.decode(self._draw(event.place, event.encoding))
+                continue
+            if isinstance(event, PasswordNeeded):
+                protocol.give_password(self._drawn_password())
+            elif isinstance(event, Begun):
+                self._begin(event)
+            else:
+                self._finish_update()
+                # A few bytes more could be many updates, each of them much work.
+                self._has_more = True
+                return
+            event = protocol.receive()
+        self._has_more = False
+        self._link.send(protocol.data_to_send())
+
+    def _begin(self, begun: Begun) -> None:
+        """Ends the handshake, and asks for the first picture."""
+        self.version, self.name = self._protocol.version, begun.name
+        self._resize(begun.width, begun.height)
+        self._link.send(self._protocol.data_to_send())
+        if begun.pixel_format != self._format.pack():
+            self._link.send(format_message(self._format))
+        self._link.send(encodings_message([*self._encodings, *self._allowed]))
         self._ask(incremental=False)
         self._ready = True
-        while True:
-            (kind,) = yield 1
-            if kind == 0:
-                yield from self._update()
-            elif kind == 1:
-                # A map of colours, which pixels of true colour do not need.
-                _, _, count = struct.unpack(">BHH", (yield 5))
-                yield from skipped(6 * count)
-            elif kind == 3:
-                (length,) = struct.unpack(">xxxI", (yield 7))
-                yield from skipped(length)
-            elif kind != 2:
-                raise DesktopError(
-                    f"A message of the server must be of a known kind, got {kind}."
-                )
-
-    def _shake_hands(self) -> Script:
-        handshake = ClientHandshake(
-            f"The VNC server at {self._where}",
-            password=self._password,
-            shared=self._shared,
-        )
-        event: HandshakeEvent | None = None
-        while not isinstance(event, Begun):
-            event = handshake.receive((yield handshake.needed))
-            if isinstance(event, PasswordNeeded):
-                handshake.give_password(self._drawn_password())
-            self._link.send(handshake.data_to_send())
-        self.version, self.name = handshake.version, event.name
-        self._resize(event.width, event.height)
-        if event.pixel_format != self._format.pack():
-            self._link.send(b"\0\0\0\0" + self._format.pack())
 
     def _drawn_password(self) -> str | None:
         """Returns the password that a server of this user on this machine has drawn."""
@@ -303,54 +298,38 @@ class DesktopClient(Closable):
             return None
         return find("password", self._host, self._port)
 
-    def _update(self) -> Script:
-        (count,) = struct.unpack(">xH", (yield 3))
-        drawn = resized = 0
-        for _ in range(count):
-            header = yield _RECTANGLE.size
-            x, y, width, height, encoding = _RECTANGLE.unpack(header)
-            place = Rectangle(x, y, width, height)
-            if encoding == LAST:
-                break
-            if encoding == DESKTOP_SIZE:
-                resized += 1
-                if resized > _MOST_TIMES:
-                    raise DesktopError(
-                        f"An update must change the size at most {_MOST_TIMES} times, "
-                        "got more."
-                    )
-                self._resize(width, height)
-                continue
-            if encoding == NAME:
-                self.name = yield from read_name()
-                continue
-            if encoding == CURSOR and CURSOR in self._allowed:
-                self.cursor = yield from self._codec.decode_cursor(place)
-                continue
-            if x + width > self.frame.shape[1] or y + height > self.frame.shape[0]:
+    def _draw(self, place: Rectangle, encoding: int) -> Decoder:
+        """Reads a rectangle, and draws it."""
+        if encoding == DESKTOP_SIZE:
+            self._resized += 1
+            if self._resized > _MOST_TIMES:
                 raise DesktopError(
-                    f"A rectangle must be inside the desktop of {self.size[0]} x "
-                    f"{self.size[1]}, got {width} x {height} at {x}, {y}."
+                    f"An update must change the size at most {_MOST_TIMES} times, got "
+                    "more."
                 )
-            drawn += place.area
-            if drawn > _MOST_TIMES * self.frame[..., 0].size:
+            self._resize(place.width, place.height)
+        elif encoding == NAME:
+            self.name = yield from read_name()
+        elif encoding == CURSOR and CURSOR in self._allowed:
+            self.cursor = yield from self._codec.decode_cursor(place)
+        else:
+            place.check_inside(self.frame)
+            self._drawn += place.area
+            if self._drawn > _MOST_TIMES * self.frame[..., 0].size:
                 # A few bytes could keep this end at work for hours.
                 raise DesktopError(
                     f"An update must draw each pixel at most {_MOST_TIMES} times, got "
-                    f"{drawn} pixels on a desktop of {self.size[0]} x {self.size[1]}."
+                    f"{self._drawn} pixels on a desktop of {self.size[0]} x "
+                    f"{self.size[1]}."
                 )
-            if place.area and encoding in self._encodings:
+            if place.area:
                 yield from self._codec.decode(encoding, place, self.frame)
-            elif place.area:
-                raise DesktopError(
-                    f"The encoding of a rectangle must be one of those that were asked "
-                    f"for, got {encoding}."
-                )
+
+    def _finish_update(self) -> None:
+        self._resized = self._drawn = 0
         self.updates += 1
         self.received_at = time.monotonic()
         self._ask()
-        # A few bytes more could be many updates, each of them much work.
-        self._link.paused = True
         if self.on_update is not None:
             self.on_update()
 
@@ -394,19 +373,3 @@ def _encoding(name: str) -> int:
             f"An encoding must be one of {', '.join(sorted(known))}, got {name!r}."
         )
     return known[name]
-
-
-def _packed(event: Any) -> bytes:
-    if isinstance(event, KeyEvent):
-        return _KEY.pack(4, event.down, event.key)
-    if not isinstance(event, PointerEvent):
-        raise TypeError(
-            f"Events must be a KeyEvent or a PointerEvent, got {describe(event)}."
-        )
-    if not 0 <= event.buttons <= 0xFF:
-        raise ValueError(
-            "The buttons of a PointerEvent must be bits of at most 8 buttons, from 0 "
-            f"to 255, got {event.buttons}."
-        )
-    x, y = (min(max(0, int(place)), 0xFFFF) for place in (event.x, event.y))
-    return _POINTER.pack(5, event.buttons, x, y)

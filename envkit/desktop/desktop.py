@@ -17,9 +17,9 @@ import numpy as np
 from envkit._shared.arguments import checked_seconds
 from envkit.desktop.actions import Actions, Controls, Size, checked_screen
 from envkit.desktop.display import Display
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import KEYBOARD, KeyEvent, chord, keysym
 from envkit.desktop.program_keys import ProgramKeys
-from envkit.desktop.protocol import DesktopError
 from envkit.desktop.rewards import Reported, RewardChannel
 from envkit.desktop.screen_thread import Probe, checked_probe
 from envkit.errors import ClosedError

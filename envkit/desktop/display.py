@@ -13,8 +13,8 @@ import numpy as np
 
 from envkit._shared.secret_files import secret_in
 from envkit.desktop.client import DesktopClient
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event
-from envkit.desktop.protocol import DesktopError
 from envkit.desktop.screen_thread import Probe, ScreenThread
 from envkit.desktop.supervisor import ProgramEnd, Supervisor, SupervisorError
 from envkit.errors import MissingDependencyError

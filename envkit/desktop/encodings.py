@@ -12,7 +12,6 @@ taken for it, and a compressed rectangle is unpacked as far as its pixels reach.
 | 7      | `TIGHT`        | filtered pixels in four streams of zlib, or JPEG           |
 | 16     | `ZRLE`         | a length, and tiles of 64 x 64 in another stream           |
 | -223   | `DESKTOP_SIZE` | nothing: the header has the new size of the desktop        |
-| -224   | `LAST`         | nothing: no rectangle follows in this update               |
 | -239   | `CURSOR`       | the picture of the pointer, and which of its pixels count  |
 | -307   | `NAME`         | the new name of the desktop                                |
 | -20011 | `ROLE`         | nothing: the header's x is 1 if the viewer controls, and   |
@@ -28,8 +27,9 @@ from typing import NamedTuple
 import numpy as np
 
 from envkit.desktop import zrle
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.pixels import Packer, PixelFormat, Rectangle, Unpacker
-from envkit.desktop.protocol import DesktopError, checked_name_length
+from envkit.desktop.protocol import checked_name_length
 from envkit.desktop.tight import WIDEST, Tight
 from envkit.types import Array
 
@@ -38,7 +38,6 @@ __all__ = [
     "CURSOR",
     "DESKTOP_SIZE",
     "ENCODINGS",
-    "LAST",
     "NAME",
     "QUALITY",
     "RAW",
@@ -48,16 +47,20 @@ __all__ = [
     "ZRLE",
     "Codec",
     "Cursor",
+    "Decoder",
     "blocks_of",
     "read_name",
 ]
 
 RAW, COPY, ZLIB, TIGHT, ZRLE = 0, 1, 6, 7, 16
-DESKTOP_SIZE, LAST, CURSOR, NAME, ROLE = -223, -224, -239, -307, -20011
+DESKTOP_SIZE, CURSOR, NAME, ROLE = -223, -239, -307, -20011
 # The lowest of ten numbers, by which a viewer allows JPEG of a quality from 0 to 9.
 QUALITY = -32
 # Those that a server can choose for pixels.
 ENCODINGS = {"raw": RAW, "zlib": ZLIB, "tight": TIGHT, "zrle": ZRLE}
+
+# Yields how many bytes it needs next, and is sent them.
+Decoder = Generator[int, bytes, None]
 
 _LENGTH = struct.Struct(">I")
 _PLACE = struct.Struct(">HH")
@@ -118,9 +121,7 @@ class Codec:
             return self._packed(ZLIB, self.format.encode(picture))
         return self._packed(ZRLE, zrle.encode(self.format, picture))
 
-    def decode(
-        self, encoding: int, place: Rectangle, picture: Array
-    ) -> Generator[int, bytes, None]:
+    def decode(self, encoding: int, place: Rectangle, picture: Array) -> Decoder:
         """Draws a rectangle; yields how many bytes it needs next, and is sent them.
 
         Raises:
@@ -138,7 +139,7 @@ class Codec:
         elif encoding == COPY:
             x, y = _PLACE.unpack((yield _PLACE.size))
             source = Rectangle(x, y, width, height)
-            _check_inside(source, picture)
+            source.check_inside(picture)
             drawn[:] = source.of(picture).copy()
         elif encoding == ZLIB:
             size = place.area * self.format.size
@@ -229,12 +230,3 @@ def blocks_of(encoding: int, place: Rectangle) -> list[Rectangle]:
         for y in range(place.y, place.y + place.height, rows)
         for x in range(place.x, place.x + place.width, WIDEST)
     ]
-
-
-def _check_inside(place: Rectangle, picture: Array) -> None:
-    height, width = picture.shape[:2]
-    if place.x + place.width > width or place.y + place.height > height:
-        raise DesktopError(
-            f"A rectangle must be inside the desktop of {width} x {height}, got "
-            f"{place.width} x {place.height} at {place.x}, {place.y}."
-        )

@@ -16,8 +16,8 @@ from envkit._shared.actions_and_rewards import nearest_to_zero
 from envkit._shared.closing import Closable
 from envkit._shared.secret_files import DRAW, Draw
 from envkit.desktop.actions import fitting
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name
-from envkit.desktop.protocol import DesktopError
 from envkit.desktop.server import DesktopServer
 from envkit.errors import ClosedError
 from envkit.play.key_map import KeyMap, key_map, pace_of

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envkit.desktop.protocol import DesktopError
+from envkit.desktop.errors import DesktopError
 from envkit.types import Array
 
 __all__ = ["Packer", "PixelFormat", "Rectangle", "Unpacker", "bits_of", "chosen"]
@@ -33,6 +33,19 @@ class Rectangle(NamedTuple):
     def of(self, picture: Array) -> Array:
         """Returns the part of a picture, as a view."""
         return picture[self.y : self.y + self.height, self.x : self.x + self.width]
+
+    def check_inside(self, picture: Array) -> None:
+        """Raises if a part of it is outside of a picture.
+
+        Raises:
+            DesktopError: It is.
+        """
+        height, width = picture.shape[:2]
+        if self.x + self.width > width or self.y + self.height > height:
+            raise DesktopError(
+                f"A rectangle must be inside the desktop of {width} x {height}, got "
+                f"{self.width} x {self.height} at {self.x}, {self.y}."
+            )
 
 
 class PixelFormat(NamedTuple):

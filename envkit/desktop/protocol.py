@@ -1,21 +1,21 @@
-"""The handshake of the remote framebuffer protocol, both ends of it, without sockets.
+"""The remote framebuffer protocol (RFC 6143), both ends of it, without sockets.
 
-Bytes go in by `receive`, which returns an event if one is complete; `data_to_send` has
+`receive` takes bytes and returns an event once one is complete; `data_to_send` returns
 the bytes that are due to the other end. `CLIENT` and `SERVER` are the tables of states:
-how many bytes the next message has, and which states may follow. When the state is
-`OVER`, messages follow that are not of the handshake.
+how many bytes the next message has, and which states may follow.
 
 Rules for editing this file:
 
-1. No sockets, threads, clocks or random numbers: whoever owns the connection has them,
-   and hands in what they say.
-2. A message that is read is a state. It has a row in the table of its end, and a method
-   `_read_` that is named after it. `_go` goes nowhere that the table does not say.
-3. What the owner decides (a password, a verdict) is a state that waits: nothing is read
-   in it until a method of the handshake is called.
-4. A size that the other end names is checked before `_go` asks for so many bytes.
-5. Any bytes, cut anywhere, end in an event, in a wait for more of them, or in a
-   `DesktopError`. tests/desktop/test_handshake.py tries that for each state.
+1. No sockets, threads, clocks, random numbers or pixels: the owner of the connection
+   has them, and passes in what they yield.
+2. Whatever is read is a state. It has a row in the table of its end, and a method
+   `_read_` named after it. `_go` enters only states that the table allows. After the
+   handshake `FROM_SERVER` and `FROM_CLIENT` list the messages, each with its layout.
+3. What the owner decides (a password, a verdict, how to decode a rectangle) is a state
+   that waits: nothing is read in it until the owner calls a method.
+4. Check a size that the other end names before `_go` asks for so many bytes.
+5. Any bytes, cut anywhere, lead to an event, to a wait for more, or to a
+   `DesktopError`. tests/desktop/test_protocol.py tries that for each state.
 """
 
 from __future__ import annotations
@@ -24,82 +24,94 @@ import enum
 import hmac
 import re
 import struct
-from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
-from envkit._shared.text import escaped
 from envkit.desktop.des import answer
-from envkit.errors import EnvkitError
-from envkit.extend import listed
+from envkit.desktop.errors import DesktopError
+from envkit.desktop.keys import Event, KeyEvent, PointerEvent
+from envkit.desktop.pixels import PixelFormat, Rectangle
+from envkit.extend import describe, listed
 
 __all__ = [
     "CLIENT",
+    "LAST",
     "SERVER",
     "Begun",
-    "ClientHandshake",
-    "DesktopError",
+    "ClientProtocol",
+    "EncodingsListed",
+    "End",
     "Entered",
+    "FormatChosen",
     "Greeted",
-    "Handshake",
-    "HandshakeEvent",
     "PasswordNeeded",
     "Proof",
+    "ProtocolEvent",
+    "RectangleBegun",
     "Row",
-    "ServerHandshake",
+    "ServerProtocol",
     "State",
+    "UpdateRequested",
+    "Updated",
     "answer",
     "checked_name_length",
+    "encodings_message",
+    "event_message",
+    "format_message",
     "name_bytes",
+    "rectangle_header",
+    "request_message",
+    "update_header",
     "version_of",
     "version_text",
 ]
 
-# The ways to authenticate.
-_NO_PASSWORD, _PASSWORD = 1, 2
+# Security types.
+_NONE, _VNC_AUTHENTICATION = 1, 2
+# The encoding of a rectangle that ends its update.
+LAST = -224
 _LONGEST_NAME, _LONGEST_REASON = 1 << 16, 1 << 12
+_MOST_ENCODINGS = 1 << 10
+# Useless bytes are skipped in parts of this size.
+_PART = 1 << 16
+
 _NUMBER = struct.Struct(">I")
 _INIT = struct.Struct(">HH16sI")
-
-
-class DesktopError(EnvkitError, ConnectionError):
-    """A connection to a desktop was refused or lost, or broke the protocol.
-
-    Attributes:
-        refused: Whether the other end has refused the password, or asks for one.
-    """
-
-    refused: bool = False
-
-    def __init__(self, message: str = "") -> None:
-        # The text may be the other end's, and terminals obey control characters.
-        super().__init__(escaped(message))
+_RECTANGLE = struct.Struct(">HHHHi")
 
 
 class State(enum.Enum):
-    """The message that is read next, or what is waited for."""
+    """The message that is read next, or the decision that is waited for."""
 
     VERSION = "version"
-    # A client reads the ways to authenticate: before 3.7 the one that the server wants.
-    OLD_KIND = "old_kind"
-    KIND_COUNT = "kind_count"
-    KINDS = "kinds"
+    # A client reads the security types; before 3.7 the server picks the one.
+    SECURITY_TYPE = "security_type"
+    TYPE_COUNT = "type_count"
+    SECURITY_TYPES = "security_types"
     PASSWORD = "password"
     CHALLENGE = "challenge"
-    VERDICT = "verdict"
+    RESULT = "result"
     REASON_LENGTH = "reason_length"
     REASON = "reason"
     INIT = "init"
     NAME = "name"
     # A server waits for its owner three times.
     OFFER = "offer"
-    KIND = "kind"
-    PROOF = "proof"
+    CHOICE = "choice"
+    RESPONSE = "response"
     JUDGEMENT = "judgement"
     SHARED = "shared"
     PICTURE = "picture"
+    # After the handshake: the byte that says which message follows, and its body.
+    MESSAGE = "message"
+    BODY = "body"
+    ENCODINGS = "encodings"
+    RECTANGLE = "rectangle"
+    DECODER = "decoder"
+    CONTENT = "content"
+    SKIPPED = "skipped"
     # After a refusal or a broken message nothing counts any more.
     CLOSED = "closed"
-    OVER = "over"
 
 
 class Row(NamedTuple):
@@ -120,30 +132,62 @@ WAITS, NAMED = 0, -1
 # After a message that breaks the protocol, the state is `CLOSED` in any case.
 _S = State
 CLIENT: dict[State, Row] = {
-    _S.VERSION: Row(12, (_S.OLD_KIND, _S.KIND_COUNT)),
-    _S.OLD_KIND: Row(4, (_S.PASSWORD, _S.CHALLENGE, _S.INIT, _S.REASON_LENGTH)),
-    _S.KIND_COUNT: Row(1, (_S.KINDS, _S.REASON_LENGTH)),
-    _S.KINDS: Row(NAMED, (_S.PASSWORD, _S.CHALLENGE, _S.VERDICT, _S.INIT)),
+    _S.VERSION: Row(12, (_S.SECURITY_TYPE, _S.TYPE_COUNT)),
+    _S.SECURITY_TYPE: Row(4, (_S.PASSWORD, _S.CHALLENGE, _S.INIT, _S.REASON_LENGTH)),
+    _S.TYPE_COUNT: Row(1, (_S.SECURITY_TYPES, _S.REASON_LENGTH)),
+    _S.SECURITY_TYPES: Row(NAMED, (_S.PASSWORD, _S.CHALLENGE, _S.RESULT, _S.INIT)),
     _S.PASSWORD: Row(WAITS, (_S.CHALLENGE, _S.CLOSED)),
-    _S.CHALLENGE: Row(16, (_S.VERDICT,)),
-    _S.VERDICT: Row(4, (_S.INIT, _S.REASON_LENGTH)),
+    _S.CHALLENGE: Row(16, (_S.RESULT,)),
+    _S.RESULT: Row(4, (_S.INIT, _S.REASON_LENGTH)),
     _S.REASON_LENGTH: Row(4, (_S.REASON,)),
     _S.REASON: Row(NAMED),
     _S.INIT: Row(_INIT.size, (_S.NAME,)),
-    _S.NAME: Row(NAMED, (_S.OVER,)),
+    _S.NAME: Row(NAMED, (_S.MESSAGE,)),
+    _S.MESSAGE: Row(1, (_S.BODY,)),
+    _S.BODY: Row(NAMED, (_S.MESSAGE, _S.RECTANGLE, _S.SKIPPED)),
+    _S.RECTANGLE: Row(_RECTANGLE.size, (_S.DECODER, _S.MESSAGE)),
+    _S.DECODER: Row(WAITS, (_S.CONTENT, _S.RECTANGLE, _S.MESSAGE)),
+    _S.CONTENT: Row(NAMED, (_S.CONTENT, _S.RECTANGLE, _S.MESSAGE)),
+    _S.SKIPPED: Row(NAMED, (_S.SKIPPED, _S.MESSAGE)),
     _S.CLOSED: Row(1),
-    _S.OVER: Row(WAITS),
 }
 SERVER: dict[State, Row] = {
     _S.VERSION: Row(12, (_S.OFFER,)),
-    _S.OFFER: Row(WAITS, (_S.KIND, _S.PROOF, _S.SHARED, _S.CLOSED)),
-    _S.KIND: Row(1, (_S.PROOF, _S.SHARED)),
-    _S.PROOF: Row(16, (_S.JUDGEMENT,)),
+    _S.OFFER: Row(WAITS, (_S.CHOICE, _S.RESPONSE, _S.SHARED, _S.CLOSED)),
+    _S.CHOICE: Row(1, (_S.RESPONSE, _S.SHARED)),
+    _S.RESPONSE: Row(16, (_S.JUDGEMENT,)),
     _S.JUDGEMENT: Row(WAITS, (_S.SHARED, _S.CLOSED)),
     _S.SHARED: Row(1, (_S.PICTURE,)),
-    _S.PICTURE: Row(WAITS, (_S.OVER,)),
+    _S.PICTURE: Row(WAITS, (_S.MESSAGE,)),
+    _S.MESSAGE: Row(1, (_S.BODY,)),
+    _S.BODY: Row(NAMED, (_S.MESSAGE, _S.ENCODINGS, _S.SKIPPED)),
+    _S.ENCODINGS: Row(NAMED, (_S.MESSAGE,)),
+    _S.SKIPPED: Row(NAMED, (_S.SKIPPED, _S.MESSAGE)),
     _S.CLOSED: Row(1),
-    _S.OVER: Row(WAITS),
+}
+
+
+class Message(NamedTuple):
+    """A message after the handshake; a method `_on_` with its name gets its fields."""
+
+    name: str
+    layout: struct.Struct
+
+
+# By the byte that they begin with.
+FROM_SERVER = {
+    0: Message("update", struct.Struct(">xH")),
+    1: Message("colours", struct.Struct(">xxxH")),
+    2: Message("bell", struct.Struct("")),
+    3: Message("text", struct.Struct(">xxxI")),
+}
+FROM_CLIENT = {
+    0: Message("format", struct.Struct(">xxx16s")),
+    2: Message("encodings", struct.Struct(">xH")),
+    3: Message("request", struct.Struct(">?HHHH")),
+    4: Message("key", struct.Struct(">?xxI")),
+    5: Message("pointer", struct.Struct(">BHH")),
+    6: Message("text", struct.Struct(">xxxI")),
 }
 
 
@@ -155,7 +199,7 @@ class PasswordNeeded(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """The handshake is over.
+    """The handshake is over: from now on the client may send messages.
 
     Attributes:
         width: The width of the desktop.
@@ -170,7 +214,23 @@ class Begun(NamedTuple):
     name: str
 
 
-# The events of a server.
+class RectangleBegun(NamedTuple):
+    """A rectangle follows: `decode` is due.
+
+    Attributes:
+        place: Where it is.
+        encoding: The number of its encoding.
+    """
+
+    place: Rectangle
+    encoding: int
+
+
+class Updated(NamedTuple):
+    """An update is complete."""
+
+
+# The events of a server, beside `KeyEvent` and `PointerEvent`.
 
 
 class Greeted(NamedTuple):
@@ -198,11 +258,47 @@ class Entered(NamedTuple):
     shared: bool
 
 
-HandshakeEvent = PasswordNeeded | Begun | Greeted | Proof | Entered
+class FormatChosen(NamedTuple):
+    """From now on the client wants pixels of this format."""
+
+    pixel_format: PixelFormat
 
 
-class Handshake:
-    """One end of a handshake: what both have in common.
+class EncodingsListed(NamedTuple):
+    """The encodings that the client understands, the best first."""
+
+    encodings: tuple[int, ...]
+
+
+class UpdateRequested(NamedTuple):
+    """The client waits for an update.
+
+    Attributes:
+        incremental: Whether what has not changed may be left out.
+        place: The part of the picture that it wants.
+    """
+
+    incremental: bool
+    place: Rectangle
+
+
+ProtocolEvent = (
+    PasswordNeeded
+    | Begun
+    | RectangleBegun
+    | Updated
+    | Greeted
+    | Proof
+    | Entered
+    | FormatChosen
+    | EncodingsListed
+    | UpdateRequested
+    | Event
+)
+
+
+class End:
+    """One end of a connection: what both have in common.
 
     Attributes:
         state: Where it stands.
@@ -210,6 +306,7 @@ class Handshake:
     """
 
     _table: ClassVar[Mapping[State, Row]]
+    _messages: ClassVar[Mapping[int, Message]]
 
     def __init__(self) -> None:
         """Begins with the version."""
@@ -225,21 +322,20 @@ class Handshake:
 
     @property
     def rest(self) -> bytes:
-        """What has come after the last message that was read."""
+        """The bytes after the last message that was read."""
         return bytes(self._received)
 
-    def receive(self, data: bytes) -> HandshakeEvent | None:
+    def receive(self, data: bytes = b"") -> ProtocolEvent | None:
         """Reads bytes, however they are cut, up to the next event.
 
-        Where the handshake waits for its owner, the bytes after the event are read by
-        the call that follows, which may have no bytes of its own.
+        The bytes after that event are read by the next call, which may have none of its
+        own, so call this until it returns `None`.
 
         Raises:
             DesktopError: The other end refuses, or breaks the protocol.
         """
-        self._received += data
-        if self.state is State.CLOSED:
-            self._received.clear()
+        if self.state is not State.CLOSED:
+            self._received += data
         try:
             while self._size != WAITS and len(self._received) >= self._size:
                 if (event := self._read_one()) is not None:
@@ -254,15 +350,15 @@ class Handshake:
         data, self._out = bytes(self._out), bytearray()
         return data
 
-    def _read_one(self) -> HandshakeEvent | None:
+    def _read_one(self) -> ProtocolEvent | None:
         message = bytes(self._received[: self._size])
         del self._received[: self._size]
-        event: HandshakeEvent | None = getattr(self, f"_read_{self.state.value}")(
+        event: ProtocolEvent | None = getattr(self, f"_read_{self.state.value}")(
             message
         )
         return event
 
-    def _go(self, state: State, size: int | None = None) -> HandshakeEvent | None:
+    def _go(self, state: State, size: int | None = None) -> ProtocolEvent | None:
         """Goes to the next state, and reads its message if that has no bytes.
 
         Args:
@@ -281,26 +377,56 @@ class Handshake:
                 f"{state.value}."
             )
 
+    def _read_message(self, message: bytes) -> ProtocolEvent | None:
+        (kind,) = message
+        if kind not in self._messages:
+            raise DesktopError(f"A message must be of a known kind, got {kind}.")
+        self._message = self._messages[kind]
+        return self._go(State.BODY, self._message.layout.size)
+
+    def _read_body(self, message: bytes) -> ProtocolEvent | None:
+        name, layout = self._message
+        event: ProtocolEvent | None = getattr(self, f"_on_{name}")(
+            *layout.unpack(message)
+        )
+        if self.state is State.BODY:
+            self._go(State.MESSAGE)
+        return event
+
+    def _on_text(self, length: int) -> None:
+        # Of the clipboard, which nothing here has a use for.
+        self._skip(length)
+
+    def _skip(self, count: int) -> None:
+        self._to_skip = count
+        if count:
+            self._go(State.SKIPPED, min(count, _PART))
+        else:
+            self._go(State.MESSAGE)
+
+    def _read_skipped(self, message: bytes) -> None:
+        self._skip(self._to_skip - len(message))
+
     def _close(self) -> None:
         # From any state, where a message is broken.
         self.state, self._size = State.CLOSED, self._table[State.CLOSED].size
         self._received.clear()
 
 
-class ClientHandshake(Handshake):
+class ClientProtocol(End):
     r"""The end of a client.
 
     Example:
-        >>> client = ClientHandshake("the server", password="secret")
+        >>> client = ClientProtocol("the server", password="secret")
         >>> client.receive(b"RFB 003.008\n" + bytes([1, 2]) + bytes(range(16)))
         >>> client.data_to_send()[:13], client.state.value, client.needed
-        (b'RFB 003.008\n\x02', 'verdict', 4)
+        (b'RFB 003.008\n\x02', 'result', 4)
         >>> client.receive(bytes([0, 0, 0, 0, 0, 4, 0, 3]) + bytes(16))
         >>> client.receive(bytes([0, 0, 0, 2]) + b"hi").name
         'hi'
     """
 
-    _table = CLIENT
+    _table, _messages = CLIENT, FROM_SERVER
 
     def __init__(
         self, server: str, *, password: str | None = None, shared: bool = True
@@ -327,30 +453,30 @@ class ClientHandshake(Handshake):
             self._close()
             raise self._refusal("asks for a password. Pass password=.")
         self._password = password
-        self._choose(_PASSWORD)
+        self._choose(_VNC_AUTHENTICATION)
 
     def _read_version(self, message: bytes) -> None:
         self.version = version_of(message)
         self._out += version_text(self.version)
         is_old = self.version == (3, 3)
-        self._go(State.OLD_KIND if is_old else State.KIND_COUNT)
+        self._go(State.SECURITY_TYPE if is_old else State.TYPE_COUNT)
 
-    def _read_old_kind(self, message: bytes) -> HandshakeEvent | None:
+    def _read_security_type(self, message: bytes) -> ProtocolEvent | None:
         (kind,) = _NUMBER.unpack(message)
         return self._pick([kind]) if kind else self._go(State.REASON_LENGTH)
 
-    def _read_kind_count(self, message: bytes) -> HandshakeEvent | None:
+    def _read_type_count(self, message: bytes) -> ProtocolEvent | None:
         (count,) = message
         if count:
-            return self._go(State.KINDS, count)
+            return self._go(State.SECURITY_TYPES, count)
         return self._go(State.REASON_LENGTH)
 
-    def _read_kinds(self, message: bytes) -> HandshakeEvent | None:
+    def _read_security_types(self, message: bytes) -> ProtocolEvent | None:
         return self._pick(list(message))
 
-    def _pick(self, kinds: list[int]) -> HandshakeEvent | None:
+    def _pick(self, kinds: list[int]) -> ProtocolEvent | None:
         """Picks a way to authenticate: by password if there is one."""
-        wanted = [_PASSWORD, _NO_PASSWORD]
+        wanted = [_VNC_AUTHENTICATION, _NONE]
         if self._password is None:
             wanted.reverse()
         chosen = next((kind for kind in wanted if kind in kinds), None)
@@ -359,7 +485,7 @@ class ClientHandshake(Handshake):
                 f"{self._server} must ask for a VNC password or nothing; it has the "
                 f"security types {listed(kinds)}."
             )
-        if chosen == _PASSWORD and self._password is None:
+        if chosen == _VNC_AUTHENTICATION and self._password is None:
             self._go(State.PASSWORD)
             return PasswordNeeded()
         self._choose(chosen)
@@ -368,18 +494,18 @@ class ClientHandshake(Handshake):
     def _choose(self, kind: int) -> None:
         if self.version != (3, 3):
             self._out.append(kind)
-        if kind == _PASSWORD:
+        if kind == _VNC_AUTHENTICATION:
             self._go(State.CHALLENGE)
         elif self.version == (3, 8):
-            self._go(State.VERDICT)
+            self._go(State.RESULT)
         else:  # Before 3.8 there is a verdict only on a password.
             self._enter()
 
     def _read_challenge(self, message: bytes) -> None:
         self._out += answer(message, self._password or "")
-        self._go(State.VERDICT)
+        self._go(State.RESULT)
 
-    def _read_verdict(self, message: bytes) -> None:
+    def _read_result(self, message: bytes) -> None:
         if not any(message):
             self._enter()
         elif self.version == (3, 8):
@@ -392,7 +518,7 @@ class ClientHandshake(Handshake):
         self._go(State.INIT)
         self._out.append(self._shared)
 
-    def _read_reason_length(self, message: bytes) -> HandshakeEvent | None:
+    def _read_reason_length(self, message: bytes) -> ProtocolEvent | None:
         return self._go(State.REASON, min(*_NUMBER.unpack(message), _LONGEST_REASON))
 
     def _read_reason(self, message: bytes) -> None:
@@ -404,21 +530,76 @@ class ClientHandshake(Handshake):
         error.refused = True
         return error
 
-    def _read_init(self, message: bytes) -> HandshakeEvent | None:
+    def _read_init(self, message: bytes) -> ProtocolEvent | None:
         width, height, pixel_format, length = _INIT.unpack(message)
         self._begun = Begun(width, height, pixel_format, "")
         return self._go(State.NAME, checked_name_length(length))
 
-    def _read_name(self, message: bytes) -> HandshakeEvent:
-        self._go(State.OVER)
+    def _read_name(self, message: bytes) -> ProtocolEvent:
+        self._go(State.MESSAGE)
         return self._begun._replace(name=message.decode("utf-8", "replace"))
 
+    def _on_update(self, rectangles: int) -> ProtocolEvent | None:
+        self._left = rectangles
+        return self._go_on()
 
-class ServerHandshake(Handshake):
+    def _on_colours(self, count: int) -> None:
+        # A map of colours, which pixels of true colour do not need.
+        self._skip(6 * count)
+
+    def _on_bell(self) -> None:
+        """Has no use for it."""
+
+    def _go_on(self) -> ProtocolEvent | None:
+        """Goes on with the next rectangle of an update, or ends it."""
+        if not self._left:
+            self._go(State.MESSAGE)
+            return Updated()
+        self._left -= 1
+        return self._go(State.RECTANGLE)
+
+    def _read_rectangle(self, message: bytes) -> ProtocolEvent | None:
+        *place, encoding = _RECTANGLE.unpack(message)
+        if encoding == LAST:
+            self._left = 0
+            return self._go_on()
+        self._go(State.DECODER)
+        return RectangleBegun(Rectangle(*place), encoding)
+
+    def decode(self, decoder: Generator[int, bytes, None]) -> ProtocolEvent | None:
+        """Goes on after `RectangleBegun`.
+
+        Args:
+            decoder: Reads what follows the header: it yields how many bytes it needs
+                next, and is sent them. An encoding defines how many these are.
+
+        Returns:
+            The next event, as `receive` does.
+        """
+        self._decoder = decoder
+        try:
+            event = self._feed(None)
+        except DesktopError:
+            self._close()
+            raise
+        return self.receive() if event is None else event
+
+    def _feed(self, data: bytes | None) -> ProtocolEvent | None:
+        try:
+            size = self._decoder.send(data)  # type: ignore[arg-type]  # begins it
+        except StopIteration:
+            return self._go_on()
+        return self._go(State.CONTENT, size)
+
+    def _read_content(self, message: bytes) -> ProtocolEvent | None:
+        return self._feed(message)
+
+
+class ServerProtocol(End):
     r"""The end of a server, which speaks first.
 
     Example:
-        >>> server = ServerHandshake()
+        >>> server = ServerProtocol()
         >>> server.data_to_send(), server.receive(b"RFB 003.008\n")
         (b'RFB 003.008\n', Greeted())
         >>> server.offer(None)
@@ -426,7 +607,7 @@ class ServerHandshake(Handshake):
         (Entered(shared=True), b'\x01\x01\x00\x00\x00\x00')
     """
 
-    _table = SERVER
+    _table, _messages = SERVER, FROM_CLIENT
 
     def __init__(self) -> None:
         """Begins with the version."""
@@ -445,16 +626,16 @@ class ServerHandshake(Handshake):
             self._out += _NUMBER.pack(self._kind)
             self._ask()
         else:
-            self._go(State.KIND)
+            self._go(State.CHOICE)
             self._out += bytes([1, self._kind])
 
     @property
     def _kind(self) -> int:
-        return _NO_PASSWORD if self._challenge is None else _PASSWORD
+        return _NONE if self._challenge is None else _VNC_AUTHENTICATION
 
     def _ask(self) -> None:
         if self._challenge is not None:
-            self._go(State.PROOF)
+            self._go(State.RESPONSE)
             self._out += self._challenge
             return
         self._go(State.SHARED)
@@ -478,15 +659,15 @@ class ServerHandshake(Handshake):
 
     def begin(self, size: tuple[int, int], pixel_format: bytes, name: str) -> None:
         """Tells the client its desktop after `Entered`; then the handshake is over."""
-        self._go(State.OVER)
+        self._go(State.MESSAGE)
         self._out += struct.pack(">HH16s", *size, pixel_format) + name_bytes(name)
 
-    def _read_version(self, message: bytes) -> HandshakeEvent:
+    def _read_version(self, message: bytes) -> ProtocolEvent:
         self.version = version_of(message)
         self._go(State.OFFER)
         return Greeted()
 
-    def _read_kind(self, message: bytes) -> None:
+    def _read_choice(self, message: bytes) -> None:
         if message[0] != self._kind:
             raise DesktopError(
                 f"The viewer must choose the security type {self._kind}, got "
@@ -494,13 +675,36 @@ class ServerHandshake(Handshake):
             )
         self._ask()
 
-    def _read_proof(self, message: bytes) -> HandshakeEvent:
+    def _read_response(self, message: bytes) -> ProtocolEvent:
         self._go(State.JUDGEMENT)
         return Proof(self._challenge or b"", message)
 
-    def _read_shared(self, message: bytes) -> HandshakeEvent:
+    def _read_shared(self, message: bytes) -> ProtocolEvent:
         self._go(State.PICTURE)
         return Entered(any(message))
+
+    def _on_format(self, packed: bytes) -> ProtocolEvent:
+        return FormatChosen(PixelFormat.unpack(packed))
+
+    def _on_encodings(self, count: int) -> ProtocolEvent | None:
+        if count > _MOST_ENCODINGS:
+            raise DesktopError(
+                f"A viewer must name at most {_MOST_ENCODINGS} encodings, got {count}."
+            )
+        return self._go(State.ENCODINGS, 4 * count)
+
+    def _read_encodings(self, message: bytes) -> ProtocolEvent:
+        self._go(State.MESSAGE)
+        return EncodingsListed(struct.unpack(f">{len(message) // 4}i", message))
+
+    def _on_request(self, incremental: bool, *place: int) -> ProtocolEvent:
+        return UpdateRequested(incremental, Rectangle(*place))
+
+    def _on_key(self, down: bool, key: int) -> ProtocolEvent:
+        return KeyEvent(key, down)
+
+    def _on_pointer(self, buttons: int, x: int, y: int) -> ProtocolEvent:
+        return PointerEvent(x, y, buttons)
 
 
 _VERSION = re.compile(rb"RFB (\d{3})\.(\d{3})\n")
@@ -557,3 +761,59 @@ def name_bytes(name: str) -> bytes:
     """Returns the name of a desktop with its length."""
     data = name.encode("utf-8")[:_LONGEST_NAME]
     return _NUMBER.pack(len(data)) + data
+
+
+# What the two ends send after the handshake.
+
+
+def _packed(messages: Mapping[int, Message], kind: int, *fields: Any) -> bytes:
+    return bytes([kind]) + messages[kind].layout.pack(*fields)
+
+
+def format_message(pixel_format: PixelFormat) -> bytes:
+    """Returns the message that chooses the format of pixels."""
+    return _packed(FROM_CLIENT, 0, pixel_format.pack())
+
+
+def encodings_message(encodings: Sequence[int]) -> bytes:
+    """Returns the message that lists the encodings which the client understands."""
+    count = len(encodings)
+    head = _packed(FROM_CLIENT, 2, count)
+    return head + struct.pack(f">{count}i", *encodings)
+
+
+def request_message(place: Rectangle, *, incremental: bool) -> bytes:
+    """Returns the message that asks for an update."""
+    return _packed(FROM_CLIENT, 3, incremental, *place)
+
+
+def event_message(event: Any) -> bytes:
+    """Returns the message with a key or the pointer.
+
+    Raises:
+        TypeError: It is neither.
+        ValueError: It has buttons that no pointer has.
+    """
+    if isinstance(event, KeyEvent):
+        return _packed(FROM_CLIENT, 4, event.down, event.key)
+    if not isinstance(event, PointerEvent):
+        raise TypeError(
+            f"Events must be a KeyEvent or a PointerEvent, got {describe(event)}."
+        )
+    if not 0 <= event.buttons <= 0xFF:
+        raise ValueError(
+            "The buttons of a PointerEvent must be bits of at most 8 buttons, from 0 "
+            f"to 255, got {event.buttons}."
+        )
+    x, y = (min(max(0, int(place)), 0xFFFF) for place in (event.x, event.y))
+    return _packed(FROM_CLIENT, 5, event.buttons, x, y)
+
+
+def update_header(count: int) -> bytes:
+    """Returns what precedes so many rectangles."""
+    return _packed(FROM_SERVER, 0, count)
+
+
+def rectangle_header(place: Rectangle, encoding: int) -> bytes:
+    """Returns what precedes the pixels of a rectangle."""
+    return _RECTANGLE.pack(*place, encoding)

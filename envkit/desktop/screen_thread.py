@@ -15,8 +15,8 @@ import numpy as np
 
 from envkit._shared.arguments import checked_seconds
 from envkit.desktop.client import DesktopClient
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event, keysym
-from envkit.desktop.protocol import DesktopError
 from envkit.extend import describe
 from envkit.types import Array
 

@@ -20,8 +20,8 @@ from envkit._shared.guesses import Guesses, peer_of
 from envkit._shared.listening import listener
 from envkit._shared.secret_files import DRAW, Draw
 from envkit._shared.server_secret import ServerSecret
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event
-from envkit.desktop.protocol import DesktopError
 from envkit.desktop.viewer import Viewer, changed_tiles, grid_of
 from envkit.errors import ClosedError
 from envkit.extend import counted, describe
@@ -302,7 +302,7 @@ class DesktopServer(Closable):
             self._admit(link, address, controls)
         now = time.monotonic()
         for viewer in list(self._viewers):
-            if viewer.link.paused:
+            if viewer.waits:
                 self._attend(viewer, selectors.EVENT_READ)
             elif not viewer.ready and now > viewer.deadline:
                 self._drop(viewer, "it has not finished the handshake in time")
@@ -315,7 +315,7 @@ class DesktopServer(Closable):
     def _idle_time(self) -> float:
         """Returns for how many seconds nothing is due unless the bell rings."""
         moments = [
-            viewer.due if viewer.link.paused else viewer.deadline
+            viewer.due if viewer.waits else viewer.deadline
             for viewer in self._viewers
             if not viewer.ready
         ]
@@ -375,14 +375,14 @@ class DesktopServer(Closable):
             return
         with self._on_behalf_of(viewer):
             waiting = viewer.link.unsent
-            has_read = bool(mask & selectors.EVENT_READ) and viewer.link.read()
+            has_read = bool(mask & selectors.EVENT_READ) and viewer.read()
             viewer.link.write()
             # One that sends and takes nothing does not see what it controls.
             if viewer.link.unsent < waiting or (has_read and not viewer.link.unsent):
                 viewer.alive_at = time.monotonic()
             if viewer.leaving and not viewer.link.unsent:
                 raise DesktopError(viewer.leaving)
-            wanted = 0 if viewer.link.paused else selectors.EVENT_READ
+            wanted = 0 if viewer.waits else selectors.EVENT_READ
             self._watch(
                 viewer, wanted | (selectors.EVENT_WRITE if viewer.link.unsent else 0)
             )

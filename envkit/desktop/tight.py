@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.pixels import Packer, PixelFormat, Unpacker, bits_of, chosen
-from envkit.desktop.protocol import DesktopError
 from envkit.errors import MissingDependencyError
 from envkit.extend import install_command
 from envkit.types import Array

@@ -6,14 +6,13 @@ import contextlib
 import math
 import os
 import socket
-import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 
-from envkit.desktop.connection import Connection, Script, skipped
+from envkit.desktop.connection import Connection
 from envkit.desktop.encodings import (
     CURSOR,
     DESKTOP_SIZE,
@@ -26,16 +25,22 @@ from envkit.desktop.encodings import (
     Cursor,
     blocks_of,
 )
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent
 from envkit.desktop.pixels import PixelFormat, Rectangle
 from envkit.desktop.protocol import (
-    DesktopError,
+    EncodingsListed,
     Entered,
+    FormatChosen,
     Greeted,
     Proof,
-    ServerHandshake,
+    ProtocolEvent,
+    ServerProtocol,
     State,
+    UpdateRequested,
     name_bytes,
+    rectangle_header,
+    update_header,
 )
 from envkit.desktop.tight import has_jpeg
 from envkit.types import Array
@@ -43,7 +48,6 @@ from envkit.types import Array
 __all__ = ["Desk", "Viewer", "changed_tiles", "grid_of"]
 
 _TILE = 32
-_MOST_ENCODINGS = 1 << 10
 # Keyboards have fewer keys.
 _MOST_KEYS = 256
 
@@ -88,7 +92,7 @@ class Viewer:
         host: The address that it is at.
         where: That address and its port, for logs.
         deadline: When the handshake must be over.
-        due: When a handshake that is paused goes on.
+        due: When a viewer that waits for a decision gets it.
         alive_at: When it has last sent anything, or taken what was waiting for it.
         watched: What the server's selector waits for; 0 for nothing.
         ready: Whether the handshake is over.
@@ -120,7 +124,7 @@ class Viewer:
         self.host, self.where, self.deadline = host, where, deadline
         self.due, self.watched = 0.0, 0
         self.alive_at = self._sent_at = time.monotonic()
-        self.ready, self.controls = False, bool(controls)
+        self.ready, self.controls, self._knows = False, bool(controls), False
         self._is_known = controls is not None
         self.leaving = ""
         self._codec = Codec(PixelFormat())
@@ -135,9 +139,33 @@ class Viewer:
         self._region: Rectangle | None = None
         self._down: set[int] = set()
         self._pointer = PointerEvent(0, 0, 0)
-        self._handshake = ServerHandshake()
-        self.link = Connection(link, self._script())
-        self.link.send(self._handshake.data_to_send())
+        self._protocol = ServerProtocol()
+        self.link = Connection(link)
+        self.link.send(self._protocol.data_to_send())
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for the verdict on its password, or for a picture."""
+        return self._protocol.state in (State.JUDGEMENT, State.PICTURE)
+
+    def read(self) -> bool:
+        """Reads what has come, or decides what it waits for.
+
+        Returns:
+            Whether it has sent anything.
+
+        Raises:
+            DesktopError: The connection is lost, or the viewer breaks the protocol.
+        """
+        data = b"" if self.waits else self.link.read()
+        if self.waits:
+            self._decide()
+        event = self._protocol.receive(data)
+        while event is not None:
+            self._handle(event)
+            event = self._protocol.receive()
+        self.link.send(self._protocol.data_to_send())
+        return bool(data)
 
     def add_changes(self, frame: Array, changes: Array | None) -> None:
         """Adds what has changed in the picture to what is to be shown."""
@@ -177,7 +205,9 @@ class Viewer:
         rectangles = self._news()
         if self._resizes and self._size != (width, height):
             self._size = (width, height)
-            rectangles.append(_header(Rectangle(0, 0, width, height), DESKTOP_SIZE))
+            rectangles.append(
+                rectangle_header(Rectangle(0, 0, width, height), DESKTOP_SIZE)
+            )
             self._region, self._dirty[:] = Rectangle(0, 0, width, height), True
         assert self._region is not None
         tiles = _tiles_of(self._region)
@@ -187,12 +217,11 @@ class Viewer:
             )
             for block in blocks_of(self._encoding, place) if place.area else ():
                 data = self._codec.encode(self._encoding, block.of(frame))
-                rectangles.append(_header(block, self._encoding) + data)
+                rectangles.append(rectangle_header(block, self._encoding) + data)
         self._dirty[tiles] = False
         if rectangles:
             self._region, self._sent_at = None, time.monotonic()
-            count = struct.pack(">BxH", 0, len(rectangles))
-            self.link.send(count + b"".join(rectangles))
+            self.link.send(update_header(len(rectangles)) + b"".join(rectangles))
 
     def _news(self) -> list[bytes]:
         """Returns what is new beside the picture."""
@@ -201,14 +230,16 @@ class Viewer:
             self._cursor_sent = True
             height, width = _ARROW.picture.shape[:2]
             place = Rectangle(_ARROW.x, _ARROW.y, width, height)
-            found.append(_header(place, CURSOR) + self._codec.encode_cursor(_ARROW))
+            found.append(
+                rectangle_header(place, CURSOR) + self._codec.encode_cursor(_ARROW)
+            )
         if self._has_name and self._name != self._desk.name:
             self._name = self._desk.name
             place = Rectangle(0, 0, 0, 0)
-            found.append(_header(place, NAME) + name_bytes(self._name))
+            found.append(rectangle_header(place, NAME) + name_bytes(self._name))
         if self._has_role and self._role != self._role_now():
             self._role = self._role_now()
-            found.append(_header(Rectangle(*self._role, 0, 0), ROLE))
+            found.append(rectangle_header(Rectangle(*self._role, 0, 0), ROLE))
         return found
 
     def _role_now(self) -> tuple[bool, bool]:
@@ -225,54 +256,27 @@ class Viewer:
         self._down.clear()
         self._pointer = self._pointer._replace(buttons=0)
 
-    def _pause_until(self, is_over: Callable[[], bool]) -> Script:
-        """Reads nothing until a condition holds, at which the server looks each time.
-
-        Until then the server need not look before `due`, unless its bell rings.
-        """
-        while not is_over():
-            self.link.paused = True
-            yield 0
-
-    def _script(self) -> Script:
-        """Reads what the viewer sends, from the first byte to the last."""
-        handshake = self._handshake
-        while handshake.state is not State.OVER:
-            event = handshake.receive((yield handshake.needed))
-            if isinstance(event, Greeted):
+    def _handle(self, event: ProtocolEvent) -> None:
+        match event:
+            case Greeted():
                 self._offer()
-            elif isinstance(event, Proof):
-                yield from self._judge(event)
-            elif isinstance(event, Entered):
-                yield from self._enter()
-            self.link.send(handshake.data_to_send())
-        self.ready = True
-        self._desk.welcome(self)
-        while True:
-            (kind,) = yield 1
-            if kind == 0:
+            case Proof():
+                self._judge(event)
+            case Entered():
+                self.due = math.inf
+            case FormatChosen(pixel_format):
                 # The streams of zlib go on.
-                self._codec.format = PixelFormat.unpack((yield 19)[3:])
+                self._codec.format = pixel_format
                 self._cursor_sent = False
-            elif kind == 2:
-                yield from self._choose_encoding()
-            elif kind == 3:
-                incremental, *region = struct.unpack(">BHHHH", (yield 9))
-                self._ask(bool(incremental), Rectangle(*region))
-            elif kind == 4:
-                down, key = struct.unpack(">BxxI", (yield 7))
-                self._key(key, bool(down))
-            elif kind == 5:
-                buttons, x, y = struct.unpack(">BHH", (yield 5))
-                self._pointer = PointerEvent(x, y, buttons)
-                self._desk.handle(self, self._pointer)
-            elif kind == 6:
-                (length,) = struct.unpack(">xxxI", (yield 7))
-                yield from skipped(length)
-            else:
-                raise DesktopError(
-                    f"A message of a viewer must be of a known kind, got {kind}."
-                )
+            case EncodingsListed(encodings):
+                self._choose_encoding(encodings)
+            case UpdateRequested(incremental, place):
+                self._ask(incremental, place)
+            case KeyEvent(key, down):
+                self._key(key, down)
+            case PointerEvent():
+                self._pointer = event
+                self._desk.handle(self, event)
 
     # The handshake: what its events ask for.
 
@@ -283,45 +287,47 @@ class Viewer:
             self._refuse(reason)
         elif self._is_known or password is None:
             self.controls |= not self._is_known
-            self._handshake.offer(None)
+            self._protocol.offer(None)
         else:
-            self._handshake.offer(os.urandom(16))
+            self._protocol.offer(os.urandom(16))
 
-    def _judge(self, proof: Proof) -> Script:
-        """Tells the viewer whether its password is right, when it may know that."""
+    def _judge(self, proof: Proof) -> None:
+        """Judges a password; `_decide` tells the viewer when it may know."""
         password, observing = self._desk.passwords
         self.controls = password is not None and proof.knows(password)
-        knows = self.controls or (observing is not None and proof.knows(observing))
-        self.due = self._desk.judged_at(self.host, is_right=knows)
+        self._knows = self.controls or (
+            observing is not None and proof.knows(observing)
+        )
+        self.due = self._desk.judged_at(self.host, is_right=self._knows)
         self.deadline += max(0.0, self.due - time.monotonic())
-        yield from self._pause_until(lambda: time.monotonic() >= self.due)
-        if knows:
-            self._handshake.accept()
+
+    def _decide(self) -> None:
+        """Tells the viewer the verdict or the desktop, once that is due."""
+        if self._protocol.state is State.PICTURE:
+            if self._desk.size != (0, 0):
+                self._begin()
+        elif time.monotonic() < self.due:
+            return
+        elif self._knows:
+            self._protocol.accept()
         else:
             self._refuse("The password is wrong.")
 
-    def _enter(self) -> Script:
-        """Tells the viewer the desktop, when there is a picture."""
-        self.due = math.inf
-        yield from self._pause_until(lambda: self._desk.size != (0, 0))
+    def _begin(self) -> None:
         reason = self._desk.refusal()
         if reason is not None:  # The last place was taken during the handshake.
             raise DesktopError(reason)
         self._size, self._name = self._desk.size, self._desk.name
-        self._handshake.begin(self._size, self._codec.format.pack(), self._name)
+        self._protocol.begin(self._size, self._codec.format.pack(), self._name)
+        self.ready = True
+        self._desk.welcome(self)
 
     def _refuse(self, reason: str) -> None:
         """Sends the viewer away; the connection ends when it has been told."""
-        self._handshake.refuse(reason)
+        self._protocol.refuse(reason)
         self.leaving = reason
 
-    def _choose_encoding(self) -> Script:
-        (count,) = struct.unpack(">xH", (yield 3))
-        if count > _MOST_ENCODINGS:
-            raise DesktopError(
-                f"A viewer must name at most {_MOST_ENCODINGS} encodings, got {count}."
-            )
-        named = struct.unpack(f">{count}i", (yield 4 * count)) if count else ()
+    def _choose_encoding(self, named: tuple[int, ...]) -> None:
         known = [number for number in named if number in ENCODINGS.values()]
         self._encoding = known[0] if known else RAW
         self._resizes = DESKTOP_SIZE in named
@@ -344,10 +350,6 @@ class Viewer:
             )
         if self._desk.handle(self, KeyEvent(key, down)):
             (self._down.add if down else self._down.discard)(key)
-
-
-def _header(place: Rectangle, encoding: int) -> bytes:
-    return struct.pack(">HHHHi", *place, encoding)
 
 
 def grid_of(frame: Array) -> tuple[int, int]:

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.pixels import PixelFormat, bits_of, chosen
-from envkit.desktop.protocol import DesktopError
 from envkit.types import Array
 
 __all__ = ["decode", "encode", "most_bytes"]

@@ -30,8 +30,8 @@ from envkit._shared.secret_files import SecretFileError, find
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, as_envs
 from envkit.desktop.actions import Actions, Controls
 from envkit.desktop.client import DesktopClient
+from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
-from envkit.desktop.protocol import DesktopError
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
 from envkit.extend import counted, describe, listed
 from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderLink

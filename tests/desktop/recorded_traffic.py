@@ -1,0 +1,246 @@
+"""Traffic of genuine ends, as a proxy between them has recorded it.
+
+In `RECORDED` the servers are Xvnc 1.12 and x11vnc 0.9.16 with `-rfbversion`, and their
+client is xtigervncviewer 1.12; vncdotool 1.4.2 and asyncvnc 1.3.0 are clients of Xvnc.
+Each recording ends with the last byte of the handshake.
+
+`CLIENTS` has what these, xtightvncviewer 1.3.10, ssvncviewer 1.0.29 and gtk-vnc 1.3.1
+said to a `DesktopServer` of 40 x 24 pixels while somebody moved the pointer, clicked
+and typed an a. `SERVERS` has what Xvnc, x11vnc and Xtightvnc 1.3.10 said to a
+`DesktopClient` that listed one encoding.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Recorded(NamedTuple):
+    password: str | None
+    version: tuple[int, int]
+    name: str
+    server: bytes
+    client: bytes
+
+
+RECORDED = {
+    "TigerVNC 3.8": Recorded(
+        None,
+        (3, 8),
+        "root@vm",
+        bytes.fromhex(
+            "524642203030332e3030380a010100000000014000f02018000100ff00ff00ff10080000"
+            "000000000007726f6f7440766d"
+        ),
+        bytes.fromhex("524642203030332e3030380a0100"),
+    ),
+    "TigerVNC 3.8 with a password": Recorded(
+        "secret",
+        (3, 8),
+        "root@vm",
+        bytes.fromhex(
+            "524642203030332e3030380a0102eab020b1c47c838a50f676f1f83bd216000000000140"
+            "00f02018000100ff00ff00ff10080000000000000007726f6f7440766d"
+        ),
+        bytes.fromhex("524642203030332e3030380a02fa4c9af48ddfa35e03293b336320169b00"),
+    ),
+    "TigerVNC 3.8 refusing a password": Recorded(
+        "wrong",
+        (3, 8),
+        "",
+        bytes.fromhex(
+            "524642203030332e3030380a01022ed819d6ba8061b70794afbab7bb564e000000010000"
+            "001641757468656e7469636174696f6e206661696c757265"
+        ),
+        bytes.fromhex("524642203030332e3030380a0253eb88721c6a8944501c52a03342e681"),
+    ),
+    "x11vnc 3.3": Recorded(
+        None,
+        (3, 3),
+        "vm:0",
+        bytes.fromhex(
+            "524642203030332e3030330a00000001014000f0201800ff00ff00ff00ff100800000000"
+            "00000004766d3a30"
+        ),
+        bytes.fromhex("524642203030332e3030330a00"),
+    ),
+    "x11vnc 3.3 with a password": Recorded(
+        "secret",
+        (3, 3),
+        "vm:0",
+        bytes.fromhex(
+            "524642203030332e3030330a00000002bbeee76c43ade3e4b00186790afe722900000000"
+            "014000f0201800ff00ff00ff00ff10080000000000000004766d3a30"
+        ),
+        bytes.fromhex("524642203030332e3030330a67679a54cc8b618c0788ffe8026d8ff600"),
+    ),
+    "x11vnc 3.7": Recorded(
+        None,
+        (3, 7),
+        "vm:0",
+        bytes.fromhex(
+            "524642203030332e3030370a0101014000f0201800ff00ff00ff00ff1008000000000000"
+            "0004766d3a30"
+        ),
+        bytes.fromhex("524642203030332e3030370a0100"),
+    ),
+    "x11vnc 3.7 with a password": Recorded(
+        "secret",
+        (3, 7),
+        "vm:0",
+        bytes.fromhex(
+            "524642203030332e3030370a010245f32b355428033f6a55263d0a93d7d2000000000140"
+            "00f0201800ff00ff00ff00ff10080000000000000004766d3a30"
+        ),
+        bytes.fromhex("524642203030332e3030370a025a37adbd2bb018ed771f70c51e2e480e00"),
+    ),
+    "x11vnc 3.8": Recorded(
+        None,
+        (3, 8),
+        "vm:0",
+        bytes.fromhex(
+            "524642203030332e3030380a010100000000014000f0201800ff00ff00ff00ff10080000"
+            "000000000004766d3a30"
+        ),
+        bytes.fromhex("524642203030332e3030380a0100"),
+    ),
+    "x11vnc 3.8 with a password": Recorded(
+        "secret",
+        (3, 8),
+        "vm:0",
+        bytes.fromhex(
+            "524642203030332e3030380a010268ac139c0fceadfcb36ffec9028bb827000000000140"
+            "00f0201800ff00ff00ff00ff10080000000000000004766d3a30"
+        ),
+        bytes.fromhex("524642203030332e3030380a02f5203d96dacf9ce0cda131dd622e904600"),
+    ),
+    "vncdotool 3.8": Recorded(
+        None,
+        (3, 8),
+        "root@vm",
+        bytes.fromhex(
+            "524642203030332e3030380a010100000000014000f02018000100ff00ff00ff10080000"
+            "000000000007726f6f7440766d"
+        ),
+        bytes.fromhex("524642203030332e3030380a0101"),
+    ),
+    "asyncvnc 3.8": Recorded(
+        None,
+        (3, 8),
+        "root@vm",
+        bytes.fromhex(
+            "524642203030332e3030380a010100000000014000f02018000100ff00ff00ff10080000"
+            "000000000007726f6f7440766d"
+        ),
+        bytes.fromhex("524642203030332e3030380a0101"),
+    ),
+    "vncdotool 3.8 with a password": Recorded(
+        "secret",
+        (3, 8),
+        "root@vm",
+        bytes.fromhex(
+            "524642203030332e3030380a0102fcef35eb4ba792e01445cd0b5d66ce0a000000000140"
+            "00f02018000100ff00ff00ff10080000000000000007726f6f7440766d"
+        ),
+        bytes.fromhex("524642203030332e3030380a025c185784d3d0f59aa31982b7bc35af3e01"),
+    ),
+    "asyncvnc 3.8 with a password": Recorded(
+        "secret",
+        (3, 8),
+        "root@vm",
+        bytes.fromhex(
+            "524642203030332e3030380a0102c0f4c5e2751b8cca4dc82cd55f539d4e000000000140"
+            "00f02018000100ff00ff00ff10080000000000000007726f6f7440766d"
+        ),
+        bytes.fromhex("524642203030332e3030380a02e20663339112a1b22aa2e35b355ceb4b01"),
+    ),
+}
+CLIENTS = {
+    "TigerVNC": bytes.fromhex(
+        "524642203030332e3030380a0100000000002018000100ff00ff00ff1008000000000200"
+        "0016fffffec6574d5664ffffff11ffffff10574d5666ffffff21fffffeccfffffecdffff"
+        "ff20c0a1e5cefffffec7fffffec8fffffefe000000070000000100000010000000050000"
+        "00020000000100000000ffffff02ffffffe8030000000000002800180301000000000028"
+        "001805010014000c05000014000c05000014000c04010000000000610400000000000061"
+    ),
+    "TightVNC": bytes.fromhex(
+        "524642203030332e3030380a0101000000002018000100ff00ff00ff10080000000002e6"
+        "000d00000000000000010000000700000005000000060000000400000002ffffff01ffff"
+        "ffe6ffffff10ffffff11ffffff18ffffff20030000000000002800180301000000000028"
+        "001805000014000c05010014000c05000014000c04010000000000610400000000000061"
+    ),
+    "SSVNC": bytes.fromhex(
+        "524642203030332e3030380a010100c615762018000100ff00ff00ff1008000000000200"
+        "000f0000000100000007000000100000001100000005000000060000000400000002ffff"
+        "ff01ffffffe9ffffff10ffffff11ffffff18ffffff20ffffff2103000000000000280018"
+        "0301000000000028001805000014000c05010014000c05000014000c0401000000000061"
+        "0400000000000061"
+    ),
+    "gtk-vnc": bytes.fromhex(
+        "524642203030332e3030380a0100000000002018000100ff00ff00ff0008100000000200"
+        "001300000007fffffecbfffffefefffffefbfffffeccffffff21fffffecdffffff20574d"
+        "5669fffffefdfffffec6ffffff11ffffff10fffffeff0000001000000005000000020000"
+        "000100000000030000000000002800180300000000000028001803010000000000280018"
+        "030100000000002800180501ffc4ffb40500ffc4ffb40401000000000061040000000000"
+        "0061"
+    ),
+    "asyncvnc": bytes.fromhex(
+        "524642203030332e3030380a010102000001000000060300000000000028001804010000"
+        "000000610400000000000061050000050006050100050006050000050006"
+    ),
+    "vncdotool": bytes.fromhex(
+        "524642203030332e3030380a01010200000400000000ffffff21ffffff20fffffefe0300"
+        "000000000028001804010000000000610400000000000061050000050006050100050006"
+        "050000050006"
+    ),
+}
+SERVERS = {
+    "TigerVNC, zrle": bytes.fromhex(
+        "524642203030332e3030380a010100000000002800182018000100ff00ff00ff10080000"
+        "000000000007726f6f7440766d0000ffff00000000002800180000001000000026789c62"
+        "616060b873e7cec18307f3f2f218860958ffffffaf55aba6868686e25707000000ffff00"
+        "00000000000000ffffff20"
+    ),
+    "TigerVNC, tight": bytes.fromhex(
+        "524642203030332e3030380a010100000000002800182018000100ff00ff00ff10080000"
+        "000000000007726f6f7440766d0000ffff000000000028001800000007600103000000dc"
+        "dcdcc1c1c16e6e6e25789c000000ffff62601805a321301a02b842808989190930210023"
+        "2a18a81004000000ffff0000000000000000ffffff20"
+    ),
+    "x11vnc, zlib": bytes.fromhex(
+        "524642203030332e3030380a01010000000000280018201800ff00ff00ff00ff10080000"
+        "000000000004766d3a300000000100000000002800180000000600000031785eeccbb109"
+        "00200c00c14c9c1db3478611047bb5b0903bf8f223000000dea8aa59661eb5be9dbafb3a"
+        "fe36000000ffff"
+    ),
+    "x11vnc, zrle": bytes.fromhex(
+        "524642203030332e3030380a01010000000000280018201800ff00ff00ff00ff10080000"
+        "000000000004766d3a300000000100000000002800180000001000000023789c6a606060"
+        "f8ffffbfd2c1830719f3f2f2b88134d79d3b77f880c2e500000000ffff"
+    ),
+    "x11vnc, tight": bytes.fromhex(
+        "524642203030332e3030380a01010000000000280018201800ff00ff00ff00ff10080000"
+        "000000000004766d3a3000000001000000000028001800000007600103000000dcdcdc6e"
+        "6e6ec1c1c122780162601805a321301a02b8428099990909302300232ac0a59fd6e20000"
+        "0000ffff"
+    ),
+    "TightVNC, zlib": bytes.fromhex(
+        "524642203030332e3030380a02011000000000002800182018000100ff00ff00ff100800"
+        "0000000000001a726f6f74277320783131206465736b746f702028766d3a383729000000"
+        "01000000000028001800000006000000b8785eecd3bb0d8030100350466015866118aa4c"
+        "42c3322c910d1822280d9fe82e76c44591504e7285c1afc17b3ff89e9e1eb384105eb1ee"
+        "7f4ddc785e6eb3a46b957453db657bd69176d36da65333b9fd9636e7dc15cd215dec3edf"
+        "65833ca92dfd1719a3f40e1b6442366444fb28c8f5071f3a64a8e9630f396af8728edcb3"
+        "922097e663f6990e0a72b13eedfb6cafa60f6d9474ad7c1699a66897b36ded7df3acfbf6"
+        "bdbd6f5974df71b4f7adab6c1bc7bb73020000ffff"
+    ),
+    "TightVNC, tight": bytes.fromhex(
+        "524642203030332e3030380a02011000000000002800182018000100ff00ff00ff100800"
+        "0000000000001a726f6f74277320783131206465736b746f702028766d3a383729000000"
+        "0100000000002800180000000760010cdcdcdcffffff0000007f7f7f0000ff3131ffa2a2"
+        "ff5555ffc7c7ff7979ffebebff9d9dff1010ff6e78dadcd04b0e80200c04504afdebfdcf"
+        "abd050c042ebc215b39a645ec2c7b901034f5a5d38ef3d88da76b4e6d67561e6a2438321"
+        "22096258a664e1890ca1ce9b25087fb98fe716efd05cf52f7dc7bb80d2e56baa2e0daa13"
+        "99a798c5722bb9cd723bb9c372676417c00d0000ffff"
+    ),
+}
