@@ -34,7 +34,11 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
+    "sphinx_copybutton",
 ]
+# The button copies commands without prompts and without their output.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 # In `changes` lies what CHANGELOG.md is collected from when a version is released, and
 # in `reference/generated` what builds of older checkouts have left.
 exclude_patterns = ["_build", "changes/*", "reference/generated"]

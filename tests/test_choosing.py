@@ -1,4 +1,4 @@
-"""The figures that help to choose and to plan are those that were measured."""
+"""The tables of figures in guides are the measured ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def part(page, name):
 
 
 def test_the_table_of_choices_is_what_was_measured():
-    assert tool().choices() == part("choosing", "choices"), HINT
+    assert tool().choices() == part("tutorial", "choices"), HINT
 
 
 @pytest.mark.parametrize("name", tool().MACHINES)
@@ -37,19 +37,7 @@ def test_the_tables_of_more_machines_are_what_was_measured(name):
     assert tool().MACHINES[name]() == part("more_machines", name), HINT
 
 
-def test_the_plan_is_fitted_to_what_was_measured():
-    def measured(text):
-        """Lists which measurements there were, and what they were."""
-        return re.findall(r"^.{58} +[\d,.]+", text, re.M)
-
-    # The last lines are of larger fleets, which take seconds.
-    shown = measured(part("planning_past_one_machine", "plan"))
-    printed = measured(tool().plan("--fleets", "1000"))
-    assert len(printed) > 10
-    assert printed == shown[: len(printed)], HINT
-
-
-@pytest.mark.parametrize("name", ["choices", "plan"])
+@pytest.mark.parametrize("name", ["choices", "links"])
 def test_nothing_but_the_part_is_replaced(name, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n<!-- {name} -->\nold\n<!-- end of {name} -->\nafter\n")

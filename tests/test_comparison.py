@@ -10,14 +10,14 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [
-    "choosing",
+    "tutorial",
+    "libraries",
     "comparison",
     "feature_table",
     "coming_from_gymnasium",
     "coming_from_stable_baselines3",
     "coming_from_universe",
     "coming_from_urnai",
-    "planning_past_one_machine",
 ]
 _LINK = re.compile(r"\]\(([^)\s]+)(?: \"([^\"]*)\")?\)")
 

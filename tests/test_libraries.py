@@ -41,7 +41,7 @@ def test_a_table_that_says_something_else_is_found(path, change, monkeypatch):
     monkeypatch.setattr(libraries, "schemes", lambda: others)
     shown = {
         "README.md": {"title", "extra", "example", "page"},
-        "docs/tutorial.md": {"title", "example", "page", "package", "requires"},
+        "docs/libraries.md": {"title", "example", "page", "package", "requires"},
         "pyproject.toml": {"extra", "requires", "package"},
     }
     is_shown = bool(shown[path] & change.keys())

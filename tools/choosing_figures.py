@@ -1,10 +1,10 @@
-"""Writes measured figures into the pages that help to choose and to plan.
+"""Writes measured figures into the tutorial's end and into docs/more_machines.md.
 
     python tools/choosing_figures.py
 
-What stands between a page's pair of comments is replaced: in docs/choosing.md by the
-medians of what is to be chosen between, in docs/more_machines.md by those of links and
-of Ray, in docs/planning_past_one_machine.md by what examples/scale_model.py prints.
+The text between a page's pair of comments is replaced: in docs/tutorial.md by the
+medians of the ways to run environments, in docs/more_machines.md by those of links and
+of Ray.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 import re
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -207,17 +205,6 @@ def _times(table: dict[str, Any], slow: str, quick: str) -> str:
     return f"{_number(statistics.median(over / under for over, under in pairs))} times"
 
 
-def plan(*options: str) -> str:
-    """Returns what the model of costs prints."""
-    printed = subprocess.run(
-        [sys.executable, str(ROOT / "examples/scale_model.py"), *options],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return f"```text\n{printed.rstrip()}\n```"
-
-
 def fill(page: Path, name: str, text: str) -> None:
     """Replaces what stands between the page's comments of this name."""
     place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.S)
@@ -240,8 +227,7 @@ MACHINES = {
 
 
 def main() -> None:
-    fill(ROOT / "docs/choosing.md", "choices", choices())
-    fill(ROOT / "docs/planning_past_one_machine.md", "plan", plan())
+    fill(ROOT / "docs/tutorial.md", "choices", choices())
     machines = ROOT / "docs/more_machines.md"
     for name, table in MACHINES.items():
         fill(machines, name, table())

@@ -1,4 +1,4 @@
-"""Writes what the schemes of envkit say into pyproject.toml, README and the tutorial.
+"""Writes what the schemes say into pyproject.toml, README and docs/libraries.md.
 
     python tools/libraries.py
 
@@ -39,11 +39,11 @@ def target(name: str, scheme: Scheme) -> str:
 def readme() -> Iterator[str]:
     yield from ("| library | by name | extra |", "| :--- | :--- | :--- |")
     for name, scheme in schemes().items():
-        page = f"[{scheme.title}]({WEB}/{scheme.page}.md)"
-        yield f"| {page} | `{target(name, scheme)}` | `{scheme.extra}` |"
+        link = f"[{scheme.title}]({WEB}/{scheme.page}.md)"
+        yield f"| {link} | `{target(name, scheme)}` | `{scheme.extra}` |"
 
 
-def tutorial() -> Iterator[str]:
+def page() -> Iterator[str]:
     yield from ("| by name | library | it needs |", "|---|---|---|")
     for name, scheme in schemes().items():
         command = install_command(package=scheme.package, requires=scheme.requires)
@@ -83,7 +83,7 @@ def _array(name: str, texts: tuple[str, ...] | list[str]) -> Iterator[str]:
 # What is written into each file, by the comments around it.
 PLACES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "README.md": {"libraries": readme},
-    "docs/tutorial.md": {"libraries": tutorial},
+    "docs/libraries.md": {"libraries": page},
     "pyproject.toml": {"libraries": project, "modules of libraries": modules},
 }
 
