@@ -3,12 +3,12 @@
     python benchmarks/protocols.py
 
 All step one environment that shows the same 4 numbers again and again, by the client
-that comes with the protocol, and by envkit's. The server of envkit has it in a process
-of its own, so that a crash ends nothing else; the others have it in a thread, as envkit
-has with `--threads`. The other server is OpenEnv's own; the library of dm_env_rpc has
-none, so there it is the loop that its documentation shows, which does as much as that
-asks and no more. Without OpenEnv's package, which is in no extra but `test-openenv`,
-its rows stay empty.
+that comes with the protocol, and by envkit's. `envkit serve` has it in a process of its
+own, so that a crash ends nothing else; the others have it in a thread, as envkit's
+server has where a Python program starts it. The other server is OpenEnv's own; the
+library of dm_env_rpc has none, so there it is the loop that its documentation shows,
+which does as much as that asks and no more. Without OpenEnv's package, which is in no
+extra but `test-openenv`, its rows stay empty.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from side_by_side import Contender, Report, opened, options, take_turns
 
 import envkit
 from envkit import ArraySpec, BoundedArraySpec, PyEnvironment
+from envkit.remote import offers
 from envkit.time_step import TimeStep, restart, transition
 
 HERE = Path(__file__).parent
@@ -133,21 +135,30 @@ def dm_env_rpc_server() -> None:
     server.wait_for_termination()
 
 
-THREADS = "envkit's --threads"
+THREADS = "envkit's threaded"
 OURS = ("envkit's", THREADS)
 SERVERS = {"openenv": openenv_server, "dm_env_rpc": dm_env_rpc_server}
+
+
+def threaded_server(protocol: str) -> None:
+    """Serves the same by envkit's server, in threads of this process."""
+    module = importlib.import_module(f"envkit.remote.{protocol}")
+    menu = offers.Menu([offers.Offer("protocols:Still")])
+    server = module.serve(menu, offers.ServeOptions(port=0, token=None))
+    print(server.line, flush=True)
+    signal.pause()
 
 
 @contextlib.contextmanager
 def running(protocol: str, whose: str) -> Any:
     """Runs a server in a process of its own; gives its address."""
-    theirs = [str(HERE / "protocols.py"), "--serve", protocol]
+    program = [str(HERE / "protocols.py"), "--serve", protocol]
+    program += ["--threaded"] if whose == THREADS else []
     flag = f"--{protocol.replace('_', '-')}"
     # Because the clients of others do not find a drawn token.
     ours = ["-m", "envkit", "serve", "protocols:Still", "--port=0", "--no-token", flag]
-    ours += ["--threads"] if whose == THREADS else []
     process = subprocess.Popen(
-        [sys.executable, *(ours if whose in OURS else theirs)],
+        [sys.executable, *(ours if whose == "envkit's" else program)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=HERE,
@@ -219,7 +230,10 @@ def compare(report: Report, protocol: str, told: argparse.Namespace) -> None:
 def main() -> None:
     parser = options(__doc__, rounds=7, seconds=0.5)
     parser.add_argument("--serve", choices=SERVERS, help="only serve, by their server")
+    parser.add_argument("--threaded", action="store_true", help="by envkit's instead")
     told = parser.parse_args()
+    if told.threaded:
+        threaded_server(told.serve)
     if told.serve:
         SERVERS[told.serve]()
         return

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from envkit.cli.output import say
 from envkit.extend import suggestion
 
-__all__ = ["Parser", "Renamed"]
+__all__ = ["Parser", "Removed", "Renamed"]
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -77,3 +77,11 @@ class Renamed(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         """Raises the sentence."""
         parser.error(f"{self.option_strings[0]} has been renamed: write {self.const}.")
+
+
+class Removed(Renamed):
+    """Refuses an option that is no more; its `const` says what to do instead."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        """Raises the sentence."""
+        parser.error(f"{self.option_strings[0]} has been removed: {self.const}.")

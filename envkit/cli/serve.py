@@ -16,7 +16,7 @@ from typing import NamedTuple
 from envkit._internal.entry_points import loaded
 from envkit._shared.secret_files import DRAW
 from envkit.cli.output import say
-from envkit.cli.parser import Renamed
+from envkit.cli.parser import Removed, Renamed
 from envkit.cli.secrets import (
     VNC_LENGTH,
     add_password,
@@ -76,6 +76,14 @@ _INSTEAD = {
     "password_file": "--token-file",
     "no_password": "--no-token",
 }
+# What clients of envkit's own protocol say, whose workers are sessions.
+_IN_CONNECT = {
+    "num_workers": "connect(..., num_workers=N) has a process here for each worker",
+    "recover": (
+        'connect(..., on_worker_failure=RestartPolicy(recover="replay")) does it from '
+        "the client"
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,21 +136,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num-workers",
         type=at_least_one,
         metavar="N",
-        help="run each session's environments in N processes of a pool, so that a "
-        "crash ends episodes and no session (default: no pool)",
+        help="with --openenv and --dm-env-rpc: keep N processes for the next clients "
+        "(default: 1)",
     )
     parser.add_argument(
         "--recover",
         action="store_const",
         const="replay",
-        help="let environments of workers that have crashed continue where they stood, "
-        "bit for bit, where they are deterministic",
+        help="with other protocols: let environments that have crashed continue where "
+        "they stood, bit for bit, where they are deterministic",
     )
     parser.add_argument(
         "--threads",
-        action="store_true",
-        help="run environments in threads of the server, where sessions begin sooner, "
-        "and a crash ends all of them (default: each has a process of its own)",
+        action=Removed,
+        const="each client has a process of its own; leave it out",
     )
     parser.add_argument(
         "--max-sessions",
@@ -241,17 +248,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Serves until a signal ends it, which gives the exit status."""
     protocols = [_chosen(name) for name in arguments.protocols] or [_OWN]
     _check_effects(arguments, protocols)
-    if arguments.threads and arguments.num_workers is not None:
-        raise ValueError(
-            "--threads and --num-workers contradict each other: leave one of them out."
-        )
-    if arguments.recover and (
-        arguments.threads or (protocols == [_OWN] and arguments.num_workers is None)
-    ):
-        raise ValueError(
-            "--recover is for environments in processes of a pool: it must come with "
-            "--num-workers, and without --threads."
-        )
     menu, options = _menu_of(arguments), _options_of(arguments)
     kinds = dict.fromkeys(chosen.protocol.secret for chosen in protocols)
     warning = check_exposure(options, [*kinds])
@@ -266,12 +262,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         services = []
         for chosen in protocols:
-            # Where a client has one environment, a pool of one is its process.
-            alone = chosen is not _OWN and not arguments.threads
-            workers = options.num_workers or (1 if alone else None)
-            service = _start(
-                chosen.protocol, menu, options._replace(num_workers=workers)
-            )
+            service = _start(chosen.protocol, menu, options)
             stack.callback(service.close, "the server is stopping")
             services.append(service)
         # One who waits for a line waits for the last: everything listens then.
@@ -297,6 +288,8 @@ def _check_effects(arguments: argparse.Namespace, protocols: list[_Chosen]) -> N
             option = f"--{name.replace('_', '-')}"
             having = [each.name for each in known if name in each.protocol.has]
             remedy = f"use {_INSTEAD[name]}" if name in _INSTEAD else "leave it out"
+            if protocols == [_OWN] and name in _IN_CONNECT:
+                remedy = f"leave it out, {_IN_CONNECT[name]}"
             chosen = listed(each.name for each in protocols)
             raise ValueError(
                 f"{option} has no effect with {chosen}: {remedy}. It is for "
@@ -307,7 +300,8 @@ def _check_effects(arguments: argparse.Namespace, protocols: list[_Chosen]) -> N
 def _menu_of(arguments: argparse.Namespace) -> Menu:
     """Returns what is offered: each TARGET, with the arguments of `--arg`."""
     given = dict(arguments.target_arguments)
-    workers = arguments.num_workers or (None if arguments.threads else 1)
+    # Where a client has one environment, a pool of one is its process.
+    workers = arguments.num_workers or 1
     return Menu(
         [
             Offer(target, given, num_workers=workers, recover=arguments.recover)
@@ -344,14 +338,11 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
         observer_password=observer_password,
         hz=arguments.hz,
         tls=_tls(arguments.cert, arguments.key),
-        num_workers=arguments.num_workers,
-        recover=arguments.recover,
         max_sessions=arguments.max_sessions,
         allow_call=tuple(arguments.allow_call),
         allow_arg=tuple(arguments.allow_arg),
         cert=arguments.cert,
         key=arguments.key,
-        processes=not arguments.threads,
         **given,
     )
 

@@ -178,9 +178,7 @@ class DmEnvRpcServer:
         self._closing = threading.Event()
         try:
             for offer in menu.offers:
-                host = EnvThreads(
-                    offer, most=options.max_sessions, num_workers=options.num_workers
-                )
+                host = EnvThreads(offer, most=options.max_sessions)
                 self._hosts[offer.name] = host
                 self._wires[offer.name] = TensorCodec(host.env_spec)
             self._server, port = self._listening()

@@ -236,19 +236,14 @@ class EnvThreads:
     long to start.
     """
 
-    def __init__(
-        self, offer: Offer, *, most: int, num_workers: int | None = None
-    ) -> None:
+    def __init__(self, offer: Offer, *, most: int) -> None:
         """Makes the first environment, whose specs are those of all.
 
         Args:
-            offer: What is served.
+            offer: What is served, and how many processes are kept for it, if any.
             most: How many clients may have environments at a time.
-            num_workers: How many environments in processes are kept; `None` for
-                environments in this process.
         """
         self.offer, self.most = offer, most
-        self._num_workers = num_workers
         self._lock = threading.Lock()
         self._idle: list[EnvThread] = []
         self._used: set[EnvThread] = set()
@@ -265,7 +260,7 @@ class EnvThreads:
 
     def _hosted(self, arguments: dict[str, Any]) -> EnvThread:
         # A batch of one is a pool, which asks its process for infos only when needed.
-        rows = None if self._num_workers is None else 1
+        rows = None if self.offer.num_workers is None else 1
         make = self.offer.make
         return EnvThread(lambda: Single(make(num_envs=rows, **arguments)))
 
@@ -310,7 +305,7 @@ class EnvThreads:
         with self._lock:
             if hosted not in self._used:
                 return
-            room = (self._num_workers or 0) - len(self._idle)
+            room = (self.offer.num_workers or 0) - len(self._idle)
             is_kept = keep and room > 0 and not self._is_closed
             if is_kept:
                 self._used.discard(hosted)

@@ -19,7 +19,7 @@ from envkit._shared.secret_files import DRAW, Draw
 from envkit._shared.server_secret import TokensFile
 from envkit.errors import EnvkitError
 from envkit.extend import listed, suggestion
-from envkit.registry import Constructor, constructor, load, make
+from envkit.registry import constructor, load, make
 
 __all__ = [
     "Menu",
@@ -29,14 +29,12 @@ __all__ = [
     "Service",
     "check_exposure",
     "is_loopback",
-    "pool_of",
     "with_reachable_host",
 ]
 
 # Where a restart policy is, for environments in processes; a string, because only a
 # server that has such environments loads the engine.
 _POLICY = "envkit.parallel:RestartPolicy"
-_POOL = "envkit.parallel:ParallelPyEnvironment"
 _PROCESS = "envkit.parallel:ProcessPyEnvironment"
 # How many rows there are is for the session to say, and for the server to limit.
 _COUNTS = ("num_envs", "batch_size")
@@ -55,12 +53,6 @@ class ServeOptions(NamedTuple):
         token: What clients have to know; a drawn one unless told, one of several with a
             `TokensFile`, and `None` lets in everyone who reaches the port.
         tls: What encrypts connections; `None` for connections in the clear.
-        num_workers: How many worker processes a session's environments run in; `None`
-            for the process of the session, or threads of the server itself.
-        recover: "replay" if environments of a lost worker continue, `None` if their
-            episodes end.
-        processes: Whether each session of envkit's own protocol has a process of its
-            own, so that a crash ends that session alone.
         max_sessions: How many sessions there may be at a time.
         max_rows: How many environments a session may have.
         idle_timeout: Seconds after which a session ends that asks nothing.
@@ -80,8 +72,6 @@ class ServeOptions(NamedTuple):
     port: int | None = None
     token: bytes | Draw | TokensFile | None = DRAW
     tls: ssl.SSLContext | None = None
-    num_workers: int | None = None
-    recover: str | None = None
     max_sessions: int = 64
     max_rows: int = 4096
     idle_timeout: float = 600.0
@@ -93,7 +83,6 @@ class ServeOptions(NamedTuple):
     hz: float | None = None
     cert: str | None = None
     key: str | None = None
-    processes: bool = False
 
 
 class Service(Protocol):
@@ -130,6 +119,7 @@ class Offer:
         version: The version, or `None`.
         arguments: What the server makes it with, which clients cannot change.
         recipe: What makes one.
+        num_workers: How many processes `make` may use; `None` for this process.
 
     Example:
         >>> offer = Offer("CartPole")
@@ -158,7 +148,7 @@ class Offer:
         name, equals, rest = target.partition("=")
         self.name, self.target = (name, rest) if equals else (target, target)
         self.arguments = dict(arguments or {})
-        self._num_workers, self._recover = num_workers, recover
+        self.num_workers, self._recover = num_workers, recover
         self.recipe = constructor(self.target, **self.arguments)
         recipe = self.recipe.plain_recipe()
         self.id: str = recipe["id"]
@@ -263,7 +253,7 @@ class Offer:
             **arguments: What `check_arguments` has returned.
         """
         recipe = constructor(self.recipe, **arguments)
-        if self._num_workers is None:
+        if self.num_workers is None:
             if num_envs is None:
                 return recipe()
             from envkit.batched_py_environment import BatchedPyEnvironment
@@ -279,7 +269,7 @@ class Offer:
         return make(
             recipe,
             num_envs=num_envs,
-            num_workers=min(self._num_workers, num_envs),
+            num_workers=min(self.num_workers, num_envs),
             on_worker_failure=policy,
         )
 
@@ -312,18 +302,6 @@ def _texts_in(value: Any) -> Iterator[str]:
         if len(text) >= _LEAST_HIDDEN:
             # As it is, and as repr() escapes it.
             yield from dict.fromkeys([text, repr(text)[1:-1]])
-
-
-def pool_of(
-    recipes: Sequence[Constructor], num_workers: int | None, recover: str | None
-) -> Any:
-    """Makes a pool of several environments, whose workers are replaced in a crash."""
-    count = len(recipes)
-    return load("num_workers", _POOL)(
-        list(recipes),
-        num_workers=min(num_workers or count, count),
-        on_worker_failure=load("num_workers", _POLICY)(recover=recover),
-    )
 
 
 class Menu:

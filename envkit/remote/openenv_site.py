@@ -54,9 +54,7 @@ class Site:
         self.offer = offer
         self.is_closing = False
         self._options = options
-        self._host = EnvThreads(
-            offer, most=options.max_sessions, num_workers=options.num_workers
-        )
+        self._host = EnvThreads(offer, most=options.max_sessions)
         self._connections: set[_Connection] = set()
         # Bodies of requests that have not come yet.
         self._reading: set[asyncio.Task[bytes]] = set()

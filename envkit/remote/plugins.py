@@ -67,8 +67,6 @@ OWN_PROTOCOL = ServeProtocol(
     "",
     has=(
         *_TOKENS,
-        "num_workers",
-        "recover",
         "max_rows",
         "idle_timeout",
         "observers",
@@ -90,7 +88,7 @@ UNIVERSE_PROTOCOL = ServeProtocol(
     "envkit.remote.universe:serve",
     "be a remote of OpenAI Universe: the rewarder 10,000 ports above VNC, which is at "
     "--port (default: 5900)",
-    has=(*_PASSWORDS, "num_workers", "recover"),
+    has=(*_PASSWORDS, "recover"),
     secret="password",
 )
 VNC_PROTOCOL = ServeProtocol(
@@ -99,7 +97,6 @@ VNC_PROTOCOL = ServeProtocol(
     "keys of envkit play: the first at --port (default: 5900), others above it",
     has=(
         *_PASSWORDS,
-        "num_workers",
         "recover",
         "observers",
         "observer_password_file",

@@ -2,8 +2,7 @@
 
 ```
 listener ── a thread for each connection: greeting, proofs, what is asked for
-               ├─ a session: a process gets the connection and builds the environments,
-               │            or this thread does both (`--threads`)
+               ├─ a session: its process builds the environments, and answers itself
                ├─ a lost session: it gets the connection, too
                └─ an observer: the session shows it what it answers
 ```
@@ -16,7 +15,6 @@ client can ask for has a limit, and each refusal is a message that it can read.
 from __future__ import annotations
 
 import hmac
-import os
 import threading
 import time
 from typing import Any
@@ -27,7 +25,6 @@ from envkit._shared.listening import listener, place_of
 from envkit._shared.server_secret import Holder, ServerSecret
 from envkit.distributed.link import keep_alive
 from envkit.extend import counted
-from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.guardian import Guardian
 from envkit.provenance import envkit_version
 from envkit.remote.offers import (
@@ -49,9 +46,8 @@ from envkit.remote.protocol import (
     new_nonce,
     proof_of,
 )
-from envkit.remote.session import Session
 from envkit.remote.session_process import SessionProcess
-from envkit.remote.session_request import SessionRequest, request_of
+from envkit.remote.session_request import request_of
 
 __all__ = ["Server", "serve"]
 
@@ -120,29 +116,17 @@ class Server:
         self.line = f"envkit serves {', '.join(menu.names)} at {self.address}"
         self.invitation = self._invitation()
         self._lock = threading.Lock()
-        self._sessions: dict[str, Session | SessionProcess] = {}
+        self._sessions: dict[str, SessionProcess] = {}
         # Those whose environments are being built, and how many they are.
         self._starting: set[SessionProcess] = set()
         self._opening = 0
         # How processes of sessions have ended that did not do so in order.
         self._crashed: dict[str, str] = {}
         self._guardian = Guardian()
-        if options.processes:
-            self._guardian.start()
+        self._guardian.start()
         self._closing = ""
-        # One for a session, and one for a client on this machine.
-        self._has_cpus = may_linger(2)
-        # Not empty in a process that an environment of a session has forked.
-        self._forked: list[int] = []
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._note_fork)
         self._connections = ConnectionThreads(
-            sock,
-            self._admission,
-            self,
-            name="envkit-serve",
-            tls=options.tls,
-            look=self._look,
+            sock, self._admission, self, name="envkit-serve", tls=options.tls
         )
 
     def _invitation(self) -> str:
@@ -154,9 +138,6 @@ class Server:
             "other users and machines connect with "
             f'envkit.connect("{address}{name}", token="{self._secret.text}")'
         )
-
-    def _note_fork(self) -> None:
-        self._forked.append(os.getppid())
 
     def ended(self) -> str | None:
         """Returns why the server has ended unasked; `None` as long as it serves."""
@@ -177,12 +158,6 @@ class Server:
             session.cut()
         self._secret.close()
         self._guardian.dismiss()
-
-    def _look(self, now: float) -> None:
-        with self._lock:
-            sessions = list(self._sessions.values())
-        for session in sessions:
-            session.look(now)
 
     # One connection, in a thread of its own.
 
@@ -286,7 +261,7 @@ class Server:
                 )
             self._opening += 1
         try:
-            session, facts = self._built(said, wanted)
+            session, facts = self._built(said)
         finally:
             with self._lock:
                 self._opening -= 1
@@ -305,36 +280,23 @@ class Server:
         finally:
             with self._lock:
                 self._sessions.pop(session.id, None)
-                if isinstance(session, SessionProcess) and session.end:
+                if session.end:
                     self._crashed[session.id] = session.end
                     while len(self._crashed) > _MOST_CRASHED:
                         del self._crashed[next(iter(self._crashed))]
             self._tell_how_many()
 
-    def _built(
-        self, said: Any, wanted: SessionRequest
-    ) -> tuple[Session | SessionProcess, dict[str, Any]]:
+    def _built(self, said: dict[str, Any]) -> tuple[SessionProcess, dict[str, Any]]:
         """Starts a session, and returns it with what its client is told."""
-        session: Session | SessionProcess
-        if self._options.processes:
-            session = SessionProcess(
-                said,
-                self._menu,
-                self._options,
-                resume=self._resume,
-                guardian=self._guardian,
-            )
-            with self._lock:
-                self._starting.add(session)
-        else:
-            session = Session(
-                wanted,
-                self._options,
-                resume=self._resume,
-                forked=self._forked,
-                # Several that linger would keep each other from Python.
-                may_linger=lambda: self._has_cpus and len(self._sessions) == 1,
-            )
+        session = SessionProcess(
+            said,
+            self._menu,
+            self._options,
+            resume=self._resume,
+            guardian=self._guardian,
+        )
+        with self._lock:
+            self._starting.add(session)
         try:
             facts = session.build()
             with self._lock:
@@ -343,8 +305,7 @@ class Server:
                     self._sessions[session.id] = session
         finally:
             with self._lock:
-                if isinstance(session, SessionProcess):
-                    self._starting.discard(session)
+                self._starting.discard(session)
         if reason:
             session.discard()
             raise Refusal(reason)
@@ -356,10 +317,9 @@ class Server:
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
-            if isinstance(session, SessionProcess):
-                session.set_alone(len(sessions) == 1)
+            session.set_alone(len(sessions) == 1)
 
-    def _known(self, said: Any) -> Session | SessionProcess:
+    def _known(self, said: Any) -> SessionProcess:
         if not isinstance(said, dict):
             raise Refusal("A session must be named.")
         with self._lock:
@@ -367,7 +327,7 @@ class Server:
             session = self._sessions.get(name)
             crash = self._crashed.get(name)
         # It may have ended just now, and its thread has not noted that yet.
-        if isinstance(session, SessionProcess) and session.ended:
+        if session is not None and session.ended:
             crash = session.end
         if crash:
             raise Refusal(f"The process of the session {crash}.")

@@ -1,10 +1,9 @@
 """`Session`: the environments of one client, and the link over which they are asked.
 
-A session has one thread, that of its process or one of the server (`--threads`): it
-builds the environments, steps and answers.
-Where its link is lost it keeps them for a while, so that the client can take it up
-again over another link; each row then stands where it stood, because rows are asked and
-answered by number.
+A session has one thread, which builds the environments, steps them and answers. Where
+its link is lost it keeps them for a while, so that the client can take it up again over
+another link; each row then stands where it stood, because rows are asked and answered
+by number.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ from envkit.py_environment import PyEnvironment
 from envkit.remote.action_guard import ActionGuard
 from envkit.remote.observers import Observer
 from envkit.remote.offers import Refusal, ServeOptions
-from envkit.remote.pooled import PooledRunner
 from envkit.remote.protocol import (
     MOST_MESSAGE,
     ProtocolError,
@@ -124,14 +122,10 @@ class Session:
             seeds=wanted.seeds,
             options=PoolOptions(validate=wanted.validate, rings_each_row=wanted.rings),
         )
-        self._runner: EnvRunner
-        if wanted.make_pool is not None:
-            self._runner = PooledRunner(job, wanted.make_pool, forked)
-        else:
-            self._runner = EnvRunner(job, forked=forked)
-            states = SignedStates()
-            self._runner.dump_state = states.dump
-            self._runner.load_state = states.load
+        self._runner = EnvRunner(job, forked=forked)
+        states = SignedStates()
+        self._runner.dump_state = states.dump
+        self._runner.load_state = states.load
         self._reason = ""
         self._changed = threading.Condition()
         self._next_sock: tuple[socket.socket, dict[str, Any]] | None = None

@@ -50,8 +50,6 @@ _AT_ONCE = 1 << 16
 # How many bytes of a client wait to be encrypted or read, at most.
 _MOST_WAITING = 1 << 20
 _OPTIONS = (
-    "num_workers",
-    "recover",
     "max_rows",
     "idle_timeout",
     "observers",
@@ -107,7 +105,7 @@ class _Channel:
 
 
 class SessionProcess:
-    """A session of a server, as `Session`, whose environments another process runs.
+    """A session of a server, as its threads see it: another process runs it.
 
     Attributes:
         id: What the client calls it.
@@ -204,9 +202,6 @@ class SessionProcess:
     def stop(self, reason: str) -> None:
         """Lets the session end soon; its client is told the reason."""
         self._channel.send({"stop": reason})
-
-    def look(self, now: float) -> None:
-        """Does nothing: the process looks after its client."""
 
     def cut(self) -> None:
         """Ends the process, whatever it is doing."""
@@ -350,8 +345,6 @@ def _session_of(
             Offer(
                 target if name == target else f"{name}={target}",
                 from_plain(arguments),
-                num_workers=options.num_workers,
-                recover=options.recover,
             )
             for name, target, arguments in job["offers"]
         ]

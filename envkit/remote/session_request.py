@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from envkit.extend import counted
 from envkit.registry import constructor
-from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions, pool_of
+from envkit.remote.offers import Menu, Refusal, ServeOptions
 from envkit.remote.protocol import ProtocolError, value_of
 from envkit.types import EnvConstructor
 
@@ -24,7 +24,6 @@ class SessionRequest(NamedTuple):
         validate: Which time steps are checked.
         seeds: What environments are seeded with before their first reset.
         rings: Whether each row is answered as soon as it is done.
-        make_pool: Makes all of them as one pool; `None` where each is made alone.
         hide: Removes values that the server has given from messages.
         hidden: The names of the arguments that the server has given.
     """
@@ -35,7 +34,6 @@ class SessionRequest(NamedTuple):
     validate: str = "first"
     seeds: tuple[Any, ...] = ()
     rings: bool = False
-    make_pool: Callable[[], Any] | None = None
     hide: Callable[[str], str] = str
     hidden: frozenset[str] = frozenset()
 
@@ -50,7 +48,7 @@ def request_of(said: Any, menu: Menu, options: ServeOptions) -> SessionRequest:
         raise Refusal("A session must be opened with a list of environments.")
     makers: list[Callable[[], Any]] = []
     names: list[str] = []
-    kinds: list[tuple[Offer, dict[str, Any], int]] = []
+    hidden: set[str] = set()
     most = options.max_rows
     for one in said["environments"]:
         if not isinstance(one, list) or len(one) != 3:
@@ -71,7 +69,7 @@ def request_of(said: Any, menu: Menu, options: ServeOptions) -> SessionRequest:
             )
         makers += [constructor(offer.recipe, **given)] * count
         names += [offer.id] * count
-        kinds.append((offer, given, count))
+        hidden |= offer.arguments.keys()
     if not makers:
         raise Refusal("A session must have at least one environment.")
     validate, first_env = said.get("validate", "first"), said.get("first_env", 0)
@@ -89,24 +87,6 @@ def request_of(said: Any, menu: Menu, options: ServeOptions) -> SessionRequest:
         validate,
         tuple(seeds),
         bool(said.get("rings")),
-        _pool_of(kinds, options),
         menu.hide,
-        frozenset().union(*(offer.arguments for offer, _, _ in kinds)),
+        frozenset(hidden),
     )
-
-
-def _pool_of(
-    kinds: list[tuple[Offer, dict[str, Any], int]], options: ServeOptions
-) -> Callable[[], Any] | None:
-    """Returns what makes the environments together, where workers run them."""
-    if options.num_workers is None:
-        return None
-    (offer, given, count), *others = kinds
-    if not others:
-        return lambda: offer.make(count, **given)
-    recipes = [
-        recipe
-        for offer, given, count in kinds
-        for recipe in [constructor(offer.recipe, **given)] * count
-    ]
-    return lambda: pool_of(recipes, options.num_workers, options.recover)

@@ -133,6 +133,11 @@ def refused(capsys, *arguments):
             ["serve", "Catch", "--observer-token-file=x"],
             "--observer-token-file has been renamed: write --observer-password-file.",
         ),
+        (
+            ["serve", "Catch", "--threads"],
+            "--threads has been removed: each client has a process of its own; leave "
+            "it out.",
+        ),
     ],
 )
 def test_an_old_name_is_refused_with_the_new_one(arguments, told, capsys):

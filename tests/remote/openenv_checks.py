@@ -46,7 +46,7 @@ ECHO = openenv_games.EchoAction, openenv_games.EchoObservation
 def serving(target, *, num_workers=None, arguments=None, **options):
     offer = Offer(target, arguments, num_workers=num_workers)
     options = {"token": None, **options}
-    chosen = ServeOptions(port=0, num_workers=num_workers, **options)
+    chosen = ServeOptions(port=0, **options)
     with OpenEnvServer(Menu([offer]), chosen) as server:
         yield server
 

@@ -21,15 +21,8 @@ from tests.waiting import PATIENCE
 def served(
     *targets, resume=600.0, to_prove=PATIENCE, arguments=None, **options
 ) -> Iterator:
-    """Serves environments from threads of this process."""
-    workers = options.get("num_workers")
-    recover = options.get("recover")
-    menu = Menu(
-        [
-            Offer(each, arguments, num_workers=workers, recover=recover)
-            for each in targets
-        ]
-    )
+    """Serves environments from this process."""
+    menu = Menu([Offer(each, arguments) for each in targets])
     server = Server(
         menu, ServeOptions(port=0, **options), resume=resume, to_prove=to_prove
     )
@@ -108,6 +101,12 @@ class Between:
             for sock in pair:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
+
+    def say(self, data: bytes) -> None:
+        """Sends to clients what no server has sent."""
+        with self._lock:
+            for here, _ in self._pairs:
+                here.sendall(data)
 
     def close(self) -> None:
         self.is_closed = True

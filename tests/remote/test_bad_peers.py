@@ -20,7 +20,7 @@ from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.errors import ConstructorError, WorkerCrashed
 from envkit.remote.client_connection import Peer, RefusedError, ServerAddress, dial
 from envkit.remote.protocol import MAGIC, MOST_MESSAGE, frame_of
-from tests.remote.serving import served
+from tests.remote.serving import Between, served
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
@@ -278,17 +278,17 @@ def test_a_client_survives_whatever_answers(answer):
     listener.close()
 
 
-def test_a_link_that_carries_garbage_ends_the_session_for_the_client(server):
-    """What comes is what the server has sent, with some bytes changed."""
-    with connect(server.address, resume=0.0, on_worker_failure="raise") as env:
-        env.reset()
-        (known,) = env.unwrapped._backend._workers.values()
-        session = server._sessions[known.key[0]]
-        session._link.send([HEAD.pack(77, 0, 0, 0, 1 << 50)])
-        with pytest.raises(WorkerCrashed, match="unknown frame") as caught:
-            play_on(env)
-        address = server.address.removesuffix("/")
-        assert f"an envkit server that listens at {address}" in str(caught.value)
+def test_a_link_that_carries_garbage_ends_the_session_for_the_client():
+    with served("CartPole", token=None) as server:
+        between = Between(server.address)
+        address = between.address
+        with connect(address, resume=0.0, on_worker_failure="raise") as env:
+            env.reset()
+            between.say(HEAD.pack(77, 0, 0, 0, 1 << 50))
+            with pytest.raises(WorkerCrashed, match="unknown frame") as caught:
+                play_on(env)
+            assert f"an envkit server that listens at {address}" in str(caught.value)
+        between.close()
 
 
 def play_on(env):

@@ -66,7 +66,7 @@ STATES = dm_env_rpc_pb2.EnvironmentStateType
 def serving(*targets, num_workers=None, arguments=None, port=0, **options):
     offers = [Offer(target, arguments, num_workers=num_workers) for target in targets]
     options = {"token": None, **options}
-    chosen = ServeOptions(port=port, num_workers=num_workers, **options)
+    chosen = ServeOptions(port=port, **options)
     server = DmEnvRpcServer(Menu(offers), chosen)
     try:
         yield server

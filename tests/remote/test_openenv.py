@@ -51,7 +51,7 @@ SECRET = "a secret of some length"
 def serving(target, *, num_workers=None, arguments=None, port=0, **options):
     offer = Offer(target, arguments, num_workers=num_workers)
     options = {"token": None, **options}
-    chosen = ServeOptions(port=port, num_workers=num_workers, **options)
+    chosen = ServeOptions(port=port, **options)
     server = OpenEnvServer(Menu([offer]), chosen)
     try:
         yield server

@@ -42,19 +42,17 @@ def played(backend, kills, **options):
 
 def test_a_session_that_was_killed_is_not_noticed():
     expected, _ = played("inline", ())
-    with served("CartPole", processes=True) as server:
+    with served("CartPole") as server:
         actual, recovered = played(server.address, (20, 51), num_workers=2)
 
     assert [] == differences(expected, actual)
     assert 4 == recovered
 
 
-@pytest.mark.parametrize("processes", [False, True])
-def test_a_worker_of_a_server_that_was_killed_is_not_noticed(processes, tmp_path):
-    """The server's own pool replays; its client has asked for nothing."""
-
+def test_an_environment_that_crashes_its_session_is_not_noticed(tmp_path):
     def streamed(address):
-        with connect(f"{address}/{FRAGILE}", num_envs=4) as env:
+        how = {"num_workers": 2, "on_worker_failure": REPLAY}
+        with connect(f"{address}/{FRAGILE}", num_envs=4, **how) as env:
             seen = [env.reset(seed=5)]
             for turn in range(20):
                 seen.append(env.step([0, 0, turn in (4, 13), 0]))
@@ -62,8 +60,7 @@ def test_a_worker_of_a_server_that_was_killed_is_not_noticed(processes, tmp_path
             return seen
 
     place = tmp_path / "file"
-    options = {"num_workers": 2, "recover": "replay", "processes": processes}
-    with served(FRAGILE, arguments={"place": str(place)}, **options) as server:
+    with served(FRAGILE, arguments={"place": str(place)}) as server:
         expected = streamed(server.address)
         place.touch()
         actual = streamed(server.address)

@@ -49,11 +49,11 @@ def play_both(env, other, steps, rows, seed=0):
         assert same(env.step(actions), other.step(actions))
 
 
-@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_rows_of_a_server_are_those_of_a_pool(workers):
     with (
-        served("CartPole", num_workers=workers) as server,
-        connect(f"{server.address}/CartPole", num_envs=5) as env,
+        served("CartPole") as server,
+        connect(f"{server.address}/CartPole", num_envs=5, num_workers=workers) as env,
         make("CartPole", num_envs=5, backend="inline") as local,
     ):
         play_both(env, local, 60, 5)
@@ -83,11 +83,11 @@ def test_orders_of_autoreset_travel(order):
                 env.reset(expected.is_last()), local.reset(expected.is_last())
 
 
-@pytest.mark.parametrize("workers", [None, 1])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_state_brings_everything_back(workers):
     with (
-        served("CartPole", num_workers=workers) as server,
-        connect(server.address, num_envs=3) as env,
+        served("CartPole") as server,
+        connect(server.address, num_envs=3, num_workers=workers) as env,
     ):
         env.seed(3), env.reset()
         state = env.get_state()
@@ -305,17 +305,14 @@ def test_a_server_has_as_many_sessions_as_it_allows():
 
 def test_a_session_that_asks_nothing_is_ended_and_told_so():
     with (
-        served("CartPole", idle_timeout=500.0) as server,
+        served("CartPole", idle_timeout=2.0) as server,
         connect(server.address, on_worker_failure="raise") as env,
     ):
-        env.reset()
-        (session,) = server._sessions.values()
-        assert until(lambda: session._busy_since is None)
-        session._heard -= 1000.0  # It was that long ago.
-        assert until(lambda: not server._sessions)
+        pid = env.servers()[0].said["pid"]
+        assert until(lambda: not is_running(pid))
         with pytest.raises(envkit.errors.WorkerCrashed) as caught:
-            env.step([0])
-        assert "ended by its server: nothing was asked for 500 s" in str(caught.value)
+            env.reset()
+        assert "ended by its server: nothing was asked for 2 s" in str(caught.value)
 
 
 def is_free(server):
@@ -426,15 +423,15 @@ def test_what_a_server_is_stands_in_the_provenance():
 
 
 def test_another_version_is_told_or_refused(monkeypatch):
-    from envkit.remote import session
+    from envkit.remote import server_info
 
-    monkeypatch.setattr(session, "envkit_version", lambda: "0.1.7")
+    monkeypatch.setattr(server_info, "envkit_version", lambda: "0.1.7")
     with served("Catch") as server:
-        with pytest.warns(VersionWarning, match=r"has envkit 0.1.7, and this is"):
+        with pytest.warns(VersionWarning, match=r"and this is envkit 0.1.7"):
             env = connect(server.address)
         with env:
             assert "0.1.7" in env.provenance()["remote"][0]["differences"][0]
-        with pytest.raises(ConstructorError, match=r"has envkit 0.1.7"):
+        with pytest.raises(ConstructorError, match=r"and this is envkit 0.1.7"):
             connect(server.address, mismatch="error")
 
 
@@ -612,10 +609,16 @@ COMMANDS = {
         "--idle-timeout has no effect with --universe: leave it out. It is for "
         "envkit's own protocol, --openenv, --dm-env-rpc.",
     ),
-    "recovery without a pool": (
+    "workers, which clients have": (
+        ["CartPole", "--num-workers=2"],
+        "--num-workers has no effect with envkit's own protocol: leave it out, "
+        "connect(..., num_workers=N) has a process here for each worker. It is for",
+    ),
+    "recovery, which clients do": (
         ["CartPole", "--recover"],
-        "--recover is for environments in processes of a pool: it must come with "
-        "--num-workers, and without --threads.",
+        "--recover has no effect with envkit's own protocol: leave it out, "
+        'connect(..., on_worker_failure=RestartPolicy(recover="replay")) does it from '
+        "the client. It is for",
     ),
     "an option of others alone": (
         ["CartPole", "--universe", "--openenv", "--observers=3"],

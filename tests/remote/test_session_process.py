@@ -33,7 +33,7 @@ def pid_of(env):
 
 def test_a_crash_ends_one_session_and_says_how():
     with (
-        served("CartPole", processes=True) as server,
+        served("CartPole") as server,
         connect(server.address, num_envs=2) as other,
         connect(server.address, num_envs=2, on_worker_failure="raise") as env,
         connect(server.address, num_envs=2) as lasting,
@@ -58,7 +58,7 @@ def test_a_crash_ends_one_session_and_says_how():
 
 
 def test_a_link_is_taken_up_and_watched_by_the_same_process():
-    with served("CartPole", processes=True, observers=1, token=None) as server:
+    with served("CartPole", observers=1, token=None) as server:
         between = Between(server.address)
         with (
             connect(
@@ -91,7 +91,7 @@ def test_encrypted_rows_pass_the_server(tmp_path):
     how = {"token": "a secret of some length", "cafile": cert, "num_envs": 32}
     target = "game=tests.remote.games:Pictures"
     token = how["token"].encode()
-    with served(target, processes=True, tls=context, token=token) as server:
+    with served(target, tls=context, token=token) as server:
         between = Between(server.address)
         address = between.address.replace("tcp", "tls")
         with connect(f"{address}/game", **how, resume=600.0) as env:
@@ -109,7 +109,7 @@ def test_encrypted_rows_pass_the_server(tmp_path):
 
 def test_environments_that_cannot_be_made_are_refused_in_words():
     targets = ["unmade=tests.remote.games:Unmade", "bad=tests.remote.games:Fatal"]
-    with served(*targets, processes=True) as server:
+    with served(*targets) as server:
         with pytest.raises(ConstructorError, match="OSError: the second one breaks"):
             connect(f"{server.address}/unmade", num_envs=2)
         with pytest.raises(
@@ -131,13 +131,3 @@ def test_a_killed_server_leaves_no_process():
             assert until(lambda: not is_running(pid))
             with pytest.raises(WorkerCrashed):
                 env.step([0, 0])
-
-
-def test_threads_of_the_server_run_environments_if_told():
-    command = [*SERVE, "Catch", "--port=0", "--threads"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE)
-    with server:
-        address = re.search(r"tcp://\S+", server.stdout.readline().decode())[0]
-        with connect(address) as env:
-            assert server.pid == pid_of(env)
-        server.terminate()

@@ -449,7 +449,7 @@ def test_an_episode_that_is_far_off_is_not_asked_to_end():
 @pytest.mark.parametrize("num_workers", [None, 1])
 def test_a_seed_that_an_environment_does_not_take_is_refused(num_workers):
     offer = Offer("tests.remote.pad:Superstitious", num_workers=num_workers)
-    options = ServeOptions(port=0, num_workers=num_workers, password=None)
+    options = ServeOptions(port=0, password=None)
     remote = universe.serve(Menu([offer]), options)
     try:
         with Client(remote) as client:
@@ -609,9 +609,7 @@ def test_an_environment_that_breaks_ends_the_service_and_says_why():
 
 def test_an_environment_that_crashes_in_its_process_begins_again():
     offer = Offer("Pad=tests.remote.pad:Crashing", num_workers=1)
-    remote = universe.serve(
-        Menu([offer]), ServeOptions(port=0, num_workers=1, password=None)
-    )
+    remote = universe.serve(Menu([offer]), ServeOptions(port=0, password=None))
     try:
         with Client(remote) as client, viewer(remote) as screen:
             client.reset()

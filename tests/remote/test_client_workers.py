@@ -1,7 +1,9 @@
-"""Sessions whose environments are the rows of a pool: `envkit serve --num-workers`."""
+"""Workers of a client, each of which has a session, a process of the server."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 import numpy as np
@@ -25,24 +27,43 @@ def same(first, second):
 def server():
     targets = ["CartPole", "tests.remote.games:Told", "tests.remote.games:Texts"]
     allowed = {"allow_call": ("add",), "allow_arg": ("max_episode_steps",)}
-    with served(*targets, num_workers=2, observers=1, **allowed) as server:
+    with served(*targets, observers=1, **allowed) as server:
         yield server
 
 
-@pytest.fixture(scope="module")
-def poles(server):
+@pytest.fixture(scope="module", params=[1, 2])
+def poles(request, server):
     """Connects with four rows of CartPole, and makes the same here."""
+    how = {"num_envs": 4, "num_workers": request.param}
     with (
-        connect(f"{server.address}/CartPole", num_envs=4) as env,
+        connect(f"{server.address}/CartPole", **how) as env,
         make("CartPole", num_envs=4, backend="inline") as local,
     ):
         yield env, local
 
 
-@pytest.fixture(scope="module")
-def told(server):
-    with connect(f"{server.address}/tests.remote.games:Told", num_envs=4) as env:
+@pytest.fixture(scope="module", params=[1, 2])
+def told(request, server):
+    target = "tests.remote.games:Told"
+    how = {"num_envs": 4, "num_workers": request.param}
+    with connect(f"{server.address}/{target}", **how) as env:
         yield env
+
+
+def test_a_crash_ends_the_episodes_of_one_worker(server):
+    address = f"{server.address}/CartPole"
+    with connect(address, num_envs=4, num_workers=2) as env:
+        env.reset()
+        pids = [worker.said["pid"] for worker in env.servers()]
+        assert 2 == len({*pids})
+        os.kill(pids[0], signal.SIGSEGV)
+        lost = env.step([0, 1, 0, 1])
+        assert [True, True, False, False] == lost.is_last().tolist()
+        assert [True, True, False, False] == env.repaired.tolist()
+        assert 1 == lost.discount[0]
+        following = env.step([0, 1, 0, 1])
+        assert [True, True, False, False] == following.is_first().tolist()
+        assert pids[1] == env.servers()[1].said["pid"]
 
 
 def test_single_rows_are_seeded_stepped_and_reset(poles):
@@ -70,9 +91,11 @@ def test_states_bring_all_rows_back(poles):
     assert all(map(same, *streams))
 
 
-def test_observers_see_all_rows_when_some_have_moved(server, poles):
-    env, _ = poles
-    with observe(server.address, env.session) as observed:
+def test_observers_see_all_rows_when_some_have_moved(server):
+    with (
+        connect(f"{server.address}/CartPole", num_envs=4) as env,
+        observe(server.address, env.session) as observed,
+    ):
         for shown in (
             env.reset(),
             env.step(np.ones(4, int), MASK),
@@ -118,7 +141,7 @@ def test_text_travels(server):
         assert ["ab", "é"] == env.step(np.array(["ab", "é"])).observation.tolist()
 
 
-def test_environments_with_other_arguments_are_one_pool(server):
+def test_a_session_has_environments_with_different_arguments(server):
     makers = [constructor("CartPole", max_episode_steps=most) for most in (3, 6, 3)]
     with ParallelPyEnvironment(makers, backend=server.address, num_workers=1) as env:
         env.reset()
