@@ -16,7 +16,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from envkit._shared.admission import Admission, Stranger
@@ -130,7 +129,6 @@ class ConnectionThreads:
         *,
         name: str,
         tls: ssl.SSLContext | None = None,
-        look: Callable[[float], object] = lambda now: None,
     ) -> None:
         """Begins to accept.
 
@@ -140,10 +138,9 @@ class ConnectionThreads:
             handler: What serves a connection.
             name: The name of the threads.
             tls: What encrypts connections.
-            look: Called some times in a second with the time.
         """
         self._listener, self._admission, self._handler = listener, admission, handler
-        self._tls, self._name, self._look = tls, name, look
+        self._tls, self._name = tls, name
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
         self._is_closing = False
@@ -179,10 +176,8 @@ class ConnectionThreads:
             while not self._is_closing:
                 if poller.poll(1000 * _POLL_INTERVAL):
                     self._accept()
-                now = time.monotonic()
-                self._admission.drop_late(now)
+                self._admission.drop_late(time.monotonic())
                 self._living()
-                self._look(now)
         except Exception as error:
             self._failure = f"{type(error).__name__}: {error}"
             raise
