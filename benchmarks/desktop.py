@@ -58,7 +58,7 @@ def shown(what: str) -> Iterator[tuple[str, int]]:
         size = "{}x{}".format(*SIZE)
         number = supervisor.display(
             [
-                *("Xvnc", "-displayfd", "{fd}", "-rfbport", str(port), "-localhost"),
+                *("Xvnc", "-rfbport", str(port), "-localhost"),
                 *("-SecurityTypes", "None", "-AlwaysShared", "-FrameRate", "120"),
                 *("-depth", "24", "-nolisten", "tcp", "-noreset", "-geometry", size),
             ]

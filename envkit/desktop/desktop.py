@@ -261,8 +261,6 @@ class Desktop(PyEnvironment):
         self._updates_seen: int = 0
         # When the probe's key is to be pressed again.
         self._probe_due: float = 0.0
-        # The reports that came while the episode was beginning.
-        self._early = Reported()
         self._frame = self._fitting()
         self._begin_counting()
 
@@ -411,15 +409,13 @@ class Desktop(PyEnvironment):
             )
         self._frame = self._fitting()
         self._begin_counting()
-        first = restart(self._observation(self._early))
-        # Rewards wait for the first step, but nothing is said twice.
-        self._early.texts = []
-        return first
+        # Rewards wait for the first step.
+        texts = [] if self._channel is None else self._channel.take_texts()
+        return restart(self._observation(texts))
 
     def _begin(self) -> str | None:
         """Begins the episode, or returns the reason why it has not begun."""
         display = self._display
-        self._early = Reported()
         if self._channel is not None:
             self._channel.begin(self._episode)
         display.send(self._actions.begin())
@@ -471,8 +467,7 @@ class Desktop(PyEnvironment):
                 elif not must_draw and now - began >= _LONGEST_DRAWING:
                     return None  # It looks as it did at the end of the last one.
             elif ready == "reported":
-                self._early = self._added(self._early)
-                if self._early.ready:
+                if self._channel is not None and self._channel.is_ready():
                     return None
             elif callable(ready):
                 if ready(self._fitting()):
@@ -504,8 +499,7 @@ class Desktop(PyEnvironment):
         self._updates_seen = screen.updates
         self._key_to_pixel = screen.key_to_pixel
         previous, self._frame = self._frame, self._fitting()
-        reported = self._added(self._early)
-        self._early = Reported()
+        reported = Reported() if self._channel is None else self._channel.take()
         if self._updates or reported.count:
             self._moved_at = self._seen_at
         return self._judged(previous, reported)
@@ -519,24 +513,12 @@ class Desktop(PyEnvironment):
             key = keysym(probe.key)
             self._display.send([KeyEvent(key, True), KeyEvent(key, False)])
 
-    def _added(self, early: Reported) -> Reported:
-        """Returns reports with those since the last look."""
-        if self._channel is None:
-            return early
-        reported = early + self._channel.take()
-        if reported.texts:
-            # No more than an observation has, because programs may flood.
-            most = self._most_text
-            text = "\n".join(reported.texts)[-most:] if most else ""
-            reported.texts = [text]
-        return reported
-
     def _judged(self, previous: Array, reported: Reported) -> TimeStep:
         """Returns the time step of a picture: its reward, and whether it is the end."""
         reward = reported.reward
         if self._reward is not None:
             reward += float(self._reward(self._frame, previous))
-        observation = self._observation(reported)
+        observation = self._observation(reported.texts)
         is_done = self._done is not None and bool(self._done(self._frame))
         if is_done or reported.terminated:
             return termination(observation, reward)
@@ -567,7 +549,7 @@ class Desktop(PyEnvironment):
         self._probe_due = now
         self._updates, self._updates_seen = 0, self._display.screen.updates
 
-    def _observation(self, reported: Reported) -> NestedArray:
+    def _observation(self, texts: list[str]) -> NestedArray:
         # A returned picture is the caller's, and a function of two pictures needs both.
         frame = self._frame if self._reward is None else self._frame.copy()
         if not self._most_text:
@@ -575,7 +557,7 @@ class Desktop(PyEnvironment):
         if self._read_text is not None:
             text = self._read_text(self._frame)
         else:
-            text = "\n".join(reported.texts)
+            text = "\n".join(texts)
         # Of a longer one the end, which is the newest.
         found = np.array(text[-self._most_text :], f"<U{self._most_text}")
         if self._has_pixels:

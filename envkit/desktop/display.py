@@ -37,8 +37,8 @@ _OTHER_SCREENS = (
     "QT_QPA_PLATFORM",
 )
 _XVNC = [
-    *("Xvnc", "-displayfd", "{fd}", "-rfbunixpath", "{folder}/rfb", "-rfbport", "-1"),
-    *("-SecurityTypes", "None", "-AlwaysShared", "-FrameRate", "120", "-depth", "24"),
+    *("Xvnc", "-rfbunixpath", "{folder}/rfb", "-rfbport", "-1", "-AlwaysShared"),
+    *("-SecurityTypes", "None", "-FrameRate", "120", "-depth", "24"),
     *("-nolisten", "tcp", "-noreset", "-geometry", "{size}"),
 ]
 

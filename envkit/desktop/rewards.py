@@ -1,7 +1,7 @@
 """`RewardChannel`: rewards, ends and texts that a program reports itself.
 
-A program writes lines of JSON to a socket, each with the id of the episode that it is
-about. So a line that was under way when its episode ended reaches no other one.
+A program writes lines of JSON to a socket, each with the id of its episode, so a line
+that arrives after its episode has ended never counts for the next one.
 
     {"episode": 3, "reward": 1.0}
     {"episode": 3, "text": "You have died.", "terminated": true}
@@ -20,7 +20,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,11 @@ _MOST_PROGRAMS = 32
 _MOST_AT_ONCE = 1 << 20
 # Sums of such rewards stay within what a time step has for one.
 _LARGEST_REWARD = 1e30
-# Seconds within which a channel must tell its episode.
+# Seconds within which a channel must write its episode.
 _PATIENCE = 60.0
 
-_KNOWN = ("episode", "ready", "reward", "terminated", "text", "truncated")
+# The newest texts are kept, if nobody asks for them while a program floods the channel.
+_MOST_TEXTS = 256
 
 
 @dataclass(slots=True)
@@ -66,16 +67,6 @@ class Reported:
     truncated: bool = False
     ready: bool = False
     texts: list[str] = field(default_factory=list)
-
-    def __add__(self, other: Reported) -> Reported:
-        return Reported(
-            self.reward + other.reward,
-            self.count + other.count,
-            self.terminated or other.terminated,
-            self.truncated or other.truncated,
-            self.ready or other.ready,
-            self.texts + other.texts,
-        )
 
 
 class RewardChannel:
@@ -169,6 +160,17 @@ class RewardChannel:
         reported, self._reported = self._reported, Reported()
         return reported
 
+    def take_texts(self) -> list[str]:
+        """Returns the texts that were reported; all else waits for `take`."""
+        self._look()
+        texts, self._reported.texts = self._reported.texts, []
+        return texts
+
+    def is_ready(self) -> bool:
+        """Returns whether the program says that the episode has begun."""
+        self._look()
+        return self._reported.ready
+
     def close(self) -> None:
         """Closes the channel and its connections."""
         for program in self._programs:
@@ -209,24 +211,25 @@ class RewardChannel:
     def _add(self, program: _Program, line: bytes) -> None:
         """Adds a line to the reports of its episode, or refuses it."""
         try:
-            told = _parsed(line)
+            message = _parsed(line)
         except ValueError as error:
             self.refused += 1
             program.send({"error": str(error)})
             if self.refused == 1:
                 _LOGGER.warning("a program wrote to the reward channel: %s", error)
             return
-        if told["episode"] != self._episode or self._has_ended:
+        if int(message["episode"]) != self._episode or self._has_ended:
             self.dropped += 1
             return
         reported = self._reported
         reported.count += 1
-        reported.reward += told.get("reward", 0.0)
-        reported.ready |= told.get("ready", False)
-        reported.terminated |= told.get("terminated", False)
-        reported.truncated |= told.get("truncated", False)
-        if "text" in told:
-            reported.texts.append(told["text"])
+        reported.reward += message.get("reward", 0.0)
+        reported.ready |= message.get("ready", False)
+        reported.terminated |= message.get("terminated", False)
+        reported.truncated |= message.get("truncated", False)
+        if "text" in message:
+            reported.texts.append(message["text"])
+            del reported.texts[:-_MOST_TEXTS]
         self._has_ended = reported.terminated or reported.truncated
 
 
@@ -310,10 +313,10 @@ class Reporter:
         A program that was not told an episode when it was started waits for one.
 
         Raises:
-            TimeoutError: The channel has told none within a minute.
+            TimeoutError: The channel has written none within a minute.
         """
         self._read()
-        self._learn()
+        self._await_episode()
         self.episode = self._newest
         self._write({"ready": True})
         return self.episode
@@ -332,19 +335,16 @@ class Reporter:
         text: str | None = None,
     ) -> None:
         """Reports a reward, an end or a text of the present episode."""
-        told: dict[str, Any] = {}
+        flags = {"terminated": terminated, "truncated": truncated}
+        message: dict[str, Any] = {name: True for name, flag in flags.items() if flag}
         if reward:
-            told["reward"] = float(reward)
-        if terminated:
-            told["terminated"] = True
-        if truncated:
-            told["truncated"] = True
+            message["reward"] = float(reward)
         if text is not None:
-            told["text"] = text
+            message["text"] = text
         if self.episode is None:
-            self._learn()
+            self._await_episode()
             self.episode = self._newest
-        self._write(told)
+        self._write(message)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -352,29 +352,29 @@ class Reporter:
             self._link.close()
             self._link = None
 
-    def _write(self, told: dict[str, Any]) -> None:
+    def _write(self, message: dict[str, Any]) -> None:
         if self._link is None:
             return
-        line = json.dumps({"episode": self.episode, **told}).encode() + b"\n"
+        line = json.dumps({"episode": self.episode, **message}).encode() + b"\n"
         try:
             self._link.sendall(line)
         except OSError:  # The desktop has been closed; the program may go on.
             self.close()
 
-    def _learn(self) -> None:
-        """Waits until an episode is known, because the channel tells it first."""
+    def _await_episode(self) -> None:
+        """Waits until the channel has written which episode is the newest."""
         deadline = time.monotonic() + _PATIENCE
         while self._link is not None and self._newest is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(
-                    f"A RewardChannel must tell its episode within {_PATIENCE:g} s, "
-                    "and has not. Is its Desktop at a reset or step?"
+                    f"A RewardChannel must write its episode within {_PATIENCE:g} s, "
+                    "and has not. Does its Desktop reset or step?"
                 )
             self._read(left)
 
     def _read(self, timeout: float = 0.0) -> None:
-        """Learns the newest episode that the channel has told."""
+        """Reads which episode is the newest."""
         while self._link is not None and _is_readable(self._link, timeout):
             timeout = 0.0
             try:
@@ -395,48 +395,60 @@ def _is_readable(link: socket.socket, timeout: float) -> bool:
     return bool(poller.poll(timeout * 1000))
 
 
+def _is_episode(value: Any) -> bool:
+    # Shells write it as a text.
+    try:
+        return not isinstance(value, bool) and int(value) == float(value)
+    except (OverflowError, TypeError, ValueError):
+        return False
+
+
+def _is_reward(value: Any) -> bool:
+    # Not a number is in no range, and integers may be larger than any float.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and -_LARGEST_REWARD <= value <= _LARGEST_REWARD
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+# The keys of a line, with what their values must be.
+_KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "episode": (_is_episode, "the id of its episode, a whole number"),
+    "ready": (_is_flag, "true or false"),
+    "reward": (
+        _is_reward,
+        f"a number from {-_LARGEST_REWARD:g} to {_LARGEST_REWARD:g}",
+    ),
+    "terminated": (_is_flag, "true or false"),
+    "text": (_is_text, "a string"),
+    "truncated": (_is_flag, "true or false"),
+}
+
+
 def _parsed(line: bytes) -> dict[str, Any]:
     """Reads a line, or raises the reason why it is none of the protocol's."""
     try:
-        told = json.loads(line)
+        message = json.loads(line)
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        message = None
+    if not isinstance(message, dict):
         shown = line[:80].decode("utf-8", "replace")
         raise ValueError(f"A line must be an object of JSON, got {shown!r}.")
-    unknown = sorted(set(told) - set(_KNOWN))
-    if unknown:
-        raise ValueError(
-            f"A line must have keys of {', '.join(_KNOWN)}; got {unknown[0]!r}."
-        )
-    try:
-        told["episode"] = _episode(told["episode"])
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(
-            "A line must have the id of its episode, a whole number, as 'episode'; got "
-            f"{describe(told.get('episode'))}."
-        ) from None
-    reward = told.get("reward", 0.0)
-    is_number = isinstance(reward, int | float) and not isinstance(reward, bool)
-    # Not a number is in no range, and integers may be larger than any float.
-    if not is_number or not -_LARGEST_REWARD <= reward <= _LARGEST_REWARD:
-        raise ValueError(
-            f"'reward' must be a number from {-_LARGEST_REWARD:g} to "
-            f"{_LARGEST_REWARD:g}, got {describe(reward)}."
-        )
-    for name in ("ready", "terminated", "truncated"):
-        if not isinstance(told.get(name, False), bool):
-            raise ValueError(f"{name!r} must be true or false, got {told[name]!r}.")
-    if not isinstance(told.get("text", ""), str):
-        raise ValueError(f"'text' must be a string, got {describe(told['text'])}.")
-    return told
-
-
-def _episode(given: Any) -> int:
-    """Returns the id of an episode, which shells write as a text."""
-    if isinstance(given, bool) or (isinstance(given, float) and given % 1):
-        raise ValueError
-    return int(given)
+    for name, value in {"episode": None, **message}.items():
+        if name not in _KEYS:
+            raise ValueError(
+                f"A line must have keys of {', '.join(_KEYS)}; got {name!r}."
+            )
+        is_right, expected = _KEYS[name]
+        if not is_right(value):
+            raise ValueError(f"{name!r} must be {expected}, got {describe(value)}.")
+    return message
 
 
 def _tcp(address: Any) -> tuple[str, int]:

@@ -1,14 +1,14 @@
 """`Supervisor`: a process that starts a display and programs, and ends them all.
 
-It is their parent, so it knows when they end, with which last words. What they start is
-handed to it when their own parents end, because it is a *subreaper*. When its socket
-closes, its owner is gone, by whatever signal: it ends every process below it, and
-removes the folder and the files of X servers.
+It is their parent, so it knows when they end, and their last words. The kernel
+hands it the children of programs that have ended, because it is a *subreaper*. When its
+socket closes, its owner is gone, whatever signal killed it: it ends every process below
+it, and removes the folder and the files of X servers.
 
-X servers admit who knows their cookie, which is in a file of the folder. Without one
-they would admit every account of the machine.
+X servers admit whoever knows their cookie, which is in a file of the folder. Without
+one they would admit every account of the machine.
 
-The process runs this file alone, without envkit and NumPy, so it is there at once.
+The process runs this file alone, without envkit and NumPy, to start quickly.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 __all__ = ["ProgramEnd", "Supervisor", "SupervisorError"]
 
@@ -44,7 +45,7 @@ class SupervisorError(RuntimeError):
     """A display or a program could not be started."""
 
 
-class ProgramEnd:
+class ProgramEnd(NamedTuple):
     """How a program has ended.
 
     Attributes:
@@ -52,9 +53,8 @@ class ProgramEnd:
         words: The last lines that it has printed.
     """
 
-    def __init__(self, status: int, words: str) -> None:
-        self.status = status
-        self.words = words
+    status: int
+    words: str
 
     def __str__(self) -> str:
         if self.status < 0:
@@ -126,9 +126,8 @@ class Supervisor:
         """Starts an X server, and returns the number of its display.
 
         Args:
-            command: The command, in which "{fd}" stands for the descriptor that the
-                server writes its number to, and "{folder}" for the folder. It is also
-                given a cookie, a new one for each display.
+            command: The command, in which "{folder}" stands for the folder. The server
+                also gets a cookie, a new one for each display.
 
         Raises:
             SupervisorError: There is no such program, or it has ended.
@@ -153,8 +152,9 @@ class Supervisor:
             SupervisorError: There is no such program.
         """
         self._count += 1
-        told = {"start": list(command), "number": self._count}
-        self._ask({**told, "environ": dict(environ or {}), "cwd": folder})
+        variables = dict(environ or {})
+        message = {"start": list(command), "environ": variables, "cwd": folder}
+        self._ask({**message, "number": self._count})
         return self._count
 
     def ended(self, number: int) -> ProgramEnd | None:
@@ -206,7 +206,7 @@ class Supervisor:
         return self._answers.pop(0)
 
     def _read(self, timeout: float) -> None:
-        """Reads messages, and waits for one for so many seconds at most."""
+        """Reads messages, and waits at most so many seconds for one."""
         if self._link is None:
             raise SupervisorError("The supervisor is closed.")
         while _readable([self._link.fileno()], timeout):
@@ -216,8 +216,8 @@ class Supervisor:
                 raise SupervisorError("The supervisor of the desktop is gone.")
             for message in messages:
                 if "ended" in message:
-                    ended = ProgramEnd(message["status"], message["words"])
-                    self._ended[message["ended"]] = ended
+                    number, *ended = message["ended"]
+                    self._ended[number] = ProgramEnd(*ended)
                 else:
                     self._answers.append(message)
 
@@ -230,13 +230,14 @@ class _Running:
 
     Attributes:
         is_silent: Whether it has closed the pipe.
+        printed: The end of what it has printed.
     """
 
     def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
         self.number = number
         self.process = process
         self.is_silent = False
-        self._words = b""
+        self.printed = b""
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
 
@@ -246,14 +247,14 @@ class _Running:
         piece: bytes | None = None
         with contextlib.suppress(OSError, ValueError):
             while pipe and (piece := pipe.read(1 << 16)):
-                self._words = (self._words + piece)[-_MOST_WORDS:]
+                self.printed = (self.printed + piece)[-_MOST_WORDS:]
             # Without an end there is nothing to read, which is `None`.
             self.is_silent = self.is_silent or piece == b""
 
     def words(self) -> str:
         """Returns that as text."""
         self.read()
-        return self._words.decode("utf-8", "replace").strip()
+        return self.printed.decode("utf-8", "replace").strip()
 
 
 class _Process:
@@ -261,6 +262,8 @@ class _Process:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = _Messages(link)
+        # The cookie of an X server that has not said its number yet.
+        self._cookie: bytes | None = None
         self._owner = os.getppid()
         self._running: dict[int, _Running] = {}
         # The files of the X server, with their inodes.
@@ -289,6 +292,7 @@ class _Process:
                         os.read(bell, 4096)
                 elif ready != link:
                     pipes[ready].read()
+                    self._announce_display()
                 elif not self._handle():
                     return
             self._reap()
@@ -325,7 +329,7 @@ class _Process:
         for message in messages or ():
             try:
                 if "display" in message:
-                    self._send({"display": self._display(message["display"])})
+                    self._start_display(message["display"])
                 elif "start" in message:
                     self._start(message["number"], message["start"], message)
                     self._send({"started": message["number"]})
@@ -336,13 +340,7 @@ class _Process:
                 self._send({"error": str(error)})
         return messages is not None
 
-    def _start(
-        self,
-        number: int,
-        command: list[str],
-        options: dict[str, Any],
-        pass_fds: Sequence[int] = (),
-    ) -> _Running:
+    def _start(self, number: int, command: list[str], options: dict[str, Any]) -> None:
         environ = {**os.environ, **options.get("environ", {})}
         try:
             process = subprocess.Popen(
@@ -355,7 +353,6 @@ class _Process:
                 },
                 cwd=options.get("cwd"),
                 start_new_session=True,
-                pass_fds=pass_fds,
                 preexec_fn=_die_with_parent,
                 bufsize=0,
             )
@@ -366,44 +363,26 @@ class _Process:
             raise OSError(
                 f"{error.filename!r} must be a program that may be executed."
             ) from None
-        running = self._running[number] = _Running(number, process)
-        return running
+        self._running[number] = _Running(number, process)
 
-    def _display(self, command: list[str]) -> int:
-        """Starts an X server, and returns its number when it has one."""
+    def _start_display(self, command: list[str]) -> None:
+        """Starts an X server, which prints its number when it is ready."""
         self._remove_files()
-        cookie = os.urandom(16)
+        self._cookie = os.urandom(16)
         # The server takes any entry of the file; it has no number yet.
-        self._write_authority(_entry(_WILD, b"", b"", cookie))
-        numbers, theirs = os.pipe()
-        try:
-            told = {"{fd}": str(theirs), "{folder}": self._folder}
-            for sign, value in told.items():
-                command = [part.replace(sign, value) for part in command]
-            command += ["-auth", _authority(self._folder)]
-            try:
-                running = self._start(0, command, {}, [theirs])
-            finally:
-                os.close(theirs)
-            text = b""
-            # The number and the newline may come apart.
-            while not text.endswith(b"\n"):
-                assert running.process.stdout is not None
-                pipes = [] if running.is_silent else [running.process.stdout.fileno()]
-                ready = _readable([numbers, *pipes], _PATIENCE)
-                if ready and ready != [numbers]:
-                    running.read()
-                piece = os.read(numbers, 64) if numbers in ready else b""
-                if not ready or (numbers in ready and not piece):
-                    del self._running[0]
-                    running.process.kill()
-                    running.process.wait()
-                    words = running.words() or "it says nothing"
-                    raise OSError(f"{command[0]} does not start: {words}")
-                text += piece
-        finally:
-            os.close(numbers)
-        number = int(text)
+        self._write_authority(_entry(_WILD, b"", b"", self._cookie))
+        command = [part.replace("{folder}", self._folder) for part in command]
+        options = ["-displayfd", "1", "-auth", _authority(self._folder)]
+        self._start(0, [*command, *options], {})
+
+    def _announce_display(self) -> None:
+        """Tells the owner the number of a display, once the X server has printed it."""
+        display = self._running.get(0)
+        found = re.search(rb"^(\d+)\n", display.printed, re.M) if display else None
+        if self._cookie is None or found is None:
+            return
+        cookie, self._cookie = self._cookie, None
+        number = int(found[1])
         for file in (f"/tmp/.X{number}-lock", f"/tmp/.X11-unix/X{number}"):
             with contextlib.suppress(OSError):
                 self._files[file] = os.stat(file).st_ino
@@ -412,7 +391,7 @@ class _Process:
         self._write_authority(
             _entry(_LOCAL, name, place, cookie) + _entry(_WILD, b"", place, cookie)
         )
-        return number
+        self._send({"display": number})
 
     def _write_authority(self, entries: bytes) -> None:
         """Replaces the file with the cookie, which only this user can read."""
@@ -449,13 +428,18 @@ class _Process:
                     os.waitpid(pid, 0)
 
     def _reap(self) -> None:
-        """Tells of programs that have ended, and forgets what they have left."""
+        """Reports programs that have ended, and reaps what they have left."""
         for number, running in list(self._running.items()):
             if running.process.poll() is not None:
                 del self._running[number]
-                status = running.process.returncode
                 words = running.words()
-                self._send({"ended": number, "status": status, "words": words})
+                if number == 0 and self._cookie is not None:
+                    program = running.process.args[0]  # type: ignore[index]  # a list
+                    words = words or "it says nothing"
+                    self._send({"error": f"{program!s} does not start: {words}"})
+                else:
+                    status = running.process.returncode
+                    self._send({"ended": [number, status, words]})
         known = {one.process.pid for one in self._running.values()}
         for pid in _children(os.getpid()):
             if pid not in known:

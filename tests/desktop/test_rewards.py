@@ -179,19 +179,19 @@ def test_a_program_of_any_language_writes_lines(channel, raw):
 REFUSALS = {
     b"reward 3": "A line must be an object of JSON, got 'reward 3'.",
     b"[" * 9000: f"A line must be an object of JSON, got {'[' * 80!r}.",
-    b"{}": "A line must have the id of its episode, a whole number, as 'episode'; got "
-    "None.",
+    b"{}": "'episode' must be the id of its episode, a whole number, got None.",
     b'{"episode": 1, "rewards": 1}': "A line must have keys of episode, ready, reward, "
     "terminated, text, truncated; got 'rewards'.",
-    b'{"episode": 1.5}': "A line must have the id of its episode, a whole number, as "
-    "'episode'; got 1.5 of type float.",
-    b'{"episode": 1e999}': "A line must have the id of its episode, a whole number, as "
-    "'episode'; got inf of type float.",
+    b'{"episode": 1.5}': "'episode' must be the id of its episode, a whole number, got "
+    "1.5 of type float.",
+    b'{"episode": 1e999}': "'episode' must be the id of its episode, a whole number, "
+    "got inf of type float.",
     b'{"episode": 1, "reward": NaN}': "'reward' must be a number from -1e+30 to 1e+30, "
     "got nan of type float.",
     b'{"episode": 1, "reward": 1%s}' % (b"0" * 400): "'reward' must be a number from "
     f"-1e+30 to 1e+30, got 1{'0' * 39} of type int.",
-    b'{"episode": 1, "terminated": 1}': "'terminated' must be true or false, got 1.",
+    b'{"episode": 1, "terminated": 1}': "'terminated' must be true or false, got 1 of "
+    "type int.",
     b'{"episode": 1, "text": 5}': "'text' must be a string, got 5 of type int.",
 }
 
