@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -46,7 +47,7 @@ class Stranger:
         place: The address and the port that it comes from.
         host: That address.
         deadline: When it must have proved itself, by `time.monotonic`.
-        dropped: Why the server has dropped it; else empty.
+        is_logged: Whether the log has a line about it already.
     """
 
     def __init__(
@@ -56,13 +57,8 @@ class Stranger:
         self.place = place_of(address)
         self.host = self.place.rpartition(":")[0] or "?"
         self.deadline = deadline
-        self.dropped = ""
-        self._cut = cut
-
-    def drop(self, reason: str) -> None:
-        """Ends the connection."""
-        self.dropped = reason
-        self._cut(reason)
+        self.is_logged = False
+        self.cut = cut
 
 
 class Admission:
@@ -78,7 +74,7 @@ class Admission:
         >>> first = admission.meet(("10.0.0.1", 4000), print)
         >>> second = admission.meet(("10.0.0.2", 4000), print)
         it has not proved itself, and others came
-        >>> admission.leave(first), admission.leave(second)
+        >>> admission.leave(first.place), admission.leave(second.place)
         (False, True)
     """
 
@@ -102,7 +98,7 @@ class Admission:
         self.guesses = Guesses(most_late)
         self._most = most
         self._lock = threading.Lock()
-        self._strangers: dict[Stranger, None] = {}
+        self._strangers: dict[str, Stranger] = {}  # by place, the oldest first
         self._lines, self._refilled_at, self._left_out = float(_BURST), 0.0, 0
 
     # Strangers.
@@ -115,62 +111,84 @@ class Admission:
             cut: Ends the connection; is called with the reason, from any thread.
         """
         stranger = Stranger(address, time.monotonic() + self.patience, cut)
+        if len(self._strangers) >= self._most:
+            self.make_room()
         with self._lock:
-            oldest = self._oldest() if len(self._strangers) >= self._most else None
-            self._strangers[stranger] = None
-        if oldest is not None:
-            oldest.drop("it has not proved itself, and others came")
+            self._strangers[stranger.place] = stranger
         return stranger
 
-    def _oldest(self) -> Stranger | None:
-        """Removes the oldest stranger of the address with most of them."""
-        counts = collections.Counter(peer_of(each.host) for each in self._strangers)
+    def make_room(self) -> None:
+        """Drops the oldest stranger of the address with most of them."""
+        with self._lock:
+            strangers = list(self._strangers.values())
+        counts = collections.Counter(peer_of(each.host) for each in strangers)
         oldest = max(
-            self._strangers, key=lambda each: counts[peer_of(each.host)], default=None
+            strangers, key=lambda each: counts[peer_of(each.host)], default=None
         )
         if oldest is not None:
-            del self._strangers[oldest]
-        return oldest
-
-    def make_room(self) -> None:
-        """Drops a stranger, because the process has no descriptor left."""
-        with self._lock:
-            oldest = self._oldest()
-        if oldest is not None:
-            oldest.drop("it has not proved itself, and others came")
-
-    def leave(self, stranger: Stranger) -> bool:
-        """Forgets a stranger that is none any more; True if it was not dropped."""
-        with self._lock:
-            return self._strangers.pop(stranger, stranger) is None
+            self._drop(oldest, "it has not proved itself, and others came")
 
     def drop_late(self, now: float) -> None:
         """Drops the strangers that have had their time."""
         with self._lock:
-            late = [each for each in self._strangers if each.deadline <= now]
-            for each in late:
-                del self._strangers[each]
-        for each in late:
-            each.drop(f"it has not proved itself within {self.patience:g} s")
+            strangers = list(self._strangers.values())
+        for each in strangers:
+            if each.deadline <= now:
+                reason = f"it has not proved itself within {self.patience:g} s"
+                self._drop(each, reason)
 
     def drop_all(self, reason: str) -> None:
         """Drops all strangers, because the server ends."""
         with self._lock:
-            strangers = list(self._strangers)
-            self._strangers.clear()
+            strangers = list(self._strangers.values())
         for each in strangers:
-            each.drop(reason)
+            self._drop(each, reason)
+
+    def _drop(self, stranger: Stranger, reason: str) -> None:
+        if self.leave(stranger.place):
+            if not stranger.is_logged:
+                self.refuse(stranger.place, reason)
+                stranger.is_logged = True
+            stranger.cut(reason)
+
+    def leave(self, place: str) -> bool:
+        """Forgets a stranger that is none any more; False if it was dropped."""
+        with self._lock:
+            return self._strangers.pop(place, None) is not None
+
+    def excuse(self, place: str) -> None:
+        """Lets a stranger leave without a line in the log, as after a probe."""
+        with self._lock:
+            if place in self._strangers:
+                self._strangers[place].is_logged = True
+
+    def lose(self, stranger: Stranger) -> None:
+        """Forgets a connection that has ended, and logs it if it had proved nothing."""
+        if self.leave(stranger.place) and not stranger.is_logged:
+            self.refuse(stranger.place, "it has left before it had proved itself")
 
     def next_deadline(self) -> float:
         """Returns when the next stranger is late; infinity if there is none."""
         with self._lock:
-            return min((each.deadline for each in self._strangers), default=_NEVER)
+            return min(
+                (each.deadline for each in self._strangers.values()), default=math.inf
+            )
 
     # The log.
 
-    def refuse(self, place: str, reason: str) -> None:
-        """Logs that a client was refused, in one line."""
+    def refuse(self, place: str, reason: str, client: str = "") -> None:
+        """Logs that a client was refused, in one line.
+
+        A stranger that is dropped or leaves later has had its line by then.
+
+        Args:
+            place: The address and the port that it comes from.
+            reason: Why; of several lines the first counts.
+            client: What the log calls it, if it is not the place.
+        """
         with self._lock:
+            if place in self._strangers:
+                self._strangers[place].is_logged = True
             now = time.monotonic()
             more = _PER_SECOND * (now - self._refilled_at)
             self._lines = min(self._lines + more, float(_BURST))
@@ -183,11 +201,8 @@ class Admission:
         told = escaped(reason.partition("\n")[0][:_LONGEST_REASON])
         if left_out:
             told += f" ({left_out} refusals before it were left out here)"
-        LOG.warning("%s was refused by %s: %s", escaped(place), self.protocol, told)
+        LOG.warning("%s was refused by %s: %s", client or place, self.protocol, told)
 
-    def log(self, place: str, did: str) -> None:
+    def log(self, client: str, did: str) -> None:
         """Logs what a client has done."""
-        LOG.info("%s %s", escaped(place), escaped(did))
-
-
-_NEVER = float("inf")
+        LOG.info("%s %s", client, escaped(did))

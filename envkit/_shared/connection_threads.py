@@ -21,7 +21,7 @@ from typing import Protocol
 from envkit._shared.admission import Admission, Stranger
 from envkit._shared.server_secret import Holder, WrongSecretError
 
-__all__ = ["Connection", "ConnectionThreads", "Handler", "tls_mismatch"]
+__all__ = ["Connection", "ConnectionThreads", "Handler", "reason_of", "tls_mismatch"]
 
 _POLL_INTERVAL = 0.25
 # What a client has to read a refusal, and how much of what it sends is read meanwhile.
@@ -74,8 +74,8 @@ class Connection:
             ConnectionError: The server has dropped the connection meanwhile.
         """
         self.client = holder.at(self.stranger.place)
-        if not self._admission.leave(self.stranger):
-            raise ConnectionError(self.stranger.dropped)
+        if not self._admission.leave(self.stranger.place):
+            raise ConnectionError("The server has dropped the connection.")
 
     def release(self) -> socket.socket:
         """Returns the socket, which its new owner closes."""
@@ -208,17 +208,21 @@ class ConnectionThreads:
             self._begin(connection)
             self._handler.serve(connection)
         except WrongSecretError as error:
-            self._admission.refuse(connection.client, error.reason)
+            self._refuse(connection, error.reason)
             if error.is_guess:
                 self._delay(connection)
             self._tell(connection, str(error))
         except (OSError, ValueError) as error:
-            reason = stranger.dropped or _reason_of(error)
-            self._admission.refuse(connection.client, reason)
-            self._tell(connection, reason)
+            self._refuse(connection, reason_of(error))
+            self._tell(connection, str(error))
         finally:
-            self._admission.leave(stranger)
+            self._admission.leave(stranger.place)
             connection.close()
+
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        stranger = connection.stranger
+        if not stranger.is_logged:  # as that of one that was dropped
+            self._admission.refuse(stranger.place, reason, connection.client)
 
     def _begin(self, connection: Connection) -> None:
         first = connection.sock.recv(1, socket.MSG_PEEK)
@@ -249,9 +253,15 @@ class ConnectionThreads:
                 pass
 
 
-def _reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
+    """Returns why a connection is refused that has raised an error.
+
+    Example:
+        >>> reason_of(ConnectionResetError(104, "Connection reset by peer"))
+        'Connection reset by peer'
+    """
     if isinstance(error, ssl.SSLError):
         return f"the TLS handshake has failed: {error.reason or error}"
     if isinstance(error, TimeoutError):
         return "it took too long to say who it is"
-    return str(error)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from envkit._shared.admission import Admission, Stranger
 from envkit._shared.closing import Closable
-from envkit._shared.guesses import Guesses, peer_of
 from envkit._shared.listening import listener
 from envkit._shared.secret_files import DRAW, Draw
 from envkit._shared.server_secret import ServerSecret
@@ -119,9 +119,11 @@ class DesktopServer(Closable):
         secret = ServerSecret("password", password)
         self.passwords = (secret.text, observer_password)
         self._on_event = on_event
-        self._most, self._patience = max_viewers, handshake_timeout
+        self._most = max_viewers
         self._control_timeout = control_timeout
-        self._guesses = Guesses()
+        self._admission = Admission(
+            "vnc", most=max(max_viewers, _MOST_STRANGERS), patience=handshake_timeout
+        )
         self._frame: Array = np.zeros((height, width, 3), np.uint8)
         self._changes: Array | None = None
         self._lock = threading.Lock()
@@ -214,12 +216,16 @@ class DesktopServer(Closable):
 
     def judged_at(self, host: str, *, is_right: bool) -> float:
         """Returns when a viewer at an address is told whether its password is right."""
-        return self._guesses.judged_at(host, time.monotonic(), is_right=is_right)
+        now = time.monotonic()
+        return self._admission.guesses.judged_at(host, now, is_right=is_right)
 
     def welcome(self, viewer: Viewer) -> None:
         """Logs that a viewer has finished the handshake."""
+        self._admission.leave(viewer.stranger.place)
         role = "controls" if self.is_controller(viewer) else "observes"
-        _log.info("A viewer at %s has connected, and %s.", viewer.where, role)
+        self._admission.log(
+            viewer.stranger.place, f"has connected as a viewer, and {role}"
+        )
 
     def show(self, picture: Array) -> None:
         """Shows a picture: height, width, and red, green, blue, of uint8.
@@ -304,8 +310,7 @@ class DesktopServer(Closable):
         for viewer in list(self._viewers):
             if viewer.waits:
                 self._attend(viewer, selectors.EVENT_READ)
-            elif not viewer.ready and now > viewer.deadline:
-                self._drop(viewer, "it has not finished the handshake in time")
+        self._admission.drop_late(now)
         if self._deaf_until is not None and now >= self._deaf_until:
             self._deaf_until = None
             self._selector.register(self._listener, selectors.EVENT_READ)
@@ -314,11 +319,8 @@ class DesktopServer(Closable):
 
     def _idle_time(self) -> float:
         """Returns for how many seconds nothing is due unless the bell rings."""
-        moments = [
-            viewer.due if viewer.waits else viewer.deadline
-            for viewer in self._viewers
-            if not viewer.ready
-        ]
+        moments = [viewer.due for viewer in self._viewers if viewer.waits]
+        moments.append(self._admission.next_deadline())
         if self._deaf_until is not None:
             moments.append(self._deaf_until)
         now = time.monotonic()
@@ -333,7 +335,7 @@ class DesktopServer(Closable):
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                 # The listener stays ready, so this would be tried without a pause.
                 _log.warning("No viewer can connect for a moment: %s.", error)
-                self._drop_stranger()
+                self._admission.make_room()
                 self._selector.unregister(self._listener)
                 self._deaf_until = time.monotonic() + _DEAF
             return  # Otherwise the viewer has given up already.
@@ -346,28 +348,23 @@ class DesktopServer(Closable):
         controls: bool | None = None,
     ) -> None:
         """Begins the handshake of a connection."""
-        strangers = sum(not viewer.ready for viewer in self._viewers)
-        if strangers >= max(self._most, _MOST_STRANGERS):
-            self._drop_stranger()
-        where, deadline = _place(address), time.monotonic() + self._patience
+        stranger = self._admission.meet(
+            address, lambda reason: self._drop_stranger(stranger, reason)
+        )
         try:
-            viewer = Viewer(
-                self, link, str(address[0]), where, deadline, controls=controls
-            )
+            viewer = Viewer(self, link, stranger, controls=controls)
         except OSError as error:
             link.close()
-            _log.info("A viewer at %s was refused: %s", where, error)
+            self._admission.lose(stranger)
+            _log.debug("a viewer has gone: %s", error)
             return
         self._viewers.append(viewer)
         self._attend(viewer, 0)
 
-    def _drop_stranger(self) -> None:
-        """Drops the oldest connection at the handshake, of the address with most."""
-        strangers = [viewer for viewer in self._viewers if not viewer.ready]
-        counts = collections.Counter(peer_of(viewer.host) for viewer in strangers)
-        if strangers:
-            oldest = max(strangers, key=lambda one: counts[peer_of(one.host)])
-            self._drop(oldest, "it had not finished the handshake, and others came")
+    def _drop_stranger(self, stranger: Stranger, reason: str) -> None:
+        for viewer in list(self._viewers):
+            if viewer.stranger is stranger:
+                self._drop(viewer, reason)
 
     def _attend(self, viewer: Viewer, mask: int) -> None:
         """Reads and writes for a viewer, as far as it can now."""
@@ -395,7 +392,9 @@ class DesktopServer(Closable):
         except DesktopError as error:
             self._drop(viewer, str(error))
         except Exception as error:
-            _log.exception("An error has come up for the viewer at %s.", viewer.where)
+            _log.exception(
+                "An error has come up for the viewer at %s.", viewer.stranger.place
+            )
             self._drop(viewer, f"the server has raised {type(error).__name__}")
 
     def _watch(self, viewer: Viewer, wanted: int) -> None:
@@ -416,14 +415,17 @@ class DesktopServer(Closable):
         try:
             viewer.let_go()  # while it controls
         except Exception:
-            _log.exception("The keys of the viewer at %s stay down.", viewer.where)
+            _log.exception(
+                "The keys of the viewer at %s stay down.", viewer.stranger.place
+            )
         self._viewers.remove(viewer)
         self._watch(viewer, 0)
         viewer.link.close()
+        place = viewer.stranger.place
         if viewer.ready:
-            _log.info("A viewer at %s has left: %s", viewer.where, reason)
-        else:
-            _log.info("A viewer at %s was refused: %s", viewer.where, reason)
+            self._admission.log(place, f"has left: {reason}")
+        elif self._admission.leave(place):
+            self._admission.refuse(place, reason)
 
     def _send_updates(self) -> None:
         with self._lock:
@@ -464,14 +466,8 @@ class DesktopServer(Closable):
         _log.info(
             "The viewer at %s controls now, because the one at %s has read nothing for "
             "%g s.",
-            *(heirs[0].where, first.where, self._control_timeout),
+            *(heirs[0].stranger.place, first.stranger.place, self._control_timeout),
         )
-
-
-def _place(address: tuple[str, int]) -> str:
-    """Returns an address as it is written in logs."""
-    host, port = address[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_size(width: int, height: int) -> bool:

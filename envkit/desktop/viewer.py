@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from envkit._shared.admission import Stranger
 from envkit.desktop.connection import Connection
 from envkit.desktop.encodings import (
     CURSOR,
@@ -89,9 +90,7 @@ class Viewer:
 
     Attributes:
         link: What it is read from.
-        host: The address that it is at.
-        where: That address and its port, for logs.
-        deadline: When the handshake must be over.
+        stranger: Where it is, and when the handshake must be over.
         due: When a viewer that waits for a decision gets it.
         alive_at: When it has last sent anything, or taken what was waiting for it.
         watched: What the server's selector waits for; 0 for nothing.
@@ -104,9 +103,7 @@ class Viewer:
         self,
         desk: Desk,
         link: socket.socket,
-        host: str,
-        where: str,
-        deadline: float,
+        stranger: Stranger,
         *,
         controls: bool | None = None,
     ) -> None:
@@ -115,13 +112,11 @@ class Viewer:
         Args:
             desk: What it shares with others.
             link: The connection.
-            host: The address that it is at.
-            where: That address and its port, for logs.
-            deadline: When the handshake must be over.
+            stranger: Where it is, and when the handshake must be over.
             controls: Whether it may control; `None` if its password will tell.
         """
         self._desk = desk
-        self.host, self.where, self.deadline = host, where, deadline
+        self.stranger = stranger
         self.due, self.watched = 0.0, 0
         self.alive_at = self._sent_at = time.monotonic()
         self.ready, self.controls, self._knows = False, bool(controls), False
@@ -263,7 +258,7 @@ class Viewer:
             case Proof():
                 self._judge(event)
             case Entered():
-                self.due = math.inf
+                self.due = self.stranger.deadline = math.inf
             case FormatChosen(pixel_format):
                 # The streams of zlib go on.
                 self._codec.format = pixel_format
@@ -298,8 +293,8 @@ class Viewer:
         self._knows = self.controls or (
             observing is not None and proof.knows(observing)
         )
-        self.due = self._desk.judged_at(self.host, is_right=self._knows)
-        self.deadline += max(0.0, self.due - time.monotonic())
+        self.due = self._desk.judged_at(self.stranger.host, is_right=self._knows)
+        self.stranger.deadline += max(0.0, self.due - time.monotonic())
 
     def _decide(self) -> None:
         """Tells the viewer the verdict or the desktop, once that is due."""

@@ -28,9 +28,9 @@ import contextlib
 import hmac
 import importlib.util
 import itertools
-import logging
 import queue
 import threading
+import urllib.parse
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -38,9 +38,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from envkit._shared.guesses import Guesses
+from envkit._shared.admission import Admission
 from envkit._shared.listening import listener
-from envkit._shared.server_secret import ServerSecret
+from envkit._shared.server_secret import Holder, ServerSecret, WrongSecretError
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.remote.dm_env_rpc_tensors import (
@@ -68,8 +68,6 @@ __all__ = ["DmEnvRpcServer", "serve"]
 
 Result = TypeVar("Result")
 
-_LOGGER = logging.getLogger(__name__)
-
 _PORT = 9000
 _GRACE = 5.0  # seconds that streams have to end when the server does
 # Streams of clients that have left, which gRPC notices a little later: who comes at
@@ -77,6 +75,10 @@ _GRACE = 5.0  # seconds that streams have to end when the server does
 _LEAVING = 8
 _POLL_INTERVAL = 0.5  # seconds after which a wait looks whether the server is stopping
 _SERVICE = "dm_env_rpc.v1.Environment"
+# The messages of gRPC's health service have one field each: the name of a service, and
+# a status, of which 1 is SERVING, and 2 is not.
+_HEALTH = "grpc.health.v1.Health"
+_SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 # Further codes of google.rpc.
 _FULL, _NOT_NOW, _UNKNOWN, _INTERNAL = 8, 9, 12, 13
 
@@ -167,7 +169,7 @@ class DmEnvRpcServer:
         self._secret = ServerSecret("token", options.token)
         self.token = self._secret.data
         # Each wrong guess that waits holds one of the threads of streams.
-        self._guesses = Guesses(most_waiting=_LEAVING // 2)
+        self._admission = Admission("dm-env-rpc", most_late=_LEAVING // 2)
         self._hosts: dict[str, EnvThreads] = {}
         self._wires: dict[str, TensorCodec] = {}
         self._worlds: dict[str, _World] = {}
@@ -252,8 +254,13 @@ class DmEnvRpcServer:
         )
         # Requests are read here, so that one that is none is answered like others.
         process = grpc.stream_stream_rpc_method_handler(self._process)
-        handler = grpc.method_handlers_generic_handler(_SERVICE, {"Process": process})
-        server.add_generic_rpc_handlers((handler,))
+        check = grpc.unary_unary_rpc_method_handler(self._check)
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(_SERVICE, {"Process": process}),
+                grpc.method_handlers_generic_handler(_HEALTH, {"Check": check}),
+            )
+        )
         port = _PORT if options.port is None else options.port
         address = f"{options.host}:{port}"
         if ":" in options.host and "[" not in options.host:
@@ -271,14 +278,18 @@ class DmEnvRpcServer:
         """Answers the requests of one stream."""
         import grpc
 
-        peer = escaped(context.peer())
-        if not self._is_known(context, peer):
-            context.abort(
-                grpc.StatusCode.UNAUTHENTICATED,
-                "The metadata 'authorization' must be 'Bearer TOKEN', with the token.",
-            )
-        _LOGGER.info("%s connected", peer)
-        stream = _Stream(self, requests)
+        place = _place_of(context)
+        try:
+            client = self._holder_of(context).at(place)
+        except WrongSecretError as error:
+            self._admission.refuse(place, error.reason)
+            if error.is_guess:
+                host = place.rpartition(":")[0]
+                with self._admission.guesses.late(host) as seconds:
+                    self._closing.wait(seconds)
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, _WANTED)
+        self._admission.log(client, "has connected")
+        stream = _Stream(self, requests, client)
         with self._lock:
             self._streams.add(stream)
         try:
@@ -290,22 +301,32 @@ class DmEnvRpcServer:
         if reason is not None:
             context.abort(grpc.StatusCode.UNAVAILABLE, reason)
 
-    def _is_known(self, context: Any, peer: str) -> bool:
-        """Returns whether a client knows the token; a wrong guess takes a while."""
-        if self.token is None:
-            return True
+    def _holder_of(self, context: Any) -> Holder:
+        """Returns whose token a stream has.
+
+        Raises:
+            WrongSecretError: It has none that is valid.
+        """
         given = dict(context.invocation_metadata()).get("authorization", "")
         given = (
             given if isinstance(given, bytes) else given.encode("latin-1", "replace")
         )
-        if hmac.compare_digest(given, b"Bearer " + self.token):
-            return True
-        why = "the token is wrong" if given else "it has given no token"
-        _LOGGER.warning("%s was refused: %s", peer, why)
-        if given:
-            with self._guesses.late(peer.rpartition(":")[0]) as seconds:
-                self._closing.wait(seconds)
-        return False
+
+        def matches(token: bytes) -> bool:
+            return hmac.compare_digest(given, b"Bearer " + token)
+
+        return self._secret.holder_of(matches if given else None)
+
+    def _check(self, request: bytes, context: Any) -> bytes:
+        """Answers gRPC's health service, which needs no token."""
+        import grpc
+
+        name = _SERVICE.encode()
+        if request not in (b"", b"\x0a" + bytes([len(name)]) + name):
+            told = f"The service here is {_SERVICE!r}."
+            self._admission.refuse(_place_of(context), told)
+            context.abort(grpc.StatusCode.NOT_FOUND, told)
+        return _NOT_SERVING if self._closing.is_set() else _SERVING
 
     def hide(self, text: str) -> str:
         """Returns a message for a client without values that `--arg` has given."""
@@ -437,8 +458,10 @@ _END: Any = object()
 class _Stream:
     """The requests of one client, and what they do."""
 
-    def __init__(self, server: DmEnvRpcServer, requests: Iterator[bytes]) -> None:
-        self._server = server
+    def __init__(
+        self, server: DmEnvRpcServer, requests: Iterator[bytes], client: str
+    ) -> None:
+        self._server, self._client = server, client
         self._world: _World | None = None
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_ended = False
@@ -584,6 +607,15 @@ _ACTS: dict[Any, Callable[[_Stream, Any], Any]] = {
     "leave_world": _Stream._leave,
     "destroy_world": _Stream._destroy,
 }
+
+
+_WANTED = "The metadata 'authorization' must be 'Bearer TOKEN', with the token."
+
+
+def _place_of(context: Any) -> str:
+    """Returns where a stream comes from, as the log has it."""
+    kind, _, place = urllib.parse.unquote(context.peer()).partition(":")
+    return escaped(place if kind in ("ipv4", "ipv6") else context.peer())
 
 
 def _refuse(response: Any, code: int, message: str) -> None:

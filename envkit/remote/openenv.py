@@ -31,10 +31,11 @@ import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from envkit._shared.guesses import Guesses
-from envkit._shared.listening import listener
-from envkit._shared.server_secret import ServerSecret
-from envkit._shared.text import escaped
+from envkit._shared.admission import Admission
+from envkit._shared.admitting_loop import AdmittingLoop
+from envkit._shared.health import HEALTH_PATH, HealthAnswer
+from envkit._shared.listening import listener, place_of
+from envkit._shared.server_secret import Holder, ServerSecret, WrongSecretError
 from envkit._shared.web_pages import is_json, web_page_refusal
 from envkit.errors import MissingDependencyError
 from envkit.remote.offers import Menu, ServeOptions, with_reachable_host
@@ -75,13 +76,13 @@ class OpenEnvServer:
         self._options = options
         self._secret = ServerSecret("token", options.token)
         self.token = self._secret.data
-        self._guesses = Guesses()
+        self._admission = Admission("openenv")
         self._reason: str | None = None
         self._is_closing = False
         with contextlib.ExitStack() as stack:
             self._sites: list[Site] = []
             for offer in menu.offers:
-                self._sites.append(Site(offer, options))
+                self._sites.append(Site(offer, options, self._admission))
                 stack.callback(self._sites[-1].close)
             self._socket = _listening(options)
             stack.callback(self._socket.close)
@@ -152,6 +153,7 @@ class OpenEnvServer:
         )
         config.load()
         config.ssl = self._options.tls
+        config.http_protocol_class = self._refusing(config.http_protocol_class)
         return uvicorn.Server(config)
 
     def _run(self) -> None:
@@ -160,7 +162,8 @@ class OpenEnvServer:
             await self._server.serve(sockets=[self._socket])
 
         try:
-            asyncio.run(main())
+            with contextlib.closing(AdmittingLoop(self._admission)) as loop:
+                loop.run_until_complete(main())
         except (Exception, SystemExit) as error:
             self._reason = f"{type(error).__name__}: {error}"
             _LOGGER.exception("The server for OpenEnv has ended")
@@ -196,6 +199,7 @@ class OpenEnvServer:
             told = f"Nothing is at {request.url.path[:80]}."
             if len(self._sites) > 1:
                 told += f" The environments are at {places}."
+            self._admission.refuse(place_of(request.client), told)
             return JSONResponse({"detail": told}, 404)
 
         if len(self._sites) == 1:
@@ -207,40 +211,94 @@ class OpenEnvServer:
                 for site in self._sites
             ]
         app: Any = Starlette(routes=routes, exception_handlers={404: nothing_there})
-        app = _logged(app)
-        if self.token is None:
-            return _sending_safely(_without_web_pages(app, self._options.host))
         return _sending_safely(self._guarded(app))
 
     def _guarded(self, app: Any) -> Any:
-        """Returns the application for those who know the token."""
-        from starlette.requests import HTTPConnection
-        from starlette.responses import JSONResponse
-
-        token = self.token
-        assert token is not None  # it is called for that
-        refusal = JSONResponse(
-            {
-                "detail": "The header 'Authorization: Bearer TOKEN' must have the "
-                "token, or the address: http://token:TOKEN@HOST:PORT."
-            },
-            401,
-        )
+        """Returns the application for those who may use it, with lines in the log."""
+        from starlette.datastructures import Headers
+        from starlette.responses import JSONResponse, Response
 
         async def guarded(scope: Any, receive: Any, send: Any) -> None:
-            given = _token_in(HTTPConnection(scope).headers)
-            if given is not None and hmac.compare_digest(given, token):
-                await app(scope, receive, send)
+            headers, place = Headers(scope=scope), place_of(scope.get("client"))
+            if scope["type"] == "http" and scope["path"] == HEALTH_PATH:
+                answer = HealthAnswer.to(
+                    HEALTH_PATH, headers.items(), self._options.host, self._health()
+                )
+                if answer.refused:
+                    self._admission.refuse(place, answer.refused)
+                self._admission.excuse(place)
+                told = Response(answer.body, answer.status, media_type=_JSON)
+                await told(scope, receive, send)
                 return
-            client = _client_of(scope)
-            why = "it has given no token" if given is None else "the token is wrong"
-            _LOGGER.warning("%s was refused: %s", client, why)
-            if given is not None:
-                with self._guesses.late(client.rpartition(":")[0]) as seconds:
-                    await asyncio.sleep(seconds)
-            await _refuse(refusal, scope, receive, send)
+            try:
+                client = self._holder_of(headers).at(place)
+            except WrongSecretError as error:
+                self._admission.refuse(place, error.reason)
+                if error.is_guess:
+                    host = place.rpartition(":")[0]
+                    with self._admission.guesses.late(host) as seconds:
+                        await asyncio.sleep(seconds)
+                refusal = JSONResponse({"detail": _WANTED}, 401)
+                await _refuse(refusal, scope, receive, send)
+                return
+            if not self._secret.is_needed:
+                bound, method = self._options.host, scope.get("method")
+                reason, status = web_page_refusal(headers.items(), bound), 403
+                if reason is None and method in ("POST", "PUT", "PATCH"):
+                    reason, status = _no_json(headers), 415
+                if reason is not None:
+                    self._admission.refuse(place, reason)
+                    refusal = JSONResponse({"detail": reason}, status)
+                    await _refuse(refusal, scope, receive, send)
+                    return
+            self._admission.leave(place)
+            if scope["type"] == "websocket" or scope.get("method") == "POST":
+                what = scope.get("method", "a session by")
+                self._admission.log(client, f"asks for {what} {scope['path'][:80]}")
+            await app(scope, receive, send)
 
         return guarded
+
+    def _health(self) -> dict[str, Any]:
+        """Returns what anyone may know."""
+        status = "stopping" if self._is_closing else "ok"
+        return {"status": status, "protocol": self._admission.protocol}
+
+    def _holder_of(self, headers: Any) -> Holder:
+        """Returns whose token a request has.
+
+        Raises:
+            WrongSecretError: It has none that is valid.
+        """
+        given = _token_in(headers)
+        if given is None:
+            return self._secret.holder_of(None)
+        return self._secret.holder_of(lambda token: hmac.compare_digest(given, token))
+
+    def _refusing(self, protocol: Any) -> Any:
+        """Returns uvicorn's protocol with a line in the log for what is not HTTP."""
+        admission = self._admission
+
+        class Refusing(protocol):  # type: ignore[misc]  # a class of uvicorn's
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                # Its own line has no address.
+                self.logger = _UVICORN
+
+            def send_400_response(self, message: str) -> None:
+                admission.refuse(place_of(self.client), message)
+                super().send_400_response(message)
+
+        return Refusing
+
+
+_JSON = "application/json"
+_WANTED = (
+    "The header 'Authorization: Bearer TOKEN' must have the token, or the address: "
+    "http://token:TOKEN@HOST:PORT."
+)
+_UVICORN = logging.getLogger(f"{__name__}.uvicorn")
+_UVICORN.addFilter(lambda record: "Invalid HTTP request" not in record.getMessage())
 
 
 def _sending_safely(app: Any) -> Any:
@@ -258,26 +316,6 @@ def _sending_safely(app: Any) -> Any:
         await app(scope, receive, send_safely if scope["type"] == "http" else send)
 
     return sending
-
-
-def _without_web_pages(app: Any, bound: str) -> Any:
-    """Returns the application for clients that are no web pages."""
-    from starlette.datastructures import Headers
-    from starlette.responses import JSONResponse
-
-    async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        headers = Headers(scope=scope)
-        reason, status = web_page_refusal(headers.items(), bound), 403
-        if reason is None and scope.get("method") in ("POST", "PUT", "PATCH"):
-            reason, status = _no_json(headers), 415
-        if reason is None:
-            await app(scope, receive, send)
-            return
-        _LOGGER.warning("%s was refused: %s", _client_of(scope), escaped(reason))
-        refusal = JSONResponse({"detail": reason}, status)
-        await _refuse(refusal, scope, receive, send)
-
-    return guarded
 
 
 async def _refuse(refusal: Any, scope: Any, receive: Any, send: Any) -> None:
@@ -301,27 +339,6 @@ def _no_json(headers: Any) -> str | None:
     if is_json(kind) or not (kind or has_body):
         return None
     return f"The header Content-Type must be application/json, got {kind[:80]!r}."
-
-
-def _logged(app: Any) -> Any:
-    """Returns the application with a line in the log for each client."""
-
-    async def logged(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "websocket" or scope.get("method") == "POST":
-            what = scope.get("method", "a session by")
-            _LOGGER.info("%s asks for %s %s", _client_of(scope), what, _path_of(scope))
-        await app(scope, receive, send)
-
-    return logged
-
-
-def _client_of(scope: Any) -> str:
-    host, port = scope.get("client") or ("?", 0)
-    return f"{host}:{port}"
-
-
-def _path_of(scope: Any) -> str:
-    return escaped(scope["path"][:80])
 
 
 def _token_in(headers: Any) -> bytes | None:

@@ -12,8 +12,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from envkit._shared.admission import Admission
 from envkit._shared.json_schema import EXACT_SCHEMA
-from envkit._shared.text import escaped
+from envkit._shared.listening import place_of
 from envkit.provenance import envkit_version
 from envkit.remote.env_threads import EnvThread, EnvThreads, FullError, Single
 from envkit.remote.offers import Offer, ServeOptions
@@ -49,8 +50,11 @@ class Site:
         is_closing: Whether the server is stopping.
     """
 
-    def __init__(self, offer: Offer, options: ServeOptions) -> None:
+    def __init__(
+        self, offer: Offer, options: ServeOptions, admission: Admission
+    ) -> None:
         """Makes an environment, for its specs."""
+        self._admission = admission
         self.offer = offer
         self.is_closing = False
         self._options = options
@@ -91,6 +95,7 @@ class Site:
                     return JSONResponse(await work(await self._body(request)))
                 except RefusedError as refused:
                     error = refused.hidden(self.offer.hide)
+                    self._log_refusal(request, error)
                     status = _STATUS.get(error.code, 500)
                     detail = error.errors or error.message
                     return JSONResponse({"detail": detail, **error.data()}, status)
@@ -146,6 +151,7 @@ class Site:
                     )
                 except RefusedError as refused:
                     error = refused.hidden(self.offer.hide)
+                    self._log_refusal(request, error)
                     return JSONResponse(
                         {"detail": error.errors or error.message},
                         _STATUS.get(error.code, 500),
@@ -191,10 +197,10 @@ class Site:
             body = await asyncio.wait_for(reading, patience)
         except ClientDisconnect as error:
             what = "broke off before its end"
-            raise _given_up(request, "CLIENT_LEFT", what) from error
+            raise self._given_up(request, "CLIENT_LEFT", what) from error
         except asyncio.TimeoutError as error:
             what = f"did not come within {patience:g} s"
-            raise _given_up(request, "TOO_SLOW", what) from error
+            raise self._given_up(request, "TOO_SLOW", what) from error
         finally:
             self._reading.discard(reading)
         if not body:
@@ -214,6 +220,17 @@ class Site:
                 message = f"The body must have {limit} bytes at most."
                 raise RefusedError("TOO_LARGE", message)
         return body
+
+    def _given_up(self, request: Any, code: str, what: str) -> RefusedError:
+        """Returns the error for a request that does not come, and logs it."""
+        asked = f"its {request.method} {request.url.path[:80]!a}"
+        self._admission.refuse(place_of(request.client), f"{asked} {what}")
+        return RefusedError(code, f"The request {what}.")
+
+    def _log_refusal(self, request: Any, error: RefusedError) -> None:
+        """Logs that a request gets nothing, unless its environment was asked."""
+        if error.code in ("CAPACITY_REACHED", "TOO_LARGE", "NOT_FOUND"):
+            self._admission.refuse(place_of(request.client), error.message)
 
     async def _post_reset(self, body: dict[str, Any]) -> Any:
         return await self._once(lambda session, env: session.reset(env, body))
@@ -308,8 +325,7 @@ class Site:
             await self._converse(connection, hosted, session)
         except RefusedError as refused:
             error = refused.hidden(self.offer.hide)
-            told = escaped(error.message[:200])
-            _LOGGER.warning("%s:%s was refused: %s", *websocket.client, told)
+            self._admission.refuse(place_of(websocket.client), error.message)
             await connection.send({"type": "error", "data": error.data()})
         except asyncio.CancelledError:
             if not self.is_closing:
@@ -375,14 +391,6 @@ _STATUS = {
     "CLIENT_LEFT": 400,
     "TOO_SLOW": 408,
 }
-
-
-def _given_up(request: Any, code: str, what: str) -> RefusedError:
-    """Returns the error for a request that does not come, and logs it."""
-    host, port = request.client or ("?", 0)
-    asked = f"{request.method} {request.url.path[:80]!a}"
-    _LOGGER.warning("%s:%s: its %s %s", host, port, asked, what)
-    return RefusedError(code, f"The request {what}.")
 
 
 def _task_arguments(body: dict[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:

@@ -38,8 +38,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from envkit._shared.guesses import Guesses
-from envkit._shared.listening import listener
+from envkit._shared.admission import Admission
+from envkit._shared.admitting_loop import AdmittingLoop
+from envkit._shared.health import HEALTH_PATH, HealthAnswer
+from envkit._shared.listening import listener, place_of
+from envkit._shared.server_secret import ServerSecret, WrongSecretError
 from envkit._shared.text import escaped
 from envkit._shared.web_pages import web_page_refusal
 from envkit.errors import EnvkitError, MissingDependencyError
@@ -196,7 +199,7 @@ class _Client:
         headers = connection.request.headers
         self.observes = headers.get("openai-observer") == "true"
         self.active = False
-        self.host = str((connection.remote_address or ("?",))[0])
+        self.place = place_of(connection.remote_address)
         self.waiting: asyncio.Queue[tuple[str, dict[str, Any], dict[str, Any]]]
         self.waiting = asyncio.Queue(_MOST_WAITING)
         self._count = 0
@@ -208,7 +211,7 @@ class _Client:
         try:
             self.waiting.put_nowait((method, body, headers or {}))
         except asyncio.QueueFull:
-            _log.warning("A client at %s takes its messages too slowly.", self.host)
+            _log.warning("%s takes its messages too slowly.", self.place)
             self.connection.transport.abort()
 
     async def send_waiting(self) -> None:
@@ -261,8 +264,8 @@ class RewarderServer:
         """
         _websockets("A server for Universe")
         self._host, self._is_public = host, is_public
-        self._password = password
-        self._guesses = Guesses()
+        self._secret = ServerSecret("password", password)
+        self._admission = Admission("universe")
         self._on_reset, self._on_action = on_reset, on_action
         self._most = max_clients
         self._clients: list[_Client] = []
@@ -271,7 +274,7 @@ class RewarderServer:
         self._listener = listener(host, port)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self._tls = tls
-        self._loop = asyncio.new_event_loop()
+        self._loop = AdmittingLoop(self._admission)
         self._stop = asyncio.Event()
         self._reason = ""
         self._closed = False
@@ -352,42 +355,50 @@ class RewarderServer:
             await asyncio.gather(*closing)
 
     def _refuse(self, connection: Any, request: Any) -> Any:
-        """Answers clients that are not wanted; returns `None` for the others."""
-        if self._is_public:
-            headers = [(name.lower(), one) for name, one in request.headers.raw_items()]
+        """Answers clients that want no messages, or get none; `None` for the others."""
+        place = place_of(connection.remote_address)
+        headers = [(name.lower(), one) for name, one in request.headers.raw_items()]
+        reason, status = None, http.HTTPStatus.FORBIDDEN
+        if request.path.partition("?")[0] == HEALTH_PATH:
+            answer = HealthAnswer.to(request.path, headers, self._host, self._health())
+            if not answer.refused:
+                self._admission.excuse(place)
+                return connection.respond(http.HTTPStatus(answer.status), answer.body)
+            reason = answer.refused
+        elif self._is_public:
             reason = web_page_refusal(headers, self._host)
-            if reason is not None:
-                host = (connection.remote_address or ("?",))[0]
-                _log.warning("%s was refused: %s", host, escaped(reason))
-                return connection.respond(http.HTTPStatus.FORBIDDEN, f"{reason}\n")
-        if len(self._clients) >= self._most:
-            told = f"There are {counted(self._most, 'client')} already.\n"
-            host = (connection.remote_address or ("?",))[0]
-            _log.info("A client at %s is sent away: %s", host, told.strip())
-            return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, told)
-        return None
+        if reason is None and len(self._clients) >= self._most:
+            reason = f"There are {counted(self._most, 'client')} already."
+            status = http.HTTPStatus.SERVICE_UNAVAILABLE
+        if reason is None:
+            return None
+        self._admission.refuse(place, reason)
+        return connection.respond(status, f"{reason}\n")
+
+    def _health(self) -> dict[str, Any]:
+        """Returns what anyone may know."""
+        status = "stopping" if self._closed else "ok"
+        return {"status": status, "protocol": self._admission.protocol}
 
     async def _attend(self, connection: Any) -> None:
         from websockets.exceptions import ConnectionClosed
 
         client = _Client(connection)
-        given = _password_in(connection.request.headers.get("authorization"))
-        if given is None:
-            await self._hang_up(
-                client,
-                "There is no password. It must be the name of the user in the header "
-                "of basic authentication.",
-            )
+        try:
+            self._check_password(connection.request.headers.get("authorization"))
+        except WrongSecretError as error:
+            self._admission.refuse(client.place, error.reason)
+            host = client.place.rpartition(":")[0]
+            if error.is_guess:
+                with (
+                    self._admission.guesses.late(host) as seconds,
+                    contextlib.suppress(asyncio.TimeoutError),
+                ):
+                    await asyncio.wait_for(connection.wait_closed(), seconds)
+            await self._hang_up(client, str(error))
             return
-        if not hmac.compare_digest(given.encode(), self._password.encode()):
-            with (
-                self._guesses.late(client.host) as seconds,
-                contextlib.suppress(asyncio.TimeoutError),
-            ):
-                await asyncio.wait_for(connection.wait_closed(), seconds)
-            await self._hang_up(client, "The password is wrong.")
-            return
-        _log.info("A client at %s has connected.", client.host)
+        self._admission.leave(client.place)
+        self._admission.log(client.place, "has connected to the rewarder")
         self._clients.append(client)
         sending = asyncio.ensure_future(client.send_waiting())
         try:
@@ -396,6 +407,7 @@ class RewarderServer:
             async for text in connection:
                 if (reason := self._take(client, text)) is not None:
                     sending.cancel()
+                    self._admission.refuse(client.place, reason)
                     await self._hang_up(client, reason)
                     return
         except ConnectionClosed:
@@ -405,11 +417,32 @@ class RewarderServer:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
+    def _check_password(self, header: str | None) -> None:
+        """Refuses a client that does not know the password.
+
+        Raises:
+            WrongSecretError: It does not.
+        """
+        given = _password_in(header)
+
+        def matches(password: bytes) -> bool:
+            return hmac.compare_digest((given or "").encode(), password)
+
+        try:
+            self._secret.holder_of(None if given is None else matches)
+        except WrongSecretError as error:
+            if given is not None:
+                raise
+            raise WrongSecretError(
+                "There is no password. It must be the name of the user in the header "
+                "of basic authentication.",
+                error.reason,
+            ) from error
+
     async def _hang_up(self, client: _Client, reason: str) -> None:
         """Sends the reason, and closes the connection, which some clients never do."""
         from websockets.exceptions import ConnectionClosed
 
-        _log.info("A client at %s is sent away: %s", client.host, reason)
         told = client.send_now("v0.connection.close", {"message": reason}, {})
         with contextlib.suppress(ConnectionClosed, asyncio.TimeoutError):
             await asyncio.wait_for(told, _PATIENCE)

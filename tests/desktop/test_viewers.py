@@ -252,7 +252,7 @@ def test_guesses_are_slowed_and_hold_up_no_viewer():
 
 
 def test_who_has_connected_and_who_was_refused_is_one_line_of_the_log_each(caplog):
-    caplog.set_level(logging.INFO, "envkit.desktop")
+    caplog.set_level(logging.INFO, "envkit.serve")
     with DesktopServer(password="secret", observer_password="watch") as server:
         ports = []
         for password in ("secret", "watch"):
@@ -271,16 +271,16 @@ def test_who_has_connected_and_who_was_refused_is_one_line_of_the_log_each(caplo
     closed = "The connection was closed by the other end."
     first, second, stranger = ports
     assert [
-        f"A viewer at 127.0.0.1:{first} has connected, and controls.",
-        f"A viewer at 127.0.0.1:{first} has left: {closed}",
-        f"A viewer at 127.0.0.1:{second} has connected, and observes.",
-        f"A viewer at 127.0.0.1:{second} has left: {closed}",
+        f"127.0.0.1:{first} has connected as a viewer, and controls",
+        f"127.0.0.1:{first} has left: {closed}",
+        f"127.0.0.1:{second} has connected as a viewer, and observes",
+        f"127.0.0.1:{second} has left: {closed}",
     ] == lines[:4]
     assert re.fullmatch(
-        r"A viewer at 127\.0\.0\.1:\d+ was refused: The password is wrong\.", lines[4]
+        r"127\.0\.0\.1:\d+ was refused by vnc: The password is wrong\.", lines[4]
     )
     assert (
-        f"A viewer at 127.0.0.1:{stranger} was refused: The other end must begin with "
+        f"127.0.0.1:{stranger} was refused by vnc: The other end must begin with "
         r"'RFB' and a version, got b'GET / HTTP/\n'. Is it a VNC server or viewer?"
     ) == lines[5]
     assert 6 == len(lines)

@@ -590,13 +590,14 @@ def test_guesses_at_the_password_of_a_rewarder_are_held_up(monkeypatch, caplog):
     with contextlib.ExitStack() as stack:
         stack.callback(server.close, "the test is over")
         stack.enter_context(entered(WRONG))
-        assert until(lambda: server._guesses._waiting == 1)
+        assert until(lambda: server._admission.guesses._waiting == 1)
         client = stack.enter_context(entered(SECRET))
         client.send('{"method": "v0.control.ping"}')
         assert "v0.reply.control.ping" in client.recv(PATIENCE)
-        assert 1 == server._guesses._waiting
-        assert ["A client at 127.0.0.1 has connected."] == caplog.messages
-    assert "A client at 127.0.0.1 is sent away: The password is wrong." in caplog.text
+        assert 1 == server._admission.guesses._waiting
+    refused, connected = caplog.messages
+    assert refused.endswith(" was refused by universe: the password is wrong")
+    assert connected.endswith(" has connected to the rewarder")
 
 
 @pytest.mark.parametrize("protocol", ["openenv", "dm_env_rpc"])
@@ -622,13 +623,14 @@ def test_guesses_at_the_token_of_other_protocols_are_held_up(
     guesser = threading.Thread(target=guess)
     with server:
         guesser.start()
-        assert until(lambda: server._guesses._waiting == 1)
+        assert until(lambda: server._admission.guesses._waiting == 1)
         with make(target, token=SECRET) as env:
             assert env.reset().is_first()
-        assert 1 == server._guesses._waiting
+        assert 1 == server._admission.guesses._waiting
         refused = [text for text in caplog.messages if "was refused" in text]
         assert 1 == len(refused)
-        assert refused[0].endswith(" was refused: the token is wrong")
+        name = protocol.replace("_", "-")
+        assert refused[0].endswith(f" was refused by {name}: the token is wrong")
         assert len(caplog.messages) > 1  # There is one for the other client, too.
     guesser.join(PATIENCE)
     assert not guesser.is_alive()
