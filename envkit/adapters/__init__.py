@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from envkit.adapters.dm_control import suite as suite_dm_control
     from envkit.adapters.dm_control.suite import DmControlWrapper
     from envkit.adapters.dm_env import DmEnvWrapper
-    from envkit.adapters.dm_env_rpc.client import DmEnvRpcError, DmEnvRpcWrapper
     from envkit.adapters.envpool import suite as suite_envpool
     from envkit.adapters.envpool.suite import AsyncEnvPool as AsyncEnvPool
     from envkit.adapters.envpool.wrapper import EnvPoolWrapper
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
     from envkit.adapters.urnai import from_urnai, to_urnai
     from envkit.adapters.vizdoom import suite as suite_vizdoom
     from envkit.adapters.vizdoom.suite import VizDoomWrapper
+    from envkit.remote.dm_env_rpc_client import DmEnvRpcError, DmEnvRpcWrapper
     from envkit.remote.openenv_client import OpenEnvError, OpenEnvWrapper
 
 _HOMES = {
@@ -87,8 +87,8 @@ _HOMES = {
     "BraxWrapper": "envkit.adapters.jax.brax",
     "BrowserGymWrapper": "envkit.adapters.browsergym.suite",
     "DmControlWrapper": "envkit.adapters.dm_control.suite",
-    "DmEnvRpcError": "envkit.adapters.dm_env_rpc.client",
-    "DmEnvRpcWrapper": "envkit.adapters.dm_env_rpc.client",
+    "DmEnvRpcError": "envkit.remote.dm_env_rpc_client",
+    "DmEnvRpcWrapper": "envkit.remote.dm_env_rpc_client",
     "DmEnvWrapper": "envkit.adapters.dm_env",
     "EnvAdapter": "envkit.adapters.adapter",
     "EnvPoolWrapper": "envkit.adapters.envpool.wrapper",
@@ -139,6 +139,7 @@ _ALIASES = {
     "env_adapter": "envkit.adapters.adapter",
     "envpool_wrapper": "envkit.adapters.envpool.wrapper",
     "functional_env": "envkit.adapters.jax.functional",
+    "dm_env_rpc": "envkit.remote.dm_env_rpc_client",
     "gym_wrapper": "envkit.adapters.gym.suite",
     "gymnasium_vector_wrapper": "envkit.adapters.gymnasium.vector",
     "gymnasium_wrapper": "envkit.adapters.gymnasium.wrapper",

@@ -18,6 +18,7 @@ import numpy as np
 from envkit import nest
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.special import ObjectSpec
 from envkit.specs.validation import check_fits
 from envkit.types import Array, NestedSpec
 
@@ -25,6 +26,7 @@ __all__ = [
     "Converter",
     "Leaf",
     "Repacker",
+    "action_leaf",
     "array_leaf",
     "bounded_leaf",
     "compiled",
@@ -168,6 +170,31 @@ def bounded_leaf(spec: ArraySpec) -> Leaf:
         return array
 
     return convert_bounded
+
+
+def action_leaf(spec: ArraySpec) -> Leaf:
+    """Returns a function like that of `bounded_leaf` for text and objects, too."""
+    if isinstance(spec, ObjectSpec):
+
+        def convert(value: Any) -> Any:
+            is_array = isinstance(value, np.ndarray) and value.dtype == object
+            wrapped = value if is_array else ObjectSpec.wrap(value)
+            if not spec.check_array(wrapped):
+                raise SpecError
+            return wrapped
+
+        return convert
+    leaf = bounded_leaf(spec)
+    if isinstance(spec, BoundedArraySpec) or spec.dtype.kind in "biuf":
+        return leaf
+
+    def convert_text(value: Any) -> Array:
+        text: Array = leaf(value)
+        if not spec.check_array(text):
+            raise SpecError
+        return text
+
+    return convert_text
 
 
 def within_bounds(spec: ArraySpec) -> Callable[[Any], bool] | None:

@@ -1,7 +1,7 @@
 """dm_env_rpc, as a server: `envkit serve TARGET --dm-env-rpc`.
 
-A connection is a gRPC stream of requests, each of which has one answer. A world is an
-environment, which one connection at a time joins:
+`dm_env_rpc_messages` has the conversation of a stream. What is here listens, knows the
+token, and has a world's environment do what the conversation says:
 
 ```
 CreateWorld ──▶ the world's name     settings: the arguments of the environment, and
@@ -27,28 +27,34 @@ from __future__ import annotations
 import contextlib
 import hmac
 import importlib.util
-import itertools
 import queue
 import threading
 import urllib.parse
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any, NamedTuple, TypeVar
 
 from envkit._shared.admission import Admission
 from envkit._shared.listening import listener
 from envkit._shared.server_secret import Holder, ServerSecret, WrongSecretError
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
-from envkit.remote.dm_env_rpc_tensors import (
-    INVALID,
-    NOT_FOUND,
-    RefusedError,
-    TensorCodec,
+from envkit.remote.dm_env_rpc_messages import (
+    NOT_NOW,
+    ApplyAction,
+    BeginEpisode,
+    CreateWorld,
+    DestroyWorld,
+    JoinWorld,
+    LeaveWorld,
+    RequestEvent,
+    ResetWorld,
+    ServerConversation,
+    World,
+    Worlds,
 )
+from envkit.remote.dm_env_rpc_tensors import INVALID, StatusError, TensorCodec
 from envkit.remote.env_threads import (
     EnvThread,
     EnvThreads,
@@ -63,6 +69,7 @@ from envkit.remote.offers import (
     ServeOptions,
     with_reachable_host,
 )
+from envkit.time_step import TimeStep
 
 __all__ = ["DmEnvRpcServer", "serve"]
 
@@ -80,7 +87,7 @@ _SERVICE = "dm_env_rpc.v1.Environment"
 _HEALTH = "grpc.health.v1.Health"
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 # Further codes of google.rpc.
-_FULL, _NOT_NOW, _UNKNOWN, _INTERNAL = 8, 9, 12, 13
+_FULL, _INTERNAL = 8, 13
 
 
 def serve(menu: Menu, options: ServeOptions) -> DmEnvRpcServer:
@@ -93,63 +100,18 @@ def serve(menu: Menu, options: ServeOptions) -> DmEnvRpcServer:
     return DmEnvRpcServer(menu, options)
 
 
-class _World:
-    """An environment by a name, and where its episode stands.
+class _Hosted(NamedTuple):
+    """The environment of a world.
 
     Attributes:
-        has_arguments: Whether it was made for one client, with arguments.
-        player: The stream that has joined it.
-        creator: The stream that has made it, as long as that is open.
-        orphaned: What destroys it when no stream has come for it for long.
+        host: Where it is from.
+        thread: Its thread.
+        is_kept: Whether another world may have it: it was made without arguments.
     """
 
-    def __init__(
-        self, name: str, host: EnvThreads, hosted: EnvThread, wire: TensorCodec
-    ) -> None:
-        self.name, self.host, self.hosted, self.wire = name, host, hosted, wire
-        self.has_arguments = False
-        self.player: object = None
-        self.creator: object = None
-        self.orphaned: threading.Timer | None = None
-        self._begins = True
-        self._seed: int | None = None
-        self._options: dict[str, Any] | None = None
-
-    def reset(self, settings: dict[str, Any]) -> None:
-        """Lets the next step begin an episode."""
-        seed = settings.pop("seed", None)
-        if seed is not None:
-            if not isinstance(seed, int | np.integer) or seed < 0:
-                raise RefusedError(INVALID, "seed must be an integer of at least 0.")
-            self._seed = int(seed)
-        self._options = settings or None
-        self._begins = True
-
-    def step(self, env: Single, request: Any) -> tuple[int, dict[int, Any]]:
-        """Returns the state and the observations; the environment's thread calls it."""
-        # Hot: called once per step.
-        from dm_env_rpc.v1 import dm_env_rpc_pb2
-
-        self.wire.check_requested(request.requested_observations)
-        states = dm_env_rpc_pb2.EnvironmentStateType
-        if self._begins:
-            seed, self._seed = self._seed, None
-            options, self._options = self._options, None
-            time_step = env.reset(seed, options)
-            self._begins, state = False, states.RUNNING
-        else:
-            action = self.wire.action(request.actions)
-            try:
-                time_step = env.step(action)
-            except BaseException:
-                self._begins = True
-                raise
-            state = states.RUNNING
-            if time_step.is_last():
-                self._begins = True
-                truncated = flags_of(time_step, env.info())[1]
-                state = states.INTERRUPTED if truncated else states.TERMINATED
-        return state, self.wire.observations(time_step, request.requested_observations)
+    host: EnvThreads
+    thread: EnvThread
+    is_kept: bool
 
 
 class DmEnvRpcServer:
@@ -171,10 +133,10 @@ class DmEnvRpcServer:
         # Each wrong guess that waits holds one of the threads of streams.
         self._admission = Admission("dm-env-rpc", most_late=_LEAVING // 2)
         self._hosts: dict[str, EnvThreads] = {}
-        self._wires: dict[str, TensorCodec] = {}
-        self._worlds: dict[str, _World] = {}
-        self._lock = threading.RLock()
-        self._numbers = itertools.count(1)
+        self._codecs: dict[str, TensorCodec] = {}
+        self._worlds = Worlds()
+        self._lock = threading.RLock()  # of the worlds, their timers and the streams
+        self._timers: dict[str, threading.Timer] = {}
         self._streams: set[_Stream] = set()
         self._is_closed = False
         self._closing = threading.Event()
@@ -182,7 +144,7 @@ class DmEnvRpcServer:
             for offer in menu.offers:
                 host = EnvThreads(offer, most=options.max_sessions)
                 self._hosts[offer.name] = host
-                self._wires[offer.name] = TensorCodec(host.env_spec)
+                self._codecs[offer.name] = TensorCodec(host.env_spec)
             self._server, port = self._listening()
             self._secret.publish((options.host, port))
         except BaseException:
@@ -230,9 +192,7 @@ class DmEnvRpcServer:
 
     def _close_hosts(self) -> None:
         with self._lock:
-            timers = [world.orphaned for world in self._worlds.values()]
-        for timer in timers:
-            if timer is not None:
+            for timer in self._timers.values():
                 timer.cancel()
         for host in self._hosts.values():
             host.close()
@@ -242,7 +202,7 @@ class DmEnvRpcServer:
 
         options = self._options
         streams = 2 * options.max_sessions + _LEAVING
-        largest = max(wire.largest_request for wire in self._wires.values())
+        largest = max(codec.largest_request for codec in self._codecs.values())
         server = grpc.server(
             ThreadPoolExecutor(streams, thread_name_prefix="envkit-dm-env-rpc"),
             options=[
@@ -289,7 +249,7 @@ class DmEnvRpcServer:
                     self._closing.wait(seconds)
             context.abort(grpc.StatusCode.UNAUTHENTICATED, _WANTED)
         self._admission.log(client, "has connected")
-        stream = _Stream(self, requests, client)
+        stream = _Stream(self, requests)
         with self._lock:
             self._streams.add(stream)
         try:
@@ -297,7 +257,8 @@ class DmEnvRpcServer:
         finally:
             with self._lock:
                 self._streams.discard(stream)
-            self._forget(stream)
+                self._worlds.forget(stream)
+                self._watch()
         if reason is not None:
             context.abort(grpc.StatusCode.UNAVAILABLE, reason)
 
@@ -336,6 +297,7 @@ class DmEnvRpcServer:
 
     def create(self, stream: object, settings: dict[str, Any]) -> str:
         """Makes a world, and returns its name."""
+        settings = dict(settings)
         offer = self._menu.find(str(settings.pop("environment", "")))
         seed = settings.pop("seed", None)
         allowed = self._options.allow_arg
@@ -345,111 +307,81 @@ class DmEnvRpcServer:
                 arguments |= offer.check_arguments({"seed": seed}, allowed)
                 seed = None
         host = self._hosts[offer.name]
-        hosted = self._entered(host, arguments)
+        thread = self._entered(host, arguments)
         try:
-            hosted.made.result()
-            wire = self._wires[offer.name]
+            thread.made.result()
+            codec = self._codecs[offer.name]
             if arguments:
-                wire = TensorCodec(hosted.ask(specs_of).result())
+                codec = TensorCodec(thread.ask(specs_of).result())
+            env = _Hosted(host, thread, is_kept=not arguments)
+            with self._lock:
+                world = self._worlds.add(
+                    offer.name, codec=codec, env=env, creator=stream
+                )
+                if seed is not None:
+                    world.reset({"seed": seed})
         except BaseException:
-            host.leave(hosted, keep=False)
+            host.leave(thread, keep=False)
             raise
-        world = _World(f"{offer.name}-{next(self._numbers)}", host, hosted, wire)
-        world.creator, world.has_arguments = stream, bool(arguments)
-        if seed is not None:
-            world.reset({"seed": seed})
-        with self._lock:
-            self._worlds[world.name] = world
         return world.name
 
     def _entered(self, host: EnvThreads, arguments: dict[str, Any]) -> EnvThread:
-        """Returns an environment; where there is no room, one that is left goes."""
+        """Returns an environment; where there is no room, an abandoned world goes."""
         while True:
             try:
                 return host.enter(**arguments)
             except FullError:
-                left = self._removed(host)
-                if left is None or not left.ended.wait(_GRACE):
+                with self._lock:
+                    left = [w for w in self._worlds.abandoned() if w.env.host is host]
+                    if left:
+                        self.destroy(left[0].name)
+                if not left or not left[0].env.thread.ended.wait(_GRACE):
                     raise
 
-    def _removed(self, host: EnvThreads) -> EnvThread | None:
-        """Removes the oldest world that no stream has, if there is one."""
-        with self._lock:
-            for world in self._worlds.values():
-                if world.host is host and world.player is world.creator is None:
-                    self._remove(world)
-                    return world.hosted
-        return None
-
-    def world(self, name: str) -> _World:
-        """Returns the world of that name."""
-        world = self._worlds.get(name)
-        if world is None:
-            raise RefusedError(
-                NOT_FOUND, f"There is no world {name[:80]!r}. CreateWorld makes one."
-            )
-        return world
-
-    def join(self, stream: object, name: str) -> _World:
+    def join(self, stream: object, name: str) -> World:
         """Lets a stream play in a world."""
         with self._lock:
-            world = self.world(name)
-            if world.player is not None:
-                raise RefusedError(
-                    _NOT_NOW, f"The world {name!r} has been joined by another client."
-                )
-            world.player = stream
-            if world.orphaned is not None:
-                world.orphaned.cancel()
-                world.orphaned = None
-        world.reset({})
-        return world
+            world = self._worlds.join(name, stream)
+            self._watch()
+            return world
 
-    def leave(self, world: _World) -> None:
+    def leave(self, world: World) -> None:
         """Lets the stream that plays in a world leave it."""
         with self._lock:
             world.player = None
-            self._watch(world)
+            self._watch()
+
+    def reset(self, name: str, settings: dict[str, Any]) -> None:
+        """Lets the next step in a world begin an episode."""
+        with self._lock:
+            self._worlds.find(name).reset(settings)
 
     def destroy(self, name: str) -> None:
         """Closes the environment of a world in which no client plays."""
         with self._lock:
-            world = self.world(name)
-            if world.player is not None:
-                raise RefusedError(
-                    _NOT_NOW,
-                    f"The world {name!r} is being played in. LeaveWorld comes first.",
-                )
-            self._remove(world)
+            env: _Hosted = self._worlds.remove(name).env
+            self._watch()
+        env.host.leave(env.thread, keep=env.is_kept)
 
-    def _remove(self, world: _World) -> None:
-        if self._worlds.pop(world.name, None) is not None:
-            world.host.leave(world.hosted, keep=not world.has_arguments)
-
-    def _forget(self, stream: object) -> None:
-        """Lets the worlds of a stream that has ended go, unless another plays there."""
-        with self._lock:
-            for world in list(self._worlds.values()):
-                if world.player is stream:
-                    world.player = None
-                if world.creator is stream:
-                    world.creator = None
-                self._watch(world)
-
-    def _watch(self, world: _World) -> None:
-        """Removes a world later that no stream has, unless one joins it until then."""
-        if self._is_closed or world.player is not None or world.creator is not None:
+    def _watch(self) -> None:
+        """Destroys abandoned worlds after a while, unless a client joins them."""
+        abandoned = {world.name for world in self._worlds.abandoned()}
+        for name in self._timers.keys() - abandoned:
+            self._timers.pop(name).cancel()
+        if self._is_closed:
             return
+        for name in abandoned - self._timers.keys():
+            timer = threading.Timer(
+                self._options.idle_timeout, self._destroy_abandoned, [name]
+            )
+            timer.daemon = True
+            self._timers[name] = timer
+            timer.start()
 
-        def remove() -> None:
-            with self._lock:
-                if world.player is None:
-                    self._remove(world)
-
-        if world.orphaned is None:
-            world.orphaned = threading.Timer(self._options.idle_timeout, remove)
-            world.orphaned.daemon = True
-            world.orphaned.start()
+    def _destroy_abandoned(self, name: str) -> None:
+        with self._lock:
+            if any(world.name == name for world in self._worlds.abandoned()):
+                self.destroy(name)
 
 
 _END: Any = object()
@@ -458,11 +390,9 @@ _END: Any = object()
 class _Stream:
     """The requests of one client, and what they do."""
 
-    def __init__(
-        self, server: DmEnvRpcServer, requests: Iterator[bytes], client: str
-    ) -> None:
-        self._server, self._client = server, client
-        self._world: _World | None = None
+    def __init__(self, server: DmEnvRpcServer, requests: Iterator[bytes]) -> None:
+        self._server = server
+        self._conversation = ServerConversation(server.hide)
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_ended = False
         # Because waiting for gRPC's requests cannot end after a time.
@@ -494,64 +424,46 @@ class _Stream:
             yield self._answer(request)
 
     def _answer(self, data: bytes) -> bytes:
-        from dm_env_rpc.v1 import dm_env_rpc_pb2
-        from google.protobuf.message import DecodeError
-
-        response = dm_env_rpc_pb2.EnvironmentResponse()
+        talk = self._conversation
+        event = talk.receive(data)
+        if event is None:
+            return talk.data_to_send()
         try:
-            request = dm_env_rpc_pb2.EnvironmentRequest.FromString(data)
-            kind = request.WhichOneof("payload")
-            act = _ACTS.get(kind)
-            if act is None:
-                raise RefusedError(_UNKNOWN, f"There is no request {kind!r} here.")
-            getattr(response, kind).CopyFrom(act(self, getattr(request, kind)))
-        except DecodeError as error:
-            _refuse(
-                response, INVALID, f"A request must be an EnvironmentRequest: {error}"
-            )
-        except RefusedError as error:
-            _refuse(response, error.code, self._server.hide(error.message))
+            self._handle(event)
+        except StatusError as error:
+            talk.refuse(error.code, error.message)
         except Refusal as error:
-            _refuse(response, INVALID, self._server.hide(str(error)))
+            talk.refuse(INVALID, str(error))
         except FullError as error:
-            _refuse(response, _FULL, str(error))
+            talk.refuse(_FULL, str(error))
         except BaseException as error:  # Code of an environment may raise anything.
-            kind = type(error).__name__
-            _refuse(response, _INTERNAL, self._server.hide(f"{kind}: {error}"))
-        return response.SerializeToString()  # type: ignore[no-any-return]  # bytes
+            talk.refuse(_INTERNAL, f"{type(error).__name__}: {error}")
+        return talk.data_to_send()
 
-    # What each request does.
-
-    def _create(self, request: Any) -> Any:
-        from dm_env_rpc.v1 import dm_env_rpc_pb2
-
-        name = self._server.create(self, _settings(request.settings))
-        return dm_env_rpc_pb2.CreateWorldResponse(world_name=name)
-
-    def _join(self, request: Any) -> Any:
-        from dm_env_rpc.v1 import dm_env_rpc_pb2
-
-        if self._world is not None:
-            raise RefusedError(
-                _NOT_NOW,
-                f"This client has joined {self._world.name!r}. LeaveWorld comes first.",
-            )
-        settings = _settings(request.settings)
-        if settings:
-            raise RefusedError(
-                INVALID, f"JoinWorld has no setting {next(iter(settings))!r:.80} here."
-            )
-        self._world = self._server.join(self, request.world_name)
-        return dm_env_rpc_pb2.JoinWorldResponse(specs=self._world.wire.specs)
-
-    def _step(self, request: Any) -> Any:
+    def _handle(self, event: RequestEvent) -> None:
         # Hot: called once per step.
-        from dm_env_rpc.v1 import dm_env_rpc_pb2
-
-        world = self._joined("Step")
-        asked = world.hosted.ask(lambda env: world.step(env, request))
-        state, observations = self._result(asked)
-        return dm_env_rpc_pb2.StepResponse(state=state, observations=observations)
+        server, talk = self._server, self._conversation
+        match event:
+            case ApplyAction(world, action):
+                moved = world.env.thread.ask(lambda env: _moved(env, action))
+                time_step, truncated = self._result(moved)
+                talk.stepped(time_step, truncated=truncated)
+            case BeginEpisode(world, seed, options):
+                begun = world.env.thread.ask(lambda env: env.reset(seed, options))
+                talk.stepped(self._result(begun))
+            case CreateWorld(settings):
+                talk.created(server.create(self, settings))
+            case JoinWorld(name):
+                talk.joined(server.join(self, name))
+            case ResetWorld(name, settings):
+                server.reset(name, settings)
+                talk.done()
+            case LeaveWorld(world):
+                server.leave(world)
+                talk.done()
+            case DestroyWorld(name):
+                server.destroy(name)
+                talk.done()
 
     def _result(self, asked: Future[Result]) -> Result:
         """Waits for an environment, as long as the server runs."""
@@ -563,50 +475,14 @@ class _Stream:
                 if asked.done():  # It has come by now, or the error is its own.
                     return asked.result()
                 if self._is_ended:
-                    raise RefusedError(_NOT_NOW, "The server is stopping.") from None
-
-    def _reset(self, request: Any) -> Any:
-        from dm_env_rpc.v1 import dm_env_rpc_pb2
-
-        world = self._joined("Reset")
-        world.reset(_settings(request.settings))
-        return dm_env_rpc_pb2.ResetResponse(specs=world.wire.specs)
-
-    def _reset_world(self, request: Any) -> Any:
-        from dm_env_rpc.v1 import dm_env_rpc_pb2
-
-        self._server.world(request.world_name).reset(_settings(request.settings))
-        return dm_env_rpc_pb2.ResetWorldResponse()
-
-    def _leave(self, request: Any) -> Any:
-        from dm_env_rpc.v1 import dm_env_rpc_pb2
-
-        world, self._world = self._world, None
-        if world is not None:
-            self._server.leave(world)
-        return dm_env_rpc_pb2.LeaveWorldResponse()
-
-    def _destroy(self, request: Any) -> Any:
-        from dm_env_rpc.v1 import dm_env_rpc_pb2
-
-        self._server.destroy(request.world_name)
-        return dm_env_rpc_pb2.DestroyWorldResponse()
-
-    def _joined(self, request: str) -> _World:
-        if self._world is None:
-            raise RefusedError(_NOT_NOW, f"{request} comes after JoinWorld.")
-        return self._world
+                    raise StatusError(NOT_NOW, "The server is stopping.") from None
 
 
-_ACTS: dict[Any, Callable[[_Stream, Any], Any]] = {
-    "create_world": _Stream._create,
-    "join_world": _Stream._join,
-    "step": _Stream._step,
-    "reset": _Stream._reset,
-    "reset_world": _Stream._reset_world,
-    "leave_world": _Stream._leave,
-    "destroy_world": _Stream._destroy,
-}
+def _moved(env: Single, action: Any) -> tuple[TimeStep, bool]:
+    """Steps an environment; returns the time step, and whether it is cut off."""
+    # Hot: called once per step.
+    time_step = env.step(action)
+    return time_step, time_step.is_last() and flags_of(time_step, env.info())[1]
 
 
 _WANTED = "The metadata 'authorization' must be 'Bearer TOKEN', with the token."
@@ -616,35 +492,6 @@ def _place_of(context: Any) -> str:
     """Returns where a stream comes from, as the log has it."""
     kind, _, place = urllib.parse.unquote(context.peer()).partition(":")
     return escaped(place if kind in ("ipv4", "ipv6") else context.peer())
-
-
-def _refuse(response: Any, code: int, message: str) -> None:
-    response.error.code = code
-    response.error.message = message
-
-
-def _settings(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings as Python's values: numbers, texts and lists."""
-    from dm_env_rpc.v1 import tensor_utils
-
-    settings: dict[str, Any] = {}
-    for name, tensor in tensors.items():
-        if tensor.WhichOneof("payload") in (None, "protos"):
-            raise RefusedError(
-                INVALID, f"The setting {name[:80]!r} must be numbers or text."
-            )
-        values = tensor_utils.unpack_proto(tensor)
-        shape = tuple(tensor.shape)
-        try:
-            plain = (values.reshape(shape) if shape else values[0]).tolist()
-        except (ValueError, IndexError, AttributeError) as error:
-            raise RefusedError(
-                INVALID,
-                f"The setting {name[:80]!r} has {len(values)} values, which do not fit "
-                f"the shape {shape!s:.80}.",
-            ) from error
-        settings[name] = plain
-    return settings
 
 
 def _key_and_cert(options: ServeOptions) -> tuple[bytes, bytes]:

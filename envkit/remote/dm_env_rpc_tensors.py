@@ -1,8 +1,11 @@
-"""Specs and values in the tensors of dm_env_rpc, for a server of it.
+"""Specs, values and settings in the tensors of dm_env_rpc, for both ends of it.
 
 Each leaf of an action or an observation has a number, from 1, and a name: its keys with
-dots between them. The reward is an observation, and the discount where its spec is
-unusual.
+dots between them; a single array is "action" or "observation". The reward is an
+observation, and the discount where its spec is unusual.
+
+`TensorCodec` makes tensors of an environment's specs, and checks actions against them.
+`ServedTensors` is the other end: what the specs of a server mean.
 """
 
 from __future__ import annotations
@@ -17,12 +20,20 @@ from envkit import nest
 from envkit.errors import SpecError
 from envkit.extend import describe
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.special import ObjectSpec, Strings
+from envkit.specs.special import ObjectSpec, Strings, TextSpec
 from envkit.specs.validation import check_fits
-from envkit.time_step import DISCOUNT_SPEC, TimeStep
+from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 
-__all__ = ["INVALID", "NOT_FOUND", "RefusedError", "TensorCodec"]
+__all__ = [
+    "INVALID",
+    "NOT_FOUND",
+    "ServedTensors",
+    "StatusError",
+    "TensorCodec",
+    "read_settings",
+    "settings_of",
+]
 
 # Bytes of a request beside the actions of a step: settings, names.
 _LEAST_REQUEST = 1 << 16
@@ -32,8 +43,8 @@ _WIDER = {"int16": "int32", "uint16": "uint32", "float16": "float32"}
 INVALID, NOT_FOUND = 3, 5
 
 
-class RefusedError(Exception):
-    """A request that is answered by an error; the stream goes on."""
+class StatusError(Exception):
+    """An error of the protocol: a code of `google.rpc`, and what is wrong."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -152,7 +163,7 @@ class TensorCodec:
         for number in numbers:
             if number not in self._observed:
                 known = ", ".join(map(str, self._observed))
-                raise RefusedError(
+                raise StatusError(
                     NOT_FOUND,
                     f"There is no observation {number}; there are {known}.",
                 )
@@ -161,13 +172,13 @@ class TensorCodec:
         """Returns the action that a request has.
 
         Raises:
-            RefusedError: It does not fit.
+            StatusError: It does not fit.
         """
         # Hot: called once per step.
         for number in tensors:
             if number not in self._actions:
                 known = ", ".join(map(str, self._actions))
-                raise RefusedError(
+                raise StatusError(
                     NOT_FOUND, f"There is no action {number}; there are {known}."
                 )
         return self._action.unflatten(
@@ -180,35 +191,16 @@ class TensorCodec:
         )
 
     def _value(self, tensor: Any, leaf: _Leaf) -> Array:
-        spec, shape = leaf.spec, tuple(tensor.shape)
-        payload = tensor.WhichOneof("payload")
-        if payload is None or self._tensors.get_tensor_type(tensor) != leaf.dtype:
-            raise RefusedError(
-                INVALID,
-                f"The action {leaf.name!r} must have the dtype {leaf.dtype.name}, got "
-                f"{payload or 'no values'}.",
-            )
-        open_sizes = sum(size < 0 for size in shape)
-        fits = len(shape) == len(spec.shape) and all(
-            size < 0 or size == own for size, own in zip(shape, spec.shape, strict=True)
-        )
-        values = self._tensors.unpack_proto(tensor) if fits else np.empty(0)
-        size = math.prod(spec.shape)
-        if not fits or open_sizes > 1 or len(values) not in (1, size):
-            raise RefusedError(
-                INVALID,
-                f"The action {leaf.name!r} must have the shape {spec.shape}, of which "
-                f"one size may be -1, and {size} values, or one for all; got the "
-                f"shape {shape!s:.80} and {_count_of(tensor, payload)} values.",
-            )
-        return self._checked(np.broadcast_to(values, (size,)).reshape(spec.shape), leaf)
+        what = f"The action {leaf.name!r}"
+        values = _array_of(tensor, leaf.dtype, leaf.spec.shape, what)
+        return self._checked(values, leaf)
 
     def _checked(self, values: Array, leaf: _Leaf) -> Array:
         spec = leaf.spec
         array = np.array(values, spec.dtype)
         longest = spec.dtype.itemsize // 4 if spec.dtype.kind == "U" else None
         if longest is not None and any(len(text) > longest for text in values.flat):
-            raise RefusedError(
+            raise StatusError(
                 INVALID,
                 f"The action {leaf.name!r} must have {longest} characters at most.",
             )
@@ -217,7 +209,7 @@ class TensorCodec:
                 check_fits(values.astype(leaf.dtype), _widened(spec, leaf.dtype))
             check_fits(array, spec, subject=f"The action {leaf.name!r}")
         except SpecError as error:
-            raise RefusedError(INVALID, str(error)) from error
+            raise StatusError(INVALID, str(error)) from error
         return array
 
     def observations(
@@ -244,8 +236,40 @@ def _widened(spec: ArraySpec, dtype: np.dtype[Any]) -> ArraySpec:
     return BoundedArraySpec(spec.shape, dtype, low, high)
 
 
-def _count_of(tensor: Any, payload: str) -> int:
-    return len(getattr(tensor, payload).array)
+def _array_of(
+    tensor: Any, dtype: np.dtype[Any], shape: tuple[int, ...], what: str
+) -> Array:
+    """Returns the array of a tensor.
+
+    Raises:
+        StatusError: It has another dtype or shape.
+    """
+    # Hot: called once per leaf and step.
+    from dm_env_rpc.v1 import tensor_utils
+
+    payload, given = tensor.WhichOneof("payload"), tuple(tensor.shape)
+    if payload is None or tensor_utils.get_tensor_type(tensor) != dtype:
+        raise StatusError(
+            INVALID,
+            f"{what} must have the dtype {dtype.name}, got {payload or 'no values'}.",
+        )
+    open_sizes = sum(size < 0 for size in given)
+    fits = len(given) == len(shape) and all(
+        size < 0 or size == own for size, own in zip(given, shape, strict=True)
+    )
+    values = tensor_utils.unpack_proto(tensor) if fits else np.empty(0)
+    size = math.prod(shape)
+    if not fits or open_sizes > 1 or len(values) not in (1, size):
+        raise StatusError(
+            INVALID,
+            f"{what} must have the shape {shape}, of which one size may be -1, and "
+            f"{size} values, or one for all; got the shape {given!s:.80} and "
+            f"{len(getattr(tensor, payload).array)} values.",
+        )
+    if len(values) != size:
+        values = np.broadcast_to(values, (size,))
+    array: Array = values.reshape(shape)
+    return array
 
 
 def _size_of(leaf: _Leaf) -> int:
@@ -298,3 +322,172 @@ def _bounds(leaf: _Leaf) -> tuple[Array | None, Array | None]:
         else:
             found.append(np.broadcast_to(bound, spec.shape))
     return found[0], found[1]
+
+
+class ServedTensors:
+    """The actions and observations of a server, as nests of arrays.
+
+    Attributes:
+        specs: The specs as the server has sent them.
+        requested: The numbers of all observations.
+        action_spec: The specs of actions.
+        observation_spec: Those of observations.
+        reward_spec: That of the reward, the usual one if the server sends none.
+        discount_spec: That of the discount, likewise.
+    """
+
+    def __init__(self, specs: Any, text_length: int | None = None) -> None:
+        """Reads the specs of a server.
+
+        Args:
+            specs: An `ActionObservationSpecs`.
+            text_length: The maximal length of texts, which are then arrays of a fixed
+                width; otherwise they are objects of any length.
+
+        Raises:
+            StatusError: They are not to be understood.
+        """
+        from dm_env_rpc.v1 import dm_env_flatten_utils, tensor_utils
+
+        self._nests, self._tensors = dm_env_flatten_utils, tensor_utils
+        self.specs = specs
+        try:
+            self._actions = _by_name(specs.actions, text_length)
+            self._observations = _by_name(specs.observations, text_length)
+            acted, seen = (
+                {name: leaf.spec for name, (_, leaf) in part.items()}
+                for part in (self._actions, self._observations)
+            )
+            self.reward_spec = _narrowed(seen.pop("reward", REWARD_SPEC))
+            self.discount_spec = _narrowed(seen.pop("discount", DISCOUNT_SPEC))
+            self._acts_by_one = set(acted) == {"action"}
+            self._shows_one = set(seen) == {"observation"}
+            self.action_spec = self._nested(acted, self._acts_by_one)
+            self.observation_spec = self._nested(seen, self._shows_one)
+        except (TypeError, ValueError) as error:
+            raise StatusError(INVALID, f"its specs are none: {error}") from error
+        self.requested = sorted(number for number, _ in self._observations.values())
+
+    def _nested(self, values: dict[str, Any], is_one: bool) -> Any:
+        if is_one:
+            return next(iter(values.values()))
+        return self._nests.unflatten_dict(values, ".")
+
+    def actions(self, action: Any) -> dict[int, Any]:
+        """Returns the tensors of an action that fits its spec."""
+        # Hot: called once per step.
+        if self._acts_by_one:
+            action = {"action": action}
+        tensors = {}
+        for name, value in self._nests.flatten_dict(action, ".").items():
+            number, leaf = self._actions[name]
+            tensors[number] = self._tensors.pack_tensor(value, leaf.dtype)
+        return tensors
+
+    def values(self, tensors: Mapping[int, Any]) -> tuple[Any, Any, Any]:
+        """Returns the observation, the reward and the discount of a time step.
+
+        A reward or a discount that the server does not send is `None`.
+
+        Raises:
+            StatusError: An observation is missing, or does not fit.
+        """
+        # Hot: called once per step.
+        found = {}
+        for name, (number, leaf) in self._observations.items():
+            if number not in tensors:
+                raise StatusError(NOT_FOUND, f"The observation {name!r} is missing.")
+            what = f"The observation {name!r}"
+            array = _array_of(tensors[number], leaf.dtype, leaf.spec.shape, what)
+            is_object = leaf.spec.dtype.kind == "O"
+            found[name] = array.astype(object) if is_object else array
+        reward, discount = found.pop("reward", None), found.pop("discount", None)
+        return self._nested(found, self._shows_one), reward, discount
+
+
+def _by_name(
+    specs: Mapping[int, Any], text_length: int | None
+) -> dict[str, tuple[int, _Leaf]]:
+    """Returns numbers and leaves by their names, in the order of the numbers."""
+    found = {}
+    for number in sorted(specs):
+        spec = specs[number]
+        if spec.name in found:
+            raise ValueError(f"several have the name {spec.name!r:.80}")
+        found[spec.name] = number, _served_leaf(spec, text_length)
+    return found
+
+
+def _served_leaf(sent: Any, text_length: int | None) -> _Leaf:
+    """Returns the leaf of a `TensorSpec`."""
+    from dm_env_rpc.v1 import tensor_spec_utils, tensor_utils
+
+    name, shape = sent.name, tuple(sent.shape)
+    dtype = tensor_utils.data_type_to_np_type(sent.dtype)
+    if sent.HasField("min") or sent.HasField("max"):
+        bounds = tensor_spec_utils.bounds(sent)
+        spec: ArraySpec = BoundedArraySpec(shape, dtype, bounds.min, bounds.max, name)
+    elif dtype.kind == "U" and text_length is not None:
+        spec = TextSpec(shape, f"<U{text_length}", name)
+    elif dtype.kind in "UO":
+        kind = Strings(str) if dtype.kind == "U" else None
+        spec = ObjectSpec(shape, name=name, kind=kind)
+    else:
+        spec = ArraySpec(shape, dtype, name)
+    return _Leaf(name, spec, dtype, np.empty(0))
+
+
+def _narrowed(spec: ArraySpec) -> ArraySpec:
+    """Returns the spec of a reward or a discount, with float64 as float32."""
+    if spec.dtype != np.float64:
+        return spec
+    if not isinstance(spec, BoundedArraySpec):
+        return ArraySpec(spec.shape, np.float32, spec.name)
+    with np.errstate(over="ignore"):  # A bound beyond float32 is none.
+        low, high = np.float32(spec.minimum), np.float32(spec.maximum)
+    return BoundedArraySpec(spec.shape, np.float32, low, high, spec.name)
+
+
+def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings as tensors; a nested one has a name with dots.
+
+    Raises:
+        ValueError: There is no tensor for a value.
+    """
+    from dm_env_rpc.v1 import dm_env_flatten_utils, dm_env_rpc_pb2, tensor_utils
+
+    flat = dm_env_flatten_utils.flatten_dict(values, ".", strict=False)
+    return {
+        name: value
+        if isinstance(value, dm_env_rpc_pb2.Tensor)
+        else tensor_utils.pack_tensor(value)
+        for name, value in flat.items()
+    }
+
+
+def read_settings(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings as Python's values: numbers, texts and lists.
+
+    Raises:
+        StatusError: A tensor has other values, or they do not fit its shape.
+    """
+    from dm_env_rpc.v1 import tensor_utils
+
+    settings: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if tensor.WhichOneof("payload") in (None, "protos"):
+            raise StatusError(
+                INVALID, f"The setting {name[:80]!r} must be numbers or text."
+            )
+        values = tensor_utils.unpack_proto(tensor)
+        shape = tuple(tensor.shape)
+        try:
+            plain = (values.reshape(shape) if shape else values[0]).tolist()
+        except (ValueError, IndexError, AttributeError) as error:
+            raise StatusError(
+                INVALID,
+                f"The setting {name[:80]!r} has {len(values)} values, which do not fit "
+                f"the shape {shape!s:.80}.",
+            ) from error
+        settings[name] = plain
+    return settings

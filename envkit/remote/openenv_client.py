@@ -19,20 +19,17 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import numpy as np
-
 from envkit._shared.arguments import checked_seconds
 from envkit._shared.json_schema import EXACT_SCHEMA, JsonForm, has_specs, spec_of
 from envkit._shared.secret_files import find
 from envkit._shared.text import escaped
 from envkit.adapters.foreign import ForeignEnvironment, require
-from envkit.adapters.values import Converter, Leaf, bounded_leaf, map_specs
+from envkit.adapters.values import Converter, action_leaf, map_specs
 from envkit.errors import EnvkitError, SpecError
 from envkit.extend import Result, describe
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.special import ObjectSpec
+from envkit.specs.arrays import ArraySpec
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC
-from envkit.types import Array, NestedArray, NestedSpec
+from envkit.types import NestedArray, NestedSpec
 
 __all__ = ["OpenEnvError", "OpenEnvWrapper", "load"]
 
@@ -199,7 +196,7 @@ class OpenEnvWrapper(ForeignEnvironment):
         self._action = JsonForm(action_spec, subject=subject, root="action")
         self._read_action = Converter(
             action_spec,
-            map_specs(_action_leaf, action_spec),
+            map_specs(action_leaf, action_spec),
             subject=subject,
             root="action",
         )
@@ -532,30 +529,6 @@ def _specs_beside(schema: Mapping[str, Any]) -> tuple[ArraySpec, ArraySpec]:
     if not all(isinstance(one, ArraySpec) and one.shape == () for one in specs):
         raise SpecError("The reward and the discount of a server must be numbers.")
     return specs
-
-
-def _action_leaf(spec: ArraySpec) -> Leaf:
-    if isinstance(spec, ObjectSpec):
-
-        def convert(value: Any) -> Any:
-            is_array = isinstance(value, np.ndarray) and value.dtype == object
-            wrapped = value if is_array else ObjectSpec.wrap(value)
-            if not spec.check_array(wrapped):
-                raise SpecError
-            return wrapped
-
-        return convert
-    leaf = bounded_leaf(spec)
-    if isinstance(spec, BoundedArraySpec) or spec.dtype.kind in "biuf":
-        return leaf
-
-    def convert_text(value: Any) -> Array:
-        text: Array = leaf(value)
-        if not spec.check_array(text):
-            raise SpecError
-        return text
-
-    return convert_text
 
 
 def _discount_of(answer: Mapping[str, Any], *, is_last: bool) -> float:

@@ -26,6 +26,15 @@ OPENENV = Scheme(
     ),
     address="http://localhost:8000",
 )
+DM_ENV_RPC = Scheme(
+    "envkit.remote.dm_env_rpc_client:load",
+    title="dm_env_rpc",
+    page="adapters/dm_env_rpc",
+    package="dm_env_rpc",
+    extra="dm-env-rpc",
+    requires=("dm-env-rpc>=1.1",),
+    address="localhost:9000",
+)
 UNIVERSE = Scheme(
     "envkit.remote.universe_client:load",
     title="remotes of OpenAI Universe",

@@ -53,8 +53,8 @@ from dm_env_rpc.v1.compliance import (
     step,
 )
 
-from envkit.adapters.dm_env_rpc.client import DmEnvRpcError, DmEnvRpcWrapper
 from envkit.remote.dm_env_rpc import DmEnvRpcServer
+from envkit.remote.dm_env_rpc_client import DmEnvRpcError, DmEnvRpcWrapper
 from envkit.remote.dm_env_rpc_tensors import TensorCodec
 
 WALK = "tests.remote.games:Walk"
@@ -639,7 +639,7 @@ def test_an_answer_that_takes_too_long_truncates_the_episode():
         env = DmEnvRpcWrapper(server.address, timeout=waiting.PATIENCE)
         env.reset()
         env.step(0)
-        env._door._connection._timeout = 0.05
+        env._stream._timeout = 0.05
         assert env.step(0).is_last()
         assert "no answer within 0.05 s" in env.get_info()["lost"]
         games.GO_ON.set()

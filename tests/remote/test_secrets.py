@@ -534,8 +534,8 @@ def test_clients_of_openenv_find_the_token_or_take_it_from_the_address(monkeypat
 
 def test_clients_of_dm_env_rpc_find_the_token(monkeypatch):
     pytest.importorskip("dm_env_rpc", reason="dm_env_rpc is not installed")
-    from envkit.adapters.dm_env_rpc.client import DmEnvRpcError, DmEnvRpcWrapper
     from envkit.remote.dm_env_rpc import DmEnvRpcServer
+    from envkit.remote.dm_env_rpc_client import DmEnvRpcError, DmEnvRpcWrapper
     from envkit.remote.offers import Menu, Offer, ServeOptions
 
     with DmEnvRpcServer(Menu([Offer("GridWorld")]), ServeOptions(port=0)) as server:

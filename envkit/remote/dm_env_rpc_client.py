@@ -1,0 +1,381 @@
+"""dm_env_rpc, as a client: the environment behind an address as one of envkit.
+
+`dm_env_rpc_messages` has the conversation. What is here connects, waits with a limit,
+and ends an episode whose server has gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from envkit._shared.secret_files import find
+from envkit._shared.text import escaped
+from envkit.adapters.foreign import ForeignEnvironment, require
+from envkit.adapters.values import Converter, action_leaf, array_leaf, map_specs
+from envkit.extend import Result, describe
+from envkit.remote.dm_env_rpc_messages import (
+    ClientConversation,
+    DmEnvRpcError,
+    ReceivedStep,
+)
+from envkit.types import Seed
+
+__all__ = ["DmEnvRpcError", "DmEnvRpcWrapper", "load"]
+
+_LOGGER = logging.getLogger(__name__)
+
+_METHOD = "/dm_env_rpc.v1.Environment/Process"
+_SEEDS = 2**63  # A setting takes no larger seed.
+
+
+class _LostError(Exception):
+    """The connection has ended, or nothing has come for too long."""
+
+    def __init__(self, message: str) -> None:
+        # The text may be the other end's, and terminals obey control characters.
+        super().__init__(escaped(message))
+
+
+class DmEnvRpcWrapper(ForeignEnvironment):
+    """Plays the environment that a server of dm_env_rpc serves.
+
+    | dm_env_rpc                                | time step                       |
+    |-------------------------------------------|---------------------------------|
+    | `RUNNING`, the first of an episode        | `FIRST`, reward 0, discount 1   |
+    | `RUNNING`                                 | `MID`, discount 1               |
+    | `TERMINATED`                              | `LAST`, discount 0              |
+    | `INTERRUPTED`                             | `LAST`, truncated, discount 1   |
+    | the connection is lost in a step          | the same, the observation again |
+
+    A server may have the discount as an observation, which it then is. The info of a
+    `LAST` has both flags, and after a lost connection the reason as `lost`. `seed`
+    reaches the server as the setting "seed" of a reset, which servers of envkit know.
+    After a connection is lost, the next reset connects again, and makes a new world.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        join_settings: Mapping[str, Any] | None = None,
+        world: str | None = None,
+        text_length: int | None = None,
+        token: str | None = None,
+        cafile: str | None = None,
+        tls: bool = False,
+        timeout: float = 60.0,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        """Connects with a server, makes a world there, and joins it.
+
+        Args:
+            address: The host and the port, with a colon between them.
+            settings: What the world is made with.
+            join_settings: What it is joined with.
+            world: The name of a world that exists, which is joined; `None` to make one,
+                which is destroyed at the end.
+            text_length: The maximal length of texts. They are then arrays of a fixed
+                width; otherwise they are objects of any length.
+            token: What the metadata `authorization` has after `Bearer`. The token that
+                a server of the same user on the same machine has drawn is found.
+            cafile: A file with the certificates that are trusted, for TLS.
+            tls: Whether to use TLS with the system's certificates, without a `cafile`.
+            timeout: Seconds that an answer may take.
+            connect_timeout: Seconds that connecting may take.
+
+        Raises:
+            DmEnvRpcError: The server cannot be reached, or has refused.
+        """
+        require("dm_env_rpc", needed_by="DmEnvRpcWrapper", extra="dm-env-rpc")
+        super().__init__(handle_auto_reset=True)
+        self._connector = _Connector(
+            _checked_address(address),
+            token=token,
+            cafile=cafile,
+            tls=tls or cafile is not None,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+        )
+        self._name = f"The dm_env_rpc server at {self.address}"
+        self._settings, self._join_settings = settings or {}, join_settings or {}
+        self._world, self._made = world, ""
+        self._text_length = text_length
+        self._stream: _Stream | None = None
+        self._last_observation: Any = None
+        self._join()
+        try:
+            self._convert()
+        except BaseException:
+            self.close()
+            raise
+
+    def _convert(self) -> None:
+        """Makes what converts values, of the specs of the server."""
+        served = self._talk.served
+        self._observation_spec = served.observation_spec
+        self._action_spec = served.action_spec
+        self._reward_spec = served.reward_spec
+        self._discount_spec = served.discount_spec
+        self._to_observation = Converter(
+            self._observation_spec,
+            map_specs(array_leaf, self._observation_spec),
+            subject=f"{self._name} sent an observation that",
+            root="observation",
+        )
+        self._to_action = Converter(
+            self._action_spec,
+            map_specs(action_leaf, self._action_spec),
+            subject="DmEnvRpcWrapper.step() was given an action that",
+            root="action",
+        )
+        self._prepare(copies_arrays=True)
+
+    @property
+    def address(self) -> str:
+        """The address of the server."""
+        return self._connector.address
+
+    def seed(self, seed: Seed) -> None:
+        """Seeds the environment at the next reset, by a setting of it."""
+        super().seed(seed)
+        if self._next_seed is not None:
+            self._next_seed %= _SEEDS
+
+    # Episodes.
+
+    def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
+        settings = {} if seed is None else {"seed": np.int64(seed)}
+        if self._stream is None or self._stream.is_lost:
+            self._join()
+        try:
+            self._ask(self._talk.reset, settings)
+            first = self._ask(self._talk.step)
+        except _LostError as error:
+            raise DmEnvRpcError(
+                f"{self._name} did not answer reset: {error}."
+            ) from error
+        self._last_observation = first.observation
+        return first.observation, {}
+
+    def _move(self, action: Any) -> Result:
+        # Hot: called once per step.
+        try:
+            step: ReceivedStep = self._ask(self._talk.step, action)
+        except _LostError as error:
+            return self._cut_off(error)
+        self._last_observation = step.observation
+        reward = 0.0 if step.reward is None else step.reward
+        terminated = step.is_last and not step.truncated
+        return Result(
+            step.observation, reward, terminated, step.truncated, {}, step.discount
+        )
+
+    def _cut_off(self, reason: Exception) -> Result:
+        """Returns the end of an episode whose server has gone."""
+        _LOGGER.warning("%s: %s; the episode is truncated", self._name, reason)
+        spec = self._reward_spec
+        reward = np.zeros(spec.shape, spec.dtype)
+        info = {"lost": str(reason)}
+        return Result(self._last_observation, reward, truncated=True, info=info)
+
+    def _to_reward(self, reward: Any) -> Any:
+        return np.array(reward, self._reward_spec.dtype)
+
+    def _get_state(self) -> Any:
+        raise NotImplementedError(
+            "The protocol of dm_env_rpc has no way to save the state of an environment."
+        )
+
+    def _draw(self, mode: str) -> Any:
+        raise NotImplementedError("The protocol of dm_env_rpc has no pictures.")
+
+    # The stream.
+
+    def _join(self) -> None:
+        """Connects, makes a world unless one is named, and joins it."""
+        self._close()
+        self._stream = self._connector.connect(self._name)
+        self._talk = ClientConversation(self._name, self._text_length)
+        try:
+            world = self._world
+            if world is None:
+                self._made = world = self._ask(self._talk.create, self._settings)
+            self._ask(self._talk.join, world, self._join_settings)
+        except _LostError as error:
+            self._close()
+            raise DmEnvRpcError(
+                f"{self._name} let no world be joined: {error}."
+            ) from error
+        except BaseException:
+            self._close()
+            raise
+
+    def _ask(self, request: Callable[..., bytes], *arguments: Any) -> Any:
+        """Sends a request of the conversation; returns the event of its answer."""
+        # Hot: called once per step.
+        if self._stream is None or self._stream.is_lost:
+            raise _LostError("the connection has ended")
+        answer = self._stream.ask(request(*arguments))
+        try:
+            return self._talk.receive(answer)
+        finally:
+            if self._talk.is_broken:
+                self._stream.close()
+
+    def _close(self) -> None:
+        """Leaves the world, destroys it if it was made here, and disconnects."""
+        stream, made = self._stream, self._made
+        if stream is None:
+            return
+        # A server may know no worlds that can be left or destroyed.
+        with contextlib.suppress(DmEnvRpcError, _LostError):
+            self._ask(self._talk.leave)
+            if made:
+                self._ask(self._talk.destroy, made)
+        self._stream, self._made = None, ""
+        stream.close()
+
+
+def load(address: str, **kwargs: Any) -> DmEnvRpcWrapper:
+    """Makes the environment that a server of dm_env_rpc serves.
+
+    `envkit.make("dm_env_rpc:localhost:9000")` calls this.
+
+    Args:
+        address: The host and the port.
+        **kwargs: Keyword arguments of `DmEnvRpcWrapper`.
+    """
+    return DmEnvRpcWrapper(address, **kwargs)
+
+
+class _Connector:
+    """Connects with a server."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None,
+        cafile: str | None,
+        tls: bool,
+        timeout: float,
+        connect_timeout: float,
+    ) -> None:
+        self.address = address
+        self._token, self._cafile, self._tls = token, cafile, tls
+        self._timeout, self._connect_timeout = timeout, connect_timeout
+
+    def connect(self, server: str) -> _Stream:
+        """Returns a new stream to a server, which errors call so.
+
+        Raises:
+            DmEnvRpcError: The server cannot be reached.
+        """
+        import grpc
+
+        channel = self._channel()
+        try:
+            grpc.channel_ready_future(channel).result(self._connect_timeout)
+            return _Stream(channel, self._metadata(), self._timeout)
+        except BaseException as error:
+            channel.close()
+            if not isinstance(error, grpc.FutureTimeoutError):
+                raise
+            raise DmEnvRpcError(
+                f"{server} could not be reached within "
+                f"{self._connect_timeout:g} s. Check that it runs, the address, and "
+                "whether it uses TLS."
+            ) from error
+
+    def _channel(self) -> Any:
+        import grpc
+
+        options = [
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_receive_message_length", -1),
+        ]
+        if not self._tls:
+            return grpc.insecure_channel(self.address, options)
+        trusted = None
+        if self._cafile is not None:
+            with open(self._cafile, "rb") as file:
+                trusted = file.read()
+        credentials = grpc.ssl_channel_credentials(trusted)
+        return grpc.secure_channel(self.address, credentials, options)
+
+    def _metadata(self) -> Any:
+        token = self._token
+        if token is None:  # That of a server of the same user.
+            host, _, port = self.address.rpartition(":")
+            token = find("token", host, int(port))
+        return None if token is None else (("authorization", f"Bearer {token}"),)
+
+
+class _Stream:
+    """A gRPC stream of requests, whose answers are waited for with a limit."""
+
+    def __init__(self, channel: Any, metadata: Any, timeout: float) -> None:
+        self._channel, self._timeout = channel, timeout
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[bytes | _LostError] = queue.SimpleQueue()
+        self.is_lost = False
+        process = channel.stream_stream(_METHOD)
+        stream = process(iter(self._requests.get, None), metadata=metadata)
+        # Because waiting for gRPC's answers cannot end after a time.
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def _read(self, stream: Any) -> None:
+        import grpc
+
+        reason = "the server has ended the connection"
+        try:
+            for answer in stream:
+                self._answers.put(answer)
+        except grpc.RpcError as error:
+            ended: Any = error
+            reason = f"{ended.code().name}: {ended.details()}"
+        self._answers.put(_LostError(reason))
+
+    def ask(self, request: bytes) -> bytes:
+        """Sends a request and returns its answer."""
+        # Hot: called once per step.
+        self._requests.put(request)
+        try:
+            answer = self._answers.get(timeout=self._timeout)
+        except queue.Empty:
+            # An answer that comes now would be taken for that to the next request.
+            self.close()
+            raise _LostError(
+                f"there was no answer within {self._timeout:g} s"
+            ) from None
+        except BaseException:  # Ctrl-C, for example: likewise.
+            self.close()
+            raise
+        if isinstance(answer, _LostError):
+            self.close()
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Disconnects; calling it again does nothing."""
+        self.is_lost = True
+        self._requests.put(None)
+        self._channel.close()
+
+
+def _checked_address(address: str) -> str:
+    host, colon, port = str(address).removeprefix("//").rpartition(":")
+    if not colon or not host or not port.isdecimal():
+        raise ValueError(
+            "The address of a dm_env_rpc server must be a host and a port, such as "
+            f"'localhost:9000', got {describe(address)}."
+        )
+    return f"{host}:{port}"
