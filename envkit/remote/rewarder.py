@@ -1,4 +1,9 @@
-"""Universe's rewarder: rewards, ends and resets as JSON over a WebSocket, both ends.
+"""Universe's rewarder, both ends of it, without sockets: rewards and resets as JSON.
+
+Texts go in by `receive`, which returns what a message says; `texts_to_send` has the
+texts that are due to the other end. `MESSAGES` is the table of messages: who sends
+each, and what its fields must be. `SERVER` and `CLIENT` are the tables of states: which
+messages each end may be sent, and which state follows.
 
 | message                   | from   | body                                            |
 |---------------------------|--------|-------------------------------------------------|
@@ -16,56 +21,77 @@
 | `v0.connection.close`     | server | `message`: the server hangs up                  |
 
 Headers have `sent_at` in seconds and `message_id`, which counts the messages of one
-connection from 0; what is about the environment has `episode_id`, a number as text; a
+connection from 0; messages about the environment have `episode_id`, a number as text; a
 reply has `parent_message_id`. The password is the name of the user of HTTP's basic
 authentication. All clients receive what happens; one of them, the first that says
 something and is not an observer, may say what is to happen.
+
+Rules for editing this file:
+
+1. No sockets, threads or clocks: the owner of the connection has them, and hands in the
+   time.
+2. A message is a class with a row in `MESSAGES`. Nothing else reads or writes JSON.
+3. A message that an end may be sent stands in its table, in each state in which it may.
+4. A server answers a wrong request with its reason, and goes on. A text that is no
+   message at all ends the connection, at both ends. A client ignores methods that it
+   does not know.
+5. Any text in any state is a message, `None` or a `RewarderError`, and nothing that is
+   kept grows with the number of messages. tests/remote/test_rewarder.py tries that.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import contextlib
-import hmac
-import http
+import enum
 import json
-import logging
-import ssl
-import threading
-import time
+import math
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from envkit._shared.admission import Admission
-from envkit._shared.admitting_loop import AdmittingLoop
-from envkit._shared.health import HEALTH_PATH, HealthAnswer
-from envkit._shared.listening import listener, place_of
-from envkit._shared.server_secret import ServerSecret, WrongSecretError
 from envkit._shared.text import escaped
-from envkit._shared.web_pages import web_page_refusal
-from envkit.errors import EnvkitError, MissingDependencyError
-from envkit.extend import counted
+from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
+from envkit.errors import EnvkitError
 
 __all__ = [
+    "CLIENT",
+    "FASTEST",
     "JOYSTICK",
+    "MESSAGES",
+    "SERVER",
+    "SLOWEST",
+    "Action",
+    "AxisEvent",
+    "ClientEnd",
+    "Closing",
+    "Describe",
     "Message",
+    "Observation",
+    "Ping",
+    "Pong",
+    "Received",
+    "Refusal",
+    "RemoteEvent",
+    "Reset",
+    "ResetReply",
+    "Reward",
     "RewarderError",
-    "RewarderLink",
-    "RewarderServer",
+    "ServerEnd",
+    "State",
+    "Text",
     "authorization",
-    "packed",
-    "unpacked",
+    "event_of",
+    "is_observer",
+    "password_in",
+    "request_headers",
 ]
 
-_log = logging.getLogger(__name__)
-
-# Messages are small; the largest are structured observations.
-_MOST_TO_SERVER, _MOST_TO_CLIENT = 1 << 16, 1 << 24
-# Messages that may wait for a client that takes them slowly.
-_MOST_WAITING = 1 << 13
-_PATIENCE = 2.0
+SLOWEST, FASTEST = 1.0, 240.0
+# The longest message of a server to a client, but for observations.
+_LONGEST = 1 << 18
+# How many of the newest messages are known again if they come twice.
+_MOST_RECENT = 256
 
 
 class RewarderError(EnvkitError, ConnectionError):
@@ -76,63 +102,511 @@ class RewarderError(EnvkitError, ConnectionError):
         super().__init__(escaped(message))
 
 
-class Message(NamedTuple):
-    """A message of the rewarder.
-
-    Attributes:
-        method: What it is.
-        body: What it says.
-        headers: When it was sent, its number, and what it is about.
-    """
-
-    method: str
-    body: dict[str, Any]
-    headers: dict[str, Any]
-
-    @property
-    def episode(self) -> int | None:
-        """The number of the episode that it is about.
-
-        Raises:
-            RewarderError: It is not a number.
-        """
-        told = self.headers.get("episode_id")
-        if told is None:
-            return None
-        # Of what looks like a fraction the first part counts.
-        whole = str(told).partition(".")[0]
-        if not (whole.isascii() and whole.isdecimal() and len(whole) < 16):
-            raise RewarderError(
-                f"episode_id must be a number as text, got {str(told)[:40]!r}."
-            )
-        return int(whole)
+# Events of an agent.
 
 
-def packed(method: str, body: Mapping[str, Any], headers: Mapping[str, Any]) -> str:
-    """Writes a message.
+class AxisEvent(NamedTuple):
+    """Where an axis of a joystick is now, from -1 to 1."""
+
+    axis: str
+    amount: float
+
+
+RemoteEvent = Event | AxisEvent
+
+# The axes of a joystick, as Universe calls their events.
+JOYSTICK = (
+    *(f"JoystickAxis{axis}Event" for axis in ("X", "Y", "Z", "Rx", "Ry", "Rz")),
+    "JoystickSlider0Event",
+    "JoystickSlider1Event",
+)
+# Universe's names of some keys.
+_SAME = {f"Arrow{name}": name for name in ("Left", "Up", "Right", "Down")}
+_SAME |= {"spacebar": "space", "return": "Return", "bsp": "BackSpace"}
+_FARTHEST, _ALL_BUTTONS = 0xFFFF, 0xFF
+
+
+def event_of(given: Any) -> RemoteEvent:
+    """Reads an event: envkit's, or a list such as `["KeyEvent", "left", True]`.
 
     Example:
-        >>> packed("v0.control.ping", {}, {"message_id": 0})
-        '{"method": "v0.control.ping", "body": {}, "headers": {"message_id": 0}}'
-    """
-    message = {"method": method, "body": dict(body), "headers": dict(headers)}
-    return json.dumps(message, allow_nan=False)
-
-
-def unpacked(text: str | bytes) -> Message:
-    """Reads a message.
-
-    Example:
-        >>> unpacked('{"method": "v0.env.reset", "body": {}, "headers": {}}').method
-        'v0.env.reset'
-        >>> unpacked('{"method": 3}')
-        Traceback (most recent call last):
-        envkit.remote.rewarder.RewarderError: A message must be a JSON object with \
-'method' (text), 'headers' (an object) and 'body' (an object), got '{"method": 3}'.
+        >>> event_of(("PointerEvent", 3, -4))
+        PointerEvent(x=3, y=0, buttons=0)
 
     Raises:
-        RewarderError: It is not a message.
+        ValueError, TypeError, OverflowError: It is none.
     """
+    if isinstance(given, KeyEvent | PointerEvent | AxisEvent):
+        return given
+    kind, *fields = given
+    if kind == "KeyEvent":
+        key, down = fields
+        name = _SAME.get(key, key) if isinstance(key, str) else key
+        return KeyEvent(keysym(name), bool(down))
+    if kind == "PointerEvent":
+        x, y, buttons = [*map(int, fields), 0][:3]
+        x, y = (min(max(number, 0), _FARTHEST) for number in (x, y))
+        return PointerEvent(x, y, buttons & _ALL_BUTTONS)
+    if kind in JOYSTICK:
+        (amount,) = map(float, fields)
+        if -1 <= amount <= 1:
+            return AxisEvent(kind, amount)
+    raise ValueError(f"There is no event {given!r:.80}.")
+
+
+def _event_as_json(event: RemoteEvent) -> list[Any]:
+    return (
+        list(event) if isinstance(event, AxisEvent) else [type(event).__name__, *event]
+    )
+
+
+# The messages.
+
+
+class Describe(NamedTuple):
+    """Where the environment stands.
+
+    Attributes:
+        episode: The number of its episode.
+        env_id: Its name.
+        env_state: "running" or "resetting".
+        fps: How many steps it makes in a second; 0 if it does not say.
+    """
+
+    episode: int
+    env_id: str
+    env_state: str
+    fps: float
+
+
+class Reward(NamedTuple):
+    """A reward, which ends its episode if it is done."""
+
+    episode: int
+    reward: float
+    done: bool
+    info: Mapping[str, Any]
+
+
+class Text(NamedTuple):
+    """What the environment says; nearly always a string."""
+
+    episode: int
+    text: Any
+
+
+class Observation(NamedTuple):
+    """An observation of few numbers."""
+
+    episode: int
+    observation: Any
+
+
+class Reset(NamedTuple):
+    """A client asks for an episode.
+
+    Attributes:
+        env_id: Of which environment; `None` for the one that there is.
+        seed: With which seed; `None` for none.
+        fps: With how many steps in a second.
+        episode: The episode that the client knows; `None` if none.
+    """
+
+    env_id: str | None
+    seed: int | None
+    fps: float | None
+    episode: int | None
+
+
+class ResetReply(NamedTuple):
+    """An episode has begun, or has been going to begin already."""
+
+    episode: int
+
+
+class Action(NamedTuple):
+    """What an agent does, where the desktop has no way to say so."""
+
+    env_id: str | None
+    action: list[RemoteEvent]
+
+
+class Ping(NamedTuple):
+    """A client measures how far the server is."""
+
+
+class Pong(NamedTuple):
+    """The answer to a `Ping`."""
+
+
+class Refusal(NamedTuple):
+    """A request is refused, and why."""
+
+    message: str
+
+
+class Closing(NamedTuple):
+    """The server hangs up, and why."""
+
+    message: str
+
+
+Message = tuple[Any, ...]
+
+
+class _Field(NamedTuple):
+    """A field of a message.
+
+    Attributes:
+        name: What the message calls it.
+        must: What it must be, for sentences.
+        read: Returns the value; raises if it is not what it must be.
+        key: What JSON calls it, in the body, or in the headers for `episode_id`.
+    """
+
+    name: str
+    must: str
+    read: Callable[[Any], Any]
+
+    @property
+    def key(self) -> str:
+        return "episode_id" if self.name == "episode" else self.name
+
+
+class _Row(NamedTuple):
+    """A message: its class, the end that sends it, and its fields."""
+
+    kind: type[Any]
+    sender: str
+    fields: tuple[_Field, ...] = ()
+
+
+def _instance(kind: type[Any]) -> Callable[[Any], Any]:
+    def read(given: Any) -> Any:
+        if not isinstance(given, kind) or isinstance(given, bool):
+            raise TypeError
+        return given
+
+    return read
+
+
+def _optional(read: Callable[[Any], Any], other: Any = None) -> Callable[[Any], Any]:
+    return lambda given: other if given is None else read(given)
+
+
+def _limited(number: float, least: float, most: float) -> Any:
+    if not least <= number <= most:
+        raise ValueError
+    return number
+
+
+def _number(given: Any) -> float:
+    most = sys.float_info.max
+    return float(_limited(_instance(int | float)(given), -most, most))  # type: ignore[arg-type]  # a union is a type here
+
+
+def _episode(given: Any) -> int:
+    # Of what looks like a fraction the first part counts.
+    whole = str(given).partition(".")[0]
+    if not (whole.isascii() and whole.isdecimal() and len(whole) < 16):
+        raise ValueError
+    return int(whole)
+
+
+def _pace_or_0(given: Any) -> float:
+    try:
+        return max(_number(given), 0.0)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _text(given: Any) -> str:
+    # A string of JSON may have halves of characters, which nothing can print.
+    text = "" if given is None else str(given)
+    return text.encode("utf-8", "replace").decode()
+
+
+def _json(given: Any) -> Any:
+    return given
+
+
+_EPISODE = _Field("episode", "a number as text", _episode)
+_KNOWN = _Field("episode", "a number as text", _optional(_episode))
+_SEED = _Field(
+    "seed",
+    "an integer of at least 0, with at most 63 bits",
+    _optional(lambda given: _limited(_instance(int)(given), 0, 2**63 - 1)),
+)
+_PACE = _Field(
+    "fps",
+    f"a number from {SLOWEST:g} to {FASTEST:g}",
+    _optional(lambda given: float(_limited(_number(given), SLOWEST, FASTEST))),
+)
+_EVENTS = _Field(
+    "action",
+    "a list of events: a key with whether it is down, three integers of the pointer, "
+    "or an axis with a number from -1 to 1",
+    lambda given: [event_of(one) for one in _instance(list)(given)],
+)
+_ASKED_ID = _Field("env_id", "text", _optional(_instance(str)))
+_ENV_ID, _ENV_STATE = (_Field(name, "text", _text) for name in ("env_id", "env_state"))
+_REWARD = _Field("reward", "a number", _optional(_number, 0.0))
+_DONE = _Field("done", "a flag", bool)
+_INFO = _Field("info", "an object", _optional(_instance(dict), {}))
+_MESSAGE = _Field("message", "text", _text)
+_TOLD_PACE = _Field("fps", "a number", _pace_or_0)
+_ANY_TEXT, _NUMBERS = (_Field(key, "JSON", _json) for key in ("text", "observation"))
+
+_FROM_SERVER, _FROM_CLIENT = "server", "client"
+MESSAGES: dict[str, _Row] = {
+    "v0.env.describe": _Row(
+        Describe, _FROM_SERVER, (_EPISODE, _ENV_ID, _ENV_STATE, _TOLD_PACE)
+    ),
+    "v0.env.reward": _Row(Reward, _FROM_SERVER, (_EPISODE, _REWARD, _DONE, _INFO)),
+    "v0.env.text": _Row(Text, _FROM_SERVER, (_EPISODE, _ANY_TEXT)),
+    "v0.env.observation": _Row(Observation, _FROM_SERVER, (_EPISODE, _NUMBERS)),
+    "v0.env.reset": _Row(Reset, _FROM_CLIENT, (_ASKED_ID, _SEED, _PACE, _KNOWN)),
+    "v0.reply.env.reset": _Row(ResetReply, _FROM_SERVER, (_EPISODE,)),
+    "v0.agent.action": _Row(Action, _FROM_CLIENT, (_ASKED_ID, _EVENTS)),
+    "v0.control.ping": _Row(Ping, _FROM_CLIENT),
+    "v0.reply.control.ping": _Row(Pong, _FROM_SERVER),
+    "v0.reply.error": _Row(Refusal, _FROM_SERVER, (_MESSAGE,)),
+    "v0.connection.close": _Row(Closing, _FROM_SERVER, (_MESSAGE,)),
+}
+_METHOD_OF = {row.kind: method for method, row in MESSAGES.items()}
+
+
+# The states.
+
+
+class State(enum.Enum):
+    """What an end may be sent.
+
+    A server has a state for each client: one that has said nothing yet is `SILENT`.
+    """
+
+    SILENT = "silent"
+    ACTIVE = "active"
+    OBSERVER = "observer"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+_S = State
+_ASKED = (Ping, Reset, Action)
+_TOLD = (Describe, Reward, Text, Observation, ResetReply, Pong, Refusal)
+SERVER: dict[State, dict[type[Any], State]] = {
+    _S.SILENT: dict.fromkeys(_ASKED, _S.ACTIVE),
+    _S.ACTIVE: dict.fromkeys(_ASKED, _S.ACTIVE),
+    _S.OBSERVER: {Ping: _S.OBSERVER},
+    _S.CLOSED: {},
+}
+CLIENT: dict[State, dict[type[Any], State]] = {
+    _S.OPEN: {**dict.fromkeys(_TOLD, _S.OPEN), Closing: _S.CLOSED},
+    _S.CLOSED: {},
+}
+
+
+class Received(NamedTuple):
+    """A message that has come.
+
+    Attributes:
+        message: What it says.
+        number: Its own number, as the other end wrote it.
+        parent: The number of the request that it answers; `None` if it is no reply.
+        sent_at: When it was sent, by the other end's clock; not a number if unknown.
+        at: When it came.
+        size: How many characters it had.
+    """
+
+    message: Message
+    number: Any = None
+    parent: int | None = None
+    sent_at: float = math.nan
+    at: float = 0.0
+    size: int = 0
+
+
+class _End:
+    """One end of a connection: what both have in common.
+
+    Attributes:
+        state: What it may be sent.
+    """
+
+    _table: ClassVar[Mapping[State, Mapping[type[Any], State]]]
+    _name: ClassVar[str]
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._count = 0
+        self._out: list[str] = []
+
+    def texts_to_send(self) -> list[str]:
+        """Returns the texts that are due to the other end since the last call."""
+        texts, self._out = self._out, []
+        return texts
+
+    def send(self, message: Message, now: float, **headers: Any) -> int:
+        """Writes a message; returns its number."""
+        method = _METHOD_OF[type(message)]
+        row = MESSAGES[method]
+        if row.sender != self._name:
+            raise RuntimeError(f"A {self._name} must not send {method}.")
+        number, self._count = self._count, self._count + 1
+        parts: dict[str, dict[str, Any]] = {
+            "body": {},
+            "headers": {"message_id": number, "sent_at": now, **headers},
+        }
+        for field in row.fields:
+            value = getattr(message, field.name)
+            if field is _EVENTS:
+                value = [_event_as_json(event) for event in value]
+            if field.name == "episode":
+                parts["headers"][field.key] = str(value or 0)
+            else:
+                parts["body"][field.key] = value
+        text = json.dumps({"method": method, **parts}, allow_nan=False)
+        if self.state is not State.CLOSED:
+            self._out.append(text)
+        return number
+
+    def _go(self, kind: type[Any]) -> bool:
+        """Goes to the state after a message; False if it may not come in this one."""
+        then = self._table[self.state].get(kind)
+        self.state = then or self.state
+        return then is not None
+
+
+class ServerEnd(_End):
+    """The end of a server, for one client.
+
+    Example:
+        >>> server = ServerEnd(observer=False)
+        >>> server.receive('{"method": "v0.control.ping"}', now=0.0)
+        >>> server.texts_to_send()[0][:35], server.state.value
+        ('{"method": "v0.reply.control.ping",', 'active')
+    """
+
+    _table, _name = SERVER, "server"
+
+    def __init__(self, *, observer: bool) -> None:
+        """Begins with a client that has said nothing."""
+        super().__init__(State.OBSERVER if observer else State.SILENT)
+
+    def receive(
+        self, text: str | bytes, now: float, *, may_act: bool = True
+    ) -> Received | None:
+        """Reads a message; returns a `Reset` or `Action`, and answers everything else.
+
+        Args:
+            text: The message.
+            now: The time.
+            may_act: Whether no other client is active.
+
+        Raises:
+            RewarderError: The connection is to be ended, and why: `close` is due.
+        """
+        if self.state is State.CLOSED:
+            return None
+        method, body, headers = _envelope(text)
+        if self.state is State.SILENT and not may_act:
+            raise RewarderError(
+                "There is an active client already, and a rewarder has one at a time. "
+                "Others may connect as observers."
+            )
+        blank = Received(Ping(), headers.get("message_id"), at=now)
+        try:
+            row = MESSAGES.get(method)
+            if self.state is State.OBSERVER and method != "v0.control.ping":
+                raise RewarderError(f"An observer must not send {method[:60]!r}.")
+            if row is None or not self._go(row.kind):
+                raise RewarderError(f"There is no method {method[:60]!r}.")
+            received = _received(row, body, headers, blank)
+        except RewarderError as error:
+            self.reply(blank, Refusal(str(error)), now)
+            return None
+        if isinstance(received.message, Ping):
+            self.reply(received, Pong(), now)
+            return None
+        return received
+
+    def reply(self, request: Received, message: Message, now: float) -> None:
+        """Writes the answer to a request."""
+        parent = request.number
+        runtime = now - request.at
+        self.send(message, now, parent_message_id=parent, parent_runtime=runtime)
+
+    def close(self, reason: str, now: float) -> None:
+        """Writes that the server hangs up; nothing comes after it."""
+        self.send(Closing(reason), now)
+        self.state = State.CLOSED
+
+
+class ClientEnd(_End):
+    """The end of a client.
+
+    Example:
+        >>> client = ClientEnd()
+        >>> client.send(Reset("Catch-v1", None, 60.0, None), now=0.0)
+        0
+        >>> client.receive('{"method": "v0.env.text", "body": {"text": "hi"}, \
+"headers": {"episode_id": "2"}}', now=0.0).message
+        Text(episode=2, text='hi')
+    """
+
+    _table, _name = CLIENT, "client"
+
+    def __init__(self) -> None:
+        """Begins with a connection that has just been made."""
+        super().__init__(State.OPEN)
+        self._recent: dict[tuple[Any, Any], None] = {}
+
+    def receive(self, text: str | bytes, now: float) -> Received | None:
+        """Reads a message; `None` if it is of no interest, or the same came before.
+
+        Raises:
+            RewarderError: The server hangs up, or breaks the protocol.
+        """
+        if self.state is State.CLOSED:
+            return None
+        try:
+            return self._receive(text, now)
+        except RewarderError:
+            self.state = State.CLOSED
+            raise
+
+    def _receive(self, text: str | bytes, now: float) -> Received | None:
+        method, body, headers = _envelope(text)
+        row = MESSAGES.get(method)
+        if row is None or row.sender == self._name or self._is_repeated(headers):
+            return None
+        if len(text) > _LONGEST and row.kind is not Observation:
+            raise RewarderError(
+                f"{method} must have at most {_LONGEST} characters, got {len(text)}."
+            )
+        self._go(row.kind)
+        blank = Received(Pong(), headers.get("message_id"), at=now, size=len(text))
+        received = _received(row, body, headers, blank)
+        if isinstance(received.message, Closing):
+            raise RewarderError(received.message.message[:1000])
+        return received
+
+    def _is_repeated(self, headers: Mapping[str, Any]) -> bool:
+        """True for a message that has come already, by its number and its time."""
+        key = (headers.get("message_id"), headers.get("sent_at"))
+        if not all(isinstance(one, int | float | str) for one in key):
+            return False
+        if key in self._recent:
+            return True
+        self._recent[key] = None
+        if len(self._recent) > _MOST_RECENT:
+            del self._recent[next(iter(self._recent))]
+        return False
+
+
+def _envelope(text: str | bytes) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Returns the method, the body and the headers of a message."""
     try:
         given = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
@@ -140,16 +614,47 @@ def unpacked(text: str | bytes) -> Message:
     if isinstance(given, dict):
         method, body = given.get("method"), given.get("body", {})
         headers = given.get("headers", {})
-        if (
-            isinstance(method, str)
-            and isinstance(body, dict)
-            and isinstance(headers, dict)
-        ):
-            return Message(method, body, headers)
+        is_message = isinstance(body, dict) and isinstance(headers, dict)
+        if isinstance(method, str) and is_message:
+            return method, body, headers
     raise RewarderError(
         "A message must be a JSON object with 'method' (text), 'headers' (an object) "
         f"and 'body' (an object), got {text[:80]!r}."
     )
+
+
+def _received(
+    row: _Row, body: Mapping[str, Any], headers: Mapping[str, Any], blank: Received
+) -> Received:
+    """Returns a message with its fields and headers read."""
+    values = {}
+    for field in row.fields:
+        given = (headers if field.name == "episode" else body).get(field.key)
+        try:
+            values[field.name] = field.read(given)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise RewarderError(
+                f"{field.key} must be {field.must}, got {_short(given)}."
+            ) from error
+    try:
+        sent_at = _number(headers.get("sent_at"))
+    except (TypeError, ValueError):
+        sent_at = math.nan
+    try:  # It may be text, as in Universe's own description.
+        parent = _episode(headers.get("parent_message_id"))
+    except ValueError:
+        parent = None
+    return blank._replace(message=row.kind(**values), parent=parent, sent_at=sent_at)
+
+
+def _short(given: Any) -> str:
+    try:
+        return f"{given!r:.80}"
+    except (ValueError, RecursionError):  # An integer may be too long to be written.
+        return f"a value of type {type(given).__name__}"
+
+
+# The request that opens the connection.
 
 
 def authorization(password: str) -> str:
@@ -162,7 +667,13 @@ def authorization(password: str) -> str:
     return "Basic " + base64.b64encode(f"{password}:".encode()).decode()
 
 
-def _password_in(header: str | None) -> str | None:
+def password_in(header: str | None) -> str | None:
+    """Returns the password of a header; `None` if there is none.
+
+    Example:
+        >>> password_in("Basic b3BlbmFpOg=="), password_in("Bearer b3BlbmFpOg==")
+        ('openai', None)
+    """
     scheme, _, coded = (header or "").partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -173,434 +684,14 @@ def _password_in(header: str | None) -> str | None:
     return text.partition(":")[0]
 
 
-def _websockets(what: str) -> None:
-    """Raises unless the library is there."""
-    from importlib.util import find_spec
-
-    if find_spec("websockets") is None:
-        raise MissingDependencyError.needed_by(
-            what, package="websockets", extra="universe"
-        )
+def request_headers(password: str, *, observer: bool) -> dict[str, str]:
+    """Returns the headers with which a client opens a connection."""
+    return {
+        "authorization": authorization(password),
+        "openai-observer": "true" if observer else "false",
+    }
 
 
-# The axes of a joystick, as Universe calls their events.
-JOYSTICK = (
-    *(f"JoystickAxis{axis}Event" for axis in ("X", "Y", "Z", "Rx", "Ry", "Rz")),
-    "JoystickSlider0Event",
-    "JoystickSlider1Event",
-)
-
-
-class _Client:
-    """A connection of the server, in its thread."""
-
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
-        headers = connection.request.headers
-        self.observes = headers.get("openai-observer") == "true"
-        self.active = False
-        self.place = place_of(connection.remote_address)
-        self.waiting: asyncio.Queue[tuple[str, dict[str, Any], dict[str, Any]]]
-        self.waiting = asyncio.Queue(_MOST_WAITING)
-        self._count = 0
-
-    def send(
-        self, method: str, body: dict[str, Any], headers: dict[str, Any] | None = None
-    ) -> None:
-        """Sends a message soon; ends the connection if too many wait already."""
-        try:
-            self.waiting.put_nowait((method, body, headers or {}))
-        except asyncio.QueueFull:
-            _log.warning("%s takes its messages too slowly.", self.place)
-            self.connection.transport.abort()
-
-    async def send_waiting(self) -> None:
-        """Sends what waits, one message after the other."""
-        while True:
-            await self.send_now(*await self.waiting.get())
-
-    async def send_now(
-        self, method: str, body: dict[str, Any], headers: dict[str, Any]
-    ) -> None:
-        own = {"message_id": self._count, "sent_at": time.time()}
-        self._count += 1
-        await self.connection.send(packed(method, body, {**own, **headers}))
-
-
-class RewarderServer:
-    """Tells clients what happens in an environment, and takes their wishes.
-
-    It serves in a thread of its own; `tell` and `reply` may be called from any.
-
-    Attributes:
-        address: The host and the port that it listens at.
-    """
-
-    def __init__(
-        self,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 15900,
-        password: str,
-        on_reset: Callable[[Message, Any], object],
-        on_action: Callable[[list[Any]], object],
-        tls: ssl.SSLContext | None = None,
-        max_clients: int = 64,
-        is_public: bool = False,
-    ) -> None:
-        """Listens.
-
-        Args:
-            host: The address to listen at.
-            port: The port; 0 for any that is free.
-            password: What clients must know.
-            on_reset: Called with the message of a reset and what `reply` takes.
-            on_action: Called with a list of events. Both are called in the thread of
-                the server, so they must return soon.
-            tls: What encrypts connections.
-            max_clients: How many may be connected at a time.
-            is_public: Whether everyone knows the password, so that web pages must be
-                refused.
-        """
-        _websockets("A server for Universe")
-        self._host, self._is_public = host, is_public
-        self._secret = ServerSecret("password", password)
-        self._admission = Admission("universe")
-        self._on_reset, self._on_action = on_reset, on_action
-        self._most = max_clients
-        self._clients: list[_Client] = []
-        self._described: tuple[dict[str, Any], dict[str, Any]] | None = None
-        self._failure: BaseException | None = None
-        self._listener = listener(host, port)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._tls = tls
-        self._loop = AdmittingLoop(self._admission)
-        self._stop = asyncio.Event()
-        self._reason = ""
-        self._closed = False
-        self._thread = threading.Thread(
-            target=self._run, name=f"envkit rewarder {self.address[1]}", daemon=True
-        )
-        self._thread.start()
-
-    def tell(self, method: str, body: dict[str, Any], headers: dict[str, Any]) -> None:
-        """Sends a message to all clients."""
-        self._soon(self._tell, method, body, headers)
-
-    def reply(
-        self, to: Any, method: str, body: dict[str, Any], headers: dict[str, Any]
-    ) -> None:
-        """Answers the request of one client."""
-        client, number, since = to
-        parent = {
-            "parent_message_id": number,
-            "parent_runtime": time.time() - since,
-        }
-        self._soon(client.send, method, body, {**headers, **parent})
-
-    @property
-    def clients(self) -> int:
-        """How many clients are connected."""
-        return len(self._clients)
-
-    def ended(self) -> str | None:
-        """Returns why it has ended unasked; `None` as long as it serves."""
-        return None if self._failure is None else repr(self._failure)
-
-    def close(self, reason: str) -> None:
-        """Tells clients the reason, and hangs up; calling it again does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._reason = reason
-            self._soon(self._stop.set)
-            self._thread.join()
-
-    def _soon(self, call: Callable[..., object], *args: Any) -> None:
-        try:
-            self._loop.call_soon_threadsafe(call, *args)
-        except RuntimeError:  # The loop is closed: there are no clients.
-            return
-
-    def _tell(self, method: str, body: dict[str, Any], headers: dict[str, Any]) -> None:
-        if method == "v0.env.describe":
-            self._described = (body, headers)
-        for client in self._clients:
-            client.send(method, body, headers)
-
-    def _run(self) -> None:
-        try:
-            asyncio.set_event_loop(self._loop)
-            self._loop.run_until_complete(self._serve())
-        except Exception as error:
-            _log.exception("The rewarder at port %d has ended.", self.address[1])
-            self._failure = error
-        finally:
-            self._listener.close()
-            self._loop.close()
-
-    async def _serve(self) -> None:
-        from websockets.asyncio.server import serve
-
-        async with serve(
-            self._attend,
-            sock=self._listener,
-            ssl=self._tls,
-            compression=None,
-            max_size=_MOST_TO_SERVER,
-            close_timeout=_PATIENCE,
-            process_request=self._refuse,
-        ):
-            await self._stop.wait()
-            closing = [self._hang_up(one, self._reason) for one in self._clients]
-            await asyncio.gather(*closing)
-
-    def _refuse(self, connection: Any, request: Any) -> Any:
-        """Answers clients that want no messages, or get none; `None` for the others."""
-        place = place_of(connection.remote_address)
-        headers = [(name.lower(), one) for name, one in request.headers.raw_items()]
-        reason, status = None, http.HTTPStatus.FORBIDDEN
-        if request.path.partition("?")[0] == HEALTH_PATH:
-            answer = HealthAnswer.to(request.path, headers, self._host, self._health())
-            if not answer.refused:
-                self._admission.excuse(place)
-                return connection.respond(http.HTTPStatus(answer.status), answer.body)
-            reason = answer.refused
-        elif self._is_public:
-            reason = web_page_refusal(headers, self._host)
-        if reason is None and len(self._clients) >= self._most:
-            reason = f"There are {counted(self._most, 'client')} already."
-            status = http.HTTPStatus.SERVICE_UNAVAILABLE
-        if reason is None:
-            return None
-        self._admission.refuse(place, reason)
-        return connection.respond(status, f"{reason}\n")
-
-    def _health(self) -> dict[str, Any]:
-        """Returns what anyone may know."""
-        status = "stopping" if self._closed else "ok"
-        return {"status": status, "protocol": self._admission.protocol}
-
-    async def _attend(self, connection: Any) -> None:
-        from websockets.exceptions import ConnectionClosed
-
-        client = _Client(connection)
-        try:
-            self._check_password(connection.request.headers.get("authorization"))
-        except WrongSecretError as error:
-            self._admission.refuse(client.place, error.reason)
-            host = client.place.rpartition(":")[0]
-            if error.is_guess:
-                with (
-                    self._admission.guesses.late(host) as seconds,
-                    contextlib.suppress(asyncio.TimeoutError),
-                ):
-                    await asyncio.wait_for(connection.wait_closed(), seconds)
-            await self._hang_up(client, str(error))
-            return
-        self._admission.leave(client.place)
-        self._admission.log(client.place, "has connected to the rewarder")
-        self._clients.append(client)
-        sending = asyncio.ensure_future(client.send_waiting())
-        try:
-            if self._described is not None:
-                client.send("v0.env.describe", *self._described)
-            async for text in connection:
-                if (reason := self._take(client, text)) is not None:
-                    sending.cancel()
-                    self._admission.refuse(client.place, reason)
-                    await self._hang_up(client, reason)
-                    return
-        except ConnectionClosed:
-            return
-        finally:
-            self._clients.remove(client)
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-
-    def _check_password(self, header: str | None) -> None:
-        """Refuses a client that does not know the password.
-
-        Raises:
-            WrongSecretError: It does not.
-        """
-        given = _password_in(header)
-
-        def matches(password: bytes) -> bool:
-            return hmac.compare_digest((given or "").encode(), password)
-
-        try:
-            self._secret.holder_of(None if given is None else matches)
-        except WrongSecretError as error:
-            if given is not None:
-                raise
-            raise WrongSecretError(
-                "There is no password. It must be the name of the user in the header "
-                "of basic authentication.",
-                error.reason,
-            ) from error
-
-    async def _hang_up(self, client: _Client, reason: str) -> None:
-        """Sends the reason, and closes the connection, which some clients never do."""
-        from websockets.exceptions import ConnectionClosed
-
-        told = client.send_now("v0.connection.close", {"message": reason}, {})
-        with contextlib.suppress(ConnectionClosed, asyncio.TimeoutError):
-            await asyncio.wait_for(told, _PATIENCE)
-        # The frame that closes has room for some 120 bytes.
-        short = reason.encode()[:120].decode("utf-8", "ignore")
-        await client.connection.close(1000, short)
-
-    def _take(self, client: _Client, text: str | bytes) -> str | None:
-        """Does what a message asks; returns why its sender is to go, if so."""
-        since = time.time()
-        try:
-            message = unpacked(text)
-        except RewarderError as error:
-            return str(error)
-        to = (client, message.headers.get("message_id"), since)
-        if not client.active and not client.observes:
-            if any(one.active for one in self._clients):
-                return (
-                    "There is an active client already, and a rewarder has one at a "
-                    "time. Others may connect as observers."
-                )
-            client.active = True
-        try:
-            self._do(client, message, to)
-        except RewarderError as error:
-            self.reply(to, "v0.reply.error", {"message": str(error)}, {})
-        return None
-
-    def _do(self, client: _Client, message: Message, to: Any) -> None:
-        if message.method == "v0.control.ping":
-            self.reply(to, "v0.reply.control.ping", {}, {})
-        elif client.observes:
-            raise RewarderError(f"An observer must not send {message.method[:60]!r}.")
-        elif message.method == "v0.env.reset":
-            self._on_reset(message, to)
-        elif message.method == "v0.agent.action":
-            events = message.body.get("action")
-            if not isinstance(events, list):
-                raise RewarderError("action must be a list of events.")
-            self._on_action(events)
-        else:
-            raise RewarderError(f"There is no method {message.method[:60]!r}.")
-
-
-class RewarderLink:
-    """A client of a rewarder, whose messages are handed on in a thread of its own.
-
-    Example:
-        >>> link = RewarderLink("127.0.0.1:15900", "openai", print)  # doctest: +SKIP
-        >>> link.send("v0.control.ping", {})  # doctest: +SKIP
-    """
-
-    def __init__(
-        self,
-        address: str,
-        password: str,
-        on_message: Callable[[Message | RewarderError, float], object],
-        *,
-        observer: bool = False,
-        timeout: float = 30.0,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """Connects.
-
-        Args:
-            address: The host and the port.
-            password: The password.
-            on_message: Called with each message and when it came, in the order in which
-                they come; at last with the error that ended the connection.
-            observer: Whether it only watches.
-            timeout: Seconds within which the connection must be made.
-            tls: What encrypts the connection, and checks the certificate.
-
-        Raises:
-            RewarderError: The server refuses, or there is none.
-        """
-        _websockets("A client for Universe")
-        from websockets.exceptions import WebSocketException
-        from websockets.sync.client import connect
-
-        self._address = address
-        self._on_message = on_message
-        self._count = 0
-        self._lock = threading.Lock()
-        self._stack = contextlib.ExitStack()
-        self._why = ""
-        try:
-            # It is entered, because new versions of the library ask for that.
-            connecting: Any = connect(
-                f"{'ws' if tls is None else 'wss'}://{address}",
-                ssl=tls,
-                additional_headers={
-                    "authorization": authorization(password),
-                    "openai-observer": "true" if observer else "false",
-                },
-                compression=None,
-                open_timeout=timeout,
-                close_timeout=_PATIENCE,
-                max_size=_MOST_TO_CLIENT,
-                proxy=None,
-            )
-            self._connection = self._stack.enter_context(connecting)
-        except (OSError, WebSocketException) as error:
-            raise RewarderError(
-                f"There is no rewarder at {address}: {error or type(error).__name__}."
-            ) from error
-        self._thread = threading.Thread(
-            target=self._read, name=f"envkit rewarder of {address}", daemon=True
-        )
-        self._thread.start()
-
-    def send(
-        self,
-        method: str,
-        body: Mapping[str, Any],
-        headers: Mapping[str, Any] | None = None,
-    ) -> int:
-        """Sends a message; returns its number, which a reply has.
-
-        Raises:
-            RewarderError: The connection is lost.
-        """
-        from websockets.exceptions import WebSocketException
-
-        with self._lock:
-            number = self._count
-            self._count += 1
-            own = {"message_id": number, "sent_at": time.time(), **(headers or {})}
-            try:
-                self._connection.send(packed(method, body, own))
-            except (OSError, WebSocketException) as error:
-                # Its text may have the other end's.
-                raise self._lost(error) from None
-        return number
-
-    def close(self) -> None:
-        """Closes the connection; calling it again does nothing."""
-        self._stack.close()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _lost(self, error: object) -> RewarderError:
-        return RewarderError(
-            f"The rewarder at {self._address} is lost: {self._why or error}"
-        )
-
-    def _read(self) -> None:
-        from websockets.exceptions import WebSocketException
-
-        try:
-            while True:
-                text = self._connection.recv()
-                message = unpacked(text)
-                if message.method == "v0.connection.close":
-                    self._why = str(message.body.get("message", ""))[:1000]
-                    raise RewarderError(self._why)
-                self._on_message(message, time.time())
-        except (OSError, WebSocketException, RewarderError) as error:
-            self._on_message(self._lost(error), time.time())
-        finally:
-            self._connection.close()
+def is_observer(headers: Mapping[str, str] | Any) -> bool:
+    """True if the client that sends these headers only watches."""
+    return bool(headers.get("openai-observer") == "true")

@@ -26,7 +26,6 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ from envkit import nest
 from envkit._shared.actions_and_rewards import agent_rewards, nearest_to_zero
 from envkit._shared.secret_files import DRAW
 from envkit.desktop.human import KeyChanges
-from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
+from envkit.desktop.keys import Event, KeyEvent
 from envkit.desktop.server import DesktopServer
 from envkit.play.key_map import KeyMap, key_map
 from envkit.play.pressed_keys import PressedKeys
@@ -47,7 +46,23 @@ from envkit.remote.offers import (
     Service,
     with_reachable_host,
 )
-from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderServer
+from envkit.remote.rewarder import (
+    FASTEST,
+    JOYSTICK,
+    SLOWEST,
+    AxisEvent,
+    Describe,
+    Observation,
+    RemoteEvent,
+    ResetReply,
+    Reward,
+    RewarderError,
+)
+from envkit.remote.rewarder import (
+    Refusal as Refused,
+)
+from envkit.remote.rewarder_sockets import Request, RewarderServer
+from envkit.remote.universe_episodes import AskedReset, ServedEpisodes
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.types import Array, NestedArray
 
@@ -59,15 +74,12 @@ _log = logging.getLogger(__name__)
 PROBE_KEY = 0xBEEF1
 _PASSWORD = "openai"  # The one that Universe's clients have unless told.
 _DESKTOP, _REWARDER = 5900, 15900
-_SLOWEST, _FASTEST, _USUAL = 1.0, 240.0, 60.0
+_USUAL = 60.0
 # Clients ask so for an environment that waits for each action.
 _SYNC = re.compile(r"Sync(?=-v\d+$|$)")
 # And so for observations of few numbers, which are told in any case.
 _FEW_NUMBERS = re.compile(r"Low[D](?=(?:Sync)?(?:-v\d+)?$)")
 _MOST_EVENTS, _MOST_NUMBERS = 1 << 12, 64
-_LARGEST_SEED = 2**63
-# How far a client's episode may be ahead of ours, as after a remote begins anew.
-_MOST_AHEAD = 10**9
 
 
 def serve(menu: Menu, options: ServeOptions) -> Service:
@@ -80,15 +92,6 @@ def serve(menu: Menu, options: ServeOptions) -> Service:
             the one that Universe's clients have unless told, which everyone knows.
     """
     return Remote(menu, options)
-
-
-class _Status(NamedTuple):
-    """What clients know of the environment."""
-
-    env_id: str
-    state: str
-    episode: int
-    fps: float
 
 
 class Remote:
@@ -109,12 +112,10 @@ class Remote:
         self._offer = menu.offers[0]
         self._is_sync = False
         self._game = _Game(self._offer)
-        self._requests: collections.deque[_Request] = collections.deque()
-        self._status = _Status(_env_id_of(self._offer), "running", 1, _USUAL)
+        self._requests: collections.deque[_Wish] = collections.deque()
+        self._env_id, self._fps = _env_id_of(self._offer), _USUAL
         self._asked_fps: float | None = None
-        # When the episode began, by a clock that never goes back.
-        self._began_at = -math.inf
-        self._last_reset: _Reset | None = None
+        self._episodes = ServedEpisodes()
         self._wake = threading.Event()
         self._closed = False
         self._failure: str | None = None
@@ -125,7 +126,7 @@ class Remote:
                 None,  # so that no viewer sees another picture before the first
                 host=options.host,
                 port=desktop_port,
-                name=self._status.env_id,
+                name=self._env_id,
                 password=given,
                 on_event=self._on_event,
                 max_viewers=options.max_sessions,
@@ -184,46 +185,30 @@ class Remote:
         self._game.player.receive(event)
         self._wake.set()
 
-    def _on_action(self, events: list[Any]) -> None:
-        found, axes = _events_of(events)
-        for event in found:
-            self._on_event(event)
-        self._game.player.axes.update(axes)
+    def _on_action(self, events: list[RemoteEvent]) -> None:
+        for event in events:
+            if isinstance(event, AxisEvent):
+                self._game.player.axes[JOYSTICK.index(event.axis)] = event.amount
+            else:
+                self._game.player.receive(event)
         self._wake.set()
 
-    def _on_reset(self, message: Message, to: Any) -> None:
-        body = message.body
-        name, seed, fps = (body.get(key) for key in ("env_id", "seed", "fps"))
-        if name is not None and not isinstance(name, str):
-            raise RewarderError(f"env_id must be text, got {name!r:.60}.")
-        if seed is not None and not _is_seed(seed):
-            raise RewarderError(
-                "seed must be an integer of at least 0, with at most 63 bits, got "
-                f"{seed!r:.60}."
-            )
-        if fps is not None and not _is_pace(fps):
-            raise RewarderError(
-                f"fps must be a number from {_SLOWEST:g} to {_FASTEST:g}, got "
-                f"{fps!r:.60}."
-            )
+    def _on_reset(self, request: Request) -> None:
+        reset = request.reset
         try:
-            offer, is_sync = self._find(name)
+            offer, is_sync = self._find(reset.env_id)
         except Refusal as error:
             raise RewarderError(str(error)) from error
-        episode, sent = message.episode or 0, message.headers.get("sent_at")
-        if episode > self._status.episode + _MOST_AHEAD:
-            raise RewarderError(f"There is no episode {episode}, which you ask to end.")
-        request = _Request(
-            offer,
-            is_sync,
-            seed,
-            fps,
+        episode = reset.episode or 0
+        self._episodes.check(episode)
+        asked = AskedReset(
+            request.client,
+            reset.seed,
             episode,
-            to,
-            time.monotonic(),
-            sent if isinstance(sent, float) else math.nan,
+            asked_at=time.monotonic(),
+            sent_at=request.received.sent_at,
         )
-        self._requests.append(request)
+        self._requests.append(_Wish(offer, is_sync, asked, request))
         self._wake.set()
 
     def _find(self, name: str | None) -> tuple[Offer, bool]:
@@ -271,7 +256,7 @@ class Remote:
                     else:
                         self._tick(self._game.player.tick())
                     # Ticks that were missed are not made up for.
-                    next_tick = max(next_tick + 1 / self._status.fps, time.monotonic())
+                    next_tick = max(next_tick + 1 / self._fps, time.monotonic())
         except Exception as error:
             if self._closed:  # An environment that was late has found nothing there.
                 _log.info("%s was closed meanwhile: %s", self.line, error)
@@ -286,118 +271,75 @@ class Remote:
     def _tick(self, pressed: list[str]) -> None:
         reward, discount, picture = self._game.step(pressed)
         self.desktop.show(picture)
-        self._tell_observation()
-        episode = {"episode_id": str(self._status.episode)}
+        self._send_observation()
         done = discount is not None
         info = {} if discount is None else {"discount": discount}
-        body = {"reward": reward, "done": done, "info": info}
-        self.rewarder.tell("v0.env.reward", body, episode)
+        number = self._episodes.number
+        self.rewarder.broadcast(Reward(number, reward, done, info))
         if done:
-            self._set("resetting", self._status.episode + 1)
+            self._episodes.reset()
+            self._describe()
             self.desktop.show(self._game.reset())
-            self._set("running")
-            self._tell_observation()
+            self._run_episode()
 
-    def _tell_observation(self) -> None:
+    def _send_observation(self) -> None:
         """Sends the observation, where that is a few numbers."""
         if self._game.observed is not None:
-            body = {"observation": self._game.observed}
-            episode = {"episode_id": str(self._status.episode)}
-            self.rewarder.tell("v0.env.observation", body, episode)
+            message = Observation(self._episodes.number, self._game.observed)
+            self.rewarder.broadcast(message)
 
-    def _begin(self, request: _Request) -> None:
+    def _begin(self, wish: _Wish) -> None:
         """Begins an episode for a client, unless one has begun since it asked."""
-        is_repeated, refused = self._is_repeated(request), ""
-        if request.fps is not None:
-            self._asked_fps = float(request.fps)
-        if not is_repeated:
-            later = max(request.episode, self._status.episode) + 1
-            self._is_sync = request.is_sync
-            name = _env_id_of(request.offer)
-            if request.is_sync:
-                name = re.sub(r"-v(\d+)$", r"Sync-v\1", name)
-            self._set("resetting", later, name)
-            if request.offer is not self._offer:
+        asked, reset, refused = wish.asked, wish.request.reset, ""
+        is_here = wish.offer is self._offer and wish.is_sync is self._is_sync
+        if reset.fps is not None:
+            self._asked_fps = reset.fps
+        if not (is_here and self._episodes.is_repeated(asked)):
+            self._episodes.reset(asked.episode)
+            self._is_sync, self._env_id = wish.is_sync, _env_id_of(wish.offer)
+            if wish.is_sync:
+                self._env_id = re.sub(r"-v(\d+)$", r"Sync-v\1", self._env_id)
+            self._describe()
+            if wish.offer is not self._offer:
                 self._game.close()
-                self._offer, self._game = request.offer, _Game(request.offer)
-            self._game.is_stamped = request.is_sync
-            refused = self._refused_seed(request)
+                self._offer, self._game = wish.offer, _Game(wish.offer)
+            self._game.is_stamped = wish.is_sync
+            refused = self._refused_seed(asked.seed)
             self.desktop.show(self._game.reset())
-            took = time.monotonic() - request.asked_at
-            self._last_reset = None if refused else _Reset(request, later, took)
-        headers = {"episode_id": str(self._status.episode)}
-        if refused:
-            self.rewarder.reply(request.to, "v0.reply.error", {"message": refused}, {})
-        else:
-            self.rewarder.reply(request.to, "v0.reply.env.reset", {}, headers)
-        if self._status.state != "running":
-            self._set("running")
-            self._tell_observation()
-        elif self._status.fps != self._fps():
-            self._status = self._status._replace(fps=self._fps())
+            self._episodes.remember(None if refused else asked, time.monotonic())
+        answer = Refused(refused) if refused else ResetReply(self._episodes.number)
+        self.rewarder.reply(wish.request, answer)
+        if not self._episodes.is_running:
+            self._run_episode()
+        elif self._fps != self._pace():
             self._describe()
 
-    def _refused_seed(self, request: _Request) -> str:
+    def _refused_seed(self, seed: int | None) -> str:
         """Seeds the environment; returns why it does not take the seed, or ""."""
         try:
-            if request.seed is not None:
-                self._game.seed(request.seed)
+            if seed is not None:
+                self._game.seed(seed)
         except Exception as error:
             # One client's seed must not end the service for all others.
             _log.info("A seed was refused.", exc_info=True)
-            return f"The environment does not take the seed {request.seed}: {error}"
+            return f"The environment does not take the seed {seed}: {error}"
         return ""
 
-    def _is_repeated(self, request: _Request) -> bool:
-        """Returns True if its client would not have asked, had it known the episode.
-
-        Of two resets in a row the second is sent before the first is answered. With an
-        episode for each, the client would be told of one that ends at once, with reward
-        0. It says which episode it knows, or 0 where it does not matter to it.
-        """
-        episode, last = self._status.episode, self._last_reset
-        if request.offer is not self._offer or request.is_sync is not self._is_sync:
-            return False
-        if last is not None and last.request.to[0] is not request.to[0]:
-            last = None  # of another client
-        is_seeded = last is not None and (last.request.seed, last.episode) == (
-            request.seed,
-            episode,
-        )
-        if episode <= request.episode or not (request.seed is None or is_seeded):
-            return False
-        if last is None or request.asked_at <= self._began_at:
-            return request.asked_at <= self._began_at
-        # The reply was still on its way. Both times are of the client's clock.
-        since = request.sent_at - last.request.sent_at
-        return 0 < request.episode < last.episode or 0 <= since < last.took
-
-    def _set(self, state: str, episode: int | None = None, env_id: str = "") -> None:
-        status = self._status
-        self._status = _Status(
-            env_id or status.env_id,
-            state,
-            status.episode if episode is None else episode,
-            self._fps(),
-        )
-        if state == "running":
-            self._began_at = time.monotonic()
+    def _run_episode(self) -> None:
+        self._episodes.run(time.monotonic())
         self._describe()
+        self._send_observation()
 
-    def _fps(self) -> float:
+    def _pace(self) -> float:
         """Returns the steps in a second, which the environment may say."""
         return self._game.fps or self._asked_fps or _USUAL
 
     def _describe(self) -> None:
-        status = self._status
-        self.rewarder.tell(
-            "v0.env.describe",
-            {
-                "env_id": status.env_id,
-                "env_state": status.state,
-                "fps": status.fps,
-            },
-            {"episode_id": str(status.episode)},
+        """Tells clients where the environment stands."""
+        self._fps = self._pace()
+        state = "running" if self._episodes.is_running else "resetting"
+        self.rewarder.broadcast(
+            Describe(self._episodes.number, self._env_id, state, self._fps)
         )
 
 
@@ -405,36 +347,20 @@ class Remote:
 _PATIENCE = 2.0
 
 
-class _Request(NamedTuple):
+class _Wish(NamedTuple):
     """A reset that a client has asked for.
 
     Attributes:
         offer: Which environment is to be there.
         is_sync: Whether it is to wait for each action.
-        seed: The seed; `None` for none.
-        fps: How many steps it is to make in a second.
-        episode: The episode that the client knows; 0 if none.
-        to: Where the reply goes; its first part is the client.
-        asked_at: When it has come, by our clock, which never goes back.
-        sent_at: When it was sent, by the client's clock.
+        asked: What tells whether it is repeated.
+        request: What is answered.
     """
 
     offer: Offer
     is_sync: bool
-    seed: int | None
-    fps: float | None
-    episode: int
-    to: Any
-    asked_at: float
-    sent_at: float
-
-
-class _Reset(NamedTuple):
-    """A reset that was done: the episode, and the seconds from request to reply."""
-
-    request: _Request
-    episode: int
-    took: float
+    asked: AskedReset
+    request: Request
 
 
 class _PlayerKeys:
@@ -447,6 +373,7 @@ class _PlayerKeys:
         has_choices: Whether the first two of them stand for arrow keys.
 
     Example:
+        >>> from envkit.desktop.keys import keysym
         >>> keys = _PlayerKeys()
         >>> for key, down in [("Left", True), ("space", True), ("space", False)]:
         ...     keys.receive(KeyEvent(keysym(key), down))
@@ -694,41 +621,9 @@ def _few_numbers(observation: NestedArray) -> Any:
     return observation.tolist() if is_told else None
 
 
-def _events_of(given: Iterable[Any]) -> tuple[list[Event], dict[int, float]]:
-    """Reads the events of `v0.agent.action`, and where axes of a joystick are now."""
-    events: list[Event] = []
-    axes: dict[int, float] = {}
-    for one in given:
-        values: list[Any] = list(one) if isinstance(one, list) else []
-        kind = values.pop(0) if values else None
-        try:
-            if kind == "KeyEvent":
-                key, down = values
-                events.append(KeyEvent(keysym(key), bool(down)))
-            elif kind == "PointerEvent":
-                x, y, buttons = map(int, values)
-                events.append(PointerEvent(x, y, buttons))
-            elif kind in JOYSTICK:
-                (amount,) = map(float, values)
-                if not -1 <= amount <= 1:
-                    raise ValueError(amount)
-                axes[JOYSTICK.index(kind)] = amount
-        except (TypeError, ValueError, OverflowError) as error:
-            raise RewarderError(
-                "An event must be a key with whether it is down, three integers of the "
-                f"pointer, or an axis with a number from -1 to 1, got {one!r:.80}."
-            ) from error
-    return events, axes
-
-
-def _is_seed(seed: Any) -> bool:
-    is_integer = isinstance(seed, int) and not isinstance(seed, bool)
-    return is_integer and 0 <= seed < _LARGEST_SEED
-
-
 def _is_pace(fps: Any) -> bool:
     is_number = isinstance(fps, int | float) and not isinstance(fps, bool)
-    return is_number and _SLOWEST <= fps <= _FASTEST
+    return is_number and SLOWEST <= fps <= FASTEST
 
 
 def _ports(port: int | None) -> tuple[int, int]:

@@ -31,10 +31,18 @@ from envkit.async_environment import AsyncBatch, AsyncEnvironment, as_envs
 from envkit.desktop.actions import Actions, Controls
 from envkit.desktop.client import DesktopClient
 from envkit.desktop.errors import DesktopError
-from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
 from envkit.extend import counted, describe, listed
-from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderLink
+from envkit.remote.rewarder import (
+    Action,
+    AxisEvent,
+    Received,
+    RemoteEvent,
+    Reset,
+    RewarderError,
+    event_of,
+)
+from envkit.remote.rewarder_sockets import RewarderLink
 from envkit.remote.universe_episodes import (
     EpisodeEvents,
     RemoteEpisodes,
@@ -116,7 +124,7 @@ class _VncEvents:
     def contains(self, value: Any) -> bool:
         try:
             _events_in(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return False
         return True
 
@@ -127,44 +135,11 @@ class _VncEvents:
         return [("KeyEvent", key, bool(rng.integers(2)))]
 
 
-class _AxisEvent(NamedTuple):
-    """Where an axis of a joystick is now, from -1 to 1."""
-
-    axis: str
-    amount: float
-
-
-def _events_in(value: Any) -> list[Event | _AxisEvent]:
+def _events_in(value: Any) -> list[RemoteEvent]:
     """Reads events: envkit's, or tuples such as `("KeyEvent", "left", True)`."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
-    events: list[Event | _AxisEvent] = []
-    for one in [] if value is None else value:
-        if isinstance(one, KeyEvent | PointerEvent):
-            events.append(one)
-            continue
-        kind, *fields = one
-        if kind == "KeyEvent":
-            key, down = fields
-            events.append(KeyEvent(keysym(_SAME.get(key, key)), bool(down)))
-        elif kind == "PointerEvent":
-            x, y, buttons = [*fields, 0][:3]
-            events.append(PointerEvent(int(x), int(y), int(buttons)))
-        elif kind in JOYSTICK:
-            (amount,) = fields
-            if not -1 <= float(amount) <= 1:
-                raise ValueError(f"An axis must be from -1 to 1, got {one!r}.")
-            events.append(_AxisEvent(kind, float(amount)))
-        else:
-            raise ValueError(
-                f"An event must be of a key, the pointer or an axis, got {one!r}."
-            )
-    return events
-
-
-# Universe's names of some keys.
-_SAME = {f"Arrow{name}": name for name in ("Left", "Up", "Right", "Down")}
-_SAME |= {"spacebar": "space", "return": "Return", "bsp": "BackSpace"}
+    return [event_of(one) for one in ([] if value is None else value)]
 
 
 class UniverseRemotes(AsyncEnvironment):
@@ -420,9 +395,7 @@ class UniverseRemotes(AsyncEnvironment):
     def _owed(self) -> list[_Row]:
         return [self._rows[number] for number in self._owing]
 
-    def _events(
-        self, actions: Any, number: int, row: _Row
-    ) -> Sequence[Event | _AxisEvent]:
+    def _events(self, actions: Any, number: int, row: _Row) -> Sequence[RemoteEvent]:
         """Returns the events of a row's action; none where it does not play."""
         if not row.plays:
             return []
@@ -435,18 +408,18 @@ class UniverseRemotes(AsyncEnvironment):
             return self._actions[row.number].events(own)
         try:
             return _events_in(actions[number])
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise SpecError(
                 "An action of a remote must be a list of events such as ('KeyEvent', "
                 f"'left', True), got {describe(actions[number])}: {error}"
             ) from error
 
-    def _begun(self, row: int) -> list[Event]:
+    def _begun(self, row: int) -> list[RemoteEvent]:
         """Returns the events that let go of everything before an episode."""
-        return [] if self._actions is None else self._actions[row].begin()
+        return [] if self._actions is None else [*self._actions[row].begin()]
 
     def _batch(self, rows: list[_Row]) -> AsyncBatch:
-        steps = [row.take(self._size) for row in rows]
+        steps = [row.time_step(self._size) for row in rows]
         width, height = self._size
         pictures = np.zeros((len(rows), height, width, 3), np.uint8)
         for picture, step in zip(pictures, steps, strict=True):
@@ -547,16 +520,15 @@ class _Row:
         env = self._env
         try:
             if self._wants_reset and not env._observer:
-                body = {"seed": self.seed, "env_id": env._env_id, "fps": env._fps}
-                headers = {"episode_id": str(self._episodes.episode or 0)}
-                number = self._rewarder.send("v0.env.reset", body, headers)
-                self._episodes.await_reply(number)
+                known = self._episodes.episode
+                reset = Reset(env._env_id, self.seed, env._fps, known)
+                self._episodes.ask(self._rewarder.send(reset))
             self._wants_reset, self.seed = False, None
             self._send(env._begun(self.number))
         except (RewarderError, DesktopError) as error:
             self._lose(error)
 
-    def act(self, events: Sequence[Event | _AxisEvent]) -> None:
+    def act(self, events: Sequence[RemoteEvent]) -> None:
         """Sends events; the answer is due when a step has passed."""
         self.info = {}
         hz = self._env._hz
@@ -567,40 +539,42 @@ class _Row:
         except DesktopError as error:
             self._lose(error)
 
-    def take(self, size: tuple[int, int]) -> TimeStep:
+    def time_step(self, size: tuple[int, int]) -> TimeStep:
         """Returns the time step that is ready."""
         picture = self.picture(size)
         was_first = bool(self.info.get("first"))
-        episode = self._episodes.episode
-        told = (
-            self._episodes.pop()
-            if episode is not None and not was_first
-            else EpisodeEvents()
-        )
+        episodes = self._episodes
+        episode = episodes.episode
+        if episode is None:
+            events, texts = EpisodeEvents(), []
+        else:
+            texts = episodes.pop_texts()
+            # The rewards until now belong to the first action.
+            events = EpisodeEvents() if was_first else episodes.pop()
         status: dict[str, Any] = {
-            "env.text": told.text,
-            "stats.reward.count": told.count,
+            "env.text": texts,
+            "stats.reward.count": events.count,
             "env_status.episode_id": str(episode),
             "env_status.env_state": "running",
-            "env_status.env_id": self._episodes.env_id,
-            **told.info,
+            "env_status.env_id": episodes.env_id,
+            **events.info,
         }
         vnc = {"updates.n": self._updates, "updates.pixels": self._pixels}
         self._updates = self._pixels = 0
         self.info = {"universe": status, "vnc": vnc}
         if was_first:
             return TimeStep(_FIRST, 0.0, 1.0, picture)
-        lost, is_over = self._lost, told.done
+        lost, is_over = self._lost, events.done
         if not is_over and lost is None:
-            return TimeStep(_MID, told.reward, 1.0, picture)
+            return TimeStep(_MID, events.reward, 1.0, picture)
         self.plays = False
         status["env_status.env_state"] = "resetting"
         status["env_status.complete.episode_id"] = str(episode)
         if not is_over:
             # The rest of the episode is lost; the next begins with a connection.
             status["error"] = str(lost)
-            return TimeStep(_LAST, told.reward, 1.0, picture)
-        return TimeStep(_LAST, told.reward, told.discount, picture)
+            return TimeStep(_LAST, events.reward, 1.0, picture)
+        return TimeStep(_LAST, events.reward, events.discount, picture)
 
     def dial(self) -> None:
         """Connects in a thread, unless one does already."""
@@ -700,14 +674,14 @@ class _Row:
             host = f"[{address.host}]" if ":" in address.host else address.host
             described = threading.Event()
 
-            def take(message: Message | RewarderError, now: float) -> None:
-                self._told(episodes, message, now)
+            def receive(received: Received | RewarderError) -> None:
+                self._receive(episodes, received)
                 described.set()
 
             rewarder = RewarderLink(
                 f"{host}:{address.rewarder}",
                 password,
-                take,
+                receive,
                 observer=env._observer,
                 timeout=timeout,
                 tls=env._tls,
@@ -730,15 +704,15 @@ class _Row:
             self._ask()
             self._changed.notify_all()
 
-    def _told(
-        self, episodes: RemoteEpisodes, message: Message | RewarderError, now: float
+    def _receive(
+        self, episodes: RemoteEpisodes, received: Received | RewarderError
     ) -> None:
-        """Takes what the rewarder tells, in its thread."""
+        """Handles what the rewarder says, in its thread."""
         with self._changed:
             try:
-                if isinstance(message, RewarderError):
-                    raise message
-                episodes.take(message, now)
+                if isinstance(received, RewarderError):
+                    raise received
+                episodes.receive(received)
             except RewarderError as error:
                 episodes.failure = error
                 if episodes is self._episodes:
@@ -768,16 +742,15 @@ class _Row:
                 self._lose(error)
                 self._changed.notify_all()
 
-    def _send(self, events: Sequence[Event | _AxisEvent]) -> None:
+    def _send(self, events: Sequence[RemoteEvent]) -> None:
         if self._desktop is None or self._env._observer:
             return
-        axes = [list(event) for event in events if isinstance(event, _AxisEvent)]
-        keys = [event for event in events if not isinstance(event, _AxisEvent)]
+        axes = [event for event in events if isinstance(event, AxisEvent)]
+        keys = [event for event in events if not isinstance(event, AxisEvent)]
         if axes and self._rewarder is not None:
             # A desktop has no joystick.
-            body = {"env_id": self._episodes.env_id, "action": axes}
             try:
-                self._rewarder.send("v0.agent.action", body)
+                self._rewarder.send(Action(self._episodes.env_id, list(axes)))
             except RewarderError as error:
                 self._lose(error)
         if keys:

@@ -574,7 +574,8 @@ def test_guesses_at_the_password_of_a_rewarder_are_held_up(monkeypatch, caplog):
     pytest.importorskip("websockets", reason="websockets is not installed")
     from websockets.sync.client import connect as plain
 
-    from envkit.remote.rewarder import RewarderServer, authorization
+    from envkit.remote.rewarder import authorization
+    from envkit.remote.rewarder_sockets import RewarderServer
 
     for name in ("_FIRST", "_LONGEST"):
         monkeypatch.setattr(f"envkit._shared.guesses.{name}", 10 * PATIENCE)

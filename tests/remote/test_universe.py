@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import time
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
 from envkit.realtime import BlockingReset, universe_view
 from envkit.remote import universe
 from envkit.remote.offers import Menu, Offer, ServeOptions
-from envkit.remote.rewarder import Message, RewarderError, authorization, unpacked
+from envkit.remote.rewarder import RewarderError, authorization
 from tests.remote.pad import FIRE, LEFT, RIGHT, UP
 from tests.remote.serving import certificate_in
 from tests.waiting import PATIENCE, until
@@ -36,7 +37,6 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from envkit.remote.universe_client import addresses_in
-from envkit.remote.universe_episodes import RemoteEpisodes
 
 PAD = "Pad=tests.remote.pad:Pad"
 
@@ -56,6 +56,14 @@ def served(*targets, **options):
 
 def address_of(remote):
     return remote.line.removeprefix("universe: vnc://")
+
+
+class Told(NamedTuple):
+    """A message of the rewarder, as it is in JSON."""
+
+    method: str
+    body: dict[str, Any]
+    headers: dict[str, Any]
 
 
 class Client:
@@ -94,7 +102,7 @@ class Client:
 
     def read(self):
         """Returns the next message."""
-        message = unpacked(self.link.recv(timeout=PATIENCE))
+        message = Told(**json.loads(self.link.recv(timeout=PATIENCE)))
         self.seen.append(message)
         return message
 
@@ -417,13 +425,14 @@ ASKED_WRONGLY = {
     "an event beyond all screens": (
         "v0.agent.action",
         {"action": [["PointerEvent", float("inf"), 0, 0]]},
-        "An event must be a key with whether it is down, three integers",
+        "action must be a list of events: a key with whether it is down",
     ),
     "an event of nothing": (
         "v0.agent.action",
         {"action": [["KeyEvent", None]]},
-        "An event must be a key with whether it is down, three integers of the "
-        "pointer, or an axis with a number from -1 to 1, got ['KeyEvent', None].",
+        "action must be a list of events: a key with whether it is down, three "
+        "integers of the pointer, or an axis with a number from -1 to 1, got "
+        "[['KeyEvent', None]].",
     ),
 }
 
@@ -581,12 +590,12 @@ def test_it_stands_still_while_there_are_no_clients():
         shown = []
 
         def stands():
-            shown.append(remote._status)
+            shown.append(remote._episodes.number)
             return True
 
         assert until(stands)
         with Client(remote) as client:
-            assert str(shown[0].episode) == client.read().headers["episode_id"]
+            assert str(shown[0]) == client.read().headers["episode_id"]
 
 
 def test_an_environment_that_breaks_ends_the_service_and_says_why():
@@ -951,67 +960,3 @@ def test_wrong_calls_are_refused():
 def test_an_address_must_be_one(target):
     with pytest.raises(ValueError, match=r"^A remote of Universe must be given as "):
         addresses_in(target)
-
-
-# Stories: whatever comes in whatever order.
-
-METHODS = ["v0.env.describe", "v0.env.reward", "v0.env.text", "v0.reply.env.reset"]
-
-
-@st.composite
-def told(draw):
-    method = draw(st.sampled_from(METHODS))
-    body = {
-        "env_state": draw(st.sampled_from(["resetting", "running"])),
-        "reward": draw(st.integers(-3, 3)),
-        "done": draw(st.booleans()),
-        "text": "a",
-        "info": {},
-    }
-    number = draw(st.integers(0, 6))
-    headers = {"episode_id": str(number), "parent_message_id": 0, "sent_at": 1.0}
-    return Message(method, body, headers)
-
-
-@given(st.lists(st.none() | told() | st.just("pop"), max_size=40), st.booleans())
-def test_no_reward_reaches_another_episode(events, resets):
-    episodes = RemoteEpisodes()
-    if resets:
-        episodes.await_reply(0)
-    sums: dict[int, float] = {}
-    for event in events:
-        if event is None:
-            before = episodes.episode
-            is_awaited = episodes.awaits_reply
-            if episodes.begin():
-                assert not is_awaited
-                assert before is None or episodes.episode > before
-                sums.setdefault(episodes.episode, 0.0)
-        elif event == "pop":
-            if episodes.episode is not None:
-                assert sums.pop(episodes.episode, 0.0) == episodes.pop().reward
-                sums[episodes.episode] = 0.0
-        else:
-            episodes.take(event, 0.0)
-            if event.method == "v0.env.reward":
-                number = event.episode
-                sums[number] = sums.get(number, 0.0) + event.body["reward"]
-
-
-BROKEN = {
-    "an episode that is no number": (
-        Message("v0.env.text", {}, {"episode_id": "x"}),
-        "episode_id must be a number as text, got 'x'.",
-    ),
-    "a reward that is text": (
-        Message("v0.env.reward", {"reward": "1"}, {"episode_id": "1"}),
-        "v0.env.reward must have a number as reward and an object as info",
-    ),
-}
-
-
-@pytest.mark.parametrize(("message", "text"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_message_of_a_rewarder_is_refused(message, text, message_of):
-    assert text in message_of(
-        RewarderError, lambda: RemoteEpisodes().take(message, 0.0)
-    )

@@ -1,0 +1,455 @@
+"""`RewarderServer` and `RewarderLink`: the two ends of a rewarder on WebSockets.
+
+What is said, and what may be said when, is in `rewarder.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import http
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from envkit._shared.admission import Admission
+from envkit._shared.admitting_loop import AdmittingLoop
+from envkit._shared.health import HEALTH_PATH, HealthAnswer
+from envkit._shared.listening import listener, place_of
+from envkit._shared.server_secret import ServerSecret, WrongSecretError
+from envkit._shared.web_pages import web_page_refusal
+from envkit.errors import MissingDependencyError
+from envkit.extend import counted
+from envkit.remote.rewarder import (
+    Action,
+    ClientEnd,
+    Describe,
+    Message,
+    Received,
+    Refusal,
+    RemoteEvent,
+    Reset,
+    RewarderError,
+    ServerEnd,
+    State,
+    is_observer,
+    password_in,
+    request_headers,
+)
+
+__all__ = ["Request", "RewarderLink", "RewarderServer"]
+
+_log = logging.getLogger(__name__)
+
+# Messages are small; the largest are structured observations.
+_MOST_TO_SERVER, _MOST_TO_CLIENT = 1 << 16, 1 << 24
+# Messages that may wait for a client that takes them slowly.
+_MOST_WAITING = 1 << 13
+_PATIENCE = 2.0
+
+
+def _websockets(what: str) -> None:
+    """Raises unless the library is there."""
+    from importlib.util import find_spec
+
+    if find_spec("websockets") is None:
+        raise MissingDependencyError.needed_by(
+            what, package="websockets", extra="universe"
+        )
+
+
+class _Client:
+    """A connection of the server, in its thread."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.end = ServerEnd(observer=is_observer(connection.request.headers))
+        self.place = place_of(connection.remote_address)
+        self._waiting: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
+
+    def send(self, message: Message) -> None:
+        """Sends a message soon."""
+        self.end.send(message, time.time())
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what is due soon; ends the connection if too much waits already."""
+        try:
+            for text in self.end.texts_to_send():
+                self._waiting.put_nowait(text)
+        except asyncio.QueueFull:
+            _log.warning("%s takes its messages too slowly.", self.place)
+            self.connection.transport.abort()
+
+    async def send_waiting(self) -> None:
+        """Sends what waits, one message after the other."""
+        while True:
+            await self.connection.send(await self._waiting.get())
+
+
+class Request(NamedTuple):
+    """A reset that a client asks for, for `RewarderServer.reply`."""
+
+    client: Any
+    received: Received
+    reset: Reset
+
+
+class RewarderServer:
+    """Tells clients what happens in an environment, and hands on what they ask for.
+
+    It serves in a thread of its own; `broadcast` and `reply` may be called from any.
+
+    Attributes:
+        address: The host and the port that it listens at.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 15900,
+        password: str,
+        on_reset: Callable[[Request], object],
+        on_action: Callable[[list[RemoteEvent]], object],
+        tls: ssl.SSLContext | None = None,
+        max_clients: int = 64,
+        is_public: bool = False,
+    ) -> None:
+        """Listens.
+
+        Args:
+            host: The address to listen at.
+            port: The port; 0 for any that is free.
+            password: What clients must know.
+            on_reset: Called with a reset, which `reply` answers.
+            on_action: Called with a list of events. Both are called in the thread of
+                the server, so they must return soon; a `RewarderError` that they raise
+                is the client's answer.
+            tls: What encrypts connections.
+            max_clients: How many may be connected at a time.
+            is_public: Whether everyone knows the password, so that web pages must be
+                refused.
+        """
+        _websockets("A server for Universe")
+        self._host, self._is_public = host, is_public
+        self._secret = ServerSecret("password", password)
+        self._admission = Admission("universe")
+        self._on_reset, self._on_action = on_reset, on_action
+        self._most = max_clients
+        self._clients: list[_Client] = []
+        self._described: Describe | None = None
+        self._failure: BaseException | None = None
+        self._listener = listener(host, port)
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self._tls = tls
+        self._loop = AdmittingLoop(self._admission)
+        self._stop = asyncio.Event()
+        self._reason = ""
+        self._closed = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"envkit rewarder {self.address[1]}", daemon=True
+        )
+        self._thread.start()
+
+    def broadcast(self, message: Message) -> None:
+        """Sends a message to all clients."""
+        self._soon(self._broadcast, message)
+
+    def reply(self, request: Request, message: Message) -> None:
+        """Answers the request of one client."""
+        self._soon(self._reply, request, message)
+
+    @property
+    def clients(self) -> int:
+        """How many clients are connected."""
+        return len(self._clients)
+
+    def ended(self) -> str | None:
+        """Returns why it has ended unasked; `None` as long as it serves."""
+        return None if self._failure is None else repr(self._failure)
+
+    def close(self, reason: str) -> None:
+        """Tells clients the reason, and hangs up; calling it again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._reason = reason
+            self._soon(self._stop.set)
+            self._thread.join()
+
+    def _soon(self, call: Callable[..., object], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *args)
+        except RuntimeError:  # The loop is closed: there are no clients.
+            return
+
+    def _broadcast(self, message: Message) -> None:
+        if isinstance(message, Describe):
+            self._described = message
+        for client in self._clients:
+            client.send(message)
+
+    def _reply(self, request: Request, message: Message) -> None:
+        request.client.end.reply(request.received, message, time.time())
+        request.client.flush()
+
+    def _run(self) -> None:
+        try:
+            asyncio.set_event_loop(self._loop)
+            self._loop.run_until_complete(self._serve())
+        except Exception as error:
+            _log.exception("The rewarder at port %d has ended.", self.address[1])
+            self._failure = error
+        finally:
+            self._listener.close()
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        from websockets.asyncio.server import serve
+
+        async with serve(
+            self._attend,
+            sock=self._listener,
+            ssl=self._tls,
+            compression=None,
+            max_size=_MOST_TO_SERVER,
+            close_timeout=_PATIENCE,
+            process_request=self._refuse,
+        ):
+            await self._stop.wait()
+            closing = [self._hang_up(one, self._reason) for one in self._clients]
+            await asyncio.gather(*closing)
+
+    def _refuse(self, connection: Any, request: Any) -> Any:
+        """Answers clients that want no messages, or get none; `None` for the others."""
+        place = place_of(connection.remote_address)
+        headers = [(name.lower(), one) for name, one in request.headers.raw_items()]
+        reason, status = None, http.HTTPStatus.FORBIDDEN
+        if request.path.partition("?")[0] == HEALTH_PATH:
+            answer = HealthAnswer.to(request.path, headers, self._host, self._health())
+            if not answer.refused:
+                self._admission.excuse(place)
+                return connection.respond(http.HTTPStatus(answer.status), answer.body)
+            reason = answer.refused
+        elif self._is_public:
+            reason = web_page_refusal(headers, self._host)
+        if reason is None and len(self._clients) >= self._most:
+            reason = f"There are {counted(self._most, 'client')} already."
+            status = http.HTTPStatus.SERVICE_UNAVAILABLE
+        if reason is None:
+            return None
+        self._admission.refuse(place, reason)
+        return connection.respond(status, f"{reason}\n")
+
+    def _health(self) -> dict[str, Any]:
+        """Returns what anyone may know."""
+        status = "stopping" if self._closed else "ok"
+        return {"status": status, "protocol": self._admission.protocol}
+
+    async def _attend(self, connection: Any) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        client = _Client(connection)
+        try:
+            self._check_password(connection.request.headers.get("authorization"))
+        except WrongSecretError as error:
+            self._admission.refuse(client.place, error.reason)
+            host = client.place.rpartition(":")[0]
+            if error.is_guess:
+                with (
+                    self._admission.guesses.late(host) as seconds,
+                    contextlib.suppress(asyncio.TimeoutError),
+                ):
+                    await asyncio.wait_for(connection.wait_closed(), seconds)
+            await self._hang_up(client, str(error))
+            return
+        self._admission.leave(client.place)
+        self._admission.log(client.place, "has connected to the rewarder")
+        self._clients.append(client)
+        sending = asyncio.ensure_future(client.send_waiting())
+        try:
+            if self._described is not None:
+                client.send(self._described)
+            async for text in connection:
+                try:
+                    self._receive(client, text)
+                except RewarderError as error:
+                    sending.cancel()
+                    self._admission.refuse(client.place, str(error))
+                    await self._hang_up(client, str(error))
+                    return
+                client.flush()
+        except ConnectionClosed:
+            return
+        finally:
+            self._clients.remove(client)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    def _check_password(self, header: str | None) -> None:
+        """Refuses a client that does not know the password.
+
+        Raises:
+            WrongSecretError: It does not.
+        """
+        given = password_in(header)
+
+        def matches(password: bytes) -> bool:
+            return hmac.compare_digest((given or "").encode(), password)
+
+        try:
+            self._secret.holder_of(None if given is None else matches)
+        except WrongSecretError as error:
+            if given is not None:
+                raise
+            raise WrongSecretError(
+                "There is no password. It must be the name of the user in the header "
+                "of basic authentication.",
+                error.reason,
+            ) from error
+
+    async def _hang_up(self, client: _Client, reason: str) -> None:
+        """Sends the reason, and closes the connection, which some clients never do."""
+        from websockets.exceptions import ConnectionClosed
+
+        client.end.close(reason, time.time())
+        with contextlib.suppress(ConnectionClosed, asyncio.TimeoutError):
+            for text in client.end.texts_to_send():
+                await asyncio.wait_for(client.connection.send(text), _PATIENCE)
+        # The frame that closes has room for some 120 bytes.
+        short = reason.encode("utf-8", "replace")[:120].decode("utf-8", "ignore")
+        await client.connection.close(1000, short)
+
+    def _receive(self, client: _Client, text: str | bytes) -> None:
+        """Does what a message asks.
+
+        Raises:
+            RewarderError: Its sender is to go.
+        """
+        may_act = all(one.end.state is not State.ACTIVE for one in self._clients)
+        received = client.end.receive(text, time.time(), may_act=may_act)
+        if received is None:
+            return
+        try:
+            if isinstance(received.message, Reset):
+                self._on_reset(Request(client, received, received.message))
+            elif isinstance(received.message, Action):
+                self._on_action(received.message.action)
+        except RewarderError as error:
+            client.end.reply(received, Refusal(str(error)), time.time())
+
+
+class RewarderLink:
+    """A client of a rewarder, whose messages are handed on in a thread of its own.
+
+    Example:
+        >>> link = RewarderLink("127.0.0.1:15900", "openai", print)  # doctest: +SKIP
+        >>> link.send(Ping())  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        address: str,
+        password: str,
+        on_message: Callable[[Received | RewarderError], object],
+        *,
+        observer: bool = False,
+        timeout: float = 30.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Connects.
+
+        Args:
+            address: The host and the port.
+            password: The password.
+            on_message: Called with each message, in the order in which they come; at
+                last with the error that ended the connection.
+            observer: Whether it only watches.
+            timeout: Seconds within which the connection must be made.
+            tls: What encrypts the connection, and checks the certificate.
+
+        Raises:
+            RewarderError: The server refuses, or there is none.
+        """
+        _websockets("A client for Universe")
+        from websockets.exceptions import WebSocketException
+        from websockets.sync.client import connect
+
+        self._address = address
+        self._on_message = on_message
+        self._end = ClientEnd()
+        self._lock = threading.Lock()
+        self._stack = contextlib.ExitStack()
+        self._why = ""
+        try:
+            # It is entered, because new versions of the library ask for that.
+            connecting: Any = connect(
+                f"{'ws' if tls is None else 'wss'}://{address}",
+                ssl=tls,
+                additional_headers=request_headers(password, observer=observer),
+                compression=None,
+                open_timeout=timeout,
+                close_timeout=_PATIENCE,
+                max_size=_MOST_TO_CLIENT,
+                proxy=None,
+            )
+            self._connection = self._stack.enter_context(connecting)
+        except (OSError, WebSocketException) as error:
+            raise RewarderError(
+                f"There is no rewarder at {address}: {error or type(error).__name__}."
+            ) from error
+        self._thread = threading.Thread(
+            target=self._read, name=f"envkit rewarder of {address}", daemon=True
+        )
+        self._thread.start()
+
+    def send(self, message: Message) -> int:
+        """Sends a message; returns its number, which a reply has.
+
+        Raises:
+            RewarderError: The connection is lost.
+        """
+        from websockets.exceptions import WebSocketException
+
+        with self._lock:
+            number = self._end.send(message, time.time())
+            try:
+                for text in self._end.texts_to_send():
+                    self._connection.send(text)
+            except (OSError, WebSocketException) as error:
+                # Its text may have the other end's.
+                raise self._lost(error) from None
+        return number
+
+    def close(self) -> None:
+        """Closes the connection; calling it again does nothing."""
+        self._stack.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _lost(self, error: object) -> RewarderError:
+        return RewarderError(
+            f"The rewarder at {self._address} is lost: {self._why or error}"
+        )
+
+    def _read(self) -> None:
+        from websockets.exceptions import WebSocketException
+
+        try:
+            while True:
+                text = self._connection.recv()
+                try:
+                    received = self._end.receive(text, time.time())
+                except RewarderError as error:
+                    self._why = str(error)
+                    raise
+                if received is not None:
+                    self._on_message(received)
+        except (OSError, WebSocketException, RewarderError) as error:
+            self._on_message(self._lost(error))
+        finally:
+            self._connection.close()
