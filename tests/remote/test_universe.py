@@ -337,7 +337,7 @@ def stamp_of(picture):
 
 
 REFUSED = {
-    "a wrong password": ("wrong", "The password is wrong."),
+    "a wrong password": ("wrong", "The password is not the one of this server."),
     "no password": (None, "There is no password. It must be the name of the user"),
 }
 
