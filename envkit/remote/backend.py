@@ -39,24 +39,33 @@ from envkit.provenance import PlainDataError, to_plain
 from envkit.registry import Constructor
 from envkit.remote.client_connection import (
     Peer,
-    RefusedError,
     ServerAddress,
     addresses_in,
     dial,
 )
 from envkit.remote.launch import Launched
-from envkit.remote.protocol import (
-    MOST_MESSAGE,
+from envkit.remote.plain_values import (
     ProtocolError,
-    failure_from_plain,
-    frame_of,
-    message_of,
-    numbers_of,
+    plan_to_plain,
     specs_from_plain,
     specs_hash,
-    value_of,
 )
-from envkit.remote.replays import plan_to_plain
+from envkit.remote.protocol import (
+    MOST_MESSAGE,
+    AskMessage,
+    BindMessage,
+    ClientConversation,
+    CloseMessage,
+    EndMessage,
+    PingMessage,
+    PongMessage,
+    RaisedMessage,
+    RefusedError,
+    ReplyMessage,
+    ResumedMessage,
+    ResumeRequest,
+    SessionMessage,
+)
 from envkit.remote.server_info import ServerInfo, ServerInfos
 
 __all__ = ["PING", "SERVER", "RemoteBackend"]
@@ -245,6 +254,8 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             ) from error
         if len(sizes) != known.count or len(continues) != known.count:
             raise ProtocolError("The server has built another number of environments.")
+        rows = sum(1 if size is None else size for size in sizes)
+        known.conversation = ClientConversation(rows, known.host)
         known.address = address
         known.fact = self._facts.note(str(address), known.key[0], facts)
         return Hello(
@@ -259,7 +270,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
 
     def _send_layout(self, known: _Session, layout: SlabLayout) -> None:
         names = list(layout.info_spec)
-        self._send_message(known, {"bind": {"info": names, "first_row": known.first}})
+        self._send_message(known, BindMessage(names, known.first))
 
     def _look(self, now: float) -> None:
         # A poll finds everything else.
@@ -271,50 +282,36 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         while self._news:
             self._news.popleft()()
 
-    def _send_message(self, known: _Session, message: dict[str, Any]) -> None:
-        self._send(known, frame_of(message))
+    def _send_message(self, known: _Session, message: SessionMessage) -> None:
+        if known.link is not None:
+            self._send(known, known.conversation.send(message))
 
     # What links bring.
 
     def _handle_message(self, known: _Session, payload: bytearray) -> None:
         try:
-            self._handle(known, message_of(payload))
+            message = known.conversation.receive(payload)
+            if isinstance(message, ReplyMessage):
+                self._handle_reply(known, message)
         except ProtocolError as error:
             raise FrameError(str(error)) from error
+        if isinstance(message, EndMessage):
+            how = "refused" if message.is_refusal else "ended"
+            # The sentence in which the reason is said goes on after it.
+            reason = escaped(message.reason).removesuffix(".")
+            self._end(known, f"was {how} by its server: {reason}")
+        elif isinstance(message, RaisedMessage):
+            rows = [known.first + row for row in message.rows]
+            self._inbox.queue_raised(rows, message.failure)
+        elif isinstance(message, ResumedMessage):
+            self._handle_resumed(known, message)
+        elif isinstance(message, PongMessage):
+            self._handle_pong(known, message)
 
     def _cut_off(self, known: _Session, why: str) -> None:
+        why = why.removesuffix(".")
         remedy = f"See whether it is an envkit server that listens at {known.address}."
         self._end(known, f"was cut off, because {why}", remedy)
-
-    def _handle(self, known: _Session, message: dict[str, Any]) -> None:
-        if "end" in message:
-            self._end(known, f"was ended by its server: {_told(message['end'])}")
-        elif "refused" in message:
-            self._end(known, f"was refused by its server: {_told(message['refused'])}")
-        elif "raised" in message:
-            self._handle_raised(known, message)
-        elif "resumed" in message:
-            self._handle_resumed(known, message)
-        elif "reply" in message:
-            self._handle_reply(known, message)
-        elif "pong" in message:
-            self._handle_pong(known, message)
-        else:
-            raise ProtocolError("its server has sent an unknown message")
-
-    def _handle_raised(self, known: _Session, message: dict[str, Any]) -> None:
-        rows, count = message["raised"], known.rows.stop - known.first
-        if (
-            known.row_frames is None
-            or not isinstance(rows, list)
-            or not rows
-            or not all(type(row) is int and 0 <= row < count for row in rows)
-        ):
-            raise ProtocolError(
-                "its server says that rows raised that it does not have"
-            )
-        failure = failure_from_plain(message.get("failure"), known.host)
-        self._inbox.queue_raised([known.first + row for row in rows], failure)
 
     # Losing a link, and taking the session up again.
 
@@ -333,22 +330,21 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             known.resume,
         )
         known.is_paused = True
-        session, secret = known.key
+        known.conversation.lose()
         slab = self._slab
         assert slab is not None
-        wants = {
-            "session": session,
-            "secret": secret,
-            "sequence": slab.numbers[known.rows].tolist(),
-            "owing": (slab.numbers != slab.answers)[known.rows].tolist(),
-            "asked": None if known.question is None else known.question[0],
-        }
+        resume = ResumeRequest(
+            *known.key,
+            slab.numbers[known.rows],
+            (slab.numbers != slab.answers)[known.rows],
+            None if known.question is None else known.question.number,
+        )
 
         def connect() -> None:
             try:
                 sock, _, _ = dial(
                     [address],
-                    {"resume": wants},
+                    {"resume": resume.plain()},
                     self._peer,
                     patience=known.resume,
                     refused_for=_REFUSED_FOR,
@@ -370,20 +366,17 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             return
         self._connect(known, sock)
 
-    def _handle_resumed(self, known: _Session, message: dict[str, Any]) -> None:
+    def _handle_resumed(self, known: _Session, resumed: ResumedMessage) -> None:
         """Asks again what the server has not been asked, or has not understood."""
-        row_frames = known.row_frames
-        if row_frames is None or not known.is_paused:
-            raise ProtocolError("its server took up a session that was not lost")
+        row_frames, question = known.row_frames, known.question
+        assert row_frames is not None  # else the session would have ended
         known.is_paused = False
-        answered = message["resumed"]
-        if answered == []:  # The lost link has not even brought the layout.
+        if resumed.answers is None:  # The lost link has not even brought the layout.
             self._bind(known)
         else:
-            row_frames.ask_again(numbers_of(answered, row_frames.size))
-        question = known.question
-        if question is not None and message.get("replied") != question[0]:
-            self._send(known, question[1])
+            row_frames.ask_again(resumed.answers)
+        if question is not None and resumed.replied != question.number:
+            self._send_message(known, question)
         self._ask(known, None)
 
     def _end(self, known: _Session, why: str, remedy: str = "") -> None:
@@ -419,69 +412,52 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             reply = Reply(request.number, (fact,) * len(request.envs))
             self._inbox.queue.append(Replied(worker, reply))
             return
-        message: dict[str, Any] = {"ping": request.number}
+        question: AskMessage | PingMessage = PingMessage(request.number)
         if name == "provenance" and known is not None and known.fact is not None:
             found = known.fact.said.get("provenance")
             reply = Reply(request.number, (found,) * len(request.envs))
             self._inbox.queue.append(Replied(worker, reply))
             return
         if name != PING:
-            message = {
-                "ask": request.number,
-                "method": request.method,
-                "envs": list(request.envs),
-                "arguments": _plain_arguments(request),
-            }
+            envs, arguments = list(request.envs), _plain_arguments(request)
+            question = AskMessage(request.number, request.method, envs, arguments)
         if known is None or known.row_frames is None:
             return
         with uninterrupted():
             if request.method != "get_info" and name != PING:
                 self._forget_infos(known)
             # Infos and options belong to numbers, and the pool may have changed those.
-            frame = [*known.row_frames.numbers_frame(), *frame_of(message)]
-            # Copies: it may be sent again, when the numbers are others.
-            known.question = request.number, frame_of(message), request.envs
+            known.question, known.asked = question, len(request.envs)
             known.asked_at = time.time_ns(), time.perf_counter_ns()
             if not known.is_paused:
-                self._send(known, frame)
+                numbers = known.row_frames.numbers_frame()
+                self._send(known, [*numbers, *known.conversation.send(question)])
 
-    def _handle_reply(self, known: _Session, message: dict[str, Any]) -> None:
-        question, results = known.question, message.get("results")
-        if question is None or question[0] != message["reply"]:
-            return  # It was asked before Ctrl-C, say.
-        envs = question[2]
-        if not isinstance(results, list) or len(results) != len(envs):
-            raise ProtocolError("its server has given another number of answers")
-        values: list[Any] = []
-        for result in results:
-            if not isinstance(result, dict) or not {"failure", "value"} & set(result):
-                raise ProtocolError("its server has given an answer without a value")
-            if "failure" in result:
-                values.append(failure_from_plain(result["failure"], known.host))
-            else:
-                values.append(value_of(result["value"], namedtuples=True))
-        self._answer(known, values)
-
-    def _handle_pong(self, known: _Session, message: dict[str, Any]) -> None:
+    def _handle_reply(self, known: _Session, reply: ReplyMessage) -> None:
         question = known.question
-        if question is None or question[0] != message["pong"]:
+        if question is None or question.number != reply.number:
+            return  # It was asked before Ctrl-C, say.
+        if len(reply.values) != known.asked:
+            raise ProtocolError("its server has given another number of answers.")
+        self._answer(known, reply.values)
+
+    def _handle_pong(self, known: _Session, pong: PongMessage) -> None:
+        question = known.question
+        if question is None or question.number != pong.number:
             return
         sent, begun = known.asked_at
         took = time.perf_counter_ns() - begun
-        clock = message.get("clock")
-        if type(clock) is not int:
-            raise ProtocolError("its server has a clock without a number")
         # The server read its clock after the question left and before the answer came.
-        pong = {
+        lag = {
             "round_trip": took / 1e9,
-            "skew_low": (clock - sent - took) / 1e9,
-            "skew_high": (clock - sent) / 1e9,
+            "skew_low": (pong.clock - sent - took) / 1e9,
+            "skew_high": (pong.clock - sent) / 1e9,
         }
-        self._answer(known, [pong] * len(question[2]))
+        self._answer(known, [lag] * known.asked)
 
     def _answer(self, known: _Session, values: list[Any]) -> None:
         assert known.question is not None
-        number, known.question = known.question[0], None
+        number, known.question = known.question.number, None
         reply = Reply(number, tuple(values))
         self._inbox.queue.append(Replied(known.worker, reply))
 
@@ -492,14 +468,14 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         known = self._workers.get(worker)
         if known is not None:
             with uninterrupted():
-                self._send_message(known, {"close": True})
+                self._send_message(known, CloseMessage())
                 self._end(known, "")
 
     def _end_some(self, leaving: Sequence[_Session], grace: float) -> list[ExitReport]:
         # Every server is told that the session is over, and none is waited for.
         for known in leaving:
             if known.link is not None:
-                known.link.send(frame_of({"close": True}))
+                known.link.send(known.conversation.send(CloseMessage()))
                 known.link.push(min(grace, 1.0))
             self._drop(known)
         return []
@@ -517,14 +493,12 @@ class _Session(WorkerLife):
         self.key = ("", "")
         self.resume = 0.0
         self.is_over = False
-        # The question that is not answered yet: number, frame, environments.
-        self.question: tuple[int, list[bytes], tuple[int, ...]] | None = None
+        # Once it is opened.
+        self.conversation: ClientConversation
+        # The question that is not answered yet, and of how many environments.
+        self.question: AskMessage | PingMessage | None = None
+        self.asked = 0
         self.asked_at = (0, 0)
-
-
-def _told(reason: Any) -> str:
-    # The sentence in which it is said goes on after it.
-    return escaped(f"{reason!s:.500}").removesuffix(".")
 
 
 def _to_see(address: ServerAddress | None) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hmac
 import os
 import socket
 import ssl
@@ -12,30 +10,23 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from envkit._shared.handshake import run_handshake
 from envkit._shared.secret_files import SecretFileError, find, secret_in
-from envkit._shared.text import escaped
 from envkit.distributed.link import keep_alive
-from envkit.errors import EnvkitError, InsecureWarning
-from envkit.provenance import envkit_version
+from envkit.errors import InsecureWarning
 from envkit.remote.offers import is_loopback
 from envkit.remote.protocol import (
-    MAGIC,
-    MOST_BEFORE,
-    MOST_MESSAGE,
-    ORDER,
+    NONCE,
     PORT,
-    PROTOCOL,
-    Greeting,
+    ClientHandshake,
+    FactsReceived,
+    GreetingReceived,
     ProtocolError,
-    Wire,
-    new_nonce,
-    proof_of,
+    RefusedError,
 )
 
 __all__ = [
-    "InsecureWarning",
     "Peer",
-    "RefusedError",
     "ServerAddress",
     "addresses_in",
     "dial",
@@ -46,14 +37,6 @@ _TO_ANSWER = 30.0
 # How long a session may take to build its environments.
 _TO_OPEN = 600.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-
-
-class RefusedError(EnvkitError, ConnectionError):
-    """A server has refused what it was asked for; the message is the server's."""
-
-    def __init__(self, message: str = "") -> None:
-        # The text may be the other end's, and terminals obey control characters.
-        super().__init__(escaped(message))
 
 
 class ServerAddress(NamedTuple):
@@ -249,8 +232,7 @@ def _ask(
         # As with a pool, only this end gives up what is not taken for some seconds.
         keep_alive(sock, is_pool=True)
         sock = _encrypted(sock, address, peer)
-        wire = Wire(sock, time.monotonic() + _TO_ANSWER)
-        return sock, _greeted(wire, wants, peer, address)
+        return sock, _greeted(sock, wants, peer, address)
     except BaseException:
         sock.close()
         raise
@@ -269,51 +251,16 @@ def _encrypted(
 
 
 def _greeted(
-    wire: Wire, wants: dict[str, Any], peer: Peer, address: ServerAddress
+    sock: socket.socket, wants: dict[str, Any], peer: Peer, address: ServerAddress
 ) -> dict[str, Any]:
-    ours = new_nonce()
-    wire.send(
-        {
-            "protocol": list(PROTOCOL),
-            "envkit": envkit_version(),
-            "nonce": ours.hex(),
-            "order": ORDER,
-        },
-        before=MAGIC,
-    )
-    answer = _unrefused(wire.receive(MOST_BEFORE))
-    try:
-        greeting = Greeting(ours, bytes.fromhex(answer["nonce"]))
-        has_token = bool(answer["token"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError("its greeting lacks a part") from error
+    handshake = ClientHandshake(os.urandom(NONCE))
+    greeted = run_handshake(handshake, sock, time.monotonic() + _TO_ANSWER)
+    assert isinstance(greeted, GreetingReceived)  # it comes first
     token = peer.token
-    if token is None and has_token:  # That of a server of the same user.
+    if token is None and greeted.needs_token:  # That of a server of the same user.
         found = find("token", address.host, address.port)
         token = None if found is None else found.encode()
-    if token is not None and has_token:
-        wants = {**wants, "proof": proof_of(token, b"client", greeting)}
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        # A server that refuses may have closed already; its reason is still there.
-        wire.send(wants)
-    later = Wire(wire.sock, time.monotonic() + _TO_OPEN)
-    facts = _unrefused(later.receive(MOST_MESSAGE))
-    if token is not None and not _proves(token, greeting, facts):
-        raise ProtocolError(
-            "it does not know the token, so it is not the server that was meant"
-        )
-    facts.setdefault("protocol", answer.get("protocol"))
-    return facts
-
-
-def _proves(token: bytes, greeting: Greeting, facts: dict[str, Any]) -> bool:
-    proof = facts.pop("proof", None)
-    return isinstance(proof, str) and hmac.compare_digest(
-        proof.encode(), proof_of(token, b"server", greeting).encode()
-    )
-
-
-def _unrefused(message: dict[str, Any]) -> dict[str, Any]:
-    if "refused" in message:
-        raise RefusedError(str(message["refused"])[:2000])
-    return message
+    handshake.ask(wants, token)
+    granted = run_handshake(handshake, sock, time.monotonic() + _TO_OPEN)
+    assert isinstance(granted, FactsReceived)  # it comes next
+    return granted.facts

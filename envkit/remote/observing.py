@@ -17,13 +17,8 @@ from envkit.distributed.link import HEAD, MESSAGE, Link
 from envkit.errors import ClosedError
 from envkit.parallel.slab_layout import SlabLayout
 from envkit.remote.client_connection import ServerAddress, dial, peer_of
-from envkit.remote.protocol import (
-    MOST_BEFORE,
-    SHOWN,
-    ProtocolError,
-    message_of,
-    specs_from_plain,
-)
+from envkit.remote.plain_values import ProtocolError, specs_from_plain
+from envkit.remote.protocol import MOST_BEFORE, SHOWN, message_of
 from envkit.time_step import TimeStep
 
 __all__ = ["Observed", "observe"]

@@ -1,69 +1,124 @@
-"""What a client and a server of envkit's own protocol say before rows travel.
+"""envkit's own protocol, both ends of it, without sockets.
 
 ```
 client                                        server
   magic, {protocol, nonce, order of bytes} ─▶
                                            ◀─  {protocol, nonce, whether a token is due}
-  {proof, what is asked for}               ─▶
-                                           ◀─  {proof, session, specs, …} or {refused}
+  {proof, open | resume | observe | list}  ─▶
+                                           ◀─  {proof, facts} or {refused}
+in a session:
+  {bind}, once                             ─▶
+  rows to answer, {ask}, {ping}            ─▶
+                                           ◀─  answered rows, {raised}, {reply}, {pong}
+  {close}                                  ─▶
+                                           ◀─  {end}, in place of anything
+over the next link, where one was lost:
+                                           ◀─  {resumed}, and whatever was lost with it
+to an observer:
+                                           ◀─  time steps of all rows, at last {end}
 ```
 
-Each proof is an HMAC over both nonces, so the token does not travel, and none can be
-used again. What is asked for is a session with environments, the one that a lost link
-had, or a view of another's.
+A message is a frame of a `Link` with JSON in its body. Rows travel as those of linked
+workers do. Each proof is an HMAC over both nonces, so the token does not travel, and a
+proof is of no use for another connection.
 
-A message is a frame of a `Link` whose body is JSON. Rows travel as the linked backend's
-do; nothing else does, so that nothing is ever unpickled.
+`CLIENT` and `SERVER` are the tables of the handshake: how many bytes are read in each
+state, and which states may follow. `SESSION` and `OBSERVERS` are the tables of what
+follows it: who may send a message or a frame of rows, in which states, and where a
+message leads.
+
+Rules for editing this file:
+
+1. No sockets, threads, clocks or random numbers: the owner of the connection has them,
+   and passes in what they yield.
+2. Each message of the handshake that is read is a state. It has a row in the table of
+   its end, and a method `_read_` named after it. `_go` enters only states that the
+   table allows.
+3. What the owner decides (a token, whether to open a session) is a state that waits:
+   nothing is read in it until the owner calls a method.
+4. Each later message has a row in its table, a class with `plain()` for the end that
+   sends it, and a method `_read_` for the end that reads it. The rows of a session are
+   read by `Link` where the table has let their head pass: they come too often for more.
+5. Check a size that the other end names before as many bytes are asked for.
+6. Any bytes, cut anywhere, lead to an event, to a wait for more, or to `ProtocolError`,
+   `Refusal` or `RefusedError`. tests/remote/test_protocol.py tries that.
+7. Whoever adds a message raises the minor number of `PROTOCOL`, and whoever changes one
+   raises the major number, by which servers refuse clients.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import hmac
-import os
-import socket
 import sys
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
+from envkit._shared.handshake import NAMED, WAITS, Handshake, Row
 from envkit._shared.text import escaped
-from envkit.distributed.link import HEAD, MESSAGE
+from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.errors import EnvkitError
 from envkit.parallel.messages import RemoteFailure
-from envkit.parallel.slab_layout import SlabLayout
-from envkit.provenance import dumped, from_plain, loaded, to_plain
-from envkit.specs.arrays import ArraySpec
-from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.plain import plain_spec, spec_from_plain
+from envkit.provenance import dumped, envkit_version, loaded
+from envkit.remote.offers import Refusal
+from envkit.remote.plain_values import (
+    ProtocolError,
+    failure_from_plain,
+    numbers_of,
+    plain_failure,
+    plain_value,
+    value_of,
+)
+from envkit.types import Array
 
 __all__ = [
+    "CLIENT",
     "MAGIC",
     "MOST_BEFORE",
     "MOST_MESSAGE",
     "NONCE",
+    "OBSERVERS",
     "ORDER",
     "PORT",
     "PROTOCOL",
+    "REQUESTS",
+    "SERVER",
+    "SESSION",
     "SHOWN",
+    "AskMessage",
+    "BindMessage",
+    "ClientConversation",
+    "ClientHandshake",
+    "CloseMessage",
+    "Conversation",
+    "EndMessage",
+    "FactsReceived",
     "Greeting",
+    "GreetingReceived",
+    "HandshakeEvent",
+    "HandshakeState",
+    "MessageRule",
+    "ObserverConversation",
+    "Phase",
+    "PingMessage",
+    "PongMessage",
     "ProtocolError",
-    "Wire",
-    "check_layout",
-    "failure_from_plain",
+    "RaisedMessage",
+    "RefusedError",
+    "ReplyMessage",
+    "RequestReceived",
+    "ResumeRequest",
+    "ResumedMessage",
+    "ServerConversation",
+    "ServerHandshake",
+    "SessionMessage",
+    "Side",
+    "TooLongError",
     "frame_of",
     "message_of",
-    "new_nonce",
-    "numbers_of",
-    "plain_failure",
-    "plain_specs",
-    "plain_value",
     "proof_of",
-    "specs_from_plain",
-    "specs_hash",
-    "value_of",
+    "refusal_of",
 ]
 
 MAGIC = b"envkit\x02\n"
@@ -76,24 +131,21 @@ NONCE = 16
 # come before it.
 SHOWN = 5
 
-# How long a message may be: from a peer that has proved nothing, and from another.
+# The most bytes of a message: of a peer that has proved nothing, and of another.
 MOST_BEFORE, MOST_MESSAGE = 1 << 16, 1 << 26
-_MOST_TEXT = 20_000
+_MOST_REASON, _MOST_REFUSAL = 500, 2000
 
 
-class ProtocolError(EnvkitError, ConnectionError):
-    """The other end says what the protocol does not have."""
+class RefusedError(EnvkitError, ConnectionError):
+    """A server has refused what it was asked for; the message is the server's."""
 
     def __init__(self, message: str = "") -> None:
         # The text may be the other end's, and terminals obey control characters.
         super().__init__(escaped(message))
 
 
-class Greeting(NamedTuple):
-    """What both ends know once they have greeted: their nonces, the client's first."""
-
-    client: bytes
-    server: bytes
+class TooLongError(EnvkitError, ValueError):
+    """A message of this end has more bytes than the other end reads."""
 
 
 def proof_of(token: bytes, side: bytes, greeting: Greeting) -> str:
@@ -113,6 +165,11 @@ def frame_of(message: Mapping[str, Any]) -> list[bytes]:
     return [HEAD.pack(MESSAGE, 0, 0, 0, len(body)), body]
 
 
+def refusal_of(reason: str) -> bytes:
+    """Returns the frame that refuses a client, whatever it was to be told."""
+    return b"".join(frame_of({"refused": reason}))
+
+
 def message_of(body: bytes | bytearray) -> dict[str, Any]:
     """Reads a message.
 
@@ -128,274 +185,840 @@ def message_of(body: bytes | bytearray) -> dict[str, Any]:
     return message
 
 
-class Wire:
-    """A blocking socket that messages go over until a deadline.
+# The handshake.
+
+
+class Greeting(NamedTuple):
+    """The nonces of a connection: the client's and the server's."""
+
+    client: bytes
+    server: bytes
+
+
+class HandshakeState(enum.Enum):
+    """The message of the handshake that is read next, or the decision that is due."""
+
+    # A server reads both messages of the client.
+    MAGIC = "magic"
+    GREETING_HEAD = "greeting_head"
+    GREETING = "greeting"
+    REQUEST_HEAD = "request_head"
+    REQUEST = "request"
+    # It waits for its owner twice.
+    JUDGEMENT = "judgement"
+    ANSWER = "answer"
+    # A client waits for its owner once, between the server's greeting and its facts.
+    TOKEN = "token"
+    FACTS_HEAD = "facts_head"
+    FACTS = "facts"
+    CLOSED = "closed"
+    OVER = "over"
+
+
+_S = HandshakeState
+CLIENT: dict[HandshakeState, Row] = {
+    _S.GREETING_HEAD: Row(HEAD.size, (_S.GREETING,)),
+    _S.GREETING: Row(NAMED, (_S.TOKEN,)),
+    _S.TOKEN: Row(WAITS, (_S.FACTS_HEAD,)),
+    _S.FACTS_HEAD: Row(HEAD.size, (_S.FACTS,)),
+    _S.FACTS: Row(NAMED, (_S.OVER,)),
+    _S.CLOSED: Row(WAITS),
+    _S.OVER: Row(WAITS),
+}
+SERVER: dict[HandshakeState, Row] = {
+    _S.MAGIC: Row(len(MAGIC), (_S.GREETING_HEAD,)),
+    _S.GREETING_HEAD: Row(HEAD.size, (_S.GREETING,)),
+    _S.GREETING: Row(NAMED, (_S.REQUEST_HEAD,)),
+    _S.REQUEST_HEAD: Row(HEAD.size, (_S.REQUEST,)),
+    _S.REQUEST: Row(NAMED, (_S.JUDGEMENT,)),
+    _S.JUDGEMENT: Row(WAITS, (_S.ANSWER,)),
+    _S.ANSWER: Row(WAITS, (_S.OVER,)),
+    _S.CLOSED: Row(WAITS),
+    _S.OVER: Row(WAITS),
+}
+
+
+class GreetingReceived(NamedTuple):
+    """The server has greeted: `ask` is due.
 
     Attributes:
-        sock: The socket.
+        needs_token: Whether it asks for a token.
     """
 
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        """Takes a socket; `deadline` is in seconds of `time.monotonic`."""
-        self.sock = sock
-        self._deadline = deadline
+    needs_token: bool
 
-    def read(self, count: int) -> bytes:
-        """Reads so many bytes.
 
-        Raises:
-            ProtocolError: The other end has closed the connection before.
-            TimeoutError: They have not come in time.
-        """
-        data = bytearray()
-        while len(data) < count:
-            self._limit()
-            part = self.sock.recv(min(count - len(data), MOST_BEFORE))
-            if not part:
-                raise ProtocolError("The other end has closed the connection.")
-            data += part
-        return bytes(data)
+class FactsReceived(NamedTuple):
+    """The server has granted the request, and the handshake is over.
 
-    def send(self, message: Mapping[str, Any], before: bytes = b"") -> None:
-        """Sends a message, with some bytes before it."""
-        self._limit()
-        self.sock.sendall(before + b"".join(frame_of(message)))
+    Attributes:
+        facts: What it says of the session, or of its environments.
+    """
 
-    def receive(self, most: int) -> dict[str, Any]:
-        """Reads a message of so many bytes at most."""
-        kind, _, _, _, length = HEAD.unpack(self.read(HEAD.size))
+    facts: dict[str, Any]
+
+
+class RequestReceived(NamedTuple):
+    """The client has asked for something: `admit` is due, and then `answer`.
+
+    Attributes:
+        request: What it asks for: "open", "resume", "observe" or "list".
+        details: What it says of that.
+        proof: What it proves with that it knows the token; empty if it gives none.
+        greeting: The nonces, for which it is a proof.
+    """
+
+    request: str
+    details: Any
+    proof: bytes
+    greeting: Greeting
+
+    def knows(self, token: bytes) -> bool:
+        """True if this is the proof of one who knows a token."""
+        known = proof_of(token, b"client", self.greeting).encode()
+        return hmac.compare_digest(self.proof, known)
+
+
+# What a client may ask for. The first that its message has counts.
+REQUESTS = ("resume", "observe", "list", "open")
+
+HandshakeEvent = GreetingReceived | FactsReceived | RequestReceived
+
+
+class _End(Handshake[HandshakeState, HandshakeEvent]):
+    """What both ends of the handshake have in common: messages with heads."""
+
+    closed = HandshakeState.CLOSED
+    error = ProtocolError
+
+    def _read_head(
+        self, head: bytes, most: int, state: HandshakeState
+    ) -> HandshakeEvent | None:
+        kind, _, _, _, length = HEAD.unpack(head)
         if kind != MESSAGE or length > most:
             raise ProtocolError(
                 f"Not a message of at most {most} bytes has come, but something else."
             )
-        return message_of(self.read(length))
+        return self._go(state, length)
 
-    def _limit(self) -> None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("The other end took too long to say who it is.")
-        self.sock.settimeout(left)
+    def _read_greeting_head(self, head: bytes) -> HandshakeEvent | None:
+        return self._read_head(head, MOST_BEFORE, HandshakeState.GREETING)
 
-
-# Specs.
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._out += b"".join(frame_of(message))
 
 
-def plain_specs(spec: EnvironmentSpec, info: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns specs as plain data.
+class ClientHandshake(_End):
+    r"""The end of a client, which speaks first.
 
-    Raises:
-        ValueError: A leaf cannot travel; the message has its path.
+    Example:
+        >>> client = ClientHandshake(b"c" * 16)
+        >>> client.data_to_send()[:8], client.state.value, client.needed
+        (b'envkit\x02\n', 'greeting_head', 16)
+        >>> server = {"protocol": [1, 0], "nonce": "73" * 16, "token": False}
+        >>> client.receive(b"".join(frame_of(server)))
+        GreetingReceived(needs_token=False)
+        >>> client.ask({"list": True})
+        >>> client.receive(b"".join(frame_of({"environments": []})))
+        FactsReceived(facts={'environments': [], 'protocol': [1, 0]})
     """
-    parts = {**spec._asdict(), "info": dict(info)}
-    return {
-        name: to_plain(part, f"{name}_spec()", _plain_leaf)
-        for name, part in parts.items()
-    }
 
+    table = CLIENT
 
-def _plain_leaf(value: Any, place: str) -> Any:
-    if isinstance(value, ArraySpec):
-        return {"$spec": plain_spec(value)}
-    if isinstance(value, Mapping):
-        return to_plain(dict(value), place, _plain_leaf)
-    raise ValueError(
-        f"{place} has a {type(value).__name__}; over a network go dictionaries, lists, "
-        "tuples and namedtuples of specs."
-    )
+    def __init__(self, nonce: bytes) -> None:
+        """Begins.
 
+        Args:
+            nonce: So many random bytes as `NONCE` says.
+        """
+        super().__init__(HandshakeState.GREETING_HEAD)
+        self._nonce = nonce
+        self._token: bytes | None = None
+        self._out += MAGIC
+        self._send(
+            {
+                "protocol": list(PROTOCOL),
+                "envkit": envkit_version(),
+                "nonce": nonce.hex(),
+                "order": ORDER,
+            }
+        )
 
-def specs_from_plain(data: Any) -> tuple[EnvironmentSpec, dict[str, Any]]:
-    """Returns the specs, and those of infos, that `plain_specs` wrote.
+    def ask(self, request: Mapping[str, Any], token: bytes | None = None) -> None:
+        """Asks for something after `GreetingReceived`.
 
-    Raises:
-        ProtocolError: There are none in it.
-    """
-    try:
-        parts = {name: from_plain(data[name], _read_leaf) for name in data}
-        info = parts.pop("info")
-        return EnvironmentSpec(**parts), info
-    except Exception as error:  # It is another's data, which may break anything.
-        raise ProtocolError(
-            f"The server's specs cannot be read: {type(error).__name__}: "
-            f"{error!s:.200}."
-        ) from error
+        Args:
+            request: One of `REQUESTS`, with its details.
+            token: What the server must know as well; `None` to trust it.
+        """
+        self._go(HandshakeState.FACTS_HEAD)
+        self._token = token
+        if token is not None and self._needs_token:
+            proof = proof_of(token, b"client", self._greeting)
+            request = {**request, "proof": proof}
+        self._send(request)
 
+    def _read_greeting(self, body: bytes) -> HandshakeEvent:
+        message = _unrefused(message_of(body))
+        try:
+            server = bytes.fromhex(message["nonce"])
+            self._needs_token = bool(message["token"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError("its greeting lacks a part") from error
+        self._greeting = Greeting(self._nonce, server)
+        self._protocol = message.get("protocol")
+        self._go(HandshakeState.TOKEN)
+        return GreetingReceived(self._needs_token)
 
-def _read_leaf(tag: str, data: Any) -> Any:
-    if tag != "$spec":
-        raise ValueError(f"There is no spec that is called {tag!r:.80}.")
-    return spec_from_plain(data)
+    def _read_facts_head(self, head: bytes) -> HandshakeEvent | None:
+        return self._read_head(head, MOST_MESSAGE, HandshakeState.FACTS)
 
-
-def specs_hash(data: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of plain specs, which is the same on every machine."""
-    import json
-
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def check_layout(layout: SlabLayout) -> None:
-    """Refuses leaves that do not travel as bytes.
-
-    Raises:
-        ValueError: There is one; the message has its path.
-    """
-    for what, structure, private in (
-        ("action", layout.action, layout.private_actions),
-        ("time step", layout.time_step, layout.private_steps),
-    ):
-        for leaf in range(len(structure.leaves)):
-            spec, path = structure.leaves[leaf], structure.paths[leaf]
-            place = f"The {what}{f' at {path}' if path else ''}"
-            if leaf in private:
-                raise ValueError(
-                    f"{place} has the dtype {spec.dtype}, whose values would be "
-                    "pickled, and nothing that is pickled goes over a network. Wrap "
-                    "the environment so that it is an array of numbers, or text of a "
-                    "given length."
+    def _read_facts(self, body: bytes) -> HandshakeEvent:
+        facts = _unrefused(message_of(body))
+        given, token = facts.pop("proof", None), self._token
+        if token is not None:
+            known = proof_of(token, b"server", self._greeting).encode()
+            if not hmac.compare_digest(str(given).encode("utf-8", "replace"), known):
+                raise ProtocolError(
+                    "it does not know the token, so it is not the server that was meant"
                 )
-            if spec.dtype.fields is not None:
-                raise ValueError(
-                    f"{place} has a dtype with fields ({spec.dtype}), which does not "
-                    "go over a network. Give each field a leaf of its own."
-                )
+        facts.setdefault("protocol", self._protocol)
+        self._go(HandshakeState.OVER)
+        return FactsReceived(facts)
 
 
-# Values and failures.
-
-# What values of a peer may be made of. The others name classes or files.
-_TAGS = frozenset(
-    ["$tuple", "$array", "$number", "$dict", "$float", "$bytes", "$complex", "$objects"]
-)
+def _unrefused(message: dict[str, Any]) -> dict[str, Any]:
+    if "refused" in message:
+        raise RefusedError(str(message["refused"])[:_MOST_REFUSAL])
+    return message
 
 
-def plain_value(value: Any, place: str = "value") -> Any:
-    """Returns any value as plain data; of what is none, a few words."""
-    return to_plain(value, place, _in_words)
+class ServerHandshake(_End):
+    """The end of a server.
 
+    Example:
+        >>> client, server = ClientHandshake(b"c" * 16), ServerHandshake(b"s" * 16)
+        >>> server.receive(client.data_to_send())
+        >>> client.receive(server.data_to_send())
+        GreetingReceived(needs_token=False)
+        >>> client.ask({"list": True})
+        >>> server.receive(client.data_to_send()).request
+        'list'
+        >>> server.admit(None)
+        >>> server.answer({"environments": []})
+        >>> client.receive(server.data_to_send()).facts["environments"]
+        []
 
-def _in_words(value: Any, place: str) -> Any:
-    if isinstance(value, Mapping):
-        return to_plain(dict(value), place, _in_words)
-    kinds: tuple[Callable[[Any], Any], ...] = (int, float, str, list, tuple)
-    for kind in kinds:
-        if isinstance(value, kind):  # type: ignore[arg-type]  # they are classes
-            return to_plain(kind(value), place, _in_words)
-    return f"{value!r:.200}"
-
-
-def value_of(data: Any, *, namedtuples: bool = False) -> Any:
-    """Returns the value of plain data that a peer has sent.
-
-    Args:
-        data: The data.
-        namedtuples: Whether it may have namedtuples, whose classes are looked up among
-            those that are loaded.
-
-    Raises:
-        ProtocolError: The data cannot be read.
+    Attributes:
+        proof: The part of the answer by which a client knows the server.
     """
+
+    table = SERVER
+
+    def __init__(self, nonce: bytes, *, needs_token: bool = False) -> None:
+        """Begins.
+
+        Args:
+            nonce: So many random bytes as `NONCE` says.
+            needs_token: Whether clients must know a token.
+        """
+        super().__init__(HandshakeState.MAGIC)
+        self._nonce, self._needs_token = nonce, needs_token
+        self.proof: dict[str, str] = {}
+
+    def admit(self, token: bytes | None) -> None:
+        """Admits the client after `RequestReceived`.
+
+        Args:
+            token: The one that it has shown; `None` if it needs none.
+        """
+        self._go(HandshakeState.ANSWER)
+        if token is not None:
+            self.proof = {"proof": proof_of(token, b"server", self._greeting)}
+
+    def answer(self, facts: Mapping[str, Any]) -> None:
+        """Grants the request of the client, which was admitted."""
+        self._go(HandshakeState.OVER)
+        self._send({**self.proof, **facts})
+
+    def _read_magic(self, magic: bytes) -> None:
+        if magic != MAGIC:
+            raise Refusal(
+                "This is a server of envkit environments, and what was sent is not "
+                "its protocol: envkit.connect speaks it."
+            )
+        self._go(HandshakeState.GREETING_HEAD)
+
+    def _read_greeting(self, body: bytes) -> None:
+        message = message_of(body)
+        protocol = message.get("protocol")
+        if not isinstance(protocol, list) or protocol[:1] != [PROTOCOL[0]]:
+            raise Refusal(
+                f"The server speaks protocol {PROTOCOL[0]}.{PROTOCOL[1]} (envkit "
+                f"{envkit_version()}), and the client {_version_text(protocol)} "
+                f"(envkit {message.get('envkit')!r:.40}). Both must have the same "
+                "major number: update the older envkit."
+            )
+        if message.get("order") != ORDER:
+            raise Refusal(
+                "The two machines have different orders of bytes, and arrays travel "
+                "as they lie in memory."
+            )
+        self._greeting = Greeting(_nonce_in(message), self._nonce)
+        self._go(HandshakeState.REQUEST_HEAD)
+        self._send(
+            {
+                "protocol": list(PROTOCOL),
+                "envkit": envkit_version(),
+                "nonce": self._nonce.hex(),
+                "token": self._needs_token,
+            }
+        )
+
+    def _read_request_head(self, head: bytes) -> HandshakeEvent | None:
+        return self._read_head(head, MOST_BEFORE, HandshakeState.REQUEST)
+
+    def _read_request(self, body: bytes) -> HandshakeEvent:
+        message = message_of(body)
+        request = next((name for name in REQUESTS if name in message), "open")
+        proof = str(message.get("proof", "")).encode("utf-8", "replace")
+        self._go(HandshakeState.JUDGEMENT)
+        return RequestReceived(request, message.get(request), proof, self._greeting)
+
+
+def _version_text(protocol: Any) -> str:
+    parts = protocol[:2] if isinstance(protocol, list) else []
+    return ".".join(f"{part!s:.20}" for part in parts) or "none"
+
+
+def _nonce_in(message: Mapping[str, Any]) -> bytes:
     try:
-        _check_tags(data, _TAGS | {"$namedtuple"} if namedtuples else _TAGS)
-        return from_plain(data)
-    except Exception as error:  # It is another's data, which may break anything.
-        raise ProtocolError(
-            f"A value cannot be read: {type(error).__name__}: {error!s:.200}."
-        ) from error
+        nonce = bytes.fromhex(message["nonce"])
+    except (KeyError, TypeError, ValueError):
+        nonce = b""
+    if len(nonce) != NONCE:
+        raise Refusal(f"nonce must be {NONCE} bytes in hexadecimal digits.")
+    return nonce
 
 
-def _check_tags(data: Any, allowed: frozenset[str]) -> None:
-    if isinstance(data, list):
-        for item in data:
-            _check_tags(item, allowed)
-    elif isinstance(data, dict):
-        for key, item in data.items():
-            if key.startswith("$") and key not in allowed:
-                raise ValueError(f"no value is called {key!r:.80}")
-            _check_tags(item, allowed)
+# What follows the handshake: messages, and frames of rows.
 
 
-# Exceptions that arrive as what they were.
-_KNOWN: dict[str, type[Exception]] = {
-    kind.__name__: kind
-    for kind in (
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        FileNotFoundError,
-        IndexError,
-        KeyError,
-        LookupError,
-        MemoryError,
-        NotImplementedError,
-        OverflowError,
-        PermissionError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-        ZeroDivisionError,
-    )
+class Side(enum.Enum):
+    """The ends of a connection."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class Phase(enum.Enum):
+    """Where a session, or what an observer sees of one, stands."""
+
+    # The client has the facts, and the server has no layout yet.
+    OPENED = "opened"
+    # Both know the layout: rows may travel.
+    BOUND = "bound"
+    # The link is lost, or the next one is there and `resumed` is due.
+    LOST = "lost"
+    ENDED = "ended"
+
+
+class MessageRule(NamedTuple):
+    """A message or a kind of frame that may come after the handshake.
+
+    Attributes:
+        sender: Who may send it.
+        phases: In which phases.
+        then: The phases that may follow; empty if it changes nothing.
+        most: How many bytes its body may have, where no layout says that.
+    """
+
+    sender: Side
+    phases: tuple[Phase, ...]
+    then: tuple[Phase, ...] = ()
+    most: int = MOST_MESSAGE
+
+
+_P = Phase
+_ANY = (_P.OPENED, _P.BOUND, _P.LOST)
+# Messages by the name that is their first key, frames of rows by their kind.
+SESSION: dict[str | int, MessageRule] = {
+    "bind": MessageRule(Side.CLIENT, (_P.OPENED,), (_P.BOUND,)),
+    "ask": MessageRule(Side.CLIENT, (_P.BOUND,)),
+    "ping": MessageRule(Side.CLIENT, (_P.OPENED, _P.BOUND)),
+    "close": MessageRule(Side.CLIENT, _ANY, (_P.ENDED,)),
+    "end": MessageRule(Side.SERVER, _ANY, (_P.ENDED,)),
+    # A link was offered for a session that has ended meanwhile.
+    "refused": MessageRule(Side.SERVER, (_P.LOST,), (_P.ENDED,)),
+    "raised": MessageRule(Side.SERVER, (_P.BOUND,)),
+    "resumed": MessageRule(Side.SERVER, (_P.LOST,), (_P.OPENED, _P.BOUND)),
+    "reply": MessageRule(Side.SERVER, (_P.BOUND,)),
+    "pong": MessageRule(Side.SERVER, (_P.OPENED, _P.BOUND)),
+    ASKED: MessageRule(Side.CLIENT, (_P.BOUND,)),
+    ANSWERED: MessageRule(Side.SERVER, (_P.BOUND,)),
+    BEGUN: MessageRule(Side.SERVER, (_P.BOUND,)),
+}
+OBSERVERS: dict[str | int, MessageRule] = {
+    SHOWN: MessageRule(Side.SERVER, (_P.BOUND,)),
+    "end": MessageRule(Side.SERVER, (_P.BOUND,), (_P.ENDED,), MOST_BEFORE),
 }
 
 
-def plain_failure(failure: RemoteFailure) -> dict[str, Any]:
-    """Returns a failure as plain data, without the exception itself."""
-    return {
-        "kind": failure.kind,
-        "env": failure.env,
-        "command": failure.command,
-        "type": failure.type_name,
-        "message": failure.message[:_MOST_TEXT],
-        "traceback": failure.traceback[-_MOST_TEXT:],
-        "pid": failure.pid,
-    }
+class BindMessage(NamedTuple):
+    """The client lays out the rows.
 
-
-def failure_from_plain(data: Any, host: str) -> RemoteFailure:
-    """Returns the failure that `plain_failure` wrote; nothing in it is unpickled.
-
-    Raises:
-        ProtocolError: It is none.
+    Attributes:
+        info: The names of the infos that it wants.
+        first_row: The number of the first row in its pool.
     """
-    try:
-        texts = [
-            escaped(str(data[key])) for key in ("kind", "command", "type", "message")
+
+    info: list[str]
+    first_row: int
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the message."""
+        return {"bind": {"info": self.info, "first_row": self.first_row}}
+
+
+class AskMessage(NamedTuple):
+    """A question about environments, which `ReplyMessage` answers.
+
+    Attributes:
+        number: Which question it is.
+        method: What is asked, as of a worker.
+        envs: The indices of the environments in the client's pool.
+        arguments: One for each of them, as plain data at the client's end.
+    """
+
+    number: int
+    method: str
+    envs: list[int]
+    arguments: Any
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the message."""
+        return {
+            "ask": self.number,
+            "method": self.method,
+            "envs": self.envs,
+            "arguments": self.arguments,
+        }
+
+
+class PingMessage(NamedTuple):
+    """A question for the server's clock, which `PongMessage` answers."""
+
+    number: Any
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the message."""
+        return {"ping": self.number}
+
+
+class CloseMessage(NamedTuple):
+    """The client leaves."""
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the message."""
+        return {"close": True}
+
+
+class EndMessage(NamedTuple):
+    """The server ends the session.
+
+    Attributes:
+        reason: Why.
+        is_refusal: Whether it refuses a link instead.
+    """
+
+    reason: str
+    is_refusal: bool = False
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the message."""
+        return {"refused" if self.is_refusal else "end": self.reason}
+
+
+class RaisedMessage(NamedTuple):
+    """Rows have raised; their answers follow.
+
+    Attributes:
+        rows: The rows of the session.
+        failure: What they have raised.
+    """
+
+    rows: list[int]
+    failure: RemoteFailure
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the message."""
+        return {"raised": self.rows, "failure": plain_failure(self.failure)}
+
+
+class ResumedMessage(NamedTuple):
+    """The first message over the link that follows a lost one.
+
+    Attributes:
+        answers: The numbers of the answers that the server has; `None` if the lost link
+            has not brought the layout.
+        replied: The number of the last question that was answered.
+    """
+
+    answers: Array | None
+    replied: int | None
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the message."""
+        answers = [] if self.answers is None else self.answers.tolist()
+        return {"resumed": answers, "replied": self.replied}
+
+
+class ReplyMessage(NamedTuple):
+    """The answer to a question.
+
+    Attributes:
+        number: Which question it was.
+        values: A value or a failure for each environment.
+    """
+
+    number: Any
+    values: list[Any]
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the message."""
+        results = [
+            {"failure": plain_failure(value)}
+            if isinstance(value, RemoteFailure)
+            else {"value": plain_value(value)}
+            for value in self.values
         ]
-        kind, command, type_name, message = texts
-        # Only what Python has of that name; no class is looked up elsewhere.
-        known = _KNOWN.get(type_name)
-        made = RemoteFailure.of(RuntimeError() if known is None else known(message))
-        return made._replace(
-            kind=kind,
-            env=int(data["env"]),
-            command=command,
-            type_name=type_name,
-            message=message,
-            traceback=escaped(str(data["traceback"])),
-            pickled=None if known is None else made.pickled,
-            pid=int(data["pid"]),
-            host=host,
-        )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ProtocolError("The server has sent a failure without facts.") from error
+        return {"reply": self.number, "results": results}
 
 
-def new_nonce() -> bytes:
-    """Draws a nonce."""
-    return os.urandom(NONCE)
+class PongMessage(NamedTuple):
+    """The server's clock.
 
-
-def numbers_of(data: Any, count: int) -> Any:
-    """Returns so many numbers of rows' requests.
-
-    Raises:
-        ProtocolError: They are none.
+    Attributes:
+        number: The number of the ping.
+        clock: The nanoseconds of `time.time_ns` there.
     """
-    try:
-        numbers = np.array(data, np.uint32)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ProtocolError("Numbers of requests were to come.") from error
-    if numbers.shape != (count,):
-        raise ProtocolError(f"Numbers of {count} rows were to come.")
-    return numbers
+
+    number: Any
+    clock: int
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the message."""
+        return {"pong": self.number, "clock": self.clock}
+
+
+class ResumeRequest(NamedTuple):
+    """What a client says of its rows where it asks for a session whose link was lost.
+
+    Attributes:
+        session: The name of the session.
+        secret: What proves that it is this client's.
+        numbers: The numbers of the rows' requests.
+        owing: Which rows wait for an answer.
+        asked: The number of the question that waits for a reply; `None` for none.
+    """
+
+    session: str
+    secret: str
+    numbers: Array
+    owing: Array
+    asked: int | None
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the details of the request."""
+        return {
+            "session": self.session,
+            "secret": self.secret,
+            "sequence": self.numbers.tolist(),
+            "owing": self.owing.tolist(),
+            "asked": self.asked,
+        }
+
+    @classmethod
+    def read(cls, details: Mapping[str, Any], rows: int) -> ResumeRequest:
+        """Reads the details of a request.
+
+        Raises:
+            ProtocolError: They are not of so many rows.
+        """
+        return cls(
+            str(details.get("session")),
+            str(details.get("secret")),
+            numbers_of(details.get("sequence"), rows),
+            numbers_of(details.get("owing"), rows).astype(bool),
+            details.get("asked"),
+        )
+
+
+SessionMessage = (
+    BindMessage
+    | AskMessage
+    | PingMessage
+    | CloseMessage
+    | EndMessage
+    | RaisedMessage
+    | ResumedMessage
+    | ReplyMessage
+    | PongMessage
+)
+
+
+class Conversation:
+    """One end of what follows the handshake.
+
+    Attributes:
+        side: Which end it is.
+        phase: Where it stands.
+    """
+
+    table: ClassVar[Mapping[str | int, MessageRule]] = SESSION
+
+    def __init__(self, side: Side, phase: Phase) -> None:
+        """Begins in a phase."""
+        self.side, self.phase = side, phase
+
+    def lose(self) -> None:
+        """Nothing may be sent any more until the next link has brought `resumed`."""
+        if self.phase is not Phase.ENDED:
+            self.phase = Phase.LOST
+
+    def check_head(self, kind: int, length: int) -> None:
+        """Refuses a frame that must not come now, before memory is taken for it.
+
+        Raises:
+            ProtocolError: It must not come, or is longer than any message.
+        """
+        sizes = [
+            rule.most
+            for name, rule in self._received()
+            if (name == kind or (kind == MESSAGE and isinstance(name, str)))
+            and self.phase in rule.phases
+        ]
+        if length > max(sizes, default=-1):
+            raise ProtocolError(
+                f"a frame of kind {kind} and {length} bytes must not come "
+                f"{_WHEN[self.phase]}."
+            )
+
+    def receive(self, body: bytes | bytearray) -> SessionMessage:
+        """Reads a message.
+
+        Raises:
+            ProtocolError: It is none, or must not come now.
+        """
+        message = message_of(body)
+        known = [each for each in self._received() if each[0] in message]
+        if not known:
+            raise ProtocolError("a message has come that the protocol does not have.")
+        name, rule = known[0]
+        if self.phase not in rule.phases:
+            raise ProtocolError(f"{name!r} must not come {_WHEN[self.phase]}.")
+        found: SessionMessage = getattr(self, f"_read_{name}")(message)
+        self._follow(rule, found)
+        return found
+
+    def send(self, message: SessionMessage) -> list[bytes]:
+        """Returns the frame of a message that this end sends.
+
+        Raises:
+            TooLongError: It has too many bytes.
+            RuntimeError: This end must not send it now.
+        """
+        plain = message.plain()
+        name = next(iter(plain))
+        rule = self.table[name]
+        if rule.sender is not self.side or self.phase not in rule.phases:
+            raise RuntimeError(
+                f"The {self.side.value} must not send {name!r} {_WHEN[self.phase]}."
+            )
+        head, body = frame_of(plain)
+        if len(body) > rule.most:
+            raise TooLongError(
+                f"The message {name!r} must have at most {rule.most} bytes, got "
+                f"{len(body)}."
+            )
+        self._follow(rule, message)
+        return [head, body]
+
+    def _received(self) -> list[tuple[str | int, MessageRule]]:
+        """Returns what the other end may send."""
+        return [each for each in self.table.items() if each[1].sender is not self.side]
+
+    def _follow(self, rule: MessageRule, message: SessionMessage) -> None:
+        if isinstance(message, ResumedMessage):
+            self.phase = Phase.OPENED if message.answers is None else Phase.BOUND
+        elif rule.then:
+            (self.phase,) = rule.then
+
+    def _read_end(self, message: Mapping[str, Any]) -> EndMessage:
+        return EndMessage(f"{message['end']!s:.{_MOST_REASON}}")
+
+
+_WHEN = {
+    Phase.OPENED: "before 'bind'",
+    Phase.BOUND: "after 'bind'",
+    Phase.LOST: "before 'resumed'",
+    Phase.ENDED: "after the end",
+}
+
+
+class ClientConversation(Conversation):
+    """The end of a client in a session.
+
+    Example:
+        >>> client = ClientConversation(rows=2)
+        >>> client.send(BindMessage([], 0))[1]
+        b'{"bind":{"info":[],"first_row":0}}'
+        >>> client.receive(b'{"pong": 1, "clock": 2}')
+        PongMessage(number=1, clock=2)
+        >>> client.receive(b'{"resumed": [0, 0]}')
+        Traceback (most recent call last):
+        envkit.remote.plain_values.ProtocolError: 'resumed' must not come after 'bind'.
+    """
+
+    def __init__(self, rows: int, host: str = "") -> None:
+        """Begins after the facts.
+
+        Args:
+            rows: How many rows the session has.
+            host: The name of the server's machine, for failures.
+        """
+        super().__init__(Side.CLIENT, Phase.OPENED)
+        self._rows, self._host = rows, host
+
+    def _read_refused(self, message: Mapping[str, Any]) -> EndMessage:
+        return EndMessage(f"{message['refused']!s:.{_MOST_REASON}}", is_refusal=True)
+
+    def _read_raised(self, message: Mapping[str, Any]) -> RaisedMessage:
+        rows = message["raised"]
+        if (
+            not isinstance(rows, list)
+            or not rows
+            or not all(type(row) is int and 0 <= row < self._rows for row in rows)
+        ):
+            raise ProtocolError("'raised' must have rows of the session.")
+        return RaisedMessage(
+            rows, failure_from_plain(message.get("failure"), self._host)
+        )
+
+    def _read_resumed(self, message: Mapping[str, Any]) -> ResumedMessage:
+        answers = message["resumed"]
+        return ResumedMessage(
+            None if answers == [] else numbers_of(answers, self._rows),
+            message.get("replied"),
+        )
+
+    def _read_reply(self, message: Mapping[str, Any]) -> ReplyMessage:
+        results = message.get("results")
+        if not isinstance(results, list) or not all(
+            isinstance(result, dict) and {"failure", "value"} & set(result)
+            for result in results
+        ):
+            raise ProtocolError("'reply' must have a value or a failure for each row.")
+        values = [
+            failure_from_plain(result["failure"], self._host)
+            if "failure" in result
+            else value_of(result["value"], namedtuples=True)
+            for result in results
+        ]
+        return ReplyMessage(message["reply"], values)
+
+    def _read_pong(self, message: Mapping[str, Any]) -> PongMessage:
+        clock = message.get("clock")
+        if type(clock) is not int:
+            raise ProtocolError("'pong' must have a clock that is a number.")
+        return PongMessage(message["pong"], clock)
+
+
+class ServerConversation(Conversation):
+    """The end of a server in a session.
+
+    Example:
+        >>> server = ServerConversation(range(2), rows=2)
+        >>> server.receive(b'{"bind": {"info": [], "first_row": 0}}')
+        BindMessage(info=[], first_row=0)
+        >>> server.receive(b'{"ask": 1, "method": "seed", "envs": [2]}')
+        Traceback (most recent call last):
+        envkit.remote.plain_values.ProtocolError: 'ask' must have a number, a method \
+and environments of the session.
+    """
+
+    def __init__(self, envs: range, rows: int, info: Collection[str] = ()) -> None:
+        """Begins after the facts.
+
+        Args:
+            envs: The indices of the environments in the client's pool.
+            rows: How many rows they have.
+            info: The names of the infos that they declare.
+        """
+        super().__init__(Side.SERVER, Phase.OPENED)
+        self._envs, self._rows, self._info = envs, rows, info
+
+    def read_resume(self, details: Mapping[str, Any]) -> ResumeRequest:
+        """Reads what the client says of its rows where a link was lost.
+
+        Raises:
+            ProtocolError: It is not of these rows.
+        """
+        return ResumeRequest.read(details, self._rows)
+
+    def _read_bind(self, message: Mapping[str, Any]) -> BindMessage:
+        bind = message["bind"]
+        info, first_row = (
+            (bind.get("info", []), bind.get("first_row", 0))
+            if isinstance(bind, dict)
+            else (None, None)
+        )
+        if not isinstance(info, list) or not all(
+            isinstance(each, str) for each in info
+        ):
+            raise ProtocolError("'bind' must have the names of infos.")
+        if type(first_row) is not int or first_row < 0:
+            raise ProtocolError("first_row must be the number of a row.")
+        unknown = [name for name in info if name not in self._info]
+        if unknown:
+            raise ProtocolError(f"No info is declared that is called {unknown[0]:.80}.")
+        return BindMessage(info, first_row)
+
+    def _read_ask(self, message: Mapping[str, Any]) -> AskMessage:
+        number, method, envs = (message.get(key) for key in ("ask", "method", "envs"))
+        if (
+            type(number) is not int
+            or not isinstance(method, str)
+            or not isinstance(envs, list)
+            or not all(type(env) is int and env in self._envs for env in envs)
+            or len(set(envs)) != len(envs)
+        ):
+            raise ProtocolError(
+                "'ask' must have a number, a method and environments of the session."
+            )
+        arguments = value_of(message.get("arguments"))
+        if not isinstance(arguments, list) or len(arguments) != len(envs):
+            raise ProtocolError("'ask' must have an argument for each environment.")
+        return AskMessage(number, method, envs, arguments)
+
+    def _read_ping(self, message: Mapping[str, Any]) -> PingMessage:
+        return PingMessage(message["ping"])
+
+    def _read_close(self, message: Mapping[str, Any]) -> CloseMessage:
+        return CloseMessage()
+
+
+class ObserverConversation(Conversation):
+    """One end of what an observer is shown.
+
+    Example:
+        >>> observer = ObserverConversation(Side.CLIENT)
+        >>> observer.receive(b'{"end": "it was enough"}').reason, observer.phase.value
+        ('it was enough', 'ended')
+    """
+
+    table = OBSERVERS
+
+    def __init__(self, side: Side) -> None:
+        """Begins after the facts."""
+        super().__init__(side, Phase.BOUND)

@@ -15,18 +15,19 @@ client can ask for has a limit, and each refusal is a message that it can read.
 from __future__ import annotations
 
 import hmac
+import os
 import threading
 import time
 from typing import Any
 
 from envkit._shared.admission import Admission
 from envkit._shared.connection_threads import Connection, ConnectionThreads
+from envkit._shared.handshake import run_handshake
 from envkit._shared.listening import listener, place_of
-from envkit._shared.server_secret import Holder, ServerSecret
+from envkit._shared.server_secret import ServerSecret
 from envkit.distributed.link import keep_alive
 from envkit.extend import counted
 from envkit.parallel.system.guardian import Guardian
-from envkit.provenance import envkit_version
 from envkit.remote.offers import (
     Menu,
     Refusal,
@@ -34,17 +35,11 @@ from envkit.remote.offers import (
     with_reachable_host,
 )
 from envkit.remote.protocol import (
-    MAGIC,
-    MOST_BEFORE,
     NONCE,
-    ORDER,
     PORT,
-    PROTOCOL,
-    Greeting,
-    Wire,
-    frame_of,
-    new_nonce,
-    proof_of,
+    RequestReceived,
+    ServerHandshake,
+    refusal_of,
 )
 from envkit.remote.session_process import SessionProcess
 from envkit.remote.session_request import request_of
@@ -164,83 +159,44 @@ class Server:
     def serve(self, connection: Connection) -> None:
         """Finds out what a connection is and wants, and does that."""
         keep_alive(connection.sock, is_pool=False)
-        wire = Wire(connection.sock, connection.stranger.deadline)
+        handshake = ServerHandshake(
+            os.urandom(NONCE), needs_token=self._secret.is_needed
+        )
+        deadline = connection.stranger.deadline
         try:
-            holder, proof, wants = self._greet(wire)
+            asked = run_handshake(handshake, connection.sock, deadline)
+            assert isinstance(asked, RequestReceived)  # a server's only event
+            holder = self._secret.holder_of(asked.knows if asked.proof else None)
+            handshake.admit(holder.secret if self._secret.is_needed else None)
             connection.admit(holder)
-            self._admit(connection, wire, proof, wants)
+            self._do(connection, handshake, asked)
         except Refusal as refusal:
             raise Refusal(self._menu.hide(str(refusal))) from refusal
 
     def refusal(self, reason: str) -> bytes:
         """Returns the message for a client that is refused."""
-        return b"".join(frame_of({"refused": reason}))
+        return refusal_of(reason)
 
-    def _greet(self, wire: Wire) -> tuple[Holder, dict[str, Any], dict[str, Any]]:
-        """Returns who a client is, what proves the server to it, and what it wants.
-
-        Raises:
-            Refusal: It is none of ours.
-            WrongSecretError: It does not know the token.
-        """
-        if wire.read(len(MAGIC)) != MAGIC:
-            raise Refusal(
-                "This is a server of envkit environments, and what was sent is not "
-                "its protocol: envkit.connect speaks it."
-            )
-        said = wire.receive(MOST_BEFORE)
-        protocol, order = said.get("protocol"), said.get("order")
-        if not isinstance(protocol, list) or protocol[:1] != [PROTOCOL[0]]:
-            raise Refusal(
-                f"The server speaks protocol {PROTOCOL[0]}.{PROTOCOL[1]} (envkit "
-                f"{envkit_version()}), and the client {_version_text(protocol)} "
-                f"(envkit {said.get('envkit')!r:.40}). Both must have the same major "
-                "number: update the older envkit."
-            )
-        if order != ORDER:
-            raise Refusal(
-                "The two machines have different orders of bytes, and arrays travel "
-                "as they lie in memory."
-            )
-        greeting = Greeting(_nonce(said.get("nonce")), new_nonce())
-        wire.send(
-            {
-                "protocol": list(PROTOCOL),
-                "envkit": envkit_version(),
-                "nonce": greeting.server.hex(),
-                "token": self._secret.is_needed,
-            }
-        )
-        wants = wire.receive(MOST_BEFORE)
-        given = str(wants.get("proof", "")).encode("utf-8", "replace")
-
-        def matches(token: bytes) -> bool:
-            known = proof_of(token, b"client", greeting).encode()
-            return hmac.compare_digest(given, known)
-
-        holder = self._secret.holder_of(matches if given else None)
-        proof = {}
-        if self._secret.is_needed:
-            proof["proof"] = proof_of(holder.secret, b"server", greeting)
-        return holder, proof, wants
-
-    def _admit(
-        self,
-        connection: Connection,
-        wire: Wire,
-        proof: dict[str, Any],
-        wants: dict[str, Any],
+    def _do(
+        self, connection: Connection, handshake: ServerHandshake, asked: RequestReceived
     ) -> None:
-        """Does what a client wants."""
-        if "resume" in wants:
-            self._resume_session(connection, wire, proof, wants["resume"])
-        elif "observe" in wants:
-            self._observe(connection, proof, wants["observe"])
-        elif "list" in wants:
+        """Does what a client has asked for."""
+        if asked.request == "resume":
+            self._resume_session(connection, handshake, asked.details)
+        elif asked.request == "observe":
+            self._observe(connection, handshake.proof, asked.details)
+        elif asked.request == "list":
             self._admission.log(connection.client, "asked for the list of environments")
-            wire.send({**proof, "environments": self._listed()})
+            self._answer(connection, handshake, {"environments": self._listed()})
         else:
-            self._open(connection, proof, wants.get("open"))
+            self._open(connection, handshake, asked.details)
+
+    def _answer(
+        self, connection: Connection, handshake: ServerHandshake, facts: dict[str, Any]
+    ) -> None:
+        handshake.answer(facts)
+        connection.sock.settimeout(self._admission.patience)
+        connection.sock.sendall(handshake.data_to_send())
 
     def _listed(self) -> list[dict[str, Any]]:
         return [
@@ -248,7 +204,9 @@ class Server:
             for offer in self._menu.offers
         ]
 
-    def _open(self, connection: Connection, proof: dict[str, Any], said: Any) -> None:
+    def _open(
+        self, connection: Connection, handshake: ServerHandshake, said: Any
+    ) -> None:
         wanted = request_of(said, self._menu, self._options)
         with self._lock:
             if self._closing:
@@ -267,8 +225,7 @@ class Server:
                 self._opening -= 1
         try:
             try:
-                connection.sock.settimeout(self._admission.patience)
-                connection.sock.sendall(b"".join(frame_of({**proof, **facts})))
+                self._answer(connection, handshake, facts)
             except OSError:
                 session.discard()
                 raise
@@ -339,13 +296,13 @@ class Server:
         return session
 
     def _resume_session(
-        self, connection: Connection, wire: Wire, proof: dict[str, Any], said: Any
+        self, connection: Connection, handshake: ServerHandshake, said: Any
     ) -> None:
         session = self._known(said)
         secret = str(said.get("secret"))
         if not hmac.compare_digest(secret.encode(), session.secret.encode()):
             raise Refusal("The session is another client's.")
-        wire.send({**proof, "session": session.id})
+        self._answer(connection, handshake, {"session": session.id})
         if not session.resume(connection.sock, said):
             self._known(said)
             raise Refusal("The session has ended.")
@@ -373,17 +330,3 @@ class Server:
                 "several, name it: connect's environment has its name as `session`."
             )
         return names[0]
-
-
-def _version_text(protocol: Any) -> str:
-    return ".".join(map(str, protocol[:2])) if isinstance(protocol, list) else "none"
-
-
-def _nonce(text: Any) -> bytes:
-    try:
-        nonce = bytes.fromhex(text)
-    except (TypeError, ValueError):
-        nonce = b""
-    if len(nonce) != NONCE:
-        raise Refusal(f"nonce must be {NONCE} bytes in hexadecimal digits.")
-    return nonce

@@ -43,20 +43,26 @@ from envkit.py_environment import PyEnvironment
 from envkit.remote.action_guard import ActionGuard
 from envkit.remote.observers import Observer
 from envkit.remote.offers import Refusal, ServeOptions
-from envkit.remote.protocol import (
-    MOST_MESSAGE,
+from envkit.remote.plain_values import (
     ProtocolError,
     check_layout,
-    frame_of,
-    message_of,
-    numbers_of,
-    plain_failure,
     plain_specs,
-    plain_value,
+    plan_from_plain,
     specs_hash,
-    value_of,
 )
-from envkit.remote.replays import plan_from_plain
+from envkit.remote.protocol import (
+    AskMessage,
+    BindMessage,
+    EndMessage,
+    PingMessage,
+    PongMessage,
+    RaisedMessage,
+    ReplyMessage,
+    ResumedMessage,
+    ServerConversation,
+    SessionMessage,
+    TooLongError,
+)
 from envkit.remote.session_request import SessionRequest
 from envkit.remote.signed_states import SignedStates
 from envkit.specs.environment_spec import common_info_spec
@@ -132,12 +138,13 @@ class Session:
         self._link: Link | None = None
         self._sock: socket.socket | None = None
         self._head = memoryview(bytearray(HEAD.size))
-        self._heard = time.monotonic()
+        self._received_at = time.monotonic()
         # When a frame or an answer was begun that is not through.
         self._busy_since: float | None = None
         self._observers: list[Observer] = []
         self._failures: dict[int, RemoteFailure] = {}
         self._last_reply: tuple[int, list[bytes]] | None = None
+        self._conversation: ServerConversation
         self._unanswered: list[int] = []
 
     # Before rows travel.
@@ -157,12 +164,13 @@ class Session:
                 else message
             )
         try:
-            return self._told(hello)
+            return self._describe(hello)
         except BaseException:
             self._close_environments()
             raise
 
-    def _told(self, hello: Hello) -> dict[str, Any]:
+    def _describe(self, hello: Hello) -> dict[str, Any]:
+        """Returns the facts of the environments for the client."""
         rows = sum(1 if size is None else size for size in hello.batch_sizes)
         most = self._options.max_rows
         if rows > most:
@@ -182,6 +190,9 @@ class Session:
             specs = plain_specs(spec, info)
         except ValueError as error:
             raise Refusal(str(error)) from error
+        first = self._wanted.first_env
+        numbers = range(first, first + len(self._wanted.constructors))
+        self._conversation = ServerConversation(numbers, rows, info)
         envs = self._runner.environments()
         self._facts = {
             "session": self.id,
@@ -210,19 +221,19 @@ class Session:
 
     # From other threads.
 
-    def resume(self, sock: socket.socket, said: dict[str, Any]) -> bool:
+    def resume(self, sock: socket.socket, details: dict[str, Any]) -> bool:
         """Gives a session another link; returns False if it is over.
 
         Args:
             sock: The link's socket.
-            said: What the client has said of its rows.
+            details: What the client has said of its rows.
         """
         with self._changed:
             if self.ended or self._reason:
                 return False
             if self._next_sock is not None:
                 self._next_sock[0].close()
-            self._next_sock = sock, said
+            self._next_sock = sock, details
             self._changed.notify_all()
         # The server may not have noticed yet that the old one is lost.
         self._shut()
@@ -246,9 +257,9 @@ class Session:
                     f"has {len(self._observers)} (--observers says how many)."
                 )
             observer = Observer(sock)
-            observer.greet({**proof, **self._shown()}, self._observers)
+            observer.greet({**proof, **self._public_facts()}, self._observers)
 
-    def _shown(self) -> dict[str, Any]:
+    def _public_facts(self) -> dict[str, Any]:
         hidden = ("secret", "calls", "resume", "clock")
         return {name: fact for name, fact in self._facts.items() if name not in hidden}
 
@@ -281,25 +292,25 @@ class Session:
         """Answers until the client leaves, is lost for too long, or is sent away."""
         try:
             self._prepare()
-            said: dict[str, Any] | None = None
+            details: dict[str, Any] | None = None
             while True:
                 self._use(sock)
                 try:
-                    if said is not None:
-                        self._stand_again(said)
+                    if details is not None:
+                        self._send_resumed(details)
                     self._answer_all()
                     return
                 except ProtocolError as error:
-                    self._say_end(str(error))
+                    self._send_end(str(error))
                     return
                 except EOFError:
-                    pass
+                    self._conversation.lose()
                 finally:
                     self._leave()
                 following = self._await_link()
                 if following is None:
                     return
-                sock, said = following
+                sock, details = following
         finally:
             with self._changed:
                 self.ended = True
@@ -328,7 +339,7 @@ class Session:
         self._link = Link(sock)
         self._poller = select.poll()
         self._poller.register(sock, select.POLLIN)
-        self._heard = time.monotonic()
+        self._received_at = time.monotonic()
 
     def _leave(self) -> None:
         link = self._link
@@ -363,7 +374,7 @@ class Session:
             return not self._reason
         poll = self._poller.poll
         while not self._reason:
-            left = self._heard + self._options.idle_timeout - time.monotonic()
+            left = self._received_at + self._options.idle_timeout - time.monotonic()
             if left <= 0:
                 self.stop(
                     f"nothing was asked for {self._options.idle_timeout:g} s "
@@ -390,35 +401,30 @@ class Session:
             # Hot: once per request.
             link.expect(expected)
             if not self._await_frame():
-                self._say_end(self._reason)
+                self._send_end(self._reason)
                 return
-            self._heard = self._busy_since = clock()
+            self._received_at = self._busy_since = clock()
             if link.expects and link.fetch():
                 rows = self._row_frames.size
                 kind = ASKED
             else:
                 kind, flags, rows, length = self._next_head()
-                if kind == ASKED and self._slab is not None:
-                    try:
-                        self._row_frames.check_asked(flags, rows, length)
-                    except EOFError as error:
-                        raise ProtocolError(str(error)) from error
-                    link.want(*self._row_frames.receive_asked(flags, rows))
-                    link.fill()
-                    expected = self._row_frames.expected_request(flags)
-                elif kind == MESSAGE and length <= MOST_MESSAGE:
+                self._conversation.check_head(kind, length)
+                if kind == MESSAGE:
                     payload = bytearray(length)
                     link.want(payload)
                     link.fill()
                     self._busy_since = None
-                    if not self._handle(message_of(payload)):
+                    if not self._handle(self._conversation.receive(payload)):
                         return
                     continue
-                else:
-                    raise ProtocolError(
-                        f"The server was sent a frame of kind {kind} and {length} "
-                        "bytes, which it does not take now."
-                    )
+                try:
+                    self._row_frames.check_asked(flags, rows, length)
+                except EOFError as error:
+                    raise ProtocolError(str(error)) from error
+                link.want(*self._row_frames.receive_asked(flags, rows))
+                link.fill()
+                expected = self._row_frames.expected_request(flags)
             self._busy_since = None
             self._run(flags, rows)
 
@@ -432,16 +438,13 @@ class Session:
 
     # Rows.
 
-    def _bind(self, said: dict[str, Any]) -> None:
+    def _bind(self, bind: BindMessage) -> None:
         """Lays out the rows; the client may want less of their infos."""
-        info = self._chosen_info(said.get("info", []))
+        info = {name: self._info[name] for name in bind.info}
         layout = SlabLayout(self._spec, ((0, self._rows),), info)
         slab = self._slab = Slab(layout)
-        first_row = said.get("first_row", 0)
-        if type(first_row) is not int or first_row < 0:
-            raise ProtocolError("first_row must be the number of a row.")
-        self._runner.bind(slab, 0, first_row=first_row)
-        self._runner.tell_failure = self._tell_failure
+        self._runner.bind(slab, 0, first_row=bind.first_row)
+        self._runner.tell_failure = self._send_raised
         self._clock = self._runner.start_clock(counts_memory=True)
         self._runner.after_row = self._answer_row if self._wanted.rings else None
         self._row_frames = RowFrames(slab, 0)
@@ -450,14 +453,6 @@ class Session:
         self._seen = slab.read(np.arange(self._rows))
         # Each batch moves as one, so that a row of it fails with the others.
         self._is_single = self._runner.is_single
-
-    def _chosen_info(self, names: Any) -> dict[str, Any]:
-        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise ProtocolError("info must be a list of names.")
-        unknown = [name for name in names if name not in self._info]
-        if unknown:
-            raise ProtocolError(f"No info is declared that is called {unknown[0]:.80}.")
-        return {name: self._info[name] for name in names}
 
     def _run(self, flags: int, rows: int) -> None:
         # Hot: once per request.
@@ -487,7 +482,7 @@ class Session:
             f"The actions of rows {listed(bad)} are not within the bounds of "
             "action_spec()."
         )
-        self._tell_failure(
+        self._send_raised(
             rows,
             RemoteFailure.of(
                 error,
@@ -523,29 +518,27 @@ class Session:
         if done:
             self._answer(done)
 
-    def _tell_failure(self, rows: Sequence[int], failure: RemoteFailure) -> None:
+    def _send_raised(self, rows: Sequence[int], failure: RemoteFailure) -> None:
         for row in rows:
             self._failures[row] = failure
-        self._tell({"raised": [*rows], "failure": self._plain(failure)})
+        self._send(RaisedMessage([*rows], self._without_secrets(failure)))
 
-    def _plain(self, failure: RemoteFailure) -> dict[str, Any]:
-        """Returns a failure as plain data, without values that the server has given."""
+    def _without_secrets(self, failure: RemoteFailure) -> RemoteFailure:
+        """Returns a failure without values that the server has given."""
         hide = self._wanted.hide
-        return plain_failure(
-            failure._replace(
-                message=hide(failure.message), traceback=hide(failure.traceback)
-            )
+        return failure._replace(
+            message=hide(failure.message), traceback=hide(failure.traceback)
         )
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send(self, message: SessionMessage) -> None:
         assert self._link is not None
-        self._link.send(frame_of(message))
+        self._link.send(self._conversation.send(message))
 
-    def _say_end(self, reason: str) -> None:
-        """Tells the client why the session is over; it may be gone."""
+    def _send_end(self, reason: str) -> None:
+        """Sends the client why the session is over; it may be gone."""
         self._reason = self._reason or reason
         if self._link is not None:
-            self._link.send(frame_of({"end": reason}))
+            self._send(EndMessage(reason))
 
     def _show(self, rows: Sequence[int]) -> None:
         """Shows observers the time steps of all rows, after some have answered."""
@@ -559,82 +552,60 @@ class Session:
         for observer in self._observers:
             observer.show(self._seen)
 
-    def _stand_again(self, said: dict[str, Any]) -> None:
+    def _send_resumed(self, details: dict[str, Any]) -> None:
         """Sends again what was answered over the link that was lost."""
-        slab = self._slab
-        message: dict[str, Any] = {"resumed": [], "replied": None}
-        reply = self._last_reply
-        rows: list[int] = []
-        if slab is not None:
-            # A frame that came in part may have been written over the numbers.
-            slab.forget_requests()
-            given = numbers_of(said.get("sequence"), self._rows)
-            owing = np.flatnonzero(numbers_of(said.get("owing"), self._rows))
-            rows = [
-                row for row in owing.tolist() if given[row] == int(slab.numbers[row])
-            ]
-            message["resumed"] = slab.answers.tolist()
-        if reply is not None:
-            message["replied"] = reply[0]
-        self._tell(message)
-        if reply is not None and said.get("asked") == reply[0]:
-            assert self._link is not None
-            self._link.send(reply[1])
-        found = np.array(rows, np.intp)
-        for row in () if slab is None else slab.raised_rows(found).tolist():
+        slab, link, reply = self._slab, self._link, self._last_reply
+        assert link is not None
+        replied = None if reply is None else reply[0]
+        if slab is None:
+            self._send(ResumedMessage(None, replied))
+            return
+        # A frame that came in part may have been written over the numbers.
+        slab.forget_requests()
+        resume = self._conversation.read_resume(details)
+        owing = np.flatnonzero(resume.owing)
+        rows = owing[resume.numbers[owing] == slab.numbers[owing]]
+        self._send(ResumedMessage(slab.answers, replied))
+        if reply is not None and resume.asked == replied:
+            link.send(reply[1])
+        for row in slab.raised_rows(rows).tolist():
             if row in self._failures:
-                failure = self._plain(self._failures[row])
-                self._tell({"raised": [row], "failure": failure})
-        self._answer(rows)
+                failure = self._without_secrets(self._failures[row])
+                self._send(RaisedMessage([row], failure))
+        self._answer(rows.tolist())
 
     # Messages.
 
-    def _handle(self, message: dict[str, Any]) -> bool:
+    def _handle(self, message: SessionMessage) -> bool:
         """Handles a message; returns False if the client leaves."""
-        if "bind" in message:
-            said = message["bind"]
-            if self._slab is not None or not isinstance(said, dict):
-                raise ProtocolError("bind must come once, and have facts.")
-            self._bind(said)
-        elif "ask" in message:
+        if isinstance(message, BindMessage):
+            self._bind(message)
+        elif isinstance(message, AskMessage):
             self._reply(message)
-        elif "ping" in message:
-            self._tell({"pong": message["ping"], "clock": time.time_ns()})
-        elif "close" in message:
-            return False
+        elif isinstance(message, PingMessage):
+            self._send(PongMessage(message.number, time.time_ns()))
         else:
-            raise ProtocolError("A message was sent that the protocol does not have.")
+            return False
         return True
 
-    def _reply(self, message: dict[str, Any]) -> None:
+    def _reply(self, ask: AskMessage) -> None:
         """Answers a question about environments."""
-        number, method, envs = (message.get(key) for key in ("ask", "method", "envs"))
-        count = len(self._wanted.constructors)
-        first = self._wanted.first_env
-        if (
-            self._slab is None
-            or type(number) is not int
-            or not isinstance(method, str)
-            or not isinstance(envs, list)
-            or not all(type(env) is int and 0 <= env - first < count for env in envs)
-            or len(set(envs)) != len(envs)
-        ):
-            raise ProtocolError("A question must have a number, a method and rows.")
-        arguments = value_of(message.get("arguments"))
-        if not isinstance(arguments, list) or len(arguments) != len(envs):
-            raise ProtocolError("A question must have an argument for each row.")
-        results = self._results(Request(number, method, tuple(envs), arguments))
-        frame = frame_of({"reply": number, "results": results})
-        self._last_reply = number, frame
+        request = Request(ask.number, ask.method, tuple(ask.envs), ask.arguments)
+        values = self._values(request)
+        try:
+            frame = self._conversation.send(ReplyMessage(ask.number, values))
+        except TooLongError as error:
+            values = self._failures_of(request, error)
+            frame = self._conversation.send(ReplyMessage(ask.number, values))
+        self._last_reply = ask.number, frame
         assert self._link is not None
         self._link.send(frame)
 
-    def _results(self, request: Request) -> list[dict[str, Any]]:
+    def _values(self, request: Request) -> list[Any]:
+        """Returns a value or a failure of each environment."""
         problem = self._problem_with(request)
         if problem is not None:
-            failure = RemoteFailure.of(problem, command=f"{request.method}()")
-            told = self._plain(failure._replace(traceback=""))
-            return [{"failure": {**told, "env": env}} for env in request.envs]
+            return self._failures_of(request, problem)
         try:
             if request.method == "replay":
                 request = self._checked_replay(request)
@@ -643,15 +614,19 @@ class Session:
             # The arguments are the client's, and need not be what is asked for.
             raise ProtocolError(f"{request.method}(): {error}") from error
         return [
-            {"failure": self._plain(result)}
-            if isinstance(result, RemoteFailure)
-            else {"value": plain_value(result)}
-            for result in reply.results
+            self._without_secrets(value) if isinstance(value, RemoteFailure) else value
+            for value in reply.results
         ]
+
+    def _failures_of(self, request: Request, error: Exception) -> list[Any]:
+        """Returns the failure of a question that no environment was asked."""
+        failure = RemoteFailure.of(error, command=f"{request.method}()")
+        told = self._without_secrets(failure._replace(traceback=""))
+        return [told._replace(env=env) for env in request.envs]
 
     def _checked_replay(self, request: Request) -> Request:
         """Returns a request to play moves again, of which none is against the rules."""
-        assert self._slab is not None  # since `_reply` has looked
+        assert self._slab is not None  # since questions come after `bind`
         first, sizes = self._wanted.first_env, self._sizes
         plans = [
             plan_from_plain(argument, self._slab.layout, sizes[env - first])

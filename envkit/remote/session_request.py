@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from envkit.extend import counted
 from envkit.registry import constructor
 from envkit.remote.offers import Menu, Refusal, ServeOptions
-from envkit.remote.protocol import ProtocolError, value_of
+from envkit.remote.plain_values import ProtocolError, value_of
 from envkit.types import EnvConstructor
 
 __all__ = ["SessionRequest", "request_of"]

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from envkit import connect, make
 from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.errors import ConstructorError, WorkerCrashed
-from envkit.remote.client_connection import Peer, RefusedError, ServerAddress, dial
-from envkit.remote.protocol import MAGIC, MOST_MESSAGE, frame_of
+from envkit.remote.client_connection import Peer, ServerAddress, dial
+from envkit.remote.protocol import MAGIC, MOST_MESSAGE, RefusedError, frame_of
 from tests.remote.serving import Between, served
 from tests.waiting import PATIENCE, until
 

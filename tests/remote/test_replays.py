@@ -13,7 +13,7 @@ from envkit import ParallelPyEnvironment, RestartPolicy, connect
 from envkit.envs import CartPole
 from envkit.parallel.messages import ReplayPlan
 from envkit.parallel.slab_layout import SlabLayout
-from envkit.remote.replays import plan_from_plain, plan_to_plain
+from envkit.remote.plain_values import plan_from_plain, plan_to_plain
 from envkit.specs.environment_spec import EnvironmentSpec
 from tests.parallel.streams import differences
 from tests.remote.serving import served

@@ -20,8 +20,8 @@ from envkit._shared.secret_files import DRAW, SecretFileError
 from envkit.desktop import DesktopClient, DesktopError
 from envkit.errors import ConstructorError, EnvkitError
 from envkit.remote import observe
-from envkit.remote.client_connection import Peer, RefusedError, ServerAddress, dial
-from envkit.remote.protocol import MAGIC, frame_of
+from envkit.remote.client_connection import Peer, ServerAddress, dial
+from envkit.remote.protocol import MAGIC, RefusedError, frame_of
 from tests.remote.serving import served
 from tests.waiting import PATIENCE, until
 
