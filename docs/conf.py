@@ -92,6 +92,8 @@ if tags.has("online"):  # noqa: F821  # Sphinx puts `tags` here
 
 _FIELD = type(envkit.TimeStep.step_type)
 _REFERENCE = Path(__file__).parent / "reference"
+_PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+(_REPOSITORY,) = re.findall(r'^Repository = "(.+)"$', _PROJECT, re.M)
 # A block of a page of the reference: a package, and the names that are described there.
 _BLOCK = re.compile(r"^```\{names\} (\S+)\n(.*?)^```$", re.M | re.S)
 _PLACES: dict[str, list[str]] = {}  # For each name, those that it has with its package.
@@ -199,12 +201,47 @@ def _is_internal(cls: Any) -> bool:
 
 
 def _name_tests(app: Sphinx, name: str, source: list[str]) -> None:
-    """Lets a link to a test show the test's name, which only pages of Markdown do."""
+    """Links to files of the repository, and shows the name of a linked test."""
+    source[0] = re.sub(
+        r"\]\(\.\./(?:\.\./)?(?!tests/)([^)\s]+)", _to_repository, source[0]
+    )
     source[0] = re.sub(
         r'(\[[^\]]*\]\(\.\./(tests/[^\s)]+)) "(\w+)"\)',
         r'<span title="\2: \3">\1)</span>',
         source[0],
     )
+
+
+def _to_repository(link: re.Match[str]) -> str:
+    path = link[1].partition("#")[0]
+    is_page = (_REFERENCE.parent / path).exists()
+    return link[0] if is_page else f"]({_REPOSITORY}/blob/main/{link[1]}"
+
+
+def _link_code(app: Sphinx, name: str, source: list[str]) -> None:
+    """Links names in code to the reference: on GitHub they stay plain code."""
+    if name.startswith("reference/"):
+        return
+    fenced = re.split(r"(^ *```.*?^ *```$)", source[0], flags=re.M | re.S)
+    for index in range(0, len(fenced), 2):
+        fenced[index] = re.sub(
+            r"^(#.*|.*`[A-Z]\w+`.*)$", _link_line, fenced[index], flags=re.M
+        )
+    source[0] = "".join(fenced)
+
+
+def _link_line(line: re.Match[str]) -> str:
+    if line[0].startswith("#"):  # a heading
+        return line[0]
+    # Not in the text of another link.
+    parts = re.split(r"(\[[^\]]*\]\([^)]*\))", line[0])
+    parts[::2] = [re.sub(r"(?<!`)`([A-Z]\w+)`(?!`)", _code_link, p) for p in parts[::2]]
+    return "".join(parts)
+
+
+def _code_link(code: re.Match[str]) -> str:
+    places = _PLACES.get(code[1], [])
+    return f"{{py:obj}}`{code[1]} <{places[0]}>`" if len(places) == 1 else code[0]
 
 
 def _skip_members(
@@ -257,4 +294,5 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-skip-member", _skip_members)
     app.connect("missing-reference", _resolve)
     app.connect("source-read", _name_tests)
+    app.connect("source-read", _link_code)
     app.connect("source-read", _expand_names)

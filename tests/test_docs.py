@@ -99,21 +99,6 @@ def test_every_code_block_is_run_or_says_that_it_is_no_python(page):
     ]
 
 
-def test_the_links_of_the_readme_are_absolute_and_lead_to_files_that_are_there():
-    """It is read on package registries, too, where relative links lead nowhere."""
-    root = DOCS.parent
-    readme = (root / "README.md").read_text("utf-8")
-    project = (root / "pyproject.toml").read_text("utf-8")
-    home = re.findall(r'^Repository = "(.+)"$', project, re.M)[0]
-    raw = home.replace("github.com", "raw.githubusercontent.com") + "/main/"
-    links = re.findall(r"\]\(([^)]+)\)", readme)
-
-    for link in links:
-        path = re.sub(f"^({home}/(blob|tree)/main/|{raw})", "", link).partition("#")[0]
-        assert path != link, f"{link} does not begin with {home}"
-        assert (root / path).exists(), link
-
-
 def test_every_library_of_the_readme_has_an_extra():
     root = DOCS.parent
     readme = (root / "README.md").read_text("utf-8")

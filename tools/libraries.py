@@ -17,7 +17,6 @@ from envkit._internal.schemes import scheme_named
 from envkit.extend import Scheme, install_command
 
 ROOT = Path(__file__).parents[1]
-WEB = "https://github.com/envkit/envkit/blob/main/docs"
 # BrowserGym asks for one version of Playwright, nobody maintains the old Gym, and the
 # pygame of PySC2 shares a folder with the pygame-ce of others.
 APART = {"browsergym", "gym", "pysc2"}
@@ -39,7 +38,7 @@ def target(name: str, scheme: Scheme) -> str:
 def readme() -> Iterator[str]:
     yield from ("| library | by name | extra |", "| :--- | :--- | :--- |")
     for name, scheme in schemes().items():
-        link = f"[{scheme.title}]({WEB}/{scheme.page}.md)"
+        link = f"[{scheme.title}](docs/{scheme.page}.md)"
         yield f"| {link} | `{target(name, scheme)}` | `{scheme.extra}` |"
 
 

@@ -35,8 +35,6 @@ _PLACE = re.compile(
 )
 _FASTER = "as fast as "
 _PICTURES = Path("docs/pictures")
-# The README is shown on other sites, too.
-_RAW = "https://raw.githubusercontent.com/envkit/envkit/main"
 # Tables that are drawn as bars: those of one step of many environments.
 _BARS = re.compile(r"one step of (\d+) environments, ")
 
@@ -262,7 +260,7 @@ def _speed(results: Path, page: Path) -> str:
     ]
     heading = "envkit's speed over that of", *(f"{e.rows} of {e.name}" for e in _SPEED)
     text = "Steps per second of " + ", and of ".join(panels)
-    picture = f"![{text}]({_RAW}/docs/pictures/speed.svg)\n"
+    picture = _picture(text, _PICTURES / "speed.svg", page)
     missing = [name for name in names if not all(found.get(name) for found in ratios)]
     missing = [name for name in missing if name != _APART["parallel_step"][1]]
     parts = [picture, _table(heading, rows)]

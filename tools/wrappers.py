@@ -54,7 +54,7 @@ def rows() -> list[Row]:
         if cells[1] == "what it does":
             group = cells[0]
         else:
-            name = re.fullmatch(r"\{py:obj\}`(\w+) <envkit\.wrappers\.\1>`", cells[0])
+            name = re.fullmatch(r"`(\w+)`", cells[0])
             assert name is not None, f"{cells[0]} is no link to a wrapper"
             found.append(Row(group, name[1], *cells[1:]))
     return found
