@@ -31,6 +31,7 @@ __all__ = [
     "ClickGrid",
     "Controls",
     "Events",
+    "InputState",
     "Joystick",
     "Macros",
     "Together",
@@ -68,7 +69,7 @@ class Actions(Protocol):
 def fitting(actions: Any, events: Sequence[Event]) -> int:
     """Returns how many of the oldest events one action of an encoding can do.
 
-    They are all of them where the encoding does not say.
+    That is all of them unless the encoding has a method `fitting`.
 
     Example:
         >>> from envkit.desktop.keys import KeyEvent, keysym
@@ -79,10 +80,10 @@ def fitting(actions: Any, events: Sequence[Event]) -> int:
     own = getattr(actions, "fitting", None)
     if own is not None:
         return int(own(events))
-    return min(len(events), getattr(actions, "limit", len(events)))
+    return len(events)
 
 
-class _InputState:
+class InputState:
     """Which keys and buttons are down, and where the pointer is."""
 
     def __init__(self, size: Size | None = None) -> None:
@@ -92,7 +93,7 @@ class _InputState:
         self.x, self.y = (size[0] // 2, size[1] // 2) if size else (0, 0)
 
     def hold(self, keys: Sequence[int]) -> list[Event]:
-        """Lets these keys be down, and no others."""
+        """Returns the events after which these keys are down, and no others."""
         wanted = dict.fromkeys(sorted(keys, key=lambda key: key not in MODIFIERS))
         up = [key for key in self.keys if key not in wanted]
         up.sort(key=lambda key: key in MODIFIERS)
@@ -104,14 +105,14 @@ class _InputState:
         ]
 
     def point(self, x: int, y: int, buttons: int) -> list[Event]:
-        """Lets the pointer be there, with these buttons down."""
+        """Returns the event after which the pointer is there with these buttons."""
         if (x, y, buttons) == (self.x, self.y, self.buttons):
             return []
         self.x, self.y, self.buttons = x, y, buttons
         return [PointerEvent(x, y, buttons)]
 
     def release(self) -> list[Event]:
-        """Lets go of everything."""
+        """Returns the events that release everything."""
         return [*self.hold(()), *self.point(self.x, self.y, 0)]
 
     def apply(self, event: Event) -> None:
@@ -210,7 +211,7 @@ class Controls:
         if not self.keys and not needs_size:
             raise ValueError("Controls must have keys, a pointer or buttons; got none.")
         self._size = checked_screen(size) if needs_size else (1, 1)
-        self._held, self._seen = _InputState(self._size), _InputState(self._size)
+        self._held, self._seen = InputState(self._size), InputState(self._size)
 
     def spec(self) -> dict[str, ArraySpec]:
         """Returns the specs of an action: a dictionary of the leaves that there are."""
@@ -225,7 +226,7 @@ class Controls:
 
     def begin(self) -> list[Event]:
         """Forgets the episode, and returns the events that let go of everything."""
-        self._seen = _InputState(self._size)
+        self._seen = InputState(self._size)
         return self._held.release()
 
     def events(self, action: Any) -> list[Event]:
@@ -329,7 +330,7 @@ class Events:
         self._size = checked_screen(size)
         self.limit = checked_size("limit", limit)
         self._buttons = _checked_buttons(buttons)
-        self._held = _InputState(self._size)
+        self._held = InputState(self._size)
         # The buttons that a person holds.
         self._down = 0
 
@@ -444,7 +445,7 @@ class Macros:
                 f"menu must be a list of at least one entry, got {describe(menu)}."
             )
         self._menu = [_entry(entry) for entry in menu]
-        self._held, self._seen = _InputState(), _InputState()
+        self._held, self._seen = InputState(), InputState()
 
     def spec(self) -> BoundedArraySpec:
         """Returns the spec of an action: the number of an entry."""
@@ -452,7 +453,7 @@ class Macros:
 
     def begin(self) -> list[Event]:
         """Forgets the episode, and returns the events that let go of everything."""
-        self._seen = _InputState()
+        self._seen = InputState()
         return self._held.release()
 
     def events(self, action: Any) -> list[Event]:
@@ -642,7 +643,7 @@ class Joystick:
             )
         self._speed = float(speed)
         self._buttons = checked_size("buttons", buttons, least=0)
-        self._held, self._seen = _InputState(self._size), _InputState(self._size)
+        self._held, self._seen = InputState(self._size), InputState(self._size)
         # Where the pointer would be, with parts of pixels: by actions, and by a person.
         self._place = self._shown = np.array([self._held.x, self._held.y], float)
 
@@ -656,7 +657,7 @@ class Joystick:
 
     def begin(self) -> list[Event]:
         """Puts the pointer into the middle, with no button down."""
-        self._seen = _InputState(self._size)
+        self._seen = InputState(self._size)
         x, y = self._size[0] // 2, self._size[1] // 2
         self._place = self._shown = np.array([x, y], float)
         return self._held.point(x, y, 0)

@@ -27,7 +27,7 @@ from envkit.desktop.encodings import (
 )
 from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import KeyEvent, PointerEvent, keysym
-from envkit.desktop.pixels import PixelFormat, Rectangle
+from envkit.desktop.pixels import MOST_PIXELS, PixelFormat, Rectangle
 from envkit.desktop.protocol import (
     LAST,
     Begun,
@@ -43,9 +43,6 @@ from envkit.desktop.tight import check_jpeg
 from envkit.types import Array
 
 __all__ = ["DesktopClient"]
-
-# Larger desktops than any that there are would only take memory.
-_MOST_PIXELS = 1 << 26
 
 # How often one call draws, and for how many seconds more after its deadline.
 _MOST_READS, _SPARE = 64, 0.1
@@ -334,9 +331,9 @@ class DesktopClient(Closable):
             self.on_update()
 
     def _resize(self, width: int, height: int) -> None:
-        if width * height > _MOST_PIXELS:
+        if width * height > MOST_PIXELS:
             raise DesktopError(
-                f"A desktop must have at most {_MOST_PIXELS} pixels, got {width} x "
+                f"A desktop must have at most {MOST_PIXELS} pixels, got {width} x "
                 f"{height}."
             )
         before, self.frame = self.frame, np.zeros((height, width, 3), np.uint8)

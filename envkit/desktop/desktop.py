@@ -19,7 +19,7 @@ from envkit.desktop.actions import Actions, Controls, Size, checked_screen
 from envkit.desktop.display import Display
 from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import KEYBOARD, KeyEvent, chord, keysym
-from envkit.desktop.program_keys import ProgramKeys
+from envkit.desktop.play_keys import ProgramKeys
 from envkit.desktop.rewards import Reported, RewardChannel
 from envkit.desktop.screen_thread import Probe, checked_probe
 from envkit.errors import ClosedError

@@ -192,9 +192,8 @@ class Codec:
         self, encoding: int, most: int, exact: str = ""
     ) -> Generator[int, bytes, bytes]:
         (length,) = _LENGTH.unpack((yield _LENGTH.size))
-        unpacker = self._unpackers[encoding]
-        unpacker.check(length, most)
-        return unpacker.unpack((yield length), most, exact)
+        data = yield from self._unpackers[encoding].read(length, most, exact)
+        return data
 
 
 def read_name() -> Generator[int, bytes, str]:

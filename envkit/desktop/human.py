@@ -2,230 +2,35 @@
 
 from __future__ import annotations
 
-import collections
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from envkit import nest
-from envkit._shared.actions_and_rewards import nearest_to_zero
 from envkit._shared.closing import Closable
 from envkit._shared.secret_files import DRAW, Draw
-from envkit.desktop.actions import fitting
 from envkit.desktop.errors import DesktopError
-from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name
+from envkit.desktop.keys import Event
+from envkit.desktop.pending_events import PendingEvents
+from envkit.desktop.play_keys import KeyboardActions
 from envkit.desktop.server import DesktopServer
 from envkit.errors import ClosedError
-from envkit.play.key_map import KeyMap, key_map, pace_of
+from envkit.play.key_map import pace_of
 from envkit.play.pictures import picture_of
-from envkit.play.pressed_keys import PressedKeys
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
 
-__all__ = ["KeyChanges", "KeyboardActions", "PendingEvents", "Person", "play_name"]
+__all__ = ["Person"]
 
-# Events that wait for a step; who sends more does not type them.
-_MOST_EVENTS, _MOST_RELEASES = 4096, 1024
 # Pictures that are smaller are enlarged, because viewers show pixels as they are.
 _SMALLEST = 300
 # The steps in a second of a desktop, which has no pace of its own.
 _OF_DESKTOPS = 30.0
 # Seconds between two looks whether the waiting is over.
 _POLL_INTERVAL = 0.2
-
-
-class KeyChanges:
-    """Tells which keys of `envkit play` go down or up with the events of a viewer.
-
-    The left button of the pointer is the space bar.
-    """
-
-    def __init__(self) -> None:
-        """Begins with no button down."""
-        self.buttons = 0
-
-    def of(self, event: Event) -> tuple[str, bool] | None:
-        """Returns a key, and whether it is down now; `None` if nothing has changed."""
-        if isinstance(event, KeyEvent):
-            return play_name(event.key), event.down
-        changed, self.buttons = event.buttons ^ self.buttons, event.buttons
-        return ("space", bool(event.buttons & 1)) if changed & 1 else None
-
-
-def play_name(key: int) -> str:
-    """Returns the name that `envkit play` has for a key."""
-    name = key_name(key).lower().removeprefix("kp_")
-    return _PLAY_NAMES.get(name, name)
-
-
-_PLAY_NAMES = {"return": "enter", "escape": "esc", "minus": "-", "plus": "+"}
-
-
-class KeyboardActions:
-    """The actions of any environment, by the keys that `envkit play` has for them.
-
-    Attributes:
-        keys: The keys.
-
-    Example:
-        >>> from envkit import make
-        >>> from envkit.desktop import keysym
-        >>> actions = KeyboardActions(make("Catch"))
-        >>> actions.array([KeyEvent(keysym("Right"), True)]), actions.array([])
-        (array(2), array(2))
-        >>> actions.array([KeyEvent(keysym("Right"), False)]), actions.array([])
-        (array(2), array(1))
-    """
-
-    def __init__(self, env: Any) -> None:
-        """Takes an environment.
-
-        Raises:
-            ValueError: Its actions cannot be said with keys.
-        """
-        self.keys: KeyMap = key_map(env)
-        self._down, self._changes = PressedKeys(), KeyChanges()
-        self._last = nearest_to_zero(env.action_spec())
-
-    def begin(self) -> list[Event]:
-        """Forgets the keys that are down."""
-        self._down.clear()
-        self._changes.buttons = 0
-        return []
-
-    def pressed(self, events: Iterable[Event]) -> NestedArray:
-        """Returns the action of keys that are down; `None` if they have none."""
-        for event in events:
-            change = self._changes.of(event)
-            if change is not None:
-                name, is_down = change
-                (self._down.press if is_down else self._down.release)(name)
-        keys = self._down.tick()
-        return self.keys.action(keys) if keys else None
-
-    def fitting(self, events: Sequence[Event]) -> int:
-        """Returns how many of the oldest events one action can do.
-
-        A key waits for the next action where the ones pressed before it would not count
-        beside it, or have been let go of.
-        """
-        down, changes = set(self._down.down), copy.copy(self._changes)
-        pressed: list[str] = []
-        is_over = False
-        for count, event in enumerate(events):
-            name, is_down = changes.of(event) or ("", False)
-            if not is_down:
-                is_over |= name in pressed
-                down.discard(name)
-            elif name not in down and self.keys.knows(name):
-                if pressed and (is_over or not self._adds(pressed, name)):
-                    return count
-                pressed.append(name)
-                down.add(name)
-        return len(events)
-
-    def _adds(self, pressed: list[str], name: str) -> bool:
-        """True if a key and each of those before it count when all of them are down."""
-        # Asking another kind of map may not be without effect.
-        if not isinstance(self.keys, KeyMap):
-            return False
-        together = [*pressed, name]
-        action = self.keys.action(together)
-        without = ([key for key in together if key != one] for one in together)
-        return action is not None and not any(
-            _is_same(action, self.keys.action(others)) for others in without
-        )
-
-    def array(self, events: Iterable[Event]) -> NestedArray:
-        """Returns the action of a tick in which there were these events.
-
-        Where no key is down that has an action, it is that for no key, or else the last
-        one goes on.
-        """
-        action = self.pressed(events)
-        if action is None:
-            action = self.keys.idle_action()
-        if action is not None:
-            self._last = action
-        return self._last
-
-
-def _is_same(action: NestedArray, other: NestedArray) -> bool:
-    if other is None:
-        return False
-    leaves = zip(nest.flatten(action), nest.flatten(other), strict=True)
-    return all(np.array_equal(leaf, its) for leaf, its in leaves)
-
-
-class PendingEvents:
-    """The events that wait for a step; any thread may put and pop.
-
-    Moves of the pointer that another one follows are left out.
-    """
-
-    def __init__(self) -> None:
-        """Begins without events."""
-        self._events: collections.deque[Event] = collections.deque()
-        self._lock = threading.Lock()
-        # The buttons that are down, and whether the last event was a mere move.
-        self._buttons, self._has_moved = 0, False
-
-    def put(self, event: Event) -> None:
-        """Puts an event last.
-
-        Raises:
-            DesktopError: There are more than people can make.
-        """
-        with self._lock:
-            events = self._events
-            moves = isinstance(event, PointerEvent) and event.buttons == self._buttons
-            if moves and self._has_moved and events:
-                events[-1] = event
-                return
-            # Releases have room of their own, so that no key stays down.
-            room = _MOST_EVENTS + (not _is_press(event)) * _MOST_RELEASES
-            if len(events) >= room:
-                raise DesktopError(
-                    f"A viewer must send at most {_MOST_EVENTS} events in a step, got "
-                    "more."
-                )
-            events.append(event)
-            self._has_moved = moves
-            if isinstance(event, PointerEvent):
-                self._buttons = event.buttons
-
-    def pop(self, most: int | None = None) -> list[Event]:
-        """Returns the oldest events, the oldest first; all unless told how many."""
-        with self._lock:
-            count = len(self._events) if most is None else min(most, len(self._events))
-            return [self._events.popleft() for _ in range(count)]
-
-    def pop_fitting(self, actions: Any) -> list[Event]:
-        """Returns as many as one action of an encoding can do in their order."""
-        with self._lock:
-            events = list(self._events)
-        return self.pop(fitting(actions, events)) if events else []
-
-    def has_press(self) -> bool:
-        """Returns whether there is a press of a key or a button."""
-        with self._lock:
-            return any(map(_is_press, self._events))
-
-    def pop_press(self) -> list[Event]:
-        """Returns the events up to the first press; none if there is no press."""
-        with self._lock:
-            for place, event in enumerate(self._events):
-                if _is_press(event):
-                    return [self._events.popleft() for _ in range(place + 1)]
-        return []
-
-
-def _is_press(event: Event) -> bool:
-    return event.down if isinstance(event, KeyEvent) else bool(event.buttons)
 
 
 class Person(Closable):

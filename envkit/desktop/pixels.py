@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,18 @@ import numpy as np
 from envkit.desktop.errors import DesktopError
 from envkit.types import Array
 
-__all__ = ["Packer", "PixelFormat", "Rectangle", "Unpacker", "bits_of", "chosen"]
+__all__ = [
+    "MOST_PIXELS",
+    "Packer",
+    "PixelFormat",
+    "Rectangle",
+    "Unpacker",
+    "bits_of",
+    "chosen",
+]
+
+# Larger desktops than any that there are would only take memory.
+MOST_PIXELS = 1 << 26
 
 
 class Rectangle(NamedTuple):
@@ -215,15 +227,19 @@ class Unpacker:
         """Begins the stream."""
         self._stream = zlib.decompressobj()
 
-    def restart(self) -> None:
-        """Begins a new stream."""
-        self._stream = zlib.decompressobj()
+    def read(
+        self, length: int, most: int, exact: str = ""
+    ) -> Generator[int, bytes, bytes]:
+        """Reads the next part, and returns its bytes.
 
-    def check(self, length: int, most: int) -> None:
-        """Checks how long a part is, before it is read.
+        Args:
+            length: How long it is.
+            most: How many bytes it unpacks to at most.
+            exact: The encoding whose rectangles unpack to exactly so many.
 
         Raises:
-            DesktopError: It is longer than so many bytes can be when compressed.
+            DesktopError: It is longer than so many bytes can be when compressed, it is
+                damaged, or it unpacks to another size.
         """
         # What does not shrink grows by five bytes for each block of some kilobytes.
         if length > most + most // 64 + 1024:
@@ -231,18 +247,7 @@ class Unpacker:
                 f"A compressed rectangle must have no more bytes than its pixels need, "
                 f"{most}, got {length}."
             )
-
-    def unpack(self, packed: bytes, most: int, exact: str = "") -> bytes:
-        """Returns the bytes of the next part.
-
-        Args:
-            packed: The part.
-            most: How many bytes it unpacks to at most.
-            exact: The encoding whose rectangles unpack to exactly so many.
-
-        Raises:
-            DesktopError: It is damaged, or unpacks to another size.
-        """
+        packed = yield length
         try:
             data = self._stream.decompress(packed, most + 1)
         except zlib.error as error:

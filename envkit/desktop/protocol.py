@@ -40,7 +40,6 @@ __all__ = [
     "Begun",
     "ClientProtocol",
     "EncodingsListed",
-    "End",
     "Entered",
     "FormatChosen",
     "Greeted",
@@ -48,7 +47,6 @@ __all__ = [
     "Proof",
     "ProtocolEvent",
     "RectangleBegun",
-    "Row",
     "ServerProtocol",
     "State",
     "UpdateRequested",
@@ -316,11 +314,6 @@ class End:
         self._received, self._out = bytearray(), bytearray()
 
     @property
-    def needed(self) -> int:
-        """How many more bytes the next message takes; 0 while none is read."""
-        return max(0, self._size - len(self._received))
-
-    @property
     def rest(self) -> bytes:
         """The bytes after the last message that was read."""
         return bytes(self._received)
@@ -419,8 +412,8 @@ class ClientProtocol(End):
     Example:
         >>> client = ClientProtocol("the server", password="secret")
         >>> client.receive(b"RFB 003.008\n" + bytes([1, 2]) + bytes(range(16)))
-        >>> client.data_to_send()[:13], client.state.value, client.needed
-        (b'RFB 003.008\n\x02', 'result', 4)
+        >>> client.data_to_send()[:13], client.state.value
+        (b'RFB 003.008\n\x02', 'result')
         >>> client.receive(bytes([0, 0, 0, 0, 0, 4, 0, 3]) + bytes(16))
         >>> client.receive(bytes([0, 0, 0, 2]) + b"hi").name
         'hi'
@@ -467,9 +460,8 @@ class ClientProtocol(End):
 
     def _read_type_count(self, message: bytes) -> ProtocolEvent | None:
         (count,) = message
-        if count:
-            return self._go(State.SECURITY_TYPES, count)
-        return self._go(State.REASON_LENGTH)
+        state = State.SECURITY_TYPES if count else State.REASON_LENGTH
+        return self._go(state, count or None)
 
     def _read_security_types(self, message: bytes) -> ProtocolEvent | None:
         return self._pick(list(message))

@@ -22,6 +22,7 @@ from envkit._shared.secret_files import DRAW, Draw
 from envkit._shared.server_secret import ServerSecret
 from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event
+from envkit.desktop.pixels import MOST_PIXELS
 from envkit.desktop.viewer import Viewer, changed_tiles, grid_of
 from envkit.errors import ClosedError
 from envkit.extend import counted, describe
@@ -31,7 +32,7 @@ __all__ = ["DesktopServer"]
 
 _log = logging.getLogger(__name__)
 
-_LARGEST, _MOST_PIXELS = 0xFFFF, 1 << 26
+_LARGEST = 0xFFFF
 # Connections that may be at the handshake at a time, if no more viewers are allowed.
 _MOST_STRANGERS = 16
 # Seconds without accepting connections when the process has no descriptor left.
@@ -472,4 +473,4 @@ class DesktopServer(Closable):
 
 def _is_size(width: int, height: int) -> bool:
     is_inside = 0 < width <= _LARGEST and 0 < height <= _LARGEST
-    return is_inside and width * height <= _MOST_PIXELS
+    return is_inside and width * height <= MOST_PIXELS

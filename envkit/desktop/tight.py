@@ -108,9 +108,9 @@ class Tight:
             )
         size = _size_of(pixel_format)
         (control,) = yield 1
-        for number, unpacker in enumerate(self._unpackers):
+        for number in range(4):
             if control >> number & 1:
-                unpacker.restart()
+                self._unpackers[number] = Unpacker()
         kind = control >> 4
         if kind == _FILL:
             pixel = _picture(pixel_format, (yield size), 1, 1)
@@ -171,8 +171,8 @@ def _unpacked(unpacker: Unpacker, size: int) -> Generator[int, bytes, bytes]:
     if size < _SHORT:
         return (yield size)
     length = yield from _length()
-    unpacker.check(length, size)
-    return unpacker.unpack((yield length), size, "tight")
+    data = yield from unpacker.read(length, size, "tight")
+    return data
 
 
 def _is_short(pixel_format: PixelFormat) -> bool:

@@ -406,29 +406,15 @@ def _around(first: Rectangle, second: Rectangle) -> Rectangle:
 
 def _arrow() -> Cursor:
     """Draws a black arrow with a white edge, for viewers that show their pointer."""
-    shape = np.array([[mark != " " for mark in row] for row in _SHAPE])
-    inside = np.array([[mark == "#" for mark in row] for row in _SHAPE])
+    y, x = np.mgrid[:14, :10]
+    shape = ((x <= y) & (y < 10)) | ((np.abs(x - y / 2) < 1.3) & (y > 7))
+    around = np.pad(shape, 1)
+    inside = around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]
     picture: Array = np.zeros((*shape.shape, 4), np.uint8)
     picture[shape] = 255
-    picture[inside, :3] = 0
+    picture[shape & inside, :3] = 0
     picture.flags.writeable = False
     return Cursor(picture, 0, 0)
 
 
-_SHAPE = [
-    "+         ",
-    "++        ",
-    "+#+       ",
-    "+##+      ",
-    "+###+     ",
-    "+####+    ",
-    "+#####+   ",
-    "+######+  ",
-    "+#####+++ ",
-    "+##+##+   ",
-    "+#+ +##+  ",
-    "++  +##+  ",
-    "+    +##+ ",
-    "      ++  ",
-]
 _ARROW = _arrow()

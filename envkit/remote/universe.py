@@ -33,8 +33,8 @@ import numpy as np
 from envkit import nest
 from envkit._shared.actions_and_rewards import agent_rewards, nearest_to_zero
 from envkit._shared.secret_files import DRAW
-from envkit.desktop.human import KeyChanges
 from envkit.desktop.keys import Event, KeyEvent
+from envkit.desktop.play_keys import KeyChanges
 from envkit.desktop.server import DesktopServer
 from envkit.play.key_map import KeyMap, key_map
 from envkit.play.pressed_keys import PressedKeys

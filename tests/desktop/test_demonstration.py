@@ -25,7 +25,8 @@ from envkit.desktop import (
     Together,
     keysym,
 )
-from envkit.desktop.human import KeyboardActions, PendingEvents
+from envkit.desktop.pending_events import PendingEvents
+from envkit.desktop.play_keys import KeyboardActions
 from envkit.envs import Catch
 from envkit.errors import ClosedError
 from envkit.recording import Record, Recording, Replay

@@ -13,7 +13,7 @@ import pytest
 from envkit.cli.main import main
 from envkit.desktop import Controls, Desktop, DesktopServer, Events, Macros, keysym
 from envkit.desktop.keys import PointerEvent
-from envkit.desktop.program_keys import ProgramKeys
+from envkit.desktop.play_keys import ProgramKeys
 from envkit.play.key_map import Pointed, key_map, pace_of
 from envkit.recording import Recording
 from tests.waiting import PATIENCE

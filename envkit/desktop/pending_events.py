@@ -1,0 +1,83 @@
+"""`PendingEvents`: keys and pointer moves of a person that wait for a step."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from typing import Any
+
+from envkit.desktop.actions import fitting
+from envkit.desktop.errors import DesktopError
+from envkit.desktop.keys import Event, KeyEvent, PointerEvent
+
+__all__ = ["PendingEvents"]
+
+# Events that wait for a step; who sends more does not type them.
+_MOST_EVENTS, _MOST_RELEASES = 4096, 1024
+
+
+class PendingEvents:
+    """The events that wait for a step; any thread may put and pop.
+
+    Moves of the pointer that another one follows are left out.
+    """
+
+    def __init__(self) -> None:
+        """Begins without events."""
+        self._events: collections.deque[Event] = collections.deque()
+        self._lock = threading.Lock()
+        # The buttons that are down, and whether the last event was a mere move.
+        self._buttons, self._has_moved = 0, False
+
+    def put(self, event: Event) -> None:
+        """Puts an event last.
+
+        Raises:
+            DesktopError: There are more than people can make.
+        """
+        with self._lock:
+            events = self._events
+            moves = isinstance(event, PointerEvent) and event.buttons == self._buttons
+            if moves and self._has_moved and events:
+                events[-1] = event
+                return
+            # Releases have room of their own, so that no key stays down.
+            room = _MOST_EVENTS + (not _is_press(event)) * _MOST_RELEASES
+            if len(events) >= room:
+                raise DesktopError(
+                    f"A viewer must send at most {_MOST_EVENTS} events in a step, got "
+                    "more."
+                )
+            events.append(event)
+            self._has_moved = moves
+            if isinstance(event, PointerEvent):
+                self._buttons = event.buttons
+
+    def pop(self, most: int | None = None) -> list[Event]:
+        """Returns at most so many events, the oldest first; all unless given."""
+        with self._lock:
+            count = len(self._events) if most is None else min(most, len(self._events))
+            return [self._events.popleft() for _ in range(count)]
+
+    def pop_fitting(self, actions: Any) -> list[Event]:
+        """Returns as many as one action of an encoding can do in their order."""
+        with self._lock:
+            events = list(self._events)
+        return self.pop(fitting(actions, events)) if events else []
+
+    def has_press(self) -> bool:
+        """Returns whether there is a press of a key or a button."""
+        with self._lock:
+            return any(map(_is_press, self._events))
+
+    def pop_press(self) -> list[Event]:
+        """Returns the events up to the first press; none if there is no press."""
+        with self._lock:
+            for place, event in enumerate(self._events):
+                if _is_press(event):
+                    return [self._events.popleft() for _ in range(place + 1)]
+        return []
+
+
+def _is_press(event: Event) -> bool:
+    return event.down if isinstance(event, KeyEvent) else bool(event.buttons)

@@ -1,0 +1,235 @@
+"""Between the keys of `envkit play` and those of screens, both ways.
+
+`ProgramKeys` lets `envkit play` type into the program of a `Desktop`; `KeyboardActions`
+lets a VNC viewer play an environment with the keys of `envkit play`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit._shared.actions_and_rewards import nearest_to_zero
+from envkit.desktop.actions import InputState
+from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name, keysym
+from envkit.desktop.pending_events import PendingEvents
+from envkit.play.key_map import KeyMap, Pointed, key_map, key_text
+from envkit.play.pressed_keys import PressedKeys
+from envkit.types import NestedArray
+
+__all__ = ["KeyChanges", "KeyboardActions", "ProgramKeys", "play_name"]
+
+# What `envkit play` calls keys that X11 calls otherwise.
+_PLAY_NAMES = {"return": "enter", "escape": "esc"}
+# It stays the key that ends the game, as the program's keys are all others.
+_QUIT = "esc"
+# More keys than these are one line of the table.
+_FEW = 20
+
+
+class KeyChanges:
+    """Tells which keys of `envkit play` go down or up with the events of a viewer.
+
+    The left button of the pointer is the space bar.
+    """
+
+    def __init__(self) -> None:
+        """Begins with no button down."""
+        self.buttons = 0
+
+    def of(self, event: Event) -> tuple[str, bool] | None:
+        """Returns a key, and whether it is down now; `None` if nothing has changed."""
+        if isinstance(event, KeyEvent):
+            return play_name(event.key), event.down
+        changed, self.buttons = event.buttons ^ self.buttons, event.buttons
+        return ("space", bool(event.buttons & 1)) if changed & 1 else None
+
+
+def play_name(key: int) -> str:
+    """Returns the name that `envkit play` has for a key."""
+    name = key_name(key).lower().removeprefix("kp_")
+    return {**_PLAY_NAMES, "minus": "-", "plus": "+"}.get(name, name)
+
+
+class KeyboardActions:
+    """The actions of any environment, by the keys that `envkit play` has for them.
+
+    Attributes:
+        keys: The keys.
+
+    Example:
+        >>> from envkit import make
+        >>> from envkit.desktop import keysym
+        >>> actions = KeyboardActions(make("Catch"))
+        >>> actions.array([KeyEvent(keysym("Right"), True)]), actions.array([])
+        (array(2), array(2))
+        >>> actions.array([KeyEvent(keysym("Right"), False)]), actions.array([])
+        (array(2), array(1))
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Takes an environment.
+
+        Raises:
+            ValueError: Its actions cannot be said with keys.
+        """
+        self.keys: KeyMap = key_map(env)
+        self._down, self._changes = PressedKeys(), KeyChanges()
+        self._last = nearest_to_zero(env.action_spec())
+
+    def begin(self) -> list[Event]:
+        """Forgets the keys that are down."""
+        self._down.clear()
+        self._changes.buttons = 0
+        return []
+
+    def pressed(self, events: Iterable[Event]) -> NestedArray:
+        """Returns the action of keys that are down; `None` if they have none."""
+        for event in events:
+            change = self._changes.of(event)
+            if change is not None:
+                name, is_down = change
+                (self._down.press if is_down else self._down.release)(name)
+        keys = self._down.tick()
+        return self.keys.action(keys) if keys else None
+
+    def fitting(self, events: Sequence[Event]) -> int:
+        """Returns how many of the oldest events one action can do.
+
+        A key waits for the next action where the ones pressed before it would not count
+        beside it, or have been let go of.
+        """
+        down, changes = set(self._down.down), copy.copy(self._changes)
+        pressed: list[str] = []
+        is_over = False
+        for count, event in enumerate(events):
+            name, is_down = changes.of(event) or ("", False)
+            if not is_down:
+                is_over |= name in pressed
+                down.discard(name)
+            elif name not in down and self.keys.knows(name):
+                if pressed and (is_over or not self._adds(pressed, name)):
+                    return count
+                pressed.append(name)
+                down.add(name)
+        return len(events)
+
+    def _adds(self, pressed: list[str], name: str) -> bool:
+        """True if a key and each of those before it count when all of them are down."""
+        # Asking another kind of map may not be without effect.
+        if not isinstance(self.keys, KeyMap):
+            return False
+        together = [*pressed, name]
+        action = self.keys.action(together)
+        without = ([key for key in together if key != one] for one in together)
+        return action is not None and not any(
+            _is_same(action, self.keys.action(others)) for others in without
+        )
+
+    def array(self, events: Iterable[Event]) -> NestedArray:
+        """Returns the action of a tick in which there were these events.
+
+        Where no key is down that has an action, it is that for no key, or else the last
+        one goes on.
+        """
+        action = self.pressed(events)
+        if action is None:
+            action = self.keys.idle_action()
+        if action is not None:
+            self._last = action
+        return self._last
+
+
+def _is_same(action: NestedArray, other: NestedArray) -> bool:
+    if other is None:
+        return False
+    leaves = zip(nest.flatten(action), nest.flatten(other), strict=True)
+    return all(np.array_equal(leaf, its) for leaf, its in leaves)
+
+
+class ProgramKeys:
+    """The keys of a program, for `envkit play`: each is itself.
+
+    It replaces an `envkit.play.key_map.KeyMap`, and adds a pointer for players who see
+    the screen in a window.
+
+    Attributes:
+        keys: The names of the keys.
+        has_idle: True: there is an action for no key.
+        pace: The steps in a second unless the player says so.
+
+    Example:
+        >>> from envkit.desktop import Controls
+        >>> typed = ProgramKeys(Controls(["Left", "space"]), ["Left", "space"])
+        >>> typed.action(["left"])["keys"].tolist()
+        [True, False]
+        >>> typed.idle_action()["keys"].tolist(), typed.action(["x"])
+        ([False, False], None)
+    """
+
+    has_idle = True
+    pace = 30.0
+
+    def __init__(
+        self,
+        actions: Any,
+        keys: Sequence[str | int],
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        """Takes an encoding of actions, its keys, and the size of the screen."""
+        self._actions = actions
+        self._size = size
+        self._pending = PendingEvents()
+        self._keysyms: dict[str, int] = {}
+        for key in map(keysym, keys):
+            name = key_name(key).lower()
+            # Players' keys are lower case, so the first one is the plain one.
+            self._keysyms.setdefault(_PLAY_NAMES.get(name, name), key)
+            plain = key_name(key)
+            if len(plain) == 1 and plain.islower():
+                self._keysyms[plain] = key
+        self._keysyms.pop(_QUIT, None)
+        self.keys = frozenset(self._keysyms)
+        self._held = InputState()
+
+    def action(self, pressed: Sequence[str]) -> NestedArray:
+        """Returns the action of keys that are down together; `None` for none."""
+        down = [self._keysyms[key] for key in pressed if key in self._keysyms]
+        return self._action_of(down) if down else None
+
+    def idle_action(self) -> NestedArray:
+        """Returns the action for no key at all."""
+        return self._action_of([])
+
+    def point(self, pointed: Sequence[Pointed]) -> None:
+        """Takes what the pointer did, for the next action."""
+        if self._size is None:
+            return
+        width, height = self._size
+        for x, y, down in pointed:
+            place = int(x * (width - 1) + 0.5), int(y * (height - 1) + 0.5)
+            self._pending.put(PointerEvent(*place, down))
+
+    def knows(self, key: str) -> bool:
+        """True if a key is one of the program's."""
+        return key in self._keysyms
+
+    def table(self) -> list[tuple[str, str]]:
+        """Returns the keys, for people."""
+        rows = [(key_text(key), "is pressed in the program") for key in self._keysyms]
+        if len(rows) > _FEW:
+            rows = [("a b c …", "are pressed in the program")]
+        if self._size is not None:
+            rows.append(("pointer", "is that of the program, in a window"))
+        return rows
+
+    def _action_of(self, down: list[int]) -> NestedArray:
+        for event in self._held.hold(down):
+            self._pending.put(event)
+        # Keys that the player presses together are one action, where that can be.
+        most = getattr(self._actions, "limit", None)
+        return self._actions.array(self._pending.pop(most))
