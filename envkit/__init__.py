@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from envkit.registry import constructor as constructor
     from envkit.registry import make as make
     from envkit.registry import register as register
-    from envkit.remote.connect import connect as connect
+    from envkit.remote.client import connect as connect
     from envkit.specs import ArraySpec as ArraySpec
     from envkit.specs import BoundedArraySpec as BoundedArraySpec
     from envkit.specs import EnvironmentSpec as EnvironmentSpec
@@ -79,7 +79,7 @@ _HOMES = {
     "TFEnvironment": "envkit.tf",
     "TFPyEnvironment": "envkit.tf",
     "TimeStep": "envkit.time_step",
-    "connect": "envkit.remote.connect",
+    "connect": "envkit.remote.client",
     "constructor": "envkit.registry",
     "make": "envkit.registry",
     "random_actions": "envkit.policies",

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from envkit.extend import lazy_names
 
 if TYPE_CHECKING:
-    from envkit.remote.connect import connect as connect
-    from envkit.remote.connect import servers as servers
-    from envkit.remote.environment import RemoteEnvironment as RemoteEnvironment
-    from envkit.remote.observing import observe as observe
+    from envkit.remote.client import RemoteEnvironment as RemoteEnvironment
+    from envkit.remote.client import connect as connect
+    from envkit.remote.client import servers as servers
+    from envkit.remote.observers import observe as observe
     from envkit.remote.plugins import ServeProtocol as ServeProtocol
 
 _HOMES = {
-    "RemoteEnvironment": "envkit.remote.environment",
+    "RemoteEnvironment": "envkit.remote.client",
     "ServeProtocol": "envkit.remote.plugins",
-    "connect": "envkit.remote.connect",
-    "observe": "envkit.remote.observing",
-    "servers": "envkit.remote.connect",
+    "connect": "envkit.remote.client",
+    "observe": "envkit.remote.observers",
+    "servers": "envkit.remote.client",
 }
 
 __all__ = sorted(_HOMES)

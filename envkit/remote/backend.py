@@ -16,9 +16,10 @@ import logging
 import socket
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from envkit._shared.text import escaped
 from envkit.distributed.link import FrameError
@@ -35,7 +36,12 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.slab_layout import SlabLayout
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.provenance import PlainDataError, to_plain
+from envkit.provenance import (
+    PlainDataError,
+    VersionWarning,
+    envkit_version,
+    to_plain,
+)
 from envkit.registry import Constructor
 from envkit.remote.client_connection import (
     Peer,
@@ -52,6 +58,7 @@ from envkit.remote.plain_values import (
 )
 from envkit.remote.protocol import (
     MOST_MESSAGE,
+    PROTOCOL,
     AskMessage,
     BindMessage,
     ClientConversation,
@@ -66,17 +73,93 @@ from envkit.remote.protocol import (
     ResumeRequest,
     SessionMessage,
 )
-from envkit.remote.server_info import ServerInfo, ServerInfos
 
-__all__ = ["PING", "SERVER", "RemoteBackend"]
+__all__ = ["PING", "SERVER", "RemoteBackend", "ServerInfo"]
 
 _LOGGER = logging.getLogger(__name__)
 
 # Calls that this end answers, without the environment: the time that a question takes,
-# and what the server has said of itself.
+# and what the server says of itself.
 PING, SERVER = "envkit_ping", "envkit_server"
 # For how long nothing may listen where a session was.
 _REFUSED_FOR = 2.0
+
+
+class ServerInfo(NamedTuple):
+    """One session's server.
+
+    Attributes:
+        address: Where it is.
+        session: What it calls the session.
+        facts: What it says of itself.
+        differences: What differs from this envkit, or from another session.
+    """
+
+    address: str
+    session: str
+    facts: dict[str, Any]
+    differences: tuple[str, ...]
+
+
+class ServerInfos:
+    """Compares each server of a pool with this envkit and with the first server."""
+
+    def __init__(self, mismatch: str) -> None:
+        """Takes what to do about differences: "warn" or "error"."""
+        if mismatch not in ("warn", "error"):
+            raise ValueError(
+                f"mismatch must be 'warn' or 'error', got {mismatch!r:.80}."
+            )
+        self._mismatch = mismatch
+        self._first: ServerInfo | None = None
+        self._warned: set[str] = set()
+
+    def add(self, address: str, session: str, facts: dict[str, Any]) -> ServerInfo:
+        """Returns what is known of a session's server; warns of what differs.
+
+        Raises:
+            ConstructorError: It differs, and that is an error.
+        """
+        found = ServerInfo(address, session, facts, ())
+        found = found._replace(differences=self._differences(found))
+        self._first = self._first or found
+        if found.differences and self._mismatch == "error":
+            raise ConstructorError(
+                f'{" ".join(found.differences)} (mismatch="warn" goes on all the same.)'
+            )
+        for text in found.differences:
+            if text not in self._warned:
+                self._warned.add(text)
+                warnings.warn(text, VersionWarning, stacklevel=2)
+        return found
+
+    def _differences(self, found: ServerInfo) -> tuple[str, ...]:
+        differences = []
+        theirs = found.facts.get("envkit")
+        if theirs != envkit_version():
+            differences.append(
+                f"The server at {found.address} has envkit {theirs!s:.40}, and this is "
+                f"envkit {envkit_version()}."
+            )
+        protocol = found.facts.get("protocol")
+        if protocol != list(PROTOCOL):
+            differences.append(
+                f"The server at {found.address} speaks protocol {protocol!s:.40}, and "
+                f"this envkit speaks {list(PROTOCOL)}."
+            )
+        first = self._first
+        for key, what in (
+            ("names", "environment"),
+            ("sha256", "specs"),
+            ("envkit", "version of envkit"),
+        ):
+            if first is not None and first.facts.get(key) != found.facts.get(key):
+                differences.append(
+                    f"The servers at {first.address} and {found.address} have not the "
+                    f"same {what}: {first.facts.get(key)!s:.80} and "
+                    f"{found.facts.get(key)!s:.80}."
+                )
+        return tuple(map(escaped, differences))
 
 
 class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
@@ -126,7 +209,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             resume: For how many seconds to try to take up a session whose link is lost.
             launched: What has started the server, and starts it again.
         """
-        self._facts = ServerInfos(mismatch)
+        self._infos = ServerInfos(mismatch)
         self._addresses: list[ServerAddress] = (
             addresses_in(addresses) if isinstance(addresses, str) else [*addresses]
         )
@@ -145,15 +228,15 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         """Returns how many servers there are."""
         return len(self._addresses)
 
-    def facts(self) -> list[ServerInfo]:
-        """Returns what the servers of the sessions that are there have said."""
+    def server_infos(self) -> list[ServerInfo]:
+        """Returns what the servers of the sessions say of themselves."""
         known = [self._workers[worker] for worker in sorted(self._workers)]
-        return [one.fact for one in known if one.fact is not None]
+        return [one.info for one in known if one.info is not None]
 
     # Starting.
 
     def _order(self, job: WorkerJob) -> dict[str, Any]:
-        return _wanted(job)
+        return _request_of(job)
 
     def _reach(self, job: WorkerJob, order: dict[str, Any], *, again: bool) -> None:
         known = self._workers[job.worker] = _Session(job)
@@ -172,11 +255,11 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
                 )
             except Exception as error:
                 problem = self._problem()
-                told = error if problem is None else ConstructorError(problem)
-                failure = _not_opened(told, known)
-                self._report(lambda: self._note_unopened(known, failure))
+                cause = error if problem is None else ConstructorError(problem)
+                failure = _not_opened(cause, known)
+                self._report(lambda: self._fail_to_open(known, failure))
                 return
-            self._report(lambda: self._note_opened(known, sock, facts, address))
+            self._report(lambda: self._begin_session(known, sock, facts, address))
 
         self._in_thread(connect)
 
@@ -187,9 +270,9 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
     def _revive(self) -> None:
         """Starts a server again that was started here and has ended."""
         if self._launched is not None:
-            said = self._launched.revive()
-            if said is not None:  # It may listen elsewhere now.
-                self._addresses = [ServerAddress.parse(said)]
+            address = self._launched.revive()
+            if address is not None:  # It may listen elsewhere now.
+                self._addresses = [ServerAddress.parse(address)]
 
     def _in_thread(self, function: Callable[[], None]) -> None:
         threading.Thread(target=function, name="envkit-dial", daemon=True).start()
@@ -199,12 +282,12 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         self._news.append(news)
         self._ring()
 
-    def _note_unopened(self, known: _Session, failure: RemoteFailure) -> None:
+    def _fail_to_open(self, known: _Session, failure: RemoteFailure) -> None:
         if self._workers.get(known.worker) is known:
             del self._workers[known.worker]
             self._inbox.queue.append(Started(known.worker, failure))
 
-    def _note_opened(
+    def _begin_session(
         self,
         known: _Session,
         sock: socket.socket,
@@ -215,17 +298,17 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             sock.close()
             return
         try:
-            hello = self._met(known, facts, address)
+            hello = self._hello_of(known, facts, address)
         except Exception as error:
             sock.close()
-            self._note_unopened(known, _not_opened(error, known))
+            self._fail_to_open(known, _not_opened(error, known))
             return
         self._connect(known, sock)
         if self._slab is not None and known.worker in self._slab.layout.workers:
             self._bind(known)
         self._inbox.queue.append(Started(known.worker, hello))
 
-    def _met(
+    def _hello_of(
         self, known: _Session, facts: dict[str, Any], address: ServerAddress
     ) -> Hello:
         """Returns who the server is, after comparing it with what is known.
@@ -245,9 +328,9 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             known.host, known.pid = escaped(str(facts["host"])), int(facts["pid"])
             known.resume = min(self._resume, float(facts["resume"]))
             resident = int(facts["resident"])
-            # Servers before this one was told do not say it.
-            told = facts.get("continues") or [False] * len(sizes)
-            continues = tuple(one is True for one in told)
+            # Older servers do not say it.
+            given = facts.get("continues") or [False] * len(sizes)
+            continues = tuple(one is True for one in given)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError(
                 f"The server has left out a part of its greeting: {error}."
@@ -257,7 +340,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         rows = sum(1 if size is None else size for size in sizes)
         known.conversation = ClientConversation(rows, known.host)
         known.address = address
-        known.fact = self._facts.note(str(address), known.key[0], facts)
+        known.info = self._infos.add(str(address), known.key[0], facts)
         return Hello(
             pid=known.pid,
             specs=(spec,) * len(sizes),
@@ -352,8 +435,8 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
                 )
             except Exception as error:
                 # It goes on after that: with what the session was doing.
-                told = str(error).partition(". ")[0].removesuffix(".")
-                text = f"lost its link ({why}), and could not take it up: {told}"
+                cause = str(error).partition(". ")[0].removesuffix(".")
+                text = f"lost its link ({why}), and could not take it up: {cause}"
                 self._report(lambda: self._end(known, text, _to_see(address)))
                 return
             self._report(lambda: self._resume_link(known, sock))
@@ -408,13 +491,13 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         known = self._workers.get(worker)
         name = request.arguments[0][0] if request.method == "call" else ""
         if name == SERVER:
-            fact = None if known is None else known.fact
-            reply = Reply(request.number, (fact,) * len(request.envs))
+            info = None if known is None else known.info
+            reply = Reply(request.number, (info,) * len(request.envs))
             self._inbox.queue.append(Replied(worker, reply))
             return
         question: AskMessage | PingMessage = PingMessage(request.number)
-        if name == "provenance" and known is not None and known.fact is not None:
-            found = known.fact.said.get("provenance")
+        if name == "provenance" and known is not None and known.info is not None:
+            found = known.info.facts.get("provenance")
             reply = Reply(request.number, (found,) * len(request.envs))
             self._inbox.queue.append(Replied(worker, reply))
             return
@@ -488,7 +571,7 @@ class _Session(WorkerLife):
         super().__init__(job.worker)
         self.first_env = job.first_env
         self.count = len(job.constructors)
-        self.fact: ServerInfo | None = None
+        self.info: ServerInfo | None = None
         self.address: ServerAddress | None = None
         self.key = ("", "")
         self.resume = 0.0
@@ -505,7 +588,7 @@ def _to_see(address: ServerAddress | None) -> str:
     return f"See whether the server at {address} still runs, and is reached from here."
 
 
-def _wanted(job: WorkerJob) -> dict[str, Any]:
+def _request_of(job: WorkerJob) -> dict[str, Any]:
     """Returns what a server is asked for; a job that needs more than names is refused.
 
     Raises:

@@ -1,22 +1,197 @@
-"""`Observer`: a connection that is shown a session, on the side of the server."""
+"""Observers: connections that are shown the rows of another client's session.
+
+`observe` returns an `Observed`, which is the end of a client. `Observer` is the end of
+a session, which never waits for it.
+"""
 
 from __future__ import annotations
 
+import math
+import select
 import socket
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from envkit import nest
+from envkit._shared.text import escaped
 from envkit.distributed.link import HEAD, Link
-from envkit.remote.protocol import SHOWN, frame_of
+from envkit.errors import ClosedError
+from envkit.parallel.slab_layout import SlabLayout
+from envkit.remote.client_connection import ServerAddress, dial, peer_of
+from envkit.remote.plain_values import ProtocolError, specs_from_plain
+from envkit.remote.protocol import (
+    SHOWN,
+    EndMessage,
+    ObserverConversation,
+    Side,
+    frame_of,
+)
+from envkit.time_step import TimeStep
 from envkit.types import Array
 
-__all__ = ["Observer"]
+__all__ = ["Observed", "Observer", "observe"]
 
 # Seconds that an observer that is sent away has for reading why.
 _FAREWELL = 0.25
+
+
+# The end of a client.
+
+
+def observe(address: str, session: str = "", **how: Any) -> Observed:
+    """Watches a session of a server that lets connections watch (`--observers`).
+
+    Args:
+        address: Where the server listens: `"tcp://gpu-box:7600"`.
+        session: Which session: the `session` of the environment that `connect` has
+            returned. Not needed where the server has only one.
+        **how: `token`, `token_file`, `cafile` and `tls`, as those of `connect`.
+
+    Example:
+        >>> from envkit import connect
+        >>> from envkit.remote.server import serve
+        >>> from envkit.remote.offers import Menu, Offer, ServeOptions
+        >>> menu, options = Menu([Offer("Catch")]), ServeOptions(port=0, observers=1)
+        >>> server = serve(menu, options)
+        >>> with connect(server.address, num_envs=2) as env:
+        ...     with observe(server.address) as observed:
+        ...         _ = env.reset()
+        ...         observed.recv().step_type.tolist()
+        [0, 0]
+        >>> server.close("the example is over")
+    """
+    where = ServerAddress.parse(address)
+    wants = {"observe": {"session": session}}
+    sock, facts, _ = dial([where], wants, peer_of([where], **how))
+    try:
+        return Observed(sock, facts)
+    except BaseException:
+        sock.close()
+        raise
+
+
+class Observed:
+    """The time steps of a session, as its client gets them.
+
+    An observer that reads too slowly misses some; the session never waits for it.
+
+    Attributes:
+        batch_size: How many rows there are.
+        facts: What the server has said of the session.
+    """
+
+    def __init__(self, sock: socket.socket, facts: dict[str, Any]) -> None:
+        """Takes a connection over; `observe` makes these."""
+        spec, info = specs_from_plain(facts.get("specs"))
+        sizes = facts.get("batch_sizes")
+        if not isinstance(sizes, list) or not sizes:
+            raise ProtocolError("The server does not say how many rows there are.")
+        self.facts = facts
+        self.batch_size = sum(1 if size is None else int(size) for size in sizes)
+        layout = SlabLayout(spec, ((0, self.batch_size),), info)
+        self._structure: nest.Structure = layout.time_step
+        sock.setblocking(False)
+        self._link = Link(sock)
+        self._conversation = ObserverConversation(Side.CLIENT)
+        self._reason = ""
+        self._head = bytearray(HEAD.size)
+        # Of the frame whose head has come: the leaves of its rows, or its message.
+        self._leaves: list[Array] = []
+        self._message: bytearray | None = None
+        self._link.want(self._head)
+
+    def recv(self, timeout: float | None = None) -> TimeStep | None:
+        """Returns the next time step of all rows; `None` if none comes in time.
+
+        Raises:
+            ClosedError: The session is over; the message has the server's reason.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        poller = select.poll()
+        while True:
+            if self._reason:
+                raise ClosedError(
+                    f"The session that was observed is over: {self._reason}"
+                )
+            try:
+                while self._link.fill():
+                    time_step = self._handle_part()
+                    if time_step is not None:
+                        return time_step
+                    if self._reason:
+                        break
+            except (EOFError, ProtocolError) as error:
+                self._reason = self._reason or str(error)
+            if self._reason:
+                continue
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            poller.register(self._link.fileno(), select.POLLIN)
+            poller.poll(None if left is None else 1000 * left)
+
+    def __iter__(self) -> Iterator[TimeStep]:
+        """Yields time steps until the session is over."""
+        while True:
+            try:
+                time_step = self.recv()
+            except ClosedError:
+                return
+            assert time_step is not None  # there is no timeout
+            yield time_step
+
+    def _handle_part(self) -> TimeStep | None:
+        """Handles the part of a frame that has come."""
+        if self._leaves:
+            leaves, self._leaves = self._leaves, []
+            self._link.want(self._head)
+            return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
+        if self._message is None:
+            self._handle_head()
+            return None
+        message = self._conversation.receive(self._message)
+        assert isinstance(message, EndMessage)  # the only one
+        self._reason = escaped(message.reason)
+        return None
+
+    def _handle_head(self) -> None:
+        kind, _, _, rows, length = HEAD.unpack(self._head)
+        self._conversation.check_head(kind, length)
+        if kind != SHOWN:
+            self._message = bytearray(length)
+            self._link.want(self._message)
+            return
+        specs = self._structure.leaves
+        row = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in specs)
+        if (rows, length) != (self.batch_size, self.batch_size * row):
+            raise ProtocolError("the server has sent rows of another size")
+        self._leaves = [np.empty((rows, *spec.shape), spec.dtype) for spec in specs]
+        self._link.want(*(leaf.reshape(-1).view(np.uint8) for leaf in self._leaves))
+
+    def close(self) -> None:
+        """Ends the connection; calling it again does nothing."""
+        self._reason = self._reason or "it was closed here"
+        self._link.shut()
+        self._link.close()
+
+    def __enter__(self) -> Observed:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+# The end of a session.
 
 
 class Observer:
@@ -28,6 +203,7 @@ class Observer:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._link = Link(sock)
+        self._conversation = ObserverConversation(Side.SERVER)
         self._lock = threading.Lock()
         self.is_over = False
 
@@ -54,7 +230,7 @@ class Observer:
         """Tells the reason, as far as there is room, and ends the connection."""
         with self._lock:
             if not self.is_over:
-                self._link.send(frame_of({"end": reason}))
+                self._link.send(self._conversation.send(EndMessage(reason)))
                 self._link.push(_FAREWELL)
                 self._end()
 

@@ -530,7 +530,7 @@ class MessageRule(NamedTuple):
         sender: Who may send it.
         phases: In which phases.
         then: The phases that may follow; empty if it changes nothing.
-        most: How many bytes its body may have, where no layout says that.
+        most: How many bytes its body may have. Of rows the layout says it.
     """
 
     sender: Side
@@ -541,6 +541,7 @@ class MessageRule(NamedTuple):
 
 _P = Phase
 _ANY = (_P.OPENED, _P.BOUND, _P.LOST)
+_BY_LAYOUT = sys.maxsize
 # Messages by the name that is their first key, frames of rows by their kind.
 SESSION: dict[str | int, MessageRule] = {
     "bind": MessageRule(Side.CLIENT, (_P.OPENED,), (_P.BOUND,)),
@@ -554,12 +555,12 @@ SESSION: dict[str | int, MessageRule] = {
     "resumed": MessageRule(Side.SERVER, (_P.LOST,), (_P.OPENED, _P.BOUND)),
     "reply": MessageRule(Side.SERVER, (_P.BOUND,)),
     "pong": MessageRule(Side.SERVER, (_P.OPENED, _P.BOUND)),
-    ASKED: MessageRule(Side.CLIENT, (_P.BOUND,)),
-    ANSWERED: MessageRule(Side.SERVER, (_P.BOUND,)),
-    BEGUN: MessageRule(Side.SERVER, (_P.BOUND,)),
+    ASKED: MessageRule(Side.CLIENT, (_P.BOUND,), most=_BY_LAYOUT),
+    ANSWERED: MessageRule(Side.SERVER, (_P.BOUND,), most=_BY_LAYOUT),
+    BEGUN: MessageRule(Side.SERVER, (_P.BOUND,), most=_BY_LAYOUT),
 }
 OBSERVERS: dict[str | int, MessageRule] = {
-    SHOWN: MessageRule(Side.SERVER, (_P.BOUND,)),
+    SHOWN: MessageRule(Side.SERVER, (_P.BOUND,), most=_BY_LAYOUT),
     "end": MessageRule(Side.SERVER, (_P.BOUND,), (_P.ENDED,), MOST_BEFORE),
 }
 
@@ -636,7 +637,8 @@ class EndMessage(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """Returns the message."""
-        return {"refused" if self.is_refusal else "end": self.reason}
+        name = "refused" if self.is_refusal else "end"
+        return {name: self.reason[:_MOST_REFUSAL]}
 
 
 class RaisedMessage(NamedTuple):

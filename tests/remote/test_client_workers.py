@@ -54,7 +54,7 @@ def test_a_crash_ends_the_episodes_of_one_worker(server):
     address = f"{server.address}/CartPole"
     with connect(address, num_envs=4, num_workers=2) as env:
         env.reset()
-        pids = [worker.said["pid"] for worker in env.servers()]
+        pids = [worker.facts["pid"] for worker in env.servers()]
         assert 2 == len({*pids})
         os.kill(pids[0], signal.SIGSEGV)
         lost = env.step([0, 1, 0, 1])
@@ -63,7 +63,7 @@ def test_a_crash_ends_the_episodes_of_one_worker(server):
         assert 1 == lost.discount[0]
         following = env.step([0, 1, 0, 1])
         assert [True, True, False, False] == following.is_first().tolist()
-        assert pids[1] == env.servers()[1].said["pid"]
+        assert pids[1] == env.servers()[1].facts["pid"]
 
 
 def test_single_rows_are_seeded_stepped_and_reset(poles):

@@ -24,7 +24,7 @@ TARGET = "counting=tests.remote.test_real_time:counting"
 
 def test_it_is_served_as_one_with_its_lag():
     with served(TARGET) as server, connect(server.address, num_envs=3) as env:
-        assert "realtime" in env.servers()[0].said["capabilities"]
+        assert "realtime" in env.servers()[0].facts["capabilities"]
         env.reset(), env.step([0, 0, 0])
         lag = env.get_info()["realtime"]
         assert [1, 1, 1] == lag["observation_tick"].tolist()

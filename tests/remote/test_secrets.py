@@ -295,7 +295,7 @@ def test_no_value_of_the_server_is_told_to_a_client():
         assert "locked is served with a secret of the server's" in told[0]
         assert "level must be at least 0, with '…' and …" in told[4]
         with connect(f"{it.address}/locked", on_worker_failure="raise") as env:
-            told += [str(env.provenance()), str(env.servers()[0].said)]
+            told += [str(env.provenance()), str(env.servers()[0].facts)]
             env.reset()
             with pytest.raises(RuntimeError, match="do not open the") as raised:
                 env.step([1])

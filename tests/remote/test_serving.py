@@ -308,7 +308,7 @@ def test_a_session_that_asks_nothing_is_ended_and_told_so():
         served("CartPole", idle_timeout=2.0) as server,
         connect(server.address, on_worker_failure="raise") as env,
     ):
-        pid = env.servers()[0].said["pid"]
+        pid = env.servers()[0].facts["pid"]
         assert until(lambda: not is_running(pid))
         with pytest.raises(envkit.errors.WorkerCrashed) as caught:
             env.reset()
@@ -423,9 +423,9 @@ def test_what_a_server_is_stands_in_the_provenance():
 
 
 def test_another_version_is_told_or_refused(monkeypatch):
-    from envkit.remote import server_info
+    from envkit.remote import backend
 
-    monkeypatch.setattr(server_info, "envkit_version", lambda: "0.1.7")
+    monkeypatch.setattr(backend, "envkit_version", lambda: "0.1.7")
     with served("Catch") as server:
         with pytest.warns(VersionWarning, match=r"and this is envkit 0.1.7"):
             env = connect(server.address)
@@ -484,7 +484,7 @@ def test_tls_encrypts_and_checks_the_certificate(certificate):
 
 def test_a_server_is_started_and_ended():
     env = connect(command=[*SERVE, "CartPole", "--port=0"], num_envs=2)
-    pid = env.servers()[0].said["pid"]
+    pid = env.servers()[0].facts["pid"]
     with env:
         assert env.reset().is_first().all()
     with pytest.raises(ProcessLookupError):
@@ -497,7 +497,7 @@ import sys
 from envkit import connect
 
 env = connect(command={[*SERVE, "CartPole", "--port=0"]!r})
-print(env.servers()[0].said["pid"], flush=True)
+print(env.servers()[0].facts["pid"], flush=True)
 sys.stdin.read()
 """
     client = subprocess.Popen(

@@ -28,7 +28,7 @@ def same(first, second):
 
 
 def pid_of(env):
-    return env.servers()[0].said["pid"]
+    return env.servers()[0].facts["pid"]
 
 
 def test_a_crash_ends_one_session_and_says_how():
