@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 
 from envkit import ArraySpec, BoundedArraySpec, make
-from envkit.play.key_map import chord_of, decode, key_map, parse_keys
+from envkit.play.action_names import chord_of
+from envkit.play.key_map import key_map
+from envkit.play.keys import decode, parse_keys
 from envkit.specs import TextSpec
 from tests.cli.play.acting import Acting, choice
 

@@ -29,7 +29,7 @@ from envkit.extend import counted
 from envkit.play.game import number_text
 from envkit.play.pictures import is_picture
 from envkit.play.scene import short
-from envkit.play.viewing import Look
+from envkit.play.viewing import StepPicture
 from envkit.provenance import envkit_version
 from envkit.recording.stored import Entry, Episode, Recording
 from envkit.types import Array
@@ -51,7 +51,7 @@ _GENERATOR = b'<meta name="generator" content="envkit replay">'
 def write_page(
     recording: Recording,
     path: str | os.PathLike[str],
-    look: Look | None = None,
+    look: StepPicture | None = None,
     pictures: int = PICTURES,
 ) -> None:
     """Writes the page; a page that stood there is replaced when the new one is whole.
@@ -146,7 +146,7 @@ def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str,
 def _episodes(
     recording: Recording,
     file: TextIO,
-    look: Look | None,
+    look: StepPicture | None,
     pictures: int,
     plots: list[dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
@@ -339,7 +339,7 @@ def _stride(recording: Recording, entries: list[Entry], pictures: int) -> int:
     return max(1, math.ceil(total / pictures))
 
 
-def _film(episode: Episode, look: Look, stride: int) -> dict[str, Any]:
+def _film(episode: Episode, look: StepPicture, stride: int) -> dict[str, Any]:
     """Returns the pictures of an episode, its first and its last among them."""
     last = len(episode) - 1
     steps = sorted({*range(0, last + 1, stride), last})

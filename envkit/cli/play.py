@@ -23,18 +23,12 @@ from envkit.cli.target import (
 )
 from envkit.extend import counted
 from envkit.play.game import Game
-from envkit.play.key_map import (
-    PLAYING,
-    Controls,
-    KeyMap,
-    key_map,
-    key_text,
-    pace_of,
-    parse_keys,
-)
+from envkit.play.key_map import KeyMap, key_map, pace_of
+from envkit.play.keys import key_text, parse_keys
 from envkit.play.playing import View, in_terminal, in_window
 from envkit.play.scene import view_of
 from envkit.play.screen import display_is_taken, is_terminal
+from envkit.play.shortcuts import PLAYING, Shortcuts
 from envkit.play.window import has_display
 
 __all__ = ["EXAMPLE", "add_arguments", "by_keys", "run"]
@@ -148,14 +142,14 @@ def _play(
 
 def _check_keys(pressed: Sequence[Sequence[str]], keys: KeyMap) -> None:
     """Raises for the first key that neither an action nor a control has."""
-    controls = Controls(PLAYING, keys.keys)
+    shortcuts = Shortcuts(PLAYING, keys.keys)
     for chord in pressed:
         for key in chord:
-            if not keys.knows(key) and controls.of(key) is None:
+            if not keys.knows(key) and shortcuts.of(key) is None:
                 actions = [f"{shown} ({label})" for shown, label in keys.table()]
                 raise ValueError(
                     f"The key {key_text(key)!r} of --keys means nothing here. These "
-                    f"do: {'; '.join(actions)}; {controls.text()}."
+                    f"do: {'; '.join(actions)}; {shortcuts.text()}."
                 )
 
 
@@ -188,7 +182,7 @@ def _table(game: Game, keys: KeyMap, hz: float, why: str) -> str:
     width = max(len(key) for key, _ in rows)
     lines = [f"  {key:{width}}   {label}" for key, label in rows]
     pace = f"{hz:g} steps a second" if hz else "each step waits for a key"
-    lines += ["", f"  {game.controls.text()}", f"  {pace}"]
+    lines += ["", f"  {game.shortcuts.text()}", f"  {pace}"]
     return "\n".join([*lines, f"  observations are shown: {why}"] if why else lines)
 
 

@@ -44,8 +44,8 @@ from envkit.types import Array
 
 __all__ = ["DesktopClient"]
 
-# How often one call draws, and for how many seconds more after its deadline.
-_MOST_READS, _SPARE = 64, 0.1
+# How often one call draws after its deadline, and for how many seconds.
+_MOST_READS, _OVERTIME = 64, 0.1
 # Events that a server has not read; and how often one update may draw each pixel.
 _MOST_UNSENT, _MOST_TIMES = 1 << 20, 16
 
@@ -174,13 +174,13 @@ class DesktopClient(Closable):
             DesktopError: The connection is lost, or the server breaks the protocol.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        before, spare = self.updates, _MOST_READS
+        before, left = self.updates, _MOST_READS
         try:
-            while spare and self._wait(deadline if self.updates == before else 0.0):
+            while left and self._wait(deadline if self.updates == before else 0.0):
                 # Because a server may send faster than this reads.
                 late = 0.0 if deadline is None else time.monotonic() - deadline
-                spare -= late >= 0.0 or self.updates > before
-                if late >= _SPARE and self.updates > before:
+                left -= late >= 0.0 or self.updates > before
+                if late >= _OVERTIME and self.updates > before:
                     break
         except DesktopError as error:
             if self.updates == before:

@@ -242,7 +242,7 @@ class Desktop(PyEnvironment):
         self._episode = 0
         self._display = Display(display, size, password, start_timeout)
         self._finalizer = weakref.finalize(
-            self, _forgotten, self._display, self._channel
+            self, _close_and_warn, self._display, self._channel
         )
         try:
             self._size: Size = size or self._display.screen.size
@@ -261,7 +261,7 @@ class Desktop(PyEnvironment):
         self._updates_seen: int = 0
         # When the probe's key is to be pressed again.
         self._probe_due: float = 0.0
-        self._frame = self._fitting()
+        self._frame = self._picture()
         self._begin_counting()
 
     def action_spec(self) -> NestedSpec:
@@ -355,7 +355,7 @@ class Desktop(PyEnvironment):
             )
         self._check_open("render")
         self._display.update()
-        return self._fitting()
+        return self._picture()
 
     def press(self, *chords: str) -> None:
         """Presses chords such as "ctrl-t", one after the other.
@@ -372,7 +372,7 @@ class Desktop(PyEnvironment):
         """Waits until a function of the picture returns true; false if it does not."""
         self._check_open("wait_until")
         deadline = time.monotonic() + timeout
-        while not is_so(self._fitting()):
+        while not is_so(self._picture()):
             left = deadline - time.monotonic()
             if left <= 0 or self._display.trouble() is not None:
                 return False
@@ -397,7 +397,7 @@ class Desktop(PyEnvironment):
         self._episode += 1
         trouble = None
         for _ in range(_ATTEMPTS):
-            self._display.mend()
+            self._display.restart()
             trouble = self._begin()
             if trouble is None:
                 break
@@ -407,7 +407,7 @@ class Desktop(PyEnvironment):
                 f"An episode must begin within {self._start_timeout:g} s; in "
                 f"{_ATTEMPTS} attempts it did not: {trouble}."
             )
-        self._frame = self._fitting()
+        self._frame = self._picture()
         self._begin_counting()
         # Rewards wait for the first step.
         texts = [] if self._channel is None else self._channel.take_texts()
@@ -421,7 +421,7 @@ class Desktop(PyEnvironment):
         display.send(self._actions.begin())
         if isinstance(self._reset_by, Command):
             self._reset_by.run()
-            display.mend(again=True)
+            display.restart(again=True)
         display.update()
         before = display.screen.frame.copy()
         starts = self._program is not None and (
@@ -470,7 +470,7 @@ class Desktop(PyEnvironment):
                 if self._channel is not None and self._channel.is_ready():
                     return None
             elif callable(ready):
-                if ready(self._fitting()):
+                if ready(self._picture()):
                     return None
             elif now - began >= float(ready):
                 return None
@@ -498,7 +498,7 @@ class Desktop(PyEnvironment):
         self._updates = screen.updates - self._updates_seen
         self._updates_seen = screen.updates
         self._key_to_pixel = screen.key_to_pixel
-        previous, self._frame = self._frame, self._fitting()
+        previous, self._frame = self._frame, self._picture()
         reported = Reported() if self._channel is None else self._channel.take()
         if self._updates or reported.count:
             self._moved_at = self._seen_at
@@ -564,16 +564,16 @@ class Desktop(PyEnvironment):
             return {"pixels": frame, "text": found}
         return {"text": found}
 
-    def _fitting(self) -> Array:
+    def _picture(self) -> Array:
         """Returns a copy of the picture, in the size of the spec."""
         frame, (width, height) = self._display.screen.frame, self._size
         if frame.shape[:2] == (height, width):
             return frame.copy()
         # The server has changed its size.
-        fitting = np.zeros((height, width, 3), np.uint8)
+        picture = np.zeros((height, width, 3), np.uint8)
         part = frame[:height, :width]
-        fitting[: part.shape[0], : part.shape[1]] = part
-        return fitting
+        picture[: part.shape[0], : part.shape[1]] = part
+        return picture
 
     def _check_open(self, call: str) -> None:
         if self._closed:
@@ -588,7 +588,7 @@ def _close(display: Display, channel: RewardChannel | None) -> None:
         display.close()
 
 
-def _forgotten(display: Display, channel: RewardChannel | None) -> None:
+def _close_and_warn(display: Display, channel: RewardChannel | None) -> None:
     """Closes a desktop that was not closed, and warns of it."""
     _close(display, channel)
     warnings.warn(

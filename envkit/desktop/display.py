@@ -219,11 +219,11 @@ class Display:
         """Returns how the local X server has ended; `None` if it has not."""
         return self._supervisor.display_ended() if self._is_local else None
 
-    def mend(self, *, again: bool = False) -> None:
-        """Starts a display that has ended, and connects again where that was lost.
+    def restart(self, *, again: bool = False) -> None:
+        """Restarts a display that has ended, or reconnects to one that was lost.
 
         Args:
-            again: Whether to do so in any case, because the machine was set back.
+            again: Do so in any case, because the machine was reset.
         """
         if self._server_end() is None and self._lost is None and not again:
             return

@@ -22,7 +22,7 @@ __all__ = [
     "Rectangle",
     "Unpacker",
     "bits_of",
-    "chosen",
+    "colours_of",
 ]
 
 # Larger desktops than any that there are would only take memory.
@@ -265,7 +265,7 @@ class Unpacker:
         return data
 
 
-def chosen(palette: Array, indices: Array, what: str) -> Array:
+def colours_of(palette: Array, indices: Array, what: str) -> Array:
     """Returns the colours of numbers.
 
     Args:

@@ -17,7 +17,8 @@ from envkit._shared.actions_and_rewards import nearest_to_zero
 from envkit.desktop.actions import InputState
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name, keysym
 from envkit.desktop.pending_events import PendingEvents
-from envkit.play.key_map import KeyMap, Pointed, key_map, key_text
+from envkit.play.key_map import KeyMap, key_map
+from envkit.play.keys import Pointed, key_text
 from envkit.play.pressed_keys import PressedKeys
 from envkit.types import NestedArray
 

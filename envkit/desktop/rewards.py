@@ -37,7 +37,7 @@ ADDRESS, EPISODE = "ENVKIT_REWARDS", "ENVKIT_EPISODE"
 
 _LONGEST_LINE = 1 << 16
 _MOST_PROGRAMS = 32
-# Bytes that one look reads of a program: one that floods the channel waits.
+# Bytes that are read of a program at a time: one that floods the channel waits.
 _MOST_AT_ONCE = 1 << 20
 # Sums of such rewards stay within what a time step has for one.
 _LARGEST_REWARD = 1e30
@@ -50,7 +50,7 @@ _MOST_TEXTS = 256
 
 @dataclass(slots=True)
 class Reported:
-    """The reports of one episode since the last look.
+    """The reports of one episode since the last `RewardChannel.take`.
 
     Attributes:
         reward: The sum of its rewards.
@@ -58,7 +58,7 @@ class Reported:
         terminated: Whether it has ended, and nothing can follow.
         truncated: Whether it was cut off.
         ready: Whether the program says that it has begun.
-        texts: What the program has said.
+        texts: The texts, the oldest first.
     """
 
     reward: float = 0.0
@@ -155,20 +155,20 @@ class RewardChannel:
             program.send({"episode": self._episode})
 
     def take(self) -> Reported:
-        """Returns what was reported since the last look; waits for nothing."""
-        self._look()
+        """Returns what was reported since the last `take`; waits for nothing."""
+        self._receive()
         reported, self._reported = self._reported, Reported()
         return reported
 
     def take_texts(self) -> list[str]:
         """Returns the texts that were reported; all else waits for `take`."""
-        self._look()
+        self._receive()
         texts, self._reported.texts = self._reported.texts, []
         return texts
 
     def is_ready(self) -> bool:
         """Returns whether the program says that the episode has begun."""
-        self._look()
+        self._receive()
         return self._reported.ready
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ class RewardChannel:
             raise ClosedError("The RewardChannel is not open. A Desktop opens it.")
         return self._listener
 
-    def _look(self) -> None:
+    def _receive(self) -> None:
         listener = self._open()
         with contextlib.suppress(BlockingIOError, InterruptedError):
             while True:

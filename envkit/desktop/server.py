@@ -414,7 +414,7 @@ class DesktopServer(Closable):
         if viewer not in self._viewers:
             return
         try:
-            viewer.let_go()  # while it controls
+            viewer.release_all()  # while it controls
         except Exception:
             _log.exception(
                 "The keys of the viewer at %s stay down.", viewer.stranger.place
@@ -460,7 +460,7 @@ class DesktopServer(Closable):
         if first not in hung or not is_late or not heirs:
             return
         with self._on_behalf_of(first):
-            first.let_go()
+            first.release_all()
         # Another list, because other threads may be counting viewers in this one.
         self._viewers = sorted(self._viewers, key=lambda one: one in hung)
         self._contested_at = now

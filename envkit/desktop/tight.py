@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from envkit.desktop.errors import DesktopError
-from envkit.desktop.pixels import Packer, PixelFormat, Unpacker, bits_of, chosen
+from envkit.desktop.pixels import Packer, PixelFormat, Unpacker, bits_of, colours_of
 from envkit.errors import MissingDependencyError
 from envkit.extend import install_command
 from envkit.types import Array
@@ -129,7 +129,7 @@ class Tight:
             palette = _picture(pixel_format, (yield count * size), count, 1)[0]
             row = -(-width // 8) if count <= 2 else width
             data = yield from _unpacked(unpacker, row * height)
-            return _chosen(palette, data, width, height)
+            return _by_palette(palette, data, width, height)
         if filtered not in (_COPY, _GRADIENT):
             raise DesktopError(
                 f"A filter of tight must be one of 0, 1 and 2, got {filtered}."
@@ -197,11 +197,11 @@ def _picture(pixel_format: PixelFormat, data: bytes, width: int, height: int) ->
     return pixel_format.decode(data, width, height)
 
 
-def _chosen(palette: Array, data: bytes, width: int, height: int) -> Array:
+def _by_palette(palette: Array, data: bytes, width: int, height: int) -> Array:
     indices: Array = np.frombuffer(data, np.uint8).reshape(height, -1)
     if len(palette) <= 2:
         indices = np.unpackbits(indices, axis=1)[:, :width]
-    return chosen(palette, indices, "A rectangle of tight")
+    return colours_of(palette, indices, "A rectangle of tight")
 
 
 def _summed(pixel_format: PixelFormat, data: bytes, width: int, height: int) -> Array:

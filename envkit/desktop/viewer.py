@@ -241,8 +241,8 @@ class Viewer:
         """Returns whether the viewer controls, and whether it may."""
         return self._desk.is_controller(self), self.controls
 
-    def let_go(self) -> None:
-        """Lets go of what the viewer has held, when it leaves."""
+    def release_all(self) -> None:
+        """Releases the keys and buttons that the viewer holds, as it leaves."""
         with contextlib.suppress(DesktopError):
             for key in sorted(self._down):
                 self._desk.handle(self, KeyEvent(key, False))

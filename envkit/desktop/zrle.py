@@ -18,17 +18,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from envkit.desktop.errors import DesktopError
-from envkit.desktop.pixels import PixelFormat, bits_of, chosen
+from envkit.desktop.pixels import PixelFormat, bits_of, colours_of
 from envkit.types import Array
 
 __all__ = ["decode", "encode", "most_bytes"]
 
 _TILE = 64
-# How many bytes of runs are looked at first: most tiles have fewer.
+# Bytes that are searched for runs first: most tiles have fewer.
 _WINDOW = 256
-# How many colours of a tile show whether it has too many for a palette.
-_LOOK = 512
-# How many runs with a colour are looked at together.
+# Runs of a tile that show whether it has too many colours for a palette.
+_SAMPLE = 512
+# Runs with a colour that are read together.
 _STRETCH = 256
 
 
@@ -84,8 +84,8 @@ def _encoded(pixel_format: PixelFormat, tile: Array) -> bytes:
     of_runs = len(starts) * (pixel_format.size + 1)
     of_pixels = flat.size * pixel_format.size
     colours = flat[starts]
-    # A look at some of them saves sorting all of them.
-    many = len(set(colours[:_LOOK].tolist())) > 127
+    # Counting the colours of some saves sorting all of them.
+    many = len(set(colours[:_SAMPLE].tolist())) > 127
     palette = colours if many else np.unique(colours)
     if len(palette) <= 16:
         bits = 1 if len(palette) == 2 else 2 if len(palette) <= 4 else 4
@@ -134,7 +134,7 @@ class _Tiles:
 
     def next(self, height: int, width: int) -> Array:
         """Returns the pixels of the next tile; one pixel for a tile of one colour."""
-        (kind,) = self._take(1).tolist()
+        (kind,) = self._read(1).tolist()
         if kind == 1:
             return self._pixels(1).reshape(1, 1)
         if kind == 0:
@@ -156,7 +156,7 @@ class _Tiles:
                 f"{len(self._data) - self._at} bytes more."
             )
 
-    def _take(self, count: int) -> Array:
+    def _read(self, count: int) -> Array:
         data = self._data[self._at : self._at + count]
         if len(data) < count:
             raise self._cut_off()
@@ -170,7 +170,7 @@ class _Tiles:
         )
 
     def _pixels(self, count: int) -> Array:
-        return self._whole(self._take(count * self._size).reshape(count, self._size))
+        return self._whole(self._read(count * self._size).reshape(count, self._size))
 
     def _whole(self, short: Array) -> Array:
         """Returns pixels with the byte that was left out."""
@@ -185,10 +185,10 @@ class _Tiles:
         palette = self._pixels(count)
         bits = 1 if count == 2 else 2 if count <= 4 else 4
         row = -(-width * bits // 8)
-        data = self._take(row * height).reshape(height, row, 1)
+        data = self._read(row * height).reshape(height, row, 1)
         shifts = np.arange(8 - bits, -1, -bits, dtype=np.uint8)
         indices = (data >> shifts & ((1 << bits) - 1)).reshape(height, -1)
-        return chosen(palette, indices[:, :width], "A tile of ZRLE")
+        return colours_of(palette, indices[:, :width], "A tile of ZRLE")
 
     def _runs(self, area: int) -> Array:
         """Reads runs with colours.
@@ -210,7 +210,7 @@ class _Tiles:
                 left -= int(ends[stop - 1])
                 self._at += stop * size
             if stop < count or not count:
-                colours.append(self._take(self._size)[None])
+                colours.append(self._read(self._size)[None])
                 length = self._length(left)
                 lengths.append(np.array([length]))
                 left -= length
@@ -219,7 +219,7 @@ class _Tiles:
     def _length(self, most: int) -> int:
         length, byte = 1, 255
         while byte == 255:
-            (byte,) = self._take(1).tolist()
+            (byte,) = self._read(1).tolist()
             length += byte
             if length > most:
                 raise _too_long(length, most)
@@ -229,7 +229,7 @@ class _Tiles:
         """Reads runs with numbers of colours.
 
         How many bytes they have is known when the tile is full, so ever more of them
-        are looked at.
+        are searched.
         """
         while True:
             window = self._window
@@ -251,7 +251,7 @@ class _Tiles:
         # Tiles beside each other are alike.
         self._window = max(_WINDOW, used + used // 4)
         return np.repeat(
-            chosen(palette, indices, "A tile of ZRLE"), lengths[: last + 1]
+            colours_of(palette, indices, "A tile of ZRLE"), lengths[: last + 1]
         )
 
 

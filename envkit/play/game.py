@@ -9,7 +9,9 @@ import numpy as np
 
 from envkit import nest
 from envkit._shared.actions_and_rewards import agent_rewards
-from envkit.play.key_map import PLAYING, Controls, KeyMap, Pointed
+from envkit.play.key_map import KeyMap
+from envkit.play.keys import Pointed
+from envkit.play.shortcuts import PLAYING, Shortcuts
 from envkit.play.tally import Tally
 from envkit.time_step import TimeStep
 from envkit.types import Array
@@ -28,7 +30,7 @@ class Game:
         explaining: Whether the keys are shown, until one is pressed.
         paused: Whether nothing happens for now.
         time_step: The current time step.
-        controls: The keys that are not actions.
+        shortcuts: The keys that are not actions.
 
     Example:
         >>> from envkit import make
@@ -60,7 +62,7 @@ class Game:
         self.over = False
         self.explaining = explaining
         self.paused = False
-        self.controls = Controls(PLAYING, keys.keys)
+        self.shortcuts = Shortcuts(PLAYING, keys.keys)
         self._env, self._keys, self._tally = env, keys, Tally(1)
         self._pause_after, self._ticks_left = pause_after, 0
         self._episode = 0
@@ -84,7 +86,7 @@ class Game:
         """Returns the lines below the picture."""
         if self.explaining:
             return "", "any key: play"
-        return self.status(), self.controls.text()
+        return self.status(), self.shortcuts.text()
 
     def tick(self, down: Sequence[str], fresh: Sequence[str] = ()) -> None:
         """Lets one step pass.
@@ -139,19 +141,19 @@ class Game:
         return bool(np.all(self.time_step.is_last()))
 
     def _control(self, key: str) -> bool:
-        wanted = self.controls.of(key)
-        if wanted == "quit":
+        meaning = self.shortcuts.of(key)
+        if meaning == "quit":
             self.over = True
         elif self.explaining:
             self.explaining = False
             return True
-        elif wanted == "keys":
+        elif meaning == "keys":
             self.explaining = True
-        elif wanted == "pause":
+        elif meaning == "pause":
             self.paused = not self.paused
-        elif wanted == "reset":
+        elif meaning == "reset":
             self._begin()
-        return wanted is not None
+        return meaning is not None
 
     def _act(self, action: Any) -> None:
         if action is None or self.over:

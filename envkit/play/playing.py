@@ -45,9 +45,9 @@ def in_terminal(game: Game, view: View, hz: float) -> None:
     with open_screen() as screen:
         try:
             if hz:
-                _going_on(game, view, screen, hz)
+                _play_at_pace(game, view, screen, hz)
             else:
-                _waiting(game, view, screen)
+                _play_by_key(game, view, screen)
         except EOFError:  # The terminal is gone, and with it the player.
             return
 
@@ -75,21 +75,21 @@ def in_window(
         if pressed is not None:
             window.press(pressed)
         while not game.over:
-            told = window.tick(hz) if hz else window.wait()
-            game.point(told.pointed)
+            pressed_now = window.tick(hz) if hz else window.wait()
+            game.point(pressed_now.pointed)
             if hz:
-                game.tick(told.keys, [chord[-1] for chord in told.chords])
-            elif any(pointed.buttons for pointed in told.pointed):
+                game.tick(pressed_now.keys, [chord[-1] for chord in pressed_now.chords])
+            elif any(pointed.buttons for pointed in pressed_now.pointed):
                 game.tick(())
-            for chord in told.chords if not hz else ():
+            for chord in pressed_now.chords if not hz else ():
                 if not game.over:
                     game.press(chord)
                     window.show(view.of(game), *game.lines())
-            game.over = game.over or told.closed
+            game.over = game.over or pressed_now.closed
             window.show(view.of(game), *game.lines())
 
 
-def _waiting(game: Game, view: View, screen: Screen) -> None:
+def _play_by_key(game: Game, view: View, screen: Screen) -> None:
     while not game.over:
         screen.show(view.of(game), *game.lines())
         for key in screen.pressed():
@@ -97,7 +97,7 @@ def _waiting(game: Game, view: View, screen: Screen) -> None:
                 game.press((key,))
 
 
-def _going_on(game: Game, view: View, screen: Screen, hz: float) -> None:
+def _play_at_pace(game: Game, view: View, screen: Screen, hz: float) -> None:
     keys = PressedKeys(max(1, round(hz * _HOLD)))
     due = time.monotonic()
     while not game.over:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from envkit.envs.drawing import shades
 from envkit.play.console import SafeConsole
-from envkit.play.key_map import NAMED, Pointed, as_key, decode
+from envkit.play.keys import NAMED, Pointed, as_key, decode
 from envkit.play.pressed_keys import PressedKeys
 from envkit.play.scene import Scene, columns_of, fitted, half_blocks, side_by_side
 from envkit.play.window import (

@@ -8,19 +8,19 @@ from typing import Any
 
 from envkit import nest
 from envkit.play.game import number_text
-from envkit.play.key_map import WATCHING, Controls
 from envkit.play.pictures import is_picture, observed_picture
 from envkit.play.screen import open_screen
+from envkit.play.shortcuts import WATCHING, Shortcuts
 from envkit.recording.stored import Episode, Recording
 from envkit.types import Array
 
-__all__ = ["Look", "Viewing", "pictures_of", "view"]
+__all__ = ["StepPicture", "Viewing", "pictures_of", "view"]
 
 # Returns the picture of a time step of an episode.
-Look = Callable[[Episode, int], Array]
+StepPicture = Callable[[Episode, int], Array]
 
 
-def pictures_of(recording: Recording) -> Look | None:
+def pictures_of(recording: Recording) -> StepPicture | None:
     """Returns a function from time steps to pictures; `None` if there are none.
 
     The pictures are those in the notes or the infos, or else in the observation.
@@ -47,14 +47,14 @@ class Viewing:
     Attributes:
         over: Whether the viewer has quit.
         paused: Whether the picture stays as it is.
-        controls: The keys.
+        shortcuts: The keys.
     """
 
     def __init__(self, recording: Recording) -> None:
         """Begins with the first time step of the first episode."""
         self.over = False
         self.paused = False
-        self.controls = Controls(WATCHING)
+        self.shortcuts = Shortcuts(WATCHING)
         self._recording = recording
         self._entries = recording.of_kind("episode")
         self._index, self._step = 0, 0
@@ -62,22 +62,22 @@ class Viewing:
 
     def press(self, key: str) -> None:
         """Takes a key."""
-        wanted = self.controls.of(key)
-        if wanted == "quit":
+        meaning = self.shortcuts.of(key)
+        if meaning == "quit":
             self.over = True
-        elif wanted == "pause":
+        elif meaning == "pause":
             if self._at_end:
                 self._go_to(0)
             self.paused = not self.paused
-        elif wanted == "forward":
+        elif meaning == "forward":
             self.paused = True
             self._move(1)
-        elif wanted == "back":
+        elif meaning == "back":
             self.paused = True
             self._move(-1)
-        elif wanted == "next":
+        elif meaning == "next":
             self._go_to(min(self._index + 1, len(self._entries) - 1))
-        elif wanted == "previous":
+        elif meaning == "previous":
             # In its middle it begins again, as players of music do.
             self._go_to(self._index if self._step else max(self._index - 1, 0))
 
@@ -87,9 +87,9 @@ class Viewing:
             self._move(1)
             self.paused = self._at_end
 
-    def scene(self, look: Look) -> Array:
+    def scene(self, picture_of: StepPicture) -> Array:
         """Returns the picture of the current time step."""
-        return look(self._episode, self._step)
+        return picture_of(self._episode, self._step)
 
     def lines(self) -> tuple[str, str]:
         """Returns the lines below the picture."""
@@ -104,7 +104,7 @@ class Viewing:
             parts.append("the end" if self._at_end else "the last step")
         elif self.paused:
             parts.append("paused")
-        return "   ".join(parts), self.controls.text()
+        return "   ".join(parts), self.shortcuts.text()
 
     @property
     def _at_end(self) -> bool:
@@ -153,13 +153,13 @@ def _is_numeric(action: Any) -> bool:
     )
 
 
-def view(recording: Recording, look: Look, hz: float) -> None:
+def view(recording: Recording, picture_of: StepPicture, hz: float) -> None:
     """Shows so many time steps in a second."""
     viewing = Viewing(recording)
     with open_screen() as screen:
         due = time.monotonic()
         while not viewing.over:
-            screen.show(viewing.scene(look), *viewing.lines())
+            screen.show(viewing.scene(picture_of), *viewing.lines())
             due = max(due + 1.0 / hz, time.monotonic())
             try:
                 if viewing.paused:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import envkit
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec, nest
+from envkit.adapters.ple import display
 from envkit.adapters.ple import suite as building
 from envkit.adapters.ple import suite as suite_ple
 from envkit.adapters.ple.suite import (
@@ -29,7 +30,6 @@ from envkit.errors import (
     SpecError,
 )
 from envkit.parallel import ParallelPyEnvironment
-from envkit.play import display
 from envkit.specs import check_arrays_nest
 from envkit.testing import check_environment
 from envkit.wrappers import TimeLimit

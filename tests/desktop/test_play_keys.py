@@ -14,7 +14,8 @@ from envkit.cli.main import main
 from envkit.desktop import Controls, Desktop, DesktopServer, Events, Macros, keysym
 from envkit.desktop.keys import PointerEvent
 from envkit.desktop.play_keys import ProgramKeys
-from envkit.play.key_map import Pointed, key_map, pace_of
+from envkit.play.key_map import key_map, pace_of
+from envkit.play.keys import Pointed
 from envkit.recording import Recording
 from tests.waiting import PATIENCE
 

@@ -35,12 +35,11 @@ from envkit.adapters.adapter import Adapter
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
 from envkit.adapters.adapter.inference import Inferred, infer
 from envkit.adapters.foreign import forwarded, limited_and_wrapped
-from envkit.adapters.ple import SCHEME
+from envkit.adapters.ple import SCHEME, display
 from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.adapters.values import Converter, array_leaf
 from envkit.errors import SpecError
 from envkit.extend import describe
-from envkit.play import display
 from envkit.play.window import prepare_sdl
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec

@@ -7,7 +7,8 @@ import pytest
 
 from envkit import BoundedArraySpec
 from envkit.play.game import Game
-from envkit.play.key_map import key_map, pace_of, parse_keys
+from envkit.play.key_map import key_map, pace_of
+from envkit.play.keys import parse_keys
 from tests.cli.play.acting import Acting, choice
 
 

@@ -1,0 +1,107 @@
+"""Keys of players: their names, and how terminals send them; and the pointer."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["NAMED", "Pointed", "as_key", "decode", "key_text", "parse_keys"]
+
+_CHARACTERS = {
+    " ": "space",
+    "\r": "enter",
+    "\n": "enter",
+    "\t": "tab",
+    "\x7f": "backspace",
+    "\x08": "backspace",
+    "\x1b": "esc",
+}
+# The keys that are no characters.
+NAMED = {*_CHARACTERS.values(), "left", "right", "up", "down"}
+_SHOWN = {"left": "←", "right": "→", "up": "↑", "down": "↓"}
+_ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
+# What a terminal sends for keys that are no characters: ESC [ A, ESC O A, ESC [ 3 ~.
+_SEQUENCE = re.compile(r"\x1b(?:\[|O)([0-9;]*)([A-Za-z~])")
+_BEGUN = re.compile(r"\x1b(?:\[|O)?[0-9;]*")
+
+
+def as_key(character: str) -> str:
+    """Returns what the key of a character is called.
+
+    Example:
+        >>> as_key("D"), as_key(" ")
+        ('d', 'space')
+    """
+    return _CHARACTERS.get(character, character.lower())
+
+
+def decode(typed: str) -> tuple[list[str], str]:
+    r"""Returns the keys that a terminal has sent, and the begin of the next one.
+
+    Example:
+        >>> decode("a\x1b[C ")
+        (['a', 'right', 'space'], '')
+        >>> decode("x\x1b[")
+        (['x'], '\x1b[')
+    """
+    keys: list[str] = []
+    while typed:
+        sequence = _SEQUENCE.match(typed)
+        if sequence:
+            typed = typed[sequence.end() :]
+            numbers, last = sequence.groups()
+            if last in _ARROWS and not numbers:
+                keys.append(_ARROWS[last])
+        elif _BEGUN.fullmatch(typed):
+            break
+        elif typed[0].isprintable() or typed[0] in _CHARACTERS:
+            keys.append(as_key(typed[0]))
+            typed = typed[1:]
+        else:
+            typed = typed[1:]
+    return keys, typed
+
+
+def parse_keys(text: str) -> list[tuple[str, ...]]:
+    """Reads keys to press: "dda", "a<left><up+space>q".
+
+    Example:
+        >>> parse_keys("d<left+space>")
+        [('d',), ('left', 'space')]
+        >>> parse_keys("d<lef>")
+        Traceback (most recent call last):
+        ValueError: There is no key 'lef' in 'd<lef>'. Keys are characters, and in \
+angle brackets backspace, down, enter, esc, left, right, space, tab, up.
+    """
+    pressed: list[tuple[str, ...]] = []
+    for chord, character in re.findall(r"<([^<>]+)>|(.)", text, re.DOTALL):
+        names = chord.split("+") if chord else [character]
+        keys = [name if name in NAMED else as_key(name) for name in names]
+        for name, key in zip(names, keys, strict=True):
+            if len(key) != 1 and key not in NAMED:
+                raise ValueError(
+                    f"There is no key {name!r} in {text!r}. Keys are characters, and "
+                    f"in angle brackets {', '.join(sorted(NAMED))}."
+                )
+        pressed.append(tuple(keys))
+    return pressed
+
+
+def key_text(key: str) -> str:
+    """Returns how a key is shown: arrows as arrows."""
+    return _SHOWN.get(key, key)
+
+
+class Pointed(NamedTuple):
+    """What a player did with the pointer.
+
+    Attributes:
+        x: How far it is to the right on the picture, from 0 to 1.
+        y: How far down, from 0 to 1.
+        buttons: A bit for each button that is down: 1 left, 2 middle, 4 right, 8 and 16
+            the wheel up and down.
+    """
+
+    x: float
+    y: float
+    buttons: int
