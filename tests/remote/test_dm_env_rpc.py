@@ -112,27 +112,57 @@ def step_of(connection, actions=(), observations=()):
     )
 
 
-# Their suite, for an environment with nested observations and actions of three kinds.
+# Their suite, by `envkit serve`, of which one environment has nested observations and
+# actions of three kinds.
+
+
+@contextlib.contextmanager
+def serving_in_a_process(*targets):
+    command = [sys.executable, "-m", "envkit", "serve", *targets, "--dm-env-rpc"]
+    process = subprocess.Popen(
+        [*command, "--port=0", "--no-token"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        address = process.stdout.readline().split()[-1]
+        yield types.SimpleNamespace(address=address, process=process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def served():
+    with serving_in_a_process("CartPole", f"walk={WALK}") as server:
+        yield server
+
+
+WRONG = types.MappingProxyType({"no_such_setting": tensor_utils.pack_tensor(1)})
 
 
 class _Connected:
     """Has a connection of its own for each test."""
 
+    offer = "walk"
+
     @pytest.fixture(autouse=True)
-    def _connect(self, walks):
-        with connected(walks) as self.made:
+    def _connect(self, served):
+        with connected(served) as self.made:
             yield
 
     @property
     def connection(self):
         return self.made
 
-
-WRONG = types.MappingProxyType({"no_such_setting": tensor_utils.pack_tensor(1)})
+    @property
+    def required_world_settings(self):
+        return {"environment": tensor_utils.pack_tensor(self.offer)}
 
 
 class TestCreateDestroyWorld(_Connected, create_destroy_world.CreateDestroyWorld):
-    required_world_settings = types.MappingProxyType({})
+    required_world_settings = _Connected.required_world_settings
     invalid_world_settings = WRONG
     has_multiple_world_support = True
 
@@ -142,7 +172,7 @@ class _InWorld(_Connected):
 
     @pytest.fixture(autouse=True)
     def _make_world(self, _connect):
-        self.made_world = create(self.made)
+        self.made_world = create(self.made, environment=self.offer)
 
     @property
     def world_name(self):
@@ -175,13 +205,40 @@ class TestStep(_InWorld, step.Step):
 class TestAdaptor(test_utils.EnvironmentTestMixin, absltest.TestCase):
     """dm_env's own tests, through the adaptor of dm_env_rpc."""
 
+    offer = "walk"
+
     @pytest.fixture(autouse=True)
-    def _connect(self, walks):
-        with connected(walks) as self.made:
+    def _connect(self, served):
+        with connected(served) as self.made:
             yield
 
     def make_object_under_test(self):
-        return dm_env_adaptor.create_and_join_world(self.made, {}, {}).env
+        settings = {"environment": self.offer}
+        return dm_env_adaptor.create_and_join_world(self.made, settings, {}).env
+
+
+class TestCreateDestroyCartPole(TestCreateDestroyWorld):
+    offer = "CartPole"
+
+
+class TestJoinLeaveCartPole(TestJoinLeaveWorld):
+    offer = "CartPole"
+
+
+class TestResetOfCartPole(TestReset):
+    offer = "CartPole"
+
+
+class TestResetWorldOfCartPole(TestResetWorld):
+    offer = "CartPole"
+
+
+class TestStepOfCartPole(TestStep):
+    offer = "CartPole"
+
+
+class TestAdaptorOfCartPole(TestAdaptor):
+    offer = "CartPole"
 
 
 # What their suite does not ask.
@@ -613,23 +670,15 @@ def test_a_server_that_closes_truncates_the_episode_and_is_found_again():
 
 
 def test_a_server_that_is_killed_in_a_session_truncates_the_episode():
-    command = [sys.executable, "-m", "envkit", "serve", "CartPole", "--port=0"]
-    process = subprocess.Popen(
-        [*command, "--dm-env-rpc"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        address = process.stdout.readline().split()[-1]
-        env = DmEnvRpcWrapper(address, connect_timeout=waiting.PATIENCE)
+    with serving_in_a_process("CartPole") as server:
+        env = DmEnvRpcWrapper(server.address, connect_timeout=waiting.PATIENCE)
         assert env.step(0).is_first()
         assert env.step(0).is_mid()
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(waiting.PATIENCE)
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait(waiting.PATIENCE)
         assert env.step(0).is_last()
         assert env.get_info()["truncated"]
         env.close()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_an_answer_that_takes_too_long_truncates_the_episode():
