@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from envkit._shared.text import escaped
-from envkit.errors import EnvkitError
+from envkit._shared.peer_errors import PeerError
 
 __all__ = ["DesktopError"]
 
 
-class DesktopError(EnvkitError, ConnectionError):
+class DesktopError(PeerError, ConnectionError):
     """A connection to a desktop was refused or lost, or broke the protocol.
 
     Attributes:
@@ -16,7 +15,3 @@ class DesktopError(EnvkitError, ConnectionError):
     """
 
     refused: bool = False
-
-    def __init__(self, message: str = "") -> None:
-        # The text may be the other end's, and terminals obey control characters.
-        super().__init__(escaped(message))

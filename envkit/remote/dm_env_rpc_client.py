@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from envkit._shared.peer_errors import LostError
 from envkit._shared.secret_files import find
-from envkit._shared.text import escaped
 from envkit.adapters.foreign import ForeignEnvironment, require
 from envkit.adapters.values import Converter, action_leaf, array_leaf, map_specs
 from envkit.extend import Result, describe
@@ -33,14 +33,6 @@ _LOGGER = logging.getLogger(__name__)
 
 _METHOD = "/dm_env_rpc.v1.Environment/Process"
 _SEEDS = 2**63  # A setting takes no larger seed.
-
-
-class _LostError(Exception):
-    """The connection has ended, or nothing has come for too long."""
-
-    def __init__(self, message: str) -> None:
-        # The text may be the other end's, and terminals obey control characters.
-        super().__init__(escaped(message))
 
 
 class DmEnvRpcWrapper(ForeignEnvironment):
@@ -158,7 +150,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         try:
             self._ask(self._talk.reset, settings)
             first = self._ask(self._talk.step)
-        except _LostError as error:
+        except LostError as error:
             raise DmEnvRpcError(
                 f"{self._name} did not answer reset: {error}."
             ) from error
@@ -169,7 +161,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         # Hot: called once per step.
         try:
             step: ReceivedStep = self._ask(self._talk.step, action)
-        except _LostError as error:
+        except LostError as error:
             return self._cut_off(error)
         self._last_observation = step.observation
         reward = 0.0 if step.reward is None else step.reward
@@ -209,7 +201,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
             if world is None:
                 self._made = world = self._ask(self._talk.create, self._settings)
             self._ask(self._talk.join, world, self._join_settings)
-        except _LostError as error:
+        except LostError as error:
             self._close()
             raise DmEnvRpcError(
                 f"{self._name} let no world be joined: {error}."
@@ -222,7 +214,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         """Sends a request of the conversation; returns the event of its answer."""
         # Hot: called once per step.
         if self._stream is None or self._stream.is_lost:
-            raise _LostError("the connection has ended")
+            raise LostError("the connection has ended")
         answer = self._stream.ask(request(*arguments))
         try:
             return self._talk.receive(answer)
@@ -236,7 +228,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         if stream is None:
             return
         # A server may know no worlds that can be left or destroyed.
-        with contextlib.suppress(DmEnvRpcError, _LostError):
+        with contextlib.suppress(DmEnvRpcError, LostError):
             self._ask(self._talk.leave)
             if made:
                 self._ask(self._talk.destroy, made)
@@ -325,7 +317,7 @@ class _Stream:
     def __init__(self, channel: Any, metadata: Any, timeout: float) -> None:
         self._channel, self._timeout = channel, timeout
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[bytes | _LostError] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[bytes | LostError] = queue.SimpleQueue()
         self.is_lost = False
         process = channel.stream_stream(_METHOD)
         stream = process(iter(self._requests.get, None), metadata=metadata)
@@ -342,7 +334,7 @@ class _Stream:
         except grpc.RpcError as error:
             ended: Any = error
             reason = f"{ended.code().name}: {ended.details()}"
-        self._answers.put(_LostError(reason))
+        self._answers.put(LostError(reason))
 
     def ask(self, request: bytes) -> bytes:
         """Sends a request and returns its answer."""
@@ -353,13 +345,11 @@ class _Stream:
         except queue.Empty:
             # An answer that comes now would be taken for that to the next request.
             self.close()
-            raise _LostError(
-                f"there was no answer within {self._timeout:g} s"
-            ) from None
+            raise LostError(f"there was no answer within {self._timeout:g} s") from None
         except BaseException:  # Ctrl-C, for example: likewise.
             self.close()
             raise
-        if isinstance(answer, _LostError):
+        if isinstance(answer, LostError):
             self.close()
             raise answer
         return answer

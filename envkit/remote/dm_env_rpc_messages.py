@@ -37,8 +37,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from envkit._shared.text import escaped
-from envkit.errors import EnvkitError
+from envkit._shared.peer_errors import PeerError
 from envkit.remote.dm_env_rpc_tensors import (
     INVALID,
     NOT_FOUND,
@@ -74,7 +73,7 @@ __all__ = [
 NOT_NOW, _UNKNOWN = 9, 12
 
 
-class DmEnvRpcError(EnvkitError, RuntimeError):
+class DmEnvRpcError(PeerError, RuntimeError):
     """A server of dm_env_rpc cannot be reached, or has refused what it was asked.
 
     Attributes:
@@ -82,10 +81,6 @@ class DmEnvRpcError(EnvkitError, RuntimeError):
     """
 
     code: int = 0
-
-    def __init__(self, message: str = "") -> None:
-        # The text may be the other end's, and terminals obey control characters.
-        super().__init__(escaped(message))
 
 
 class WorldState(enum.Enum):

@@ -56,7 +56,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from envkit._shared.handshake import NAMED, WAITS, Handshake, Row
-from envkit._shared.text import escaped
+from envkit._shared.peer_errors import PeerError
 from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.errors import EnvkitError
 from envkit.parallel.messages import RemoteFailure
@@ -136,12 +136,8 @@ MOST_BEFORE, MOST_MESSAGE = 1 << 16, 1 << 26
 _MOST_REASON, _MOST_REFUSAL = 500, 2000
 
 
-class RefusedError(EnvkitError, ConnectionError):
+class RefusedError(PeerError, ConnectionError):
     """A server has refused what it was asked for; the message is the server's."""
-
-    def __init__(self, message: str = "") -> None:
-        # The text may be the other end's, and terminals obey control characters.
-        super().__init__(escaped(message))
 
 
 class TooLongError(EnvkitError, ValueError):

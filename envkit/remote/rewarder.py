@@ -50,9 +50,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from envkit._shared.text import escaped
+from envkit._shared.peer_errors import PeerError
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
-from envkit.errors import EnvkitError
 
 __all__ = [
     "CLIENT",
@@ -94,12 +93,8 @@ _LONGEST = 1 << 18
 _MOST_RECENT = 256
 
 
-class RewarderError(EnvkitError, ConnectionError):
+class RewarderError(PeerError, ConnectionError):
     """A connection to a rewarder was refused or lost, or broke the protocol."""
-
-    def __init__(self, message: str = "") -> None:
-        # The text may be the other end's, and terminals obey control characters.
-        super().__init__(escaped(message))
 
 
 # Events of an agent.
