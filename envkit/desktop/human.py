@@ -15,7 +15,7 @@ from envkit._shared.secret_files import DRAW, Draw
 from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event
 from envkit.desktop.pending_events import PendingEvents
-from envkit.desktop.play_keys import KeyboardActions
+from envkit.desktop.play_keys import KeyboardActions, encoding_of
 from envkit.desktop.server import DesktopServer
 from envkit.errors import ClosedError
 from envkit.play.key_map import pace_of
@@ -109,11 +109,10 @@ class Person(Closable):
             )
         if hz is not None and not 0 <= hz <= 1000:
             raise ValueError(f"hz must be a number from 0 to 1000, got {hz!r}.")
-        found = getattr(env, "actions", None) if actions is None else actions
-        self._is_desktop = hasattr(found, "array") and hasattr(found, "begin")
+        own = encoding_of(env) if actions is None else copy.deepcopy(actions)
+        self._is_desktop = own is not None
         if self._is_desktop:
-            # A copy, because that of the environment knows what the environment holds.
-            self.actions: Any = copy.deepcopy(found)
+            self.actions: Any = own
             pace = _OF_DESKTOPS
         else:
             keyboard = self.actions = KeyboardActions(env)

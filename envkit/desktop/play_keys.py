@@ -7,22 +7,23 @@ lets a VNC viewer play an environment with the keys of `envkit play`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
 from envkit._shared.actions_and_rewards import nearest_to_zero
-from envkit.desktop.actions import InputState
+from envkit.desktop.actions import Controls, InputState
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name, keysym
 from envkit.desktop.pending_events import PendingEvents
 from envkit.play.key_map import KeyMap, key_map
 from envkit.play.keys import Pointed, key_text
+from envkit.play.pointer import ActionPointer
 from envkit.play.pressed_keys import PressedKeys
 from envkit.types import NestedArray
 
-__all__ = ["KeyChanges", "KeyboardActions", "ProgramKeys", "play_name"]
+__all__ = ["KeyChanges", "KeyboardActions", "ProgramKeys", "encoding_of", "play_name"]
 
 # What `envkit play` calls keys that X11 calls otherwise.
 _PLAY_NAMES = {"return": "enter", "escape": "esc"}
@@ -35,19 +36,21 @@ _FEW = 20
 class KeyChanges:
     """Tells which keys of `envkit play` go down or up with the events of a viewer.
 
-    The left button of the pointer is the space bar.
+    The left button of the pointer is the space bar, unless it is said not to be.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_space: bool = True) -> None:
         """Begins with no button down."""
         self.buttons = 0
+        self._has_space = has_space
 
     def of(self, event: Event) -> tuple[str, bool] | None:
         """Returns a key, and whether it is down now; `None` if nothing has changed."""
         if isinstance(event, KeyEvent):
             return play_name(event.key), event.down
         changed, self.buttons = event.buttons ^ self.buttons, event.buttons
-        return ("space", bool(event.buttons & 1)) if changed & 1 else None
+        is_space = self._has_space and changed & 1
+        return ("space", bool(event.buttons & 1)) if is_space else None
 
 
 def play_name(key: int) -> str:
@@ -58,6 +61,9 @@ def play_name(key: int) -> str:
 
 class KeyboardActions:
     """The actions of any environment, by the keys that `envkit play` has for them.
+
+    Where an action has a pointer (`ActionPointer`), that is at the place of the
+    viewer's, until the episode ends; a key that is down goes before it.
 
     Attributes:
         keys: The keys.
@@ -72,31 +78,48 @@ class KeyboardActions:
         (array(2), array(1))
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(
+        self, env: Any, size: Callable[[], tuple[int, int]] | None = None
+    ) -> None:
         """Takes an environment.
+
+        Args:
+            env: The environment.
+            size: Returns the width and height of the picture that is pointed at; `None`
+                leaves the pointer out.
 
         Raises:
             ValueError: Its actions cannot be said with keys.
         """
         self.keys: KeyMap = key_map(env)
-        self._down, self._changes = PressedKeys(), KeyChanges()
+        pointer = None if size is None else ActionPointer.of(env.action_spec())
+        self._pointer, self._size = pointer, size
+        # The pointer on the picture; `None` before it has moved.
+        self._pointing: Controls | None = None
+        has_space = pointer is None or not pointer.buttons
+        self._down, self._changes = PressedKeys(), KeyChanges(has_space=has_space)
         self._last = nearest_to_zero(env.action_spec())
 
     def begin(self) -> list[Event]:
-        """Forgets the keys that are down."""
+        """Forgets the keys that are down, and the pointer."""
         self._down.clear()
         self._changes.buttons = 0
+        self._pointing = None
         return []
 
     def pressed(self, events: Iterable[Event]) -> NestedArray:
         """Returns the action of keys that are down; `None` if they have none."""
+        keys = self._tick(events)
+        return self.keys.action(keys) if keys else None
+
+    def _tick(self, events: Iterable[Event]) -> list[str]:
+        """Returns the keys of a tick in which there were these events."""
         for event in events:
             change = self._changes.of(event)
             if change is not None:
                 name, is_down = change
                 (self._down.press if is_down else self._down.release)(name)
-        keys = self._down.tick()
-        return self.keys.action(keys) if keys else None
+        return self._down.tick()
 
     def fitting(self, events: Sequence[Event]) -> int:
         """Returns how many of the oldest events one action can do.
@@ -137,12 +160,44 @@ class KeyboardActions:
         Where no key is down that has an action, it is that for no key, or else the last
         one goes on.
         """
-        action = self.pressed(events)
+        events = list(events)
+        keys = self._tick(events)
+        action = self.keys.action(keys) if keys else None
         if action is None:
             action = self.keys.idle_action()
         if action is not None:
             self._last = action
-        return self._last
+        return self._pointed(self._last, events, keys)
+
+    def _pointed(
+        self, action: NestedArray, events: Sequence[Event], keys: Sequence[str]
+    ) -> NestedArray:
+        """Returns an action with the pointer where it is."""
+        pointer = self._pointer
+        if pointer is None or self._size is None:
+            return action
+        moves = [event for event in events if isinstance(event, PointerEvent)]
+        if self._pointing is None:
+            if not moves:
+                return action
+            self._pointing = Controls(size=self._size(), pointer=True, buttons=5)
+        seen = self._pointing.array(moves)
+        x, y = map(float, seen["pointer"])
+        buttons = sum(int(flag) << bit for bit, flag in enumerate(seen["buttons"]))
+        # Another kind of map does not say what its keys set.
+        axes = self.keys.axes(keys) if isinstance(self.keys, KeyMap) else set()
+        place = (x, y) if axes.isdisjoint(pointer.place) else None
+        return pointer.pointed(action, place, buttons)
+
+
+def encoding_of(env: Any) -> Any:
+    """Returns the encoding of a desktop's actions; `None` of another environment.
+
+    It is a copy, because that of the environment knows what the environment holds.
+    """
+    found = getattr(env, "actions", None)
+    is_encoding = hasattr(found, "array") and hasattr(found, "begin")
+    return copy.deepcopy(found) if is_encoding else None
 
 
 def _is_same(action: NestedArray, other: NestedArray) -> bool:

@@ -86,6 +86,11 @@ class KeyMap:
         """Whether there is an action for no key at all."""
         return None not in self.idle
 
+    def axes(self, pressed: Sequence[str]) -> set[int]:
+        """Returns which numbers of the action keys set that are down together."""
+        keys = {self._canonical(key) for key in pressed}
+        return {one.axis for one in self.bindings if one.keys <= keys}
+
     def action(self, pressed: Sequence[str]) -> NestedArray:
         """Returns the action that keys stand for, or `None` for none.
 

@@ -26,18 +26,19 @@ import math
 import re
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from envkit import nest
-from envkit._shared.actions_and_rewards import agent_rewards, nearest_to_zero
+from envkit._shared.actions_and_rewards import agent_rewards
 from envkit._shared.secret_files import DRAW
-from envkit.desktop.keys import Event, KeyEvent
-from envkit.desktop.play_keys import KeyChanges
+from envkit.desktop.actions import fitting
+from envkit.desktop.keys import Event, KeyEvent, keysym
+from envkit.desktop.play_keys import KeyboardActions, encoding_of, play_name
 from envkit.desktop.server import DesktopServer
-from envkit.play.key_map import KeyMap, key_map
-from envkit.play.pressed_keys import PressedKeys
+from envkit.play.pointer import ActionNumbers
 from envkit.remote.offers import (
     Menu,
     Offer,
@@ -57,16 +58,16 @@ from envkit.remote.rewarder import (
     ResetReply,
     Reward,
     RewarderError,
+    Text,
 )
 from envkit.remote.rewarder import (
     Refusal as Refused,
 )
 from envkit.remote.rewarder_sockets import Request, RewarderServer
 from envkit.remote.universe_episodes import AskedReset, ServedEpisodes
-from envkit.specs.arrays import BoundedArraySpec
 from envkit.types import Array, NestedArray
 
-__all__ = ["PROBE_KEY", "Remote", "serve", "stamped"]
+__all__ = ["PROBE_KEY", "Remote", "said_in", "serve", "stamped", "texts_in"]
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,9 @@ _SYNC = re.compile(r"Sync(?=-v\d+$|$)")
 # And so for observations of few numbers, which are told in any case.
 _FEW_NUMBERS = re.compile(r"Low[D](?=(?:Sync)?(?:-v\d+)?$)")
 _MOST_EVENTS, _MOST_NUMBERS = 1 << 12, 64
+# Where infos have what an environment says, and how much of it is sent in a step.
+_SAID = ("env.text", "text")
+_MOST_TEXTS, _LONGEST_TEXT = 64, 1 << 14
 
 
 def serve(menu: Menu, options: ServeOptions) -> Service:
@@ -181,17 +185,13 @@ class Remote:
             self._thread.join(_PATIENCE)
             self.desktop.close()
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: RemoteEvent) -> None:
         self._game.player.receive(event)
         self._wake.set()
 
     def _on_action(self, events: list[RemoteEvent]) -> None:
         for event in events:
-            if isinstance(event, AxisEvent):
-                self._game.player.axes[JOYSTICK.index(event.axis)] = event.amount
-            else:
-                self._game.player.receive(event)
-        self._wake.set()
+            self._on_event(event)
 
     def _on_reset(self, request: Request) -> None:
         reset = request.reset
@@ -244,8 +244,10 @@ class Remote:
                     self._wake.wait(0.05)
                     self._wake.clear()
                     next_tick = time.monotonic()
-                elif self._is_sync and (keys := self._game.player.commit()) is not None:
-                    self._tick(keys)
+                elif (
+                    self._is_sync and (action := self._game.player.commit()) is not None
+                ):
+                    self._tick(action)
                 elif (left := next_tick - time.monotonic()) > 0:
                     self._wake.wait(left)
                     self._wake.clear()
@@ -254,7 +256,7 @@ class Remote:
                         # The client waits for a picture that is later than the reward.
                         self.desktop.show(self._game.stamped_again())
                     else:
-                        self._tick(self._game.player.tick())
+                        self._tick(self._game.player.action())
                     # Ticks that were missed are not made up for.
                     next_tick = max(next_tick + 1 / self._fps, time.monotonic())
         except Exception as error:
@@ -268,10 +270,14 @@ class Remote:
         finally:
             self._game.close()
 
-    def _tick(self, pressed: list[str]) -> None:
-        reward, discount, picture = self._game.step(pressed)
+    def _committed(self) -> NestedArray:
+        """Returns the action that a client has committed, if it is asked to."""
+        return self._game.player.commit() if self._is_sync else None
+
+    def _tick(self, action: NestedArray) -> None:
+        reward, discount, picture = self._game.step(action)
         self.desktop.show(picture)
-        self._send_observation()
+        self._send_seen()
         done = discount is not None
         info = {} if discount is None else {"discount": discount}
         number = self._episodes.number
@@ -282,11 +288,13 @@ class Remote:
             self.desktop.show(self._game.reset())
             self._run_episode()
 
-    def _send_observation(self) -> None:
-        """Sends the observation, where that is a few numbers."""
+    def _send_seen(self) -> None:
+        """Sends the observation, where that is a few numbers, and what is said."""
+        number = self._episodes.number
         if self._game.observed is not None:
-            message = Observation(self._episodes.number, self._game.observed)
-            self.rewarder.broadcast(message)
+            self.rewarder.broadcast(Observation(number, self._game.observed))
+        for text in self._game.texts:
+            self.rewarder.broadcast(Text(number, text))
 
     def _begin(self, wish: _Wish) -> None:
         """Begins an episode for a client, unless one has begun since it asked."""
@@ -328,7 +336,7 @@ class Remote:
     def _run_episode(self) -> None:
         self._episodes.run(time.monotonic())
         self._describe()
-        self._send_observation()
+        self._send_seen()
 
     def _pace(self) -> float:
         """Returns the steps in a second, which the environment may say."""
@@ -363,87 +371,93 @@ class _Wish(NamedTuple):
     request: Request
 
 
-class _PlayerKeys:
-    """The keys that are down, by the names of `envkit play`, and the joystick.
+class _Player:
+    """What clients do with keys, the pointer and a joystick, and the actions for it.
+
+    A desktop has actions for it of its own. Those of other environments are by the keys
+    of `envkit play`, and by the pointer if they have one. A joystick moves the numbers
+    of an action; where actions are choices, it presses the arrow keys.
 
     Attributes:
         probed_at: When the key of latency probes was pressed last; `None` before.
-        axes: Where the axes of the joystick are, from -1 to 1, by their place in
-            `JOYSTICK`. Those that were not moved are not there.
-        has_choices: Whether the first two of them stand for arrow keys.
-
-    Example:
-        >>> from envkit.desktop.keys import keysym
-        >>> keys = _PlayerKeys()
-        >>> for key, down in [("Left", True), ("space", True), ("space", False)]:
-        ...     keys.receive(KeyEvent(keysym(key), down))
-        >>> keys.tick(), keys.tick()
-        (['left', 'space'], ['left'])
     """
 
-    def __init__(self) -> None:
-        """Begins with no key down."""
-        self.probed_at: float | None = None
-        self.axes: dict[int, float] = {}
-        self.has_choices = True
-        self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_EVENTS)
-        self._keys, self._changes = PressedKeys(), KeyChanges()
+    def __init__(self, env: Any, size: Callable[[], tuple[int, int]]) -> None:
+        """Begins with no key down.
 
-    def receive(self, event: Event) -> None:
-        """Keeps an event for the next tick; may be called from any thread."""
-        if isinstance(event, KeyEvent) and event.key == PROBE_KEY:
+        Args:
+            env: The environment.
+            size: Returns the width and height of the picture that is pointed at.
+        """
+        self.probed_at: float | None = None
+        self._own = encoding_of(env)
+        self._actions: Any = self._own or KeyboardActions(env, size)
+        self._numbers = ActionNumbers(env.action_spec())
+        self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_EVENTS)
+        # The axes of the joystick that were moved, from -1 to 1.
+        self._axes: dict[str, float] = {}
+
+    def receive(self, event: RemoteEvent) -> None:
+        """Keeps an event for the next action; may be called from any thread."""
+        if isinstance(event, AxisEvent):
+            before = self._arrows()
+            self._axes[event.axis] = event.amount
+            for arrow in sorted(before ^ self._arrows()):
+                self._events.append(KeyEvent(keysym(arrow), arrow not in before))
+        elif isinstance(event, KeyEvent) and event.key == PROBE_KEY:
             if event.down:
                 self.probed_at = time.time()
         else:
             self._events.append(event)
 
-    def tick(self) -> list[str]:
-        """Returns the keys of a tick, the newest last.
+    def action(self) -> NestedArray:
+        """Returns the action for all that was done since the last one.
 
-        They are those that are down, and those that have been for a moment since the
-        last tick. The left button of the pointer is the space bar.
+        A desktop does one thing after the other: what is too much for one action waits
+        for the next.
         """
-        self._apply_until(None)
-        return self._with_joystick(self._keys.tick())
+        events = self._pop(len(self._events))
+        if self._own is not None:
+            count = fitting(self._own, events)
+            self._events.extendleft(reversed(events[count:]))
+            events = events[:count]
+        return self._steered(self._actions.array(events))
 
-    def commit(self) -> list[str] | None:
-        """Returns the keys of the action that the next press of `c` ends.
+    def commit(self) -> NestedArray:
+        """Returns the action that the next press of `c` ends; `None` for no press."""
+        for count, event in enumerate(list(self._events), 1):
+            if _is_commit(event) and event[1]:
+                events = [it for it in self._pop(count) if not _is_commit(it)]
+                return self._steered(self._actions.array(events))
+        return None
 
-        It is `None` where there was no press; the keys before it count for the next.
-        """
-        is_committed = self._apply_until("c")
-        return self._with_joystick(self._keys.tick()) if is_committed else None
-
-    def _with_joystick(self, pressed: list[str]) -> list[str]:
-        """Adds the arrows that a joystick stands for where actions are choices."""
-        if not self.has_choices:
-            return pressed
-        x, y = self.axes.get(0, 0.0), self.axes.get(1, 0.0)
-        ways = {"left": x < -0.5, "right": x > 0.5, "up": y < -0.5, "down": y > 0.5}
-        return [*(way for way, is_held in ways.items() if is_held), *pressed]
-
-    def _apply_until(self, last: str | None) -> bool:
-        """Applies events up to the press of a key, or all; True if there was one."""
-        while self._events:
-            change = self._changes.of(self._events.popleft())
-            if change is None:
-                continue
-            name, is_down = change
-            if name == last:
-                if is_down:
-                    return True
-            elif is_down:
-                self._keys.press(name)
-            else:
-                self._keys.release(name)
-        return False
-
-    def let_go(self) -> None:
-        """Forgets all keys: an episode begins with none."""
+    def begin(self) -> None:
+        """Forgets all: an episode begins with no key down."""
         self._events.clear()
-        self._keys.clear()
-        self.axes.clear()
-        self._changes.buttons = 0
+        self._axes.clear()
+        self._actions.begin()
+
+    def _pop(self, count: int) -> list[Event]:
+        return [self._events.popleft() for _ in range(count)]
+
+    def _arrows(self) -> set[str]:
+        """Returns the arrow keys that the joystick presses."""
+        if self._numbers.floats:
+            return set()
+        x, y = (self._axes.get(axis, 0.0) for axis in JOYSTICK[:2])
+        ways = {"Left": x < -0.5, "Right": x > 0.5, "Up": y < -0.5, "Down": y > 0.5}
+        return {way for way, is_held in ways.items() if is_held}
+
+    def _steered(self, action: NestedArray) -> NestedArray:
+        """Puts the joystick's axes into an action, in the order of its numbers."""
+        axes = dict(self._axes)
+        numbers = zip(JOYSTICK, self._numbers.floats, strict=False)
+        amounts = {number: axes[axis] for axis, number in numbers if axis in axes}
+        return self._numbers.moved(action, amounts)
+
+
+def _is_commit(event: Event) -> bool:
+    return isinstance(event, KeyEvent) and play_name(event.key) == "c"
 
 
 class _Game:
@@ -456,20 +470,18 @@ class _Game:
                 raise ValueError(
                     f"{offer.name} is a batch, and a single environment can be shown."
                 )
-            self._keys: KeyMap = key_map(self._env)
+            self.player = _Player(self._env, lambda: self._shown.shape[1::-1])
         except BaseException:
             self._env.close()
             raise
-        self._last = nearest_to_zero(self._env.action_spec())
         # The observation as JSON has it; `None` if it is not a few numbers.
         self.observed: Any = None
+        # What the environment has said in the last step.
+        self.texts: list[str] = []
+        self._standing: list[str] = []
+        self._has_info = True
         self.is_stamped = False
-        self._action = nest.Structure(self._env.action_spec())
         self._shown: Array = np.zeros((1, 1, 3), np.uint8)
-        self.player = _PlayerKeys()
-        self.player.has_choices = not any(
-            spec.dtype.kind == "f" for spec in self._action.leaves
-        )
         metadata = getattr(self._env, "metadata", None)
         told: Any = metadata.get("render_fps") if isinstance(metadata, dict) else None
         self.fps = float(told) if _is_pace(told) else None
@@ -480,17 +492,13 @@ class _Game:
     def reset(self) -> Array:
         """Begins an episode, with no key down, and returns its first picture."""
         time_step = self._env.reset()
-        self.player.let_go()
+        self.player.begin()
+        self._standing = []
         return self._picture(time_step.observation)
 
-    def step(self, pressed: list[str]) -> tuple[float, float | None, Array]:
+    def step(self, action: NestedArray) -> tuple[float, float | None, Array]:
         """Steps; returns the reward, the discount at an end, and a picture."""
-        action = self._keys.action(pressed) if pressed else None
-        if action is None:
-            action = self._keys.idle_action()
-        # Where there is no action for no key, the last one goes on.
-        self._last = self._last if action is None else action
-        time_step = self._env.step(self._steered(self._last))
+        time_step = self._env.step(action)
         reward = float(agent_rewards(time_step.reward).sum())
         reward = reward if math.isfinite(reward) else 0.0
         discount = None
@@ -516,32 +524,24 @@ class _Game:
         """Returns the picture of before, with the time that it is now."""
         return self._stamped(self._shown)
 
-    def _steered(self, action: NestedArray) -> NestedArray:
-        """Puts the joystick's axes into an action, in the order of its numbers."""
-        axes = dict(self.player.axes)
-        if not axes:
-            return action
-        leaves, place = [], 0
-        for spec, leaf in zip(
-            self._action.leaves, self._action.flatten(action), strict=True
-        ):
-            if spec.dtype.kind == "f":
-                leaf = np.array(leaf, spec.dtype)
-                numbers = leaf.reshape(-1)
-                for index in range(numbers.size):
-                    if place + index in axes:
-                        low, high = _ends(spec, index)
-                        amount = (axes[place + index] + 1) / 2
-                        numbers[index] = low + amount * (high - low)
-                place += numbers.size
-            leaves.append(leaf)
-        return self._action.unflatten(leaves)
-
     def _picture(self, observation: NestedArray) -> Array:
         self.observed = _few_numbers(observation)
+        standing = texts_in(observation)
+        fresh = [text for text in standing if text not in self._standing]
+        self._standing = standing
+        self.texts = [*fresh, *said_in(self._info())][:_MOST_TEXTS]
         picture = self._env.render("rgb_array")
         self._shown = np.ascontiguousarray(picture, np.uint8)
         return self._stamped(self._shown)
+
+    def _info(self) -> Any:
+        """Returns the info of the time step; `None` if the environment has none."""
+        if self._has_info:
+            try:
+                return self._env.get_info()
+            except NotImplementedError:
+                self._has_info = False
+        return None
 
     def _stamped(self, picture: Array) -> Array:
         probed_at = self.player.probed_at
@@ -550,13 +550,32 @@ class _Game:
         return stamped(picture, time.time(), probed_at or 0.0)
 
 
-def _ends(spec: Any, index: int) -> tuple[float, float]:
-    """Returns the least and the greatest value of a number of an action."""
-    if not isinstance(spec, BoundedArraySpec):
-        return -1.0, 1.0
-    bounds = (np.broadcast_to(end, spec.shape) for end in (spec.minimum, spec.maximum))
-    low, high = (float(end.reshape(-1)[index]) for end in bounds)
-    return (low, high) if math.isfinite(high - low) else (-1.0, 1.0)
+def texts_in(value: Any) -> list[str]:
+    """Returns the texts in an observation, or in anything else that may have some.
+
+    Example:
+        >>> texts_in({"mission": np.array("go to the door"), "image": np.zeros(3)})
+        ['go to the door']
+    """
+    texts: list[str] = []
+    for leaf in nest.flatten(value):
+        if isinstance(leaf, str):
+            texts.append(leaf)
+        elif isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind == "U":
+            texts += np.atleast_1d(leaf).reshape(-1).tolist()
+    return [text[:_LONGEST_TEXT] for text in texts if text]
+
+
+def said_in(info: Any) -> list[str]:
+    """Returns what an environment says in its info, as `env.text` or `text`.
+
+    Example:
+        >>> said_in({"text": "hello", "path": "/tmp", "env.text": ["a", "b"]})
+        ['a', 'b', 'hello']
+    """
+    if not isinstance(info, Mapping):
+        return []
+    return [text for name in _SAID for text in texts_in(info.get(name))]
 
 
 # Two rows of two pixels by which clients find the stamp.

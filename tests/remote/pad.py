@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from envkit import PyEnvironment, restart, termination, transition, truncation
-from envkit.specs import BoundedArraySpec
+from envkit.desktop import Controls
+from envkit.specs import ArraySpec, BoundedArraySpec
 
 NOOP, LEFT, RIGHT, FIRE, UP = range(5)
 
@@ -131,3 +132,97 @@ class Wheel(PyEnvironment):
 
     def render(self, mode="rgb_array"):
         return np.zeros((6, 8, 3), np.uint8)
+
+
+class Aimed(PyEnvironment):
+    """Is pointed at, on a picture of 8 by 6.
+
+    The reward is x + 10 y in pixels, 100 for the left button and 200 for the right.
+    """
+
+    def observation_spec(self):
+        return BoundedArraySpec((), np.float32, -1, 1)
+
+    def action_spec(self):
+        # Wide enough to be coordinates: a hundredth of a pixel each.
+        return BoundedArraySpec((3,), np.int64, 0, [700, 500, 7])
+
+    def aimed(self, action):
+        x, y, buttons = action.tolist()
+        return x / 100, y / 100, buttons
+
+    def _reset(self):
+        return restart(np.float32(0))
+
+    def _step(self, action):
+        x, y, buttons = self.aimed(action)
+        pressed = 100 * bool(buttons & 1) + 200 * bool(buttons & 4)
+        return transition(np.float32(0), float(round(x) + 10 * round(y) + pressed))
+
+    def render(self, mode="rgb_array"):
+        return np.zeros((6, 8, 3), np.uint8)
+
+
+class AimedByFloats(Aimed):
+    """Has a place alone, from -1 to 1; its button is the space bar's as elsewhere."""
+
+    def action_spec(self):
+        return BoundedArraySpec((2,), np.float32, -1, 1)
+
+    def aimed(self, action):
+        x, y = action.tolist()
+        return (x + 1) * 3.5, (y + 1) * 2.5, 0
+
+
+class AimedByParts(Aimed):
+    """Has keys, a pointer and buttons, as desktops have."""
+
+    def action_spec(self):
+        return {
+            "keys": ArraySpec((2,), np.bool_),
+            "pointer": BoundedArraySpec((2,), np.float32, 0, [7, 5]),
+            "buttons": ArraySpec((3,), np.bool_),
+        }
+
+    def aimed(self, action):
+        x, y = action["pointer"].tolist()
+        return x, y, sum(int(flag) << bit for bit, flag in enumerate(action["buttons"]))
+
+
+class AimedByEncoding(Aimed):
+    """Has an encoding of actions, as desktops have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actions = Controls(["a"], size=(8, 6), pointer=True, buttons=3)
+
+    def action_spec(self):
+        return self.actions.spec()
+
+    def aimed(self, action):
+        x, y = ((action["pointer"] + 1) * [3.5, 2.5]).tolist()
+        return x, y, sum(int(flag) << bit for bit, flag in enumerate(action["buttons"]))
+
+
+class Talking(Pad):
+    """Has a mission in each observation, and says in its info what its keys are."""
+
+    def observation_spec(self):
+        return {"mission": ArraySpec((), "<U20"), "shown": super().observation_spec()}
+
+    def _seen(self, time_step):
+        mission = np.array(f"mission {self.resets}", "<U20")
+        return time_step._replace(
+            observation={"mission": mission, "shown": time_step.observation}
+        )
+
+    def _reset(self):
+        self._said = "hello"
+        return self._seen(super()._reset())
+
+    def _step(self, action):
+        self._said = f"key {int(action)}" if action else ""
+        return self._seen(super()._step(action))
+
+    def get_info(self):
+        return {"text": self._said, "path": "/tmp"}

@@ -336,6 +336,127 @@ def stamp_of(picture):
     return int.from_bytes(bytes(numbers), "big") / 1000
 
 
+POINTED = ["Aimed", "AimedByFloats", "AimedByParts", "AimedByEncoding"]
+
+
+@pytest.mark.parametrize("kind", POINTED)
+def test_the_pointer_is_where_an_action_has_a_place_for_it(kind):
+    target = f"tests.remote.pad:{kind}"
+    with served(target) as remote, Client(remote) as client, viewer(remote) as screen:
+        client.reset()
+        client.described("running")
+        for x, y in [(0, 0), (7, 0), (0, 5), (7, 5), (3, 2)]:
+            screen.pointer(x, y)
+            client.reward(x + 10 * y)
+        screen.pointer(900, 900)  # Beyond the picture it is at its edge.
+        client.reward(57)
+
+
+@pytest.mark.parametrize("kind", ["Aimed", "AimedByParts", "AimedByEncoding"])
+def test_the_buttons_of_the_pointer_are_those_of_the_action(kind):
+    target = f"tests.remote.pad:{kind}"
+    with served(target) as remote, Client(remote) as client, viewer(remote) as screen:
+        client.reset()
+        client.described("running")
+        screen.pointer(3, 2, buttons=1)
+        client.reward(123)
+        screen.pointer(3, 2, buttons=5)
+        client.reward(323)
+        screen.pointer(4, 2, buttons=4)
+        client.reward(224)
+        # A click that is shorter than a tick counts where it was made.
+        for buttons in (0, 1, 0):
+            screen.pointer(1, 1, buttons=buttons)
+        screen.pointer(6, 1)
+        client.reward(111)
+        client.reward(16)
+
+
+def test_a_key_goes_before_the_pointer_while_it_is_down():
+    target = "tests.remote.pad:AimedByFloats"
+    with served(target) as remote, Client(remote) as client, viewer(remote) as screen:
+        client.reset()
+        client.described("running")
+        screen.pointer(7, 5)
+        client.reward(57)
+        screen.key("Left", True)  # The other number is in its middle meanwhile.
+        client.until(lambda it: it.body.get("reward") in (20, 30))
+        screen.key("Left", False)
+        client.reward(57)
+
+
+def test_an_episode_begins_without_a_pointer():
+    target = "tests.remote.pad:AimedByParts"
+    with served(target) as remote, Client(remote) as client, viewer(remote) as screen:
+        client.reset()
+        screen.pointer(7, 5, buttons=1)
+        client.reward(157)
+        client.reset()
+        client.described("running")
+        client.reward(0)
+
+
+def test_pointers_come_by_the_rewarder_and_from_our_client_too():
+    with served("tests.remote.pad:Aimed") as remote, joined(remote) as env:
+        begun(env)
+        aimed = [("PointerEvent", 5, 4, 1)]
+        play(env, aimed, lambda it: it.reward[0] >= 145)
+    with served("tests.remote.pad:Aimed") as remote, Client(remote) as client:
+        client.reset()
+        client.say("v0.agent.action", {"action": [["PointerEvent", 5, 4, 1]]})
+        client.reward(145)
+
+
+def texts(client):
+    return [
+        (it.headers["episode_id"], it.body["text"])
+        for it in client.seen
+        if it.method == "v0.env.text"
+    ]
+
+
+def test_what_an_environment_says_is_sent_with_its_episode():
+    target = "tests.remote.pad:Talking"
+    with served(target) as remote, Client(remote) as client, viewer(remote) as screen:
+        number = int(client.reset().headers["episode_id"])
+        client.until(lambda it: it.body.get("text") == "hello")
+        mission = remote._game._env.resets
+        screen.press("Left")
+        client.reward(LEFT)
+        screen.press("space")
+        client.until(lambda it: it.body.get("done"))
+        client.until(lambda it: it.body.get("text") == "hello")
+        told = [(int(episode), text) for episode, text in texts(client)]
+        assert [
+            (number, f"mission {mission}"),
+            (number, "hello"),
+            (number, f"key {LEFT}"),
+            (number, f"key {FIRE}"),
+            (number + 1, f"mission {mission + 1}"),
+            (number + 1, "hello"),
+        ] == [one for one in told if one[0] >= number]
+
+
+def test_our_client_has_the_texts_in_its_infos():
+    target = "tests.remote.pad:Talking"
+    with served(target) as remote, joined(remote) as env:
+        begun(env)
+        said = []
+
+        def hears(it):
+            said.extend(env.get_info()[0]["universe"]["env.text"])
+            return it.is_last()[0]
+
+        said.extend(env.get_info()[0]["universe"]["env.text"])
+        mission = remote._game._env.resets
+        assert until(lambda: play(env, [], lambda it: hears(it) or True) and said)
+        play(env, [("KeyEvent", "space", True)], hears)
+        assert [f"mission {mission}", "hello", f"key {FIRE}"] == said
+        view = universe_view(env)
+        view.reset()
+        assert until(lambda: view.step([[]])[3]["n"][0].get("env.text"))
+
+
 REFUSED = {
     "a wrong password": ("wrong", "The password is not the one of this server."),
     "no password": (None, "There is no password. It must be the name of the user"),
