@@ -81,6 +81,7 @@ AT_MODULE_LEVEL: dict[str, set[str]] = {
 }
 INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.cli.bench": {"matplotlib"},
+    "envkit.desktop.browser": {"websockets"},
     "envkit.desktop.tight": {"PIL"},
     "envkit.distributed": {"ray"},
     "envkit.envs": {"llvmlite", "numba"},

@@ -29,6 +29,7 @@ from envkit.cli.target import (
     add_policy,
     add_seed,
     add_target,
+    add_web_port,
     at_least_one,
     busy_port_explained,
     load_policy,
@@ -43,6 +44,8 @@ from envkit.cli.terminal import add_json, print_json, progress_bar
 from envkit.desktop.human import Person
 from envkit.play.tally import Tally
 from envkit.registry import make, without_pool_options
+from envkit.remote.offers import ServeOptions
+from envkit.remote.vnc import pages_for
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray
 
@@ -81,7 +84,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--vnc",
         action="store_true",
-        help="a person acts, and no policy, in a VNC viewer that connects to --port",
+        help="a person acts, and no policy, in a VNC viewer that connects to --port, "
+        "or in a browser",
     )
     parser.flags_without_value["--vnc"] = (
         "--vnc no longer takes the port: write --vnc --port=PORT."
@@ -92,6 +96,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="PORT",
         help=f"with --vnc: the port; 0 takes any that is free (default: {_VNC_PORT})",
     )
+    add_web_port(parser)
     add_password(parser, "--vnc")
     parser.add_argument("--batch-size", action=Renamed, const="--num-envs")
     parser.add_argument("--fps", action=Renamed, const="--hz")
@@ -149,7 +154,7 @@ def _check_effects(arguments: argparse.Namespace, kind: str) -> None:
     check_contradiction(arguments, "password")
     if arguments.vnc:
         return
-    for name in ("port", "password_file", "no_password"):
+    for name in ("port", "web_port", "password_file", "no_password"):
         value = getattr(arguments, name)
         if value is not None and value is not False:
             option = name.replace("_", "-")
@@ -208,9 +213,18 @@ def _policy(
             hz=arguments.hz,
             await_picture=True,
         )
-    with person:
+    with person, contextlib.ExitStack() as pages:
+        options = ServeOptions(web_port=arguments.web_port)
+        browsers, note = pages_for({arguments.target: person}, options)
         host, port = person.address
         say(f"play in a VNC viewer: vnc://{host}:{port}", file=sys.stderr)
+        if browsers is not None:
+            pages.callback(browsers.close, "The recording is complete.")
+            drawn = person.password if password is DRAW else None
+            url = browsers.page(arguments.target, drawn)
+            say(f"play in a browser: {url}", file=sys.stderr)
+        if note:
+            say(f"envkit record: {note}", file=sys.stderr)
         if password is DRAW:
             say(f"envkit record: its password is {person.password}", file=sys.stderr)
         sys.stderr.flush()

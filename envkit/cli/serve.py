@@ -29,6 +29,7 @@ from envkit.cli.server_log import logged
 from envkit.cli.target import (
     add_arg,
     add_hz,
+    add_web_port,
     at_least_one,
     busy_port_explained,
     number_within,
@@ -207,6 +208,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with --vnc: so many steps pass in a second; with 0 each waits for a key "
         "(default: the environment's own pace, as in envkit play)",
     )
+    add_web_port(parser)
     protocols = parser.add_argument_group("protocols, beside envkit's own")
     own = _PROTOCOLS.own()
     for name in [*own, *(other for other in _PROTOCOLS.names() if other not in own)]:
@@ -337,6 +339,7 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
         password=None if arguments.no_password else password or DRAW,
         observer_password=observer_password,
         hz=arguments.hz,
+        web_port=arguments.web_port,
         tls=_tls(arguments.cert, arguments.key),
         max_sessions=arguments.max_sessions,
         allow_call=tuple(arguments.allow_call),

@@ -28,6 +28,7 @@ __all__ = [
     "add_policy",
     "add_seed",
     "add_target",
+    "add_web_port",
     "at_least",
     "at_least_one",
     "busy_port_explained",
@@ -250,6 +251,17 @@ def port_number(text: str) -> int:
             f"must be a port, an integer from 0 to 65535, got {text!r}"
         )
     return int(text)
+
+
+def add_web_port(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for the port of the page for browsers."""
+    parser.add_argument(
+        "--web-port",
+        type=port_number,
+        metavar="PORT",
+        help="with --vnc: the port of a page in which browsers watch and play; 0 takes "
+        "any that is free (default: 100 below --port, or any if that is taken)",
+    )
 
 
 @contextlib.contextmanager

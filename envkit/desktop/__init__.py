@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from envkit.desktop.actions import Joystick as Joystick
     from envkit.desktop.actions import Macros as Macros
     from envkit.desktop.actions import Together as Together
+    from envkit.desktop.browser import BrowserServer as BrowserServer
     from envkit.desktop.client import DesktopClient as DesktopClient
     from envkit.desktop.demonstration import Demonstration as Demonstration
     from envkit.desktop.desktop import Command as Command
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Actions": "envkit.desktop.actions",
+    "BrowserServer": "envkit.desktop.browser",
     "ClickGrid": "envkit.desktop.actions",
     "Command": "envkit.desktop.desktop",
     "Controls": "envkit.desktop.actions",

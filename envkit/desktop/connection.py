@@ -7,7 +7,7 @@ import threading
 
 from envkit.desktop.errors import DesktopError
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "keep_alive"]
 
 _AT_ONCE = 1 << 18
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
@@ -23,13 +23,7 @@ class Connection:
         """Prepares the socket, which is closed with this object."""
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
-            # So that a machine that has vanished is noticed within half a minute.
-            for name, value in _KEEPALIVE.items():
-                if hasattr(socket, name):
-                    number = getattr(socket, name)
-                    sock.setsockopt(socket.IPPROTO_TCP, number, value)
+            keep_alive(sock)
         self._socket = sock
         self._out = bytearray()
         self._sending = threading.Lock()
@@ -83,3 +77,12 @@ class Connection:
     def close(self) -> None:
         """Closes the socket."""
         self._socket.close()
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Sends bytes at once, and notices a machine that has vanished in half a minute."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

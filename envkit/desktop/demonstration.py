@@ -25,6 +25,7 @@ class Demonstration(Closable):
     Attributes:
         address: The host and port for the viewer.
         password: What the viewer must know; `None` for nothing.
+        server: What viewers connect to, which a `BrowserServer` shows as well.
 
     Example:
         >>> from envkit.desktop import Desktop, DesktopClient, DesktopServer
@@ -80,6 +81,7 @@ class Demonstration(Closable):
             raise
         self.address = self._person.address
         self.password = self._person.password
+        self.server = self._person.server
         self.action: Any = None
 
     def step(self) -> Demonstration:

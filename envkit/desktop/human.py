@@ -51,6 +51,7 @@ class Person(Closable):
         password: What the person must know; `None` for nothing.
         hz: The steps in a second; 0 if each waits for a key.
         actions: The encoding of actions.
+        server: What viewers connect to.
 
     Example:
         >>> from envkit import make
@@ -126,7 +127,7 @@ class Person(Closable):
         self._env = env
         # Before its first episode it may not render.
         self._picture: Callable[[TimeStep], Array] | None = None
-        self._server = DesktopServer(
+        self.server = DesktopServer(
             None if await_picture else (640, 480),
             host=host,
             port=port,
@@ -136,17 +137,27 @@ class Person(Closable):
             on_event=self._handle,
             max_viewers=max_viewers,
         )
-        self.address = self._server.address
-        self.password = self._server.passwords[0]
+        self.address = self.server.address
+        self.password = self.server.passwords[0]
+
+    @property
+    def hint(self) -> str:
+        """The pace and the keys, for people."""
+        pace = f"{self.hz:g} steps a second" if self.hz else "each step waits for a key"
+        table: Any = getattr(self.actions, "keys", None)
+        if not hasattr(table, "table"):
+            return pace
+        keys = [f"{key}: {label}" for key, label in table.table()]
+        return "; ".join([pace, *keys])
 
     @property
     def viewers(self) -> int:
         """How many viewers are connected."""
-        return self._server.viewers
+        return self.server.viewers
 
     def rename(self, name: str) -> None:
         """Changes the title of viewers' windows."""
-        self._server.rename(name)
+        self.server.rename(name)
 
     def show(self, time_step: TimeStep) -> None:
         """Shows viewers the picture of a time step.
@@ -156,7 +167,7 @@ class Person(Closable):
         """
         if self._picture is None:
             self._picture = self._pictures(self._env)
-        self._server.show(self._picture(time_step))
+        self.server.show(self._picture(time_step))
 
     def action(self) -> NestedArray:
         """Returns the action of what the person did since the last one.
@@ -167,7 +178,7 @@ class Person(Closable):
 
     def ended(self) -> str | None:
         """Returns why the viewers' server has ended; `None` as long as it serves."""
-        return self._server.ended()
+        return self.server.ended()
 
     def __call__(self, time_step: TimeStep) -> NestedArray:
         """Shows a time step, waits until the step is due, and returns the action.
@@ -181,8 +192,8 @@ class Person(Closable):
             self.actions.begin()
             self._pending.pop()
             self._due = 0.0
-        if not self._server.viewers:
-            self._wait_for(lambda: bool(self._server.viewers))
+        if not self.server.viewers:
+            self._wait_for(lambda: bool(self.server.viewers))
             self._due = 0.0
         if not self.hz:
             return self._next_press()
@@ -196,7 +207,7 @@ class Person(Closable):
         """Ends the connections of viewers; the environment stays open."""
         self._closed = True
         self._wake.set()
-        self._server.close()
+        self.server.close()
 
     def _handle(self, event: Event) -> None:
         self._pending.put(event)
@@ -233,7 +244,7 @@ class Person(Closable):
             # Short, because Ctrl-C and new viewers do not ring.
             self._wake.wait(min(left, _POLL_INTERVAL))
             self._wake.clear()
-            reason = self._server.ended()
+            reason = self.server.ended()
             if reason is not None:
                 raise DesktopError(f"The server of viewers has ended: {reason}")
         if self._closed:

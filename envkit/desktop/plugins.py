@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from envkit.extend import Scheme
 
-# It needs nothing that is not there; Pillow is for JPEG.
+# It needs nothing that is not there; Pillow is for JPEG, websockets for browsers.
 VNC = Scheme(
     "envkit.desktop.desktop:load",
     title="desktops behind a VNC server",
     page="desktop",
     extra="vnc",
-    requires=("pillow>=10",),
+    requires=("pillow>=10", "websockets>=15"),
     address="//localhost:5900",
 )

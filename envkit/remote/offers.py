@@ -64,6 +64,8 @@ class ServeOptions(NamedTuple):
         observer_password: What viewers have to know that only watch, by `--vnc`.
         hz: The steps in a second, by `--vnc`; 0 if each waits for a key, and `None` for
             the environment's own pace.
+        web_port: The port of the pages for browsers, by `--vnc`; 0 for any that is
+            free, `None` for 100 below that of VNC.
         cert: The file of the certificate in `tls`, for libraries that take no context.
         key: That of its private key, if it is not in the same file.
     """
@@ -81,6 +83,7 @@ class ServeOptions(NamedTuple):
     password: str | Draw | None = DRAW
     observer_password: str | None = None
     hz: float | None = None
+    web_port: int | None = None
     cert: str | None = None
     key: str | None = None
 
@@ -402,6 +405,6 @@ def check_exposure(
             f"The server listens at {options.host} without TLS: what travels can be "
             "read and changed on the way, the token travels with --openenv and "
             "--dm-env-rpc, and the passwords of --universe and --vnc protect little. "
-            "Pass --cert and --key, or for --vnc use a tunnel."
+            "Pass --cert and --key, with which --vnc shows its page to browsers alone."
         )
     return None

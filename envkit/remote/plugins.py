@@ -102,14 +102,16 @@ UNIVERSE_PROTOCOL = ServeProtocol(
 )
 VNC_PROTOCOL = ServeProtocol(
     "envkit.remote.vnc:serve",
-    "show each environment to VNC viewers, in which people watch and play it with the "
-    "keys of envkit play: the first at --port (default: 5900), others above it",
+    "show each environment to VNC viewers and browsers, in which people watch and play "
+    "it with the keys of envkit play: the first at --port (default: 5900), others "
+    "above it, and all in browsers at --web-port",
     has=(
         *_PASSWORDS,
         "recover",
         "observers",
         "observer_password_file",
         "hz",
+        "web_port",
     ),
     secret="password",
 )

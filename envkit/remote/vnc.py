@@ -1,20 +1,23 @@
-"""`envkit serve TARGET --vnc`: people watch and play environments in VNC viewers.
+"""`envkit serve TARGET --vnc`: people watch and play in VNC viewers and in browsers.
 
-Each environment has a port of its own. It goes on `hz` times a second, or whenever the
-viewer that controls presses a key, and stands still while there is no viewer; further
-viewers observe.
+Each environment has a port of its own for VNC, and all share one for browsers. An
+environment goes on `hz` times a second, or whenever the viewer that controls presses a
+key, and stands still while there is no viewer; further viewers observe.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from envkit._shared.actions_and_rewards import agent_rewards
+from envkit._shared.listening import ListenError
 from envkit._shared.secret_files import DRAW
+from envkit.desktop.browser import BrowserServer
 from envkit.desktop.human import Person
-from envkit.errors import ClosedError
+from envkit.errors import ClosedError, MissingDependencyError
 from envkit.remote.offers import (
     Menu,
     Offer,
@@ -25,7 +28,7 @@ from envkit.remote.offers import (
 )
 from envkit.time_step import TimeStep
 
-__all__ = ["Shown", "serve"]
+__all__ = ["Shown", "pages_for", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +42,9 @@ _PATIENCE = 2.0
 def serve(menu: Menu, options: ServeOptions) -> Service:
     """Shows the environments of a menu to VNC viewers, each at a port of its own.
 
+    Browsers find all of them at one port. A certificate encrypts that one alone: with
+    one, other machines reach the page, and VNC is for this machine.
+
     Args:
         menu: The environments.
         options: Where to listen: the first environment at `port`, the others above it.
@@ -46,16 +52,51 @@ def serve(menu: Menu, options: ServeOptions) -> Service:
             `observer_password` observe.
 
     Raises:
-        ValueError: An environment has no pictures, or its actions no keys; or VNC is to
-            be encrypted, which it cannot be.
+        ValueError: An environment has no pictures, or its actions no keys.
+        MissingDependencyError: Other machines are to be let in by TLS, and the package
+            of the page is not installed.
     """
-    if options.tls is not None and not is_loopback(options.host):
-        raise ValueError(
-            f"--vnc cannot be encrypted by --cert, and --host={options.host} lets "
-            "other machines connect. Leave --cert out, or --host, and reach it through "
-            "a tunnel."
-        )
     return _Shop(menu, options)
+
+
+def pages_for(
+    people: Mapping[str, Person], options: ServeOptions
+) -> tuple[BrowserServer | None, str]:
+    """Lets browsers in as well, where that is safe or asked for.
+
+    Args:
+        people: Those who play, by the names of their pages.
+        options: Where to listen.
+
+    Returns:
+        The server of the pages, or `None` and what is to be said about that.
+
+    Raises:
+        MissingDependencyError: A package is missing, and there is no other way in.
+        ValueError: The port of the options is in use.
+    """
+    is_private = is_loopback(options.host)
+    if not is_private and options.tls is None and options.web_port is None:
+        return None, "with --cert and --key browsers can connect, too"
+    desktops = {name: person.server for name, person in people.items()}
+    hints = {name: person.hint for name, person in people.items()}
+    try:
+        return BrowserServer(
+            desktops,
+            host=options.host,
+            port=options.web_port,
+            tls=options.tls,
+            hints=hints,
+        ), ""
+    except MissingDependencyError as error:
+        if options.web_port is not None or not is_private:
+            raise
+        return None, str(error)
+    except ListenError as error:
+        raise ValueError(
+            f"{error} Choose another with --web-port, or any that is free with "
+            "--web-port=0."
+        ) from error
 
 
 class _Shop:
@@ -63,31 +104,58 @@ class _Shop:
 
     Attributes:
         line: Where they are, for people.
-        invitation: The password, if it was drawn.
+        invitation: The passwords, if they were drawn.
         shown: The environments.
+        browsers: The server of their pages; `None` without any.
     """
 
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
         self.shown: list[Shown] = []
+        self.browsers: BrowserServer | None = None
         first = _PORT if options.port is None else options.port
+        inside = options
+        if options.tls is not None and not is_loopback(options.host):
+            inside = options._replace(host="127.0.0.1")  # VNC is never encrypted.
         try:
             for number, offer in enumerate(menu.offers):
                 port = first + number if first else 0
-                self.shown.append(Shown(offer, options, port))
+                self.shown.append(Shown(offer, inside, port))
+            pages: dict[str, Shown] = {}
+            for number, one in enumerate(self.shown, 1):
+                name = f"{one.name} {number}" if one.name in pages else one.name
+                pages[name] = one
+            people = {name: one.person for name, one in pages.items()}
+            self.browsers, note = pages_for(people, options)
         except BaseException:
             self.close("")
             raise
-        self.line = "\n".join(one.line for one in self.shown)
-        self.invitation = "\n".join(
-            filter(None, (one.invitation for one in self.shown))
-        )
+        lines = [one.line for one in self.shown]
+        invitations = [one.invitation for one in self.shown]
+        if self.browsers is not None:
+            url = with_reachable_host(self.browsers.url, options.host)
+            them = "it" if len(lines) == 1 else "all of them"
+            lines.append(f"vnc: {url} shows {them} in browsers")
+        if self.browsers is not None and options.password is DRAW:
+            urls = [
+                self.browsers.page(name, one.person.password)
+                for name, one in pages.items()
+            ]
+            invitations = [
+                f"{known}; in a browser: {with_reachable_host(url, options.host)}"
+                for known, url in zip(invitations, urls, strict=True)
+            ]
+        self.line = "\n".join(lines)
+        self.invitation = "\n".join(filter(None, [*invitations, note]))
 
     def ended(self) -> str | None:
         """Returns why one of them has ended unasked; `None` as long as all serve."""
-        return next(filter(None, (one.ended() for one in self.shown)), None)
+        servers: list[Any] = [*self.shown, *filter(None, [self.browsers])]
+        return next(filter(None, (one.ended() for one in servers)), None)
 
     def close(self, reason: str) -> None:
         """Ends them all; calling it again does nothing."""
+        if self.browsers is not None:
+            self.browsers.close(reason)
         for one in self.shown:
             one.person.close()
         for one in self.shown:
@@ -98,6 +166,7 @@ class Shown:
     """An environment that a person plays, in a thread of its own.
 
     Attributes:
+        name: What clients call it.
         line: Where it is, and its keys.
         invitation: The password for viewers, if it was drawn.
         person: The person who plays.
@@ -105,7 +174,7 @@ class Shown:
 
     def __init__(self, offer: Offer, options: ServeOptions, port: int) -> None:
         """Makes the environment, begins an episode, and listens at a port."""
-        self._name = offer.name
+        self.name = offer.name
         self._env: Any = offer.make_drawing()
         self._failure: str | None = None
         try:
@@ -115,7 +184,7 @@ class Shown:
                 port=port,
                 password=options.password,
                 observer_password=options.observer_password,
-                name=self._name,
+                name=self.name,
                 hz=options.hz,
                 max_viewers=1 + (options.observers or _OBSERVERS),
                 await_picture=True,
@@ -131,12 +200,12 @@ class Shown:
             raise
         host, port = self.person.address
         host = f"[{host}]" if ":" in host else host
-        self.line = f"vnc: vnc://{host}:{port} shows {self._name}; {self._how()}"
+        self.line = f"vnc: vnc://{host}:{port} shows {self.name}; {self.person.hint}"
         self.invitation = ""
         if options.password is DRAW:
             where = with_reachable_host(f"{host}:{port}", options.host)
             self.invitation = (
-                f"viewers of {self._name} at {where} need the password "
+                f"viewers of {self.name} at {where} need the password "
                 f"{self.person.password}"
             )
         self._thread = threading.Thread(
@@ -152,16 +221,6 @@ class Shown:
         """Waits a while until the environment is closed."""
         # It may take as long as it likes; its thread is a daemon.
         self._thread.join(_PATIENCE)
-
-    def _how(self) -> str:
-        """Returns the pace and the keys, for people."""
-        hz = self.person.hz
-        pace = f"{hz:g} steps a second" if hz else "each step waits for a key"
-        table: Any = getattr(self.person.actions, "keys", None)
-        if not hasattr(table, "table"):
-            return pace
-        keys = "; ".join(f"{key}: {label}" for key, label in table.table())
-        return f"{pace}; {keys}"
 
     def _run(self) -> None:
         try:
@@ -182,13 +241,11 @@ class Shown:
         episode, earned = 1, 0.0
         while True:
             if time_step.is_first():
-                self.person.rename(f"{self._name}: episode {episode}")
+                self.person.rename(f"{self.name}: episode {episode}")
                 earned = 0.0
             time_step = self._env.step(self.person(time_step))
             if not time_step.is_first():
                 earned += float(agent_rewards(time_step.reward).sum())
             if time_step.is_last():
-                self.person.rename(
-                    f"{self._name}: episode {episode}, return {earned:g}"
-                )
+                self.person.rename(f"{self.name}: episode {episode}, return {earned:g}")
                 episode += 1

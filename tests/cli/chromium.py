@@ -26,10 +26,17 @@ needs_chromium = pytest.mark.skipif(
 
 
 class Page:
-    """A page that is open."""
+    """A page that is open.
 
-    def __init__(self, socket: Any) -> None:
+    Attributes:
+        address: Where its own WebSocket is.
+        requested: What it has asked servers for.
+        errors: What has gone wrong in it.
+    """
+
+    def __init__(self, socket: Any, address: str) -> None:
         self._socket = socket
+        self.address = address
         self._numbers = itertools.count(1)
         self.requested: list[str] = []
         self.errors: list[str] = []
@@ -52,7 +59,8 @@ class Page:
         if method == "Network.requestWillBeSent":
             self.requested.append(told["request"]["url"])
         elif method in ("Runtime.exceptionThrown", "Log.entryAdded"):
-            self.errors.append(json.dumps(told))
+            if told.get("entry", {}).get("level", "error") == "error":
+                self.errors.append(json.dumps(told))
         elif method == "Page.lifecycleEvent" and told["name"] == "load":
             self._loaded.add(told["loaderId"])
         return message
@@ -67,8 +75,8 @@ class Page:
         while loader not in self._loaded:
             self._receive()
 
-    def open(self, path: Path, width: int = 1200, fragment: str = "") -> None:
-        """Opens a file in a window of a width, and waits until it is loaded."""
+    def open(self, path: Path | str, width: int = 1200, fragment: str = "") -> None:
+        """Opens a file or an address, and waits until it is loaded."""
         self.do("Network.enable")
         self.do("Runtime.enable")
         self.do("Log.enable")
@@ -83,13 +91,17 @@ class Page:
         )
         # What differs by a fragment alone would not be loaded again.
         self._go_to("about:blank")
-        self._go_to(path.as_uri() + fragment)
+        self._go_to((path if isinstance(path, str) else path.as_uri()) + fragment)
 
     def ask(self, expression: str) -> Any:
         """Returns the value of an expression of JavaScript."""
         result = self.do("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
+
+    def comes_to(self, expression: str) -> Any:
+        """Waits until an expression of JavaScript is true, and returns its value."""
+        return until(lambda: self.ask(expression))
 
     def text(self, selector: str) -> str:
         """Returns the text of an element."""
@@ -101,12 +113,29 @@ class Page:
             text = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
             self.do("Input.dispatchKeyEvent", type=kind, key=key, code=key, **text)
 
+    @contextlib.contextmanager
+    def another(self) -> Iterator[Page]:
+        """Opens another tab, and closes it if that has not been done."""
+        target = self.do("Target.createTarget", url="about:blank")["targetId"]
+        with page_at(f"{self.address.rpartition('/')[0]}/{target}") as page:
+            yield page
+        targets = self.do("Target.getTargets")["targetInfos"]
+        if target in [each["targetId"] for each in targets]:
+            self.do("Target.closeTarget", targetId=target)
+
 
 @contextlib.contextmanager
-def chromium(folder: Path) -> Iterator[Page]:
-    """Starts it with a profile in a folder of its own."""
+def page_at(address: str) -> Iterator[Page]:
+    """Connects to a page that is open."""
     from websockets.sync.client import connect
 
+    with connect(address, max_size=None, proxy=None) as socket:
+        yield Page(socket, address)
+
+
+@contextlib.contextmanager
+def chromium(folder: Path, *options: str) -> Iterator[Page]:
+    """Starts it with a profile in a folder of its own."""
     process = subprocess.Popen(
         [
             str(CHROMIUM),
@@ -116,6 +145,7 @@ def chromium(folder: Path) -> Iterator[Page]:
             "--disable-dev-shm-usage",
             "--remote-debugging-port=0",
             f"--user-data-dir={folder}",
+            *options,
             "about:blank",
         ],
         stdout=subprocess.DEVNULL,
@@ -132,8 +162,8 @@ def chromium(folder: Path) -> Iterator[Page]:
             for target in targets
             if target["type"] == "page"
         )
-        with connect(address, max_size=None, proxy=None) as socket:
-            yield Page(socket)
+        with page_at(address) as page:
+            yield page
     finally:
         process.terminate()
         process.wait(PATIENCE)

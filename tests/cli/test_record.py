@@ -621,7 +621,7 @@ def test_a_viewer_needs_the_password_that_is_printed_unless_told(more, tmp_path)
         text=True,
     ) as process:
         try:
-            lines = [process.stderr.readline() for _ in range(2)]
+            lines = [process.stderr.readline() for _ in range(3)]
             if more:
                 assert (
                     "envkit record: --no-password lets every account of this machine "
@@ -632,8 +632,10 @@ def test_a_viewer_needs_the_password_that_is_printed_unless_told(more, tmp_path)
                 DesktopClient("127.0.0.1", port).close()
                 return
             password = re.fullmatch(
-                r"envkit record: its password is (.{8})\n", lines[1]
+                r"envkit record: its password is (.{8})\n", lines[2]
             )
+            page = rf"play in a browser: http://127\.0\.0\.1:\d+/#{password[1]}\n"
+            assert re.fullmatch(page, lines[1])
             with pytest.raises(DesktopError, match="refuses the password"):
                 DesktopClient("127.0.0.1", port, password="wrong")
             DesktopClient("127.0.0.1", port, password=password[1]).close()
@@ -646,6 +648,7 @@ def test_a_viewer_needs_the_password_that_is_printed_unless_told(more, tmp_path)
     [
         (["--no-password"], "--no-password is for --vnc, where viewers connect."),
         (["--port", "0"], "--port is for --vnc, where viewers connect."),
+        (["--web-port", "0"], "--web-port is for --vnc, where viewers connect."),
         (
             ["--password-file", "x"],
             "--password-file is for --vnc, where viewers connect.",

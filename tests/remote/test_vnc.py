@@ -184,11 +184,6 @@ REFUSED = {
         {},
         "There is no picture to show: render('rgb_array') raises NotImplementedError",
     ),
-    "no encryption": (
-        "Catch",
-        {"tls": "a context", "host": "0.0.0.0"},
-        "--vnc cannot be encrypted by --cert, and --host=0.0.0.0 lets other machines",
-    ),
 }
 
 
