@@ -27,6 +27,7 @@ import struct
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from envkit._shared.protocol_end import NAMED, WAITS, ProtocolEnd, Row
 from envkit.desktop.des import answer
 from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent
@@ -112,21 +113,6 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-class Row(NamedTuple):
-    """What is read in a state, and where it leads.
-
-    Attributes:
-        size: How many bytes the message has: `WAITS` for no message, and `NAMED` if the
-            message before has said it.
-        then: The states that may follow.
-    """
-
-    size: int
-    then: tuple[State, ...] = ()
-
-
-WAITS, NAMED = 0, -1
-
 # After a message that breaks the protocol, the state is `CLOSED` in any case.
 _S = State
 CLIENT: dict[State, Row] = {
@@ -147,7 +133,7 @@ CLIENT: dict[State, Row] = {
     _S.DECODER: Row(WAITS, (_S.CONTENT, _S.RECTANGLE, _S.MESSAGE)),
     _S.CONTENT: Row(NAMED, (_S.CONTENT, _S.RECTANGLE, _S.MESSAGE)),
     _S.SKIPPED: Row(NAMED, (_S.SKIPPED, _S.MESSAGE)),
-    _S.CLOSED: Row(1),
+    _S.CLOSED: Row(WAITS),
 }
 SERVER: dict[State, Row] = {
     _S.VERSION: Row(12, (_S.OFFER,)),
@@ -161,7 +147,7 @@ SERVER: dict[State, Row] = {
     _S.BODY: Row(NAMED, (_S.MESSAGE, _S.ENCODINGS, _S.SKIPPED)),
     _S.ENCODINGS: Row(NAMED, (_S.MESSAGE,)),
     _S.SKIPPED: Row(NAMED, (_S.SKIPPED, _S.MESSAGE)),
-    _S.CLOSED: Row(1),
+    _S.CLOSED: Row(WAITS),
 }
 
 
@@ -295,7 +281,7 @@ ProtocolEvent = (
 )
 
 
-class End:
+class End(ProtocolEnd[State, ProtocolEvent]):
     """One end of a connection: what both have in common.
 
     Attributes:
@@ -303,72 +289,13 @@ class End:
         version: The version of the protocol that both speak.
     """
 
-    _table: ClassVar[Mapping[State, Row]]
+    closed, error = State.CLOSED, DesktopError
     _messages: ClassVar[Mapping[int, Message]]
 
     def __init__(self) -> None:
         """Begins with the version."""
-        self.state = State.VERSION
+        super().__init__(State.VERSION)
         self.version = (3, 8)
-        self._size = self._table[self.state].size
-        self._received, self._out = bytearray(), bytearray()
-
-    @property
-    def rest(self) -> bytes:
-        """The bytes after the last message that was read."""
-        return bytes(self._received)
-
-    def receive(self, data: bytes = b"") -> ProtocolEvent | None:
-        """Reads bytes, however they are cut, up to the next event.
-
-        The bytes after that event are read by the next call, which may have none of its
-        own, so call this until it returns `None`.
-
-        Raises:
-            DesktopError: The other end refuses, or breaks the protocol.
-        """
-        if self.state is not State.CLOSED:
-            self._received += data
-        try:
-            while self._size != WAITS and len(self._received) >= self._size:
-                if (event := self._read_one()) is not None:
-                    return event
-        except DesktopError:
-            self._close()
-            raise
-        return None
-
-    def data_to_send(self) -> bytes:
-        """Returns the bytes that are due to the other end since the last call."""
-        data, self._out = bytes(self._out), bytearray()
-        return data
-
-    def _read_one(self) -> ProtocolEvent | None:
-        message = bytes(self._received[: self._size])
-        del self._received[: self._size]
-        event: ProtocolEvent | None = getattr(self, f"_read_{self.state.value}")(
-            message
-        )
-        return event
-
-    def _go(self, state: State, size: int | None = None) -> ProtocolEvent | None:
-        """Goes to the next state, and reads its message if that has no bytes.
-
-        Args:
-            state: The state.
-            size: The size of its message, where the table has none.
-        """
-        self._check_may(state)
-        self.state = state
-        self._size = self._table[state].size if size is None else size
-        return self._read_one() if size == 0 else None
-
-    def _check_may(self, state: State) -> None:
-        if state not in self._table[self.state].then:
-            raise RuntimeError(
-                f"{type(self).__name__} must not go from {self.state.value} to "
-                f"{state.value}."
-            )
 
     def _read_message(self, message: bytes) -> ProtocolEvent | None:
         (kind,) = message
@@ -400,11 +327,6 @@ class End:
     def _read_skipped(self, message: bytes) -> None:
         self._skip(self._to_skip - len(message))
 
-    def _close(self) -> None:
-        # From any state, where a message is broken.
-        self.state, self._size = State.CLOSED, self._table[State.CLOSED].size
-        self._received.clear()
-
 
 class ClientProtocol(End):
     r"""The end of a client.
@@ -419,7 +341,7 @@ class ClientProtocol(End):
         'hi'
     """
 
-    _table, _messages = CLIENT, FROM_SERVER
+    table, _messages = CLIENT, FROM_SERVER
 
     def __init__(
         self, server: str, *, password: str | None = None, shared: bool = True
@@ -443,7 +365,7 @@ class ClientProtocol(End):
         """
         self._check_may(State.CLOSED)
         if password is None:
-            self._close()
+            self.close()
             raise self._refusal("asks for a password. Pass password=.")
         self._password = password
         self._choose(_VNC_AUTHENTICATION)
@@ -572,7 +494,7 @@ class ClientProtocol(End):
         try:
             event = self._feed(None)
         except DesktopError:
-            self._close()
+            self.close()
             raise
         return self.receive() if event is None else event
 
@@ -599,7 +521,7 @@ class ServerProtocol(End):
         (Entered(shared=True), b'\x01\x01\x00\x00\x00\x00')
     """
 
-    _table, _messages = SERVER, FROM_CLIENT
+    table, _messages = SERVER, FROM_CLIENT
 
     def __init__(self) -> None:
         """Begins with the version."""
@@ -642,7 +564,7 @@ class ServerProtocol(End):
             self._out += _NUMBER.pack(1) + (text if self.version == (3, 8) else b"")
         else:  # No way to authenticate, and why.
             self._out += (bytes(4) if self.version == (3, 3) else b"\0") + text
-        self._close()
+        self.close()
 
     def accept(self) -> None:
         """Admits the client after `Proof`."""

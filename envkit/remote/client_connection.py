@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from envkit._shared.handshake import run_handshake
+from envkit._shared.protocol_end import run_handshake
 from envkit._shared.secret_files import SecretFileError, find, secret_in
 from envkit.distributed.link import keep_alive
 from envkit.errors import InsecureWarning

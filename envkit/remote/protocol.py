@@ -55,8 +55,8 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from envkit._shared.handshake import NAMED, WAITS, Handshake, Row
 from envkit._shared.peer_errors import PeerError
+from envkit._shared.protocol_end import NAMED, WAITS, ProtocolEnd, Row
 from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.errors import EnvkitError
 from envkit.parallel.messages import RemoteFailure
@@ -281,7 +281,7 @@ REQUESTS = ("resume", "observe", "list", "open")
 HandshakeEvent = GreetingReceived | FactsReceived | RequestReceived
 
 
-class _End(Handshake[HandshakeState, HandshakeEvent]):
+class _End(ProtocolEnd[HandshakeState, HandshakeEvent]):
     """What both ends of the handshake have in common: messages with heads."""
 
     closed = HandshakeState.CLOSED

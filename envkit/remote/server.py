@@ -22,8 +22,8 @@ from typing import Any
 
 from envkit._shared.admission import Admission
 from envkit._shared.connection_threads import Connection, ConnectionThreads
-from envkit._shared.handshake import run_handshake
 from envkit._shared.listening import listener, place_of
+from envkit._shared.protocol_end import run_handshake
 from envkit._shared.server_secret import ServerSecret
 from envkit.distributed.link import keep_alive
 from envkit.extend import counted

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit._shared.handshake import WAITS
+from envkit._shared.protocol_end import WAITS
 from envkit.distributed.link import ANSWERED, ASKED, HEAD, MESSAGE
 from envkit.parallel.messages import RemoteFailure
 from envkit.provenance import to_plain

@@ -1,8 +1,9 @@
-"""`Handshake`: one end of a handshake as a table of states, without a socket.
+"""`ProtocolEnd`: one end of a protocol as a table of states, without a socket.
 
-A protocol has a table for each end and a subclass of `Handshake` for each table. Bytes
-go in by `receive`, which returns an event once one is complete; `data_to_send` returns
-the bytes that are due to the other end. `run_handshake` is all that a socket adds.
+A protocol has a table for each end, and a subclass of `ProtocolEnd` for each table.
+Bytes go in by `receive`, which returns an event once one is complete; `data_to_send`
+returns the bytes that are due to the other end. `run_handshake` is all that a socket
+adds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-__all__ = ["NAMED", "WAITS", "Handshake", "Row", "run_handshake"]
+__all__ = ["NAMED", "WAITS", "ProtocolEnd", "Row", "run_handshake"]
 
 WAITS, NAMED = 0, -1
 _AT_ONCE = 1 << 16
@@ -37,8 +38,8 @@ State = TypeVar("State", bound=enum.Enum)
 Event = TypeVar("Event")
 
 
-class Handshake(Generic[State, Event]):
-    """One end of a handshake.
+class ProtocolEnd(Generic[State, Event]):
+    """One end of a protocol.
 
     A subclass has a method `_read_` for each state that reads, named after its value.
 
@@ -73,7 +74,7 @@ class Handshake(Generic[State, Event]):
         """Reads bytes, however they are cut, up to the next event.
 
         The bytes after that event are read by the next call, which may have none of its
-        own.
+        own, so call this until it returns `None`.
 
         Raises:
             Exception: The other end refuses, or breaks the protocol; nothing is read
@@ -132,7 +133,7 @@ class Handshake(Generic[State, Event]):
 
 
 def run_handshake(
-    handshake: Handshake[State, Event], sock: socket.socket, deadline: float
+    handshake: ProtocolEnd[State, Event], sock: socket.socket, deadline: float
 ) -> Event:
     """Sends and reads up to the next event, and not a byte more.
 
