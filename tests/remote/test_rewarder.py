@@ -22,6 +22,7 @@ from envkit.remote.rewarder import (
     Observation,
     Ping,
     Pong,
+    Received,
     Refusal,
     Reset,
     ResetReply,
@@ -33,6 +34,7 @@ from envkit.remote.rewarder import (
     authorization,
     password_in,
 )
+from tests.remote import recorded_universe
 
 ENDS = {
     "a client": ClientEnd,
@@ -53,6 +55,8 @@ EXAMPLES = [
     Action(None, [PointerEvent(1, 2, 3)]),
     Ping(),
 ]
+
+GENUINE = {"client": recorded_universe.CLIENT, "server": recorded_universe.SERVER}
 
 json_values = st.recursive(
     st.none()
@@ -81,7 +85,8 @@ envelopes = st.fixed_dictionaries(
     optional={"body": some(KEYS) | json_values, "headers": some(HEADERS) | json_values},
 )
 texts = (
-    st.builds(json.dumps, envelopes | json_values)
+    st.sampled_from([text for said in GENUINE.values() for _, text in said])
+    | st.builds(json.dumps, envelopes | json_values)
     | st.text(max_size=30)
     | st.binary(max_size=10)
     | st.sampled_from(["[" * 5000, '{"a":' * 5000, "9" * 5000])
@@ -118,6 +123,80 @@ def test_any_text_in_any_state_is_a_message_or_an_error_of_the_rewarder(make, sa
         if end.state is State.CLOSED:
             assert end.receive(text, 0.0) is None
             assert [] == end.texts_to_send()
+
+
+@pytest.mark.parametrize("name", GENUINE)
+def test_our_ends_understand_all_that_the_genuine_ends_say(name):
+    """Our client what a server says, and our server what a client says."""
+    client, server = ClientEnd(), ServerEnd(observer=False)
+    kinds = {"client": [], "server": []}
+    for number, (end, text) in enumerate(GENUINE[name]):
+        ours = client if end == "server" else server
+        received = ours.receive(text, float(number))
+        method = json.loads(text)["method"]
+        kinds[end].append(method)
+        if method == "v0.control.ping":
+            assert (None, ["v0.reply.control.ping"]) == (received, methods(server))
+        else:
+            assert MESSAGES[method].kind is type(received.message)
+        assert [] == server.texts_to_send()
+    assert State.ACTIVE is server.state
+    assert {"v0.control.ping", "v0.env.reset"} == set(kinds["client"])
+    assert {
+        "v0.env.describe",
+        "v0.env.reward",
+        "v0.env.observation",
+        "v0.reply.env.reset",
+        "v0.reply.control.ping",
+    } <= set(kinds["server"])
+
+
+def methods(end):
+    return [json.loads(text)["method"] for text in end.texts_to_send()]
+
+
+@pytest.mark.parametrize("text", recorded_universe.REFUSALS)
+def test_a_genuine_server_that_hangs_up_says_why(text, message_of):
+    message = message_of(RewarderError, lambda: ClientEnd().receive(text, 0.0))
+    assert json.loads(text)["body"]["message"] == message
+
+
+def test_we_say_what_a_genuine_client_has_said():
+    """The same JSON, but for the times."""
+    client = ClientEnd()
+    for end, text in recorded_universe.CLIENT:
+        if end == "server":
+            continue
+        said = json.loads(text)
+        body, headers = said["body"], said["headers"]
+        if said["method"] == "v0.control.ping":
+            message = Ping()
+        else:
+            known = int(headers["episode_id"])
+            message = Reset(body["env_id"], body["seed"], body["fps"], known)
+        client.send(message, headers["sent_at"])
+        assert said == json.loads(*client.texts_to_send())
+
+
+def test_we_answer_with_the_fields_of_a_genuine_server():
+    """The same names of the same kinds, in the body and in the headers."""
+    server, client = ServerEnd(observer=False), ClientEnd()
+    for number, (end, text) in enumerate(recorded_universe.SERVER):
+        if end == "client":
+            continue
+        genuine = json.loads(text)
+        message = client.receive(text, float(number)).message
+        asked = Received(Ping(), genuine["headers"].get("parent_message_id"))
+        if "parent_message_id" in genuine["headers"]:
+            server.reply(asked, message, 1.0)
+        else:
+            server.send(message, 1.0)
+        ours = json.loads(*server.texts_to_send())
+        assert genuine["method"] == ours["method"]
+        assert genuine["body"] == ours["body"]
+        assert set(genuine["headers"]) <= set(ours["headers"])
+        for header in ("episode_id", "parent_message_id"):
+            assert genuine["headers"].get(header) == ours["headers"].get(header)
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda it: type(it).__name__)

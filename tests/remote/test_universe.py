@@ -21,12 +21,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import make
-from envkit.desktop import DesktopClient, DesktopError
+from envkit.desktop import DesktopClient, DesktopError, PixelFormat
+from envkit.desktop.keys import KeyEvent, key_name
+from envkit.desktop.protocol import Entered, Greeted, Proof, ServerProtocol
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
 from envkit.realtime import BlockingReset, universe_view
 from envkit.remote import universe
 from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.remote.rewarder import RewarderError, authorization
+from tests.remote import recorded_universe
 from tests.remote.pad import FIRE, LEFT, RIGHT, UP
 from tests.remote.serving import certificate_in
 from tests.waiting import PATIENCE, until
@@ -455,6 +458,26 @@ def test_our_client_has_the_texts_in_its_infos():
         view = universe_view(env)
         view.reset()
         assert until(lambda: view.step([[]])[3]["n"][0].get("env.text"))
+
+
+def test_the_genuine_driver_says_keys_that_our_desktop_understands():
+    desktop, keys = ServerProtocol(), []
+    event = desktop.receive(recorded_universe.DRIVER)
+    while event is not None:
+        if isinstance(event, Greeted):
+            desktop.offer(recorded_universe.CHALLENGE)
+        elif isinstance(event, Proof):
+            assert event.knows("openai")
+            desktop.accept()
+        elif isinstance(event, Entered):
+            desktop.begin((8, 6), PixelFormat().pack(), "Pad-v0")
+        elif isinstance(event, KeyEvent):
+            keys.append(event)
+        event = desktop.receive()
+    assert 16 == len(keys)
+    pressed = {key_name(event.key) for event in keys if event.key != universe.PROBE_KEY}
+    assert {"Left", "space"} == pressed
+    assert universe.PROBE_KEY in {event.key for event in keys}
 
 
 REFUSED = {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+import json
 import math
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.remote.rewarder import (
+    ClientEnd,
     Describe,
     Observation,
     Pong,
@@ -28,6 +30,7 @@ from envkit.remote.universe_episodes import (
     ResetRefusedError,
     ServedEpisodes,
 )
+from tests.remote import recorded_universe
 
 numbers = st.integers(0, 6)
 rewards = st.integers(-3, 3).map(float)
@@ -85,6 +88,38 @@ def test_a_reward_is_returned_with_its_own_episode_and_once(events):
         assert (episodes.episode is None) is (
             episodes.state in (EpisodeState.ASKED, EpisodeState.WAITING)
         )
+
+
+# What the genuine server sends, with and without the reward that comes late. A reset
+# has interrupted one of the episodes.
+SUMS = {0: (15.0, 15.25), 1: (0.0,), 2: (15.0, 15.25), 3: (15.0, 15.25)}
+
+
+@given(st.sets(st.integers(0, 50)))
+def test_the_episodes_of_a_genuine_server_have_the_sums_that_it_sent(looks):
+    """Whenever the agent looks."""
+    client, episodes = ClientEnd(), RemoteEpisodes()
+    seen, ends = collections.Counter(), set()
+    for place, (end, text) in enumerate(recorded_universe.SERVER):
+        if end == "client":
+            said = json.loads(text)
+            if said["body"].get("seed") == 7:
+                episodes.ask(said["headers"]["message_id"])
+            continue
+        episodes.receive(client.receive(text, 0.0))
+        if place not in looks:
+            continue
+        number = episodes.episode
+        if number is not None and number not in ends:
+            events = episodes.pop()
+            seen[number] += events.reward
+            if events.done:
+                ends.add(number)
+        if episodes.episode is None or episodes.episode in ends:
+            episodes.begin()
+    for number in ends:
+        assert seen[number] in SUMS[number]
+    assert EpisodeState.ASKED is not episodes.state
 
 
 class Story:
