@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import re
 import socket
 from typing import Any
 
-__all__ = ["ListenError", "is_loopback", "listener", "place_of"]
+__all__ = ["ListenError", "host_and_port", "is_loopback", "listener", "place_of"]
 
 _REASONS = {
     errno.EADDRINUSE: "Port {port} is in use by another program.",
@@ -15,6 +16,9 @@ _REASONS = {
     errno.EACCES: "Port {port} needs rights that this account does not have.",
     socket.EAI_NONAME: "{host} is not an address of this machine.",
 }
+
+
+_PLACE = re.compile(r"(?:\[([^][]+)\]|([^][:]+))(?::([0-9]{1,5}))?")
 
 
 class ListenError(OSError):
@@ -65,5 +69,21 @@ def place_of(address: Any) -> str:
     """
     if not address:
         return "a client that has left"
-    host, port = address[:2]
+    host, port = address[0].strip("[]"), address[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_and_port(place: str, default: int | None = None) -> tuple[str, int] | None:
+    """Reads the host and the port of `place_of`; `None` if they are none.
+
+    Example:
+        >>> host_and_port("[::1]:80"), host_and_port("box", default=7600)
+        (('::1', 80), ('box', 7600))
+        >>> print(host_and_port("box"), host_and_port("::1:80"))
+        None None
+    """
+    match = _PLACE.fullmatch(place)
+    port = match[3] or default if match else None
+    if match is None or port is None or int(port) > 65535:
+        return None
+    return match[1] or match[2], int(port)

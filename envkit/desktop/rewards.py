@@ -141,8 +141,7 @@ class RewardChannel:
         if isinstance(name, str):
             address = f"unix://{name}"
         else:
-            host = f"[{name[0]}]" if ":" in name[0] else name[0]
-            address = f"tcp://{host}:{name[1]}"
+            address = f"tcp://{listening.place_of(name)}"
         return {ADDRESS: address, EPISODE: str(self._episode)}
 
     def begin(self, episode: int) -> None:
@@ -453,10 +452,11 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 def _tcp(address: Any) -> tuple[str, int]:
     """Returns the host and port of "tcp://host:port"."""
-    host, _, port = str(address).removeprefix("tcp://").rpartition(":")
-    if not str(address).startswith("tcp://") or not host or not port.isdecimal():
+    scheme, _, place = str(address).partition("://")
+    found = listening.host_and_port(place)
+    if scheme != "tcp" or found is None:
         raise ValueError(
             "address must be tcp://HOST:PORT, such as 'tcp://127.0.0.1:0', got "
             f"{describe(address)}."
         )
-    return host.strip("[]"), int(port)
+    return found

@@ -13,6 +13,7 @@ import socket
 import time
 from typing import Any, NamedTuple
 
+from envkit._shared.listening import host_and_port
 from envkit.errors import WorkerTimeout
 
 __all__ = ["Cluster", "await_cluster", "known_cluster"]
@@ -62,10 +63,8 @@ def known_cluster(ray: Any) -> Cluster | None:
             "`ray stop` removes the file, and the pool then has Ray start a cluster "
             "here; or set RAY_ADDRESS to a cluster that runs"
         )
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "://" in address:
-        return None
-    return Cluster(host.strip("[]"), int(port), source, remedy)
+    found = host_and_port(address)
+    return None if found is None else Cluster(*found, source, remedy)
 
 
 def await_cluster(cluster: Cluster, patience: float | None) -> None:

@@ -33,6 +33,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from envkit._shared.listening import place_of
 from envkit.distributed.frames import (
     ANSWERED,
     ASKED,
@@ -175,8 +176,7 @@ class Address(NamedTuple):
         if self.host.startswith(UNIX):
             return f"unix://{self.host[len(UNIX) :]}/{words}"
         scheme = "tls" if self.certificate else "tcp"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{self.port}/{words}"
+        return f"{scheme}://{place_of((self.host, self.port))}/{words}"
 
     @classmethod
     def parse(cls, text: str) -> Address:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from envkit._shared.listening import host_and_port, place_of
 from envkit._shared.protocol_end import run_handshake
 from envkit._shared.secret_files import SecretFileError, find, secret_in
 from envkit.distributed.link import keep_alive
@@ -61,8 +62,7 @@ class ServerAddress(NamedTuple):
     name: str = ""
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'tls' if self.is_tls else 'tcp'}://{host}:{self.port}"
+        return f"{'tls' if self.is_tls else 'tcp'}://{place_of((self.host, self.port))}"
 
     @classmethod
     def parse(cls, text: str) -> ServerAddress:
@@ -73,19 +73,13 @@ class ServerAddress(NamedTuple):
         """
         scheme, _, rest = text.partition("://")
         place, _, name = rest.partition("/")
-        if place.startswith("["):
-            host, _, port = place[1:].partition("]")
-            port = port.removeprefix(":")
-        else:
-            host, _, port = place.partition(":")
-        is_port = not port or (port.isascii() and port.isdecimal())
-        number = int(port or PORT) if is_port else -1
-        if scheme not in ("tcp", "tls") or not host or not 0 < number < 65536:
+        found = host_and_port(place, PORT)
+        if scheme not in ("tcp", "tls") or found is None or not found[1]:
             raise ValueError(
                 "The address of a server must be tcp://host:port or tls://host:port, "
                 f"with /Name behind it for an environment, got {text[:80]!r}."
             )
-        return cls(host, number, scheme == "tls", name)
+        return cls(*found, scheme == "tls", name)
 
 
 def addresses_in(text: str) -> list[ServerAddress]:

@@ -36,7 +36,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple, TypeVar
 
 from envkit._shared.admission import Admission
-from envkit._shared.listening import listener
+from envkit._shared.listening import listener, place_of
 from envkit._shared.server_secret import Holder, ServerSecret, WrongSecretError
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
@@ -150,8 +150,7 @@ class DmEnvRpcServer:
         except BaseException:
             self._close_hosts()
             raise
-        name = f"[{options.host}]" if ":" in options.host else options.host
-        self.address = f"{name}:{port}"
+        self.address = place_of((options.host, port))
         self.line = f"dm_env_rpc: {self.address}"
         self.invitation = self._invitation()
         self._server.start()
@@ -222,9 +221,7 @@ class DmEnvRpcServer:
             )
         )
         port = _PORT if options.port is None else options.port
-        address = f"{options.host}:{port}"
-        if ":" in options.host and "[" not in options.host:
-            address = f"[{options.host}]:{port}"
+        address = place_of((options.host, port))
         try:
             if options.tls is None:
                 return server, server.add_insecure_port(address)

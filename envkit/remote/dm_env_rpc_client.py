@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit._shared.listening import host_and_port, place_of
 from envkit._shared.peer_errors import LostError
 from envkit._shared.secret_files import find
 from envkit.adapters.foreign import ForeignEnvironment, require
@@ -89,7 +90,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         require("dm_env_rpc", needed_by="DmEnvRpcWrapper", extra="dm-env-rpc")
         super().__init__(handle_auto_reset=True)
         self._connector = _Connector(
-            _checked_address(address),
+            _checked_place(address),
             token=token,
             cafile=cafile,
             tls=tls or cafile is not None,
@@ -253,7 +254,7 @@ class _Connector:
 
     def __init__(
         self,
-        address: str,
+        place: tuple[str, int],
         *,
         token: str | None,
         cafile: str | None,
@@ -261,7 +262,7 @@ class _Connector:
         timeout: float,
         connect_timeout: float,
     ) -> None:
-        self.address = address
+        self._place, self.address = place, place_of(place)
         self._token, self._cafile, self._tls = token, cafile, tls
         self._timeout, self._connect_timeout = timeout, connect_timeout
 
@@ -306,8 +307,7 @@ class _Connector:
     def _metadata(self) -> Any:
         token = self._token
         if token is None:  # That of a server of the same user.
-            host, _, port = self.address.rpartition(":")
-            token = find("token", host, int(port))
+            token = find("token", *self._place)
         return None if token is None else (("authorization", f"Bearer {token}"),)
 
 
@@ -361,11 +361,11 @@ class _Stream:
         self._channel.close()
 
 
-def _checked_address(address: str) -> str:
-    host, colon, port = str(address).removeprefix("//").rpartition(":")
-    if not colon or not host or not port.isdecimal():
+def _checked_place(address: str) -> tuple[str, int]:
+    place = host_and_port(str(address).removeprefix("//"))
+    if place is None:
         raise ValueError(
             "The address of a dm_env_rpc server must be a host and a port, such as "
             f"'localhost:9000', got {describe(address)}."
         )
-    return f"{host}:{port}"
+    return place

@@ -54,7 +54,7 @@ from envkit.specs.special import ObjectSpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Options, ResetSeed, Seed
 
-__all__ = ["Address", "UniverseRemotes", "addresses_in", "load"]
+__all__ = ["Address", "UniverseRemotes", "load", "remotes_in"]
 
 _log = logging.getLogger(__name__)
 
@@ -89,11 +89,11 @@ class Address(NamedTuple):
 _ADDRESS = re.compile(r"(\[[^]]+\]|[^:+\[\]]+)(?::(\d+))?(?:\+(\d+))?")
 
 
-def addresses_in(target: str) -> tuple[list[Address], dict[str, str]]:
+def remotes_in(target: str) -> tuple[list[Address], dict[str, str]]:
     """Reads the addresses of remotes, and the options after them.
 
     Example:
-        >>> addresses_in("universe://box:5901+15901,box?password=secret")
+        >>> remotes_in("universe://box:5901+15901,box?password=secret")
         ([Address(host='box', desktop=5901, rewarder=15901), Address(host='box', \
 desktop=5900, rewarder=15900)], {'password': 'secret'})
 
@@ -201,7 +201,7 @@ class UniverseRemotes(AsyncEnvironment):
                 raise ValueError("Pass tls or cafile, and not both of them.")
             tls = ssl.create_default_context(cafile=os.fspath(cafile))
         self._tls = tls
-        self._addresses, given = addresses_in(remotes)
+        self._addresses, given = remotes_in(remotes)
         self._env_id = env_id if env_id is not None else given.get("env_id")
         self._password = password or given.get("password")
         self._hz, self._fps, self._observer = hz, fps, bool(observer)

@@ -39,7 +39,7 @@ pytest.importorskip("websockets", reason="websockets is not installed")
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from envkit.remote.universe_client import addresses_in
+from envkit.remote.universe_client import remotes_in
 
 PAD = "Pad=tests.remote.pad:Pad"
 
@@ -1103,4 +1103,4 @@ def test_wrong_calls_are_refused():
 )
 def test_an_address_must_be_one(target):
     with pytest.raises(ValueError, match=r"^A remote of Universe must be given as "):
-        addresses_in(target)
+        remotes_in(target)
