@@ -48,6 +48,7 @@ class Stranger:
         host: That address.
         deadline: When it must have proved itself, by `time.monotonic`.
         is_logged: Whether the log has a line about it already.
+        fault: What the log says if it leaves now.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Stranger:
         self.host = self.place.rpartition(":")[0] or "?"
         self.deadline = deadline
         self.is_logged = False
+        self.fault = "it has left before it had proved itself"
         self.cut = cut
 
 
@@ -162,10 +164,16 @@ class Admission:
             if place in self._strangers:
                 self._strangers[place].is_logged = True
 
+    def set_fault(self, place: str, reason: str) -> None:
+        """Says why a connection ends that may still be a stranger's."""
+        with self._lock:
+            if place in self._strangers:
+                self._strangers[place].fault = reason
+
     def lose(self, stranger: Stranger) -> None:
         """Forgets a connection that has ended, and logs it if it had proved nothing."""
         if self.leave(stranger.place) and not stranger.is_logged:
-            self.refuse(stranger.place, "it has left before it had proved itself")
+            self.refuse(stranger.place, stranger.fault)
 
     def next_deadline(self) -> float:
         """Returns when the next stranger is late; infinity if there is none."""

@@ -145,8 +145,8 @@ class _Server(asyncio.AbstractServer):
         end = protocol.connection_lost
 
         def connection_lost(error: Exception | None) -> None:
+            end(error)  # which may know better why
             self._admission.lose(stranger)
-            end(error)
 
         # Both libraries' protocols are plain objects.
         protocol.connection_lost = connection_lost  # type: ignore[assignment, method-assign]

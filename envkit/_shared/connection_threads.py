@@ -82,6 +82,20 @@ class Connection:
         self._is_ours = False
         return self.sock
 
+    def read(self, count: int) -> bytes:
+        """Reads so many bytes.
+
+        Raises:
+            OSError: The connection is lost, or the client takes too long.
+        """
+        data = b""
+        while len(data) < count:
+            part = self.sock.recv(count - len(data))
+            if not part:
+                raise ConnectionError("The other end has closed the connection.")
+            data += part
+        return data
+
     def encrypt(self, context: ssl.SSLContext) -> None:
         """Encrypts the connection.
 
@@ -93,6 +107,18 @@ class Connection:
             self.sock, server_side=True, do_handshake_on_connect=False
         )
         self.sock.do_handshake()
+
+    def send_last(self, data: bytes) -> None:
+        """Sends what is said last, and lets the client read it."""
+        with contextlib.suppress(OSError, ValueError):
+            self.sock.settimeout(_TO_READ)
+            self.sock.sendall(data)
+            # Unread bytes in a socket that is closed would make the system drop the
+            # answer on its way.
+            self.sock.shutdown(socket.SHUT_WR)
+            until = time.monotonic() + _TO_READ
+            while time.monotonic() < until and self.sock.recv(_MOST_READ):
+                pass
 
     def cut(self, _: str = "") -> None:
         """Ends the connection, from another thread as well."""
@@ -211,10 +237,10 @@ class ConnectionThreads:
             self._refuse(connection, error.reason)
             if error.is_guess:
                 self._delay(connection)
-            self._tell(connection, str(error))
+            connection.send_last(self._handler.refusal(str(error)))
         except (OSError, ValueError) as error:
             self._refuse(connection, reason_of(error))
-            self._tell(connection, str(error))
+            connection.send_last(self._handler.refusal(str(error)))
         finally:
             self._admission.leave(stranger.place)
             connection.close()
@@ -238,19 +264,6 @@ class ConnectionThreads:
             poller = select.poll()
             poller.register(connection.sock, getattr(select, "POLLRDHUP", 0))
             poller.poll(1000 * seconds)
-
-    def _tell(self, connection: Connection, reason: str) -> None:
-        """Tells a client why it is refused."""
-        sock = connection.sock
-        with contextlib.suppress(OSError, ValueError):
-            sock.settimeout(_TO_READ)
-            sock.sendall(self._handler.refusal(reason))
-            # Unread bytes in a socket that is closed would make the system drop the
-            # reason on its way.
-            sock.shutdown(socket.SHUT_WR)
-            until = time.monotonic() + _TO_READ
-            while time.monotonic() < until and sock.recv(_MOST_READ):
-                pass
 
 
 def reason_of(error: BaseException) -> str:

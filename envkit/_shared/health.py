@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import http
 import json
+import socket
+import ssl
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from envkit._shared.admission import Admission
+from envkit._shared.connection_threads import Connection, ConnectionThreads
+from envkit._shared.listening import place_of
 from envkit._shared.web_pages import foreign_host, foreign_origin
 
-__all__ = ["HEALTH_PATH", "MOST_OF_A_REQUEST", "HealthAnswer", "http_answer"]
+__all__ = ["HEALTH_PATH", "HealthAnswer", "HealthServer", "answer_http"]
 
 HEALTH_PATH = "/healthz"
 # How long the head of a request may be.
-MOST_OF_A_REQUEST = 1 << 13
+_MOST_OF_A_REQUEST = 1 << 13
+_ENDS = (b"\r\n\r\n", b"\n\n")
 
 
 class HealthAnswer(NamedTuple):
@@ -66,6 +73,23 @@ class HealthAnswer(NamedTuple):
             200 if report.get("status") == "ok" else 503, f"{json.dumps(report)}\n"
         )
 
+    @classmethod
+    def of(cls, head: bytes, bound: str, report: Mapping[str, Any]) -> HealthAnswer:
+        r"""Answers the head of a request as HTTP writes it.
+
+        Example:
+            >>> HealthAnswer.of(b"GET /healthz HTTP/1.1\r\n\r\n", "", {}).status
+            503
+        """
+        first, *lines = head.decode("latin-1").splitlines() or [""]
+        words = first.split(" ")
+        if not any(end in head for end in _ENDS) or words[0] != "GET" or not words[1:]:
+            told = f"This port answers 'GET {HEALTH_PATH}', with a short head."
+            return cls(400, f"{told}\n", told)
+        named = [line.partition(":") for line in lines if line]
+        headers = [(name.strip().lower(), value.strip()) for name, _, value in named]
+        return cls.to(words[1], headers, bound, report)
+
     def data(self) -> bytes:
         """Returns the answer as HTTP writes it, after which the connection ends."""
         kind = "text/plain; charset=utf-8" if self.refused else "application/json"
@@ -78,30 +102,75 @@ class HealthAnswer(NamedTuple):
         return head.encode() + body
 
 
-def http_answer(
-    begun: bytes, read: Callable[[], bytes], bound: str, report: Mapping[str, Any]
-) -> HealthAnswer:
-    r"""Reads a request of HTTP at a port of another protocol, and answers it.
+def answer_http(
+    connection: Connection,
+    admission: Admission,
+    begun: bytes,
+    bound: str,
+    report: Mapping[str, Any],
+) -> None:
+    """Reads a request of HTTP at a port of another protocol, and answers it.
 
     Args:
+        connection: Where it comes from.
+        admission: What logs a request that is refused.
         begun: The bytes that have come.
-        read: Returns some more; none at the end.
         bound: The host that the server listens at.
         report: What there is to say.
-
-    Example:
-        >>> http_answer(b"GET /healthz HTTP/1.1\r\n\r\n", bytes, "", {}).status
-        503
     """
+    answer = HealthAnswer.of(_head(connection, begun), bound, report)
+    place = connection.stranger.place
+    if answer.refused:
+        admission.refuse(place, answer.refused)
+    connection.send_last(answer.data())
+
+
+def _head(connection: Connection, begun: bytes) -> bytes:
+    """Reads the head of a request, or as much of it as may be."""
     head = bytearray(begun)
-    while b"\r\n\r\n" not in head and b"\n\n" not in head:
-        part = read() if len(head) < MOST_OF_A_REQUEST else b""
+    while not any(end in head for end in _ENDS) and len(head) < _MOST_OF_A_REQUEST:
+        part = connection.sock.recv(_MOST_OF_A_REQUEST)
         if not part:
-            told = "A request of HTTP must end with an empty line, and be short."
-            return HealthAnswer(400, f"{told}\n", told)
+            break
         head += part
-    first, *lines = head.decode("latin-1").partition("\r\n\r\n")[0].splitlines()
-    words = first.split(" ")
-    named = [line.partition(":") for line in lines if line]
-    headers = [(name.strip().lower(), value.strip()) for name, _, value in named]
-    return HealthAnswer.to(words[1] if words[1:] else "", headers, bound, report)
+    return bytes(head)
+
+
+class HealthServer:
+    """Says at a port of its own how all services are."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        report: Callable[[], Mapping[str, Any]],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Begins to answer.
+
+        Args:
+            sock: The socket that listens.
+            report: Returns what there is to say; may be called from any thread.
+            tls: What encrypts connections.
+        """
+        self._report = report
+        address = sock.getsockname()
+        self._host: str = address[0]
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://{place_of(address)}{HEALTH_PATH}"
+        self._admission = Admission("health")
+        self._connections = ConnectionThreads(
+            sock, self._admission, self, name="envkit-health", tls=tls
+        )
+
+    def serve(self, connection: Connection) -> None:
+        """Answers one request."""
+        report = self._report()
+        answer_http(connection, self._admission, b"", self._host, report)
+
+    def refusal(self, reason: str) -> bytes:
+        """Returns what a client is sent that is refused."""
+        return HealthAnswer(400, f"{reason}\n", reason).data()
+
+    def close(self) -> None:
+        """Stops answering."""
+        self._connections.close("the server is stopping", time.monotonic() + 1.0)

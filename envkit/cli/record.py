@@ -151,7 +151,7 @@ def _check_effects(arguments: argparse.Namespace, kind: str) -> None:
         raise ValueError(
             "--vnc lets a person act, and --policy a policy: leave one of them out."
         )
-    check_contradiction(arguments, "password")
+    check_contradiction(arguments, "password_file", "no_password")
     if arguments.vnc:
         return
     for name in ("port", "web_port", "password_file", "no_password"):

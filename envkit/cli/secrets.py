@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from envkit._shared.secret_files import SecretFileError, check_token, secret_in
+from envkit._shared.server_secret import TokensFile
 
 __all__ = [
     "VNC_LENGTH",
@@ -12,6 +13,7 @@ __all__ = [
     "check_contradiction",
     "password_in",
     "token_in",
+    "tokens_in",
     "unread",
 ]
 
@@ -35,12 +37,11 @@ def add_password(parser: argparse.ArgumentParser, flags: str) -> None:
     )
 
 
-def check_contradiction(arguments: argparse.Namespace, kind: str) -> None:
-    """Refuses a secret beside the wish for none."""
-    if getattr(arguments, f"{kind}_file") and getattr(arguments, f"no_{kind}"):
-        raise ValueError(
-            f"--{kind}-file and --no-{kind} contradict each other: leave one out."
-        )
+def check_contradiction(arguments: argparse.Namespace, first: str, other: str) -> None:
+    """Refuses two options of which one makes no sense beside the other."""
+    if getattr(arguments, first) and getattr(arguments, other):
+        options = " and ".join(f"--{one.replace('_', '-')}" for one in (first, other))
+        raise ValueError(f"{options} contradict each other: leave one out.")
 
 
 def token_in(option: str, path: str | None) -> bytes | None:
@@ -49,6 +50,16 @@ def token_in(option: str, path: str | None) -> bytes | None:
     if token is not None:
         check_token(token)
     return token
+
+
+def tokens_in(option: str, path: str | None) -> TokensFile | None:
+    """Returns the tokens in a file; `None` without a file."""
+    try:
+        return None if path is None else TokensFile(path, option)
+    except SecretFileError:
+        raise
+    except OSError as error:
+        raise unread(option, path, error) from error
 
 
 def password_in(option: str, path: str | None) -> str | None:

@@ -11,10 +11,13 @@ import contextlib
 import ssl
 import sys
 import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from envkit._internal.entry_points import loaded
+from envkit._shared.health import HEALTH_PATH, HealthServer
+from envkit._shared.listening import listener
 from envkit._shared.secret_files import DRAW
+from envkit._shared.server_secret import TokensFile
 from envkit.cli.output import say
 from envkit.cli.parser import Removed, Renamed
 from envkit.cli.secrets import (
@@ -23,6 +26,7 @@ from envkit.cli.secrets import (
     check_contradiction,
     password_in,
     token_in,
+    tokens_in,
     unread,
 )
 from envkit.cli.server_log import logged
@@ -73,6 +77,7 @@ _OWN = _Chosen("", OWN_PROTOCOL)
 # What those have in place of an option who look for it with another protocol.
 _INSTEAD = {
     "token_file": "--password-file",
+    "tokens_file": "--password-file, as VNC compares 8 characters of one password",
     "no_token": "--no-password",
     "password_file": "--token-file",
     "no_password": "--no-token",
@@ -120,6 +125,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prints how to connect)",
     )
     parser.add_argument(
+        "--tokens-file",
+        metavar="FILE",
+        help="a file with a token for each client, a line being NAME TOKEN or NAME "
+        "TOKEN EXPIRY; it is read again when it has changed",
+    )
+    parser.add_argument(
         "--no-token",
         action="store_true",
         help="let every account of this machine connect",
@@ -132,6 +143,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--key",
         metavar="FILE",
         help="the private key of --cert (default: the one in that file)",
+    )
+    parser.add_argument(
+        "--health",
+        type=_host_and_port,
+        metavar="[HOST:]PORT",
+        help=f"answer GET {HEALTH_PATH} there for all services, without a secret "
+        "(default: each answers at its own port)",
     )
     parser.add_argument(
         "--num-workers",
@@ -262,19 +280,23 @@ def run(arguments: argparse.Namespace) -> int:
                 "desktop shows and takes can be read and changed on the way.",
                 file=sys.stderr,
             )
-        services = []
+        services = _Services()
+        # It answers until all the others have ended.
+        health = services.health_server(arguments.health, options.tls)
+        if health is not None:
+            stack.callback(health.close)
         for chosen in protocols:
             service = _start(chosen.protocol, menu, options)
             stack.callback(service.close, "the server is stopping")
-            services.append(service)
+            services.add(chosen, service)
+        stack.callback(services.stop)
         # One who waits for a line waits for the last: everything listens then.
-        say(*(line for service in services for line in service.line.split("\n")))
+        say(*services.lines(), *([] if health is None else [f"health: {health.url}"]))
         sys.stdout.flush()
-        for service in services:
-            for line in filter(None, service.invitation.split("\n")):
-                say(f"envkit serve: {line}", file=sys.stderr)
+        for line in services.invitations():
+            say(f"envkit serve: {line}", file=sys.stderr)
         sys.stderr.flush()
-        return _await_end(services)
+        return services.await_end()
 
 
 def _check_effects(arguments: argparse.Namespace, protocols: list[_Chosen]) -> None:
@@ -324,18 +346,21 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
     observer_password = password_in(
         "--observer-password-file", arguments.observer_password_file
     )
-    for kind in ("token", "password"):
-        check_contradiction(arguments, kind)
+    tokens = tokens_in("--tokens-file", arguments.tokens_file)
+    check_contradiction(arguments, "token_file", "no_token")
+    check_contradiction(arguments, "tokens_file", "no_token")
+    check_contradiction(arguments, "tokens_file", "token_file")
+    check_contradiction(arguments, "password_file", "no_password")
     if observer_password is not None and arguments.no_password:
         raise ValueError(
             "--observer-password-file and --no-password contradict each other: "
             "without a password all viewers control."
         )
-    _check_apart(token, password, observer_password)
+    _check_apart(token, tokens, password, observer_password)
     return ServeOptions(
         host=arguments.host,
         port=arguments.port,
-        token=None if arguments.no_token else token or DRAW,
+        token=None if arguments.no_token else token or tokens or DRAW,
         password=None if arguments.no_password else password or DRAW,
         observer_password=observer_password,
         hz=arguments.hz,
@@ -359,33 +384,91 @@ def _start(protocol: ServeProtocol, menu: Menu, options: ServeOptions) -> Servic
     return service
 
 
-def _await_end(services: list[Service]) -> int:
-    """Waits until a signal raises, or a service has ended unasked."""
-    never = threading.Event()
-    while True:
-        for service in services:
-            reason = service.ended()
-            if reason is not None:
-                say(f"envkit serve: {service.line}: {reason}", file=sys.stderr)
-                return 1
-        never.wait(0.5)
+class _Services:
+    """What the command serves, and how it is."""
+
+    def __init__(self) -> None:
+        self._chosen: list[tuple[_Chosen, Service]] = []
+        self._status = "starting"
+
+    def add(self, chosen: _Chosen, service: Service) -> None:
+        self._chosen.append((chosen, service))
+
+    def stop(self) -> None:
+        self._status = "stopping"
+
+    def lines(self) -> list[str]:
+        """Returns where they serve, for people."""
+        return [line for _, one in self._chosen for line in one.line.split("\n")]
+
+    def invitations(self) -> list[str]:
+        """Returns how clients connect that do not find the secret."""
+        lines = (line for _, one in self._chosen for line in one.invitation.split("\n"))
+        return [line for line in lines if line]
+
+    def health_server(
+        self, place: tuple[str, int] | None, tls: ssl.SSLContext | None
+    ) -> HealthServer | None:
+        """Returns what answers for them all, if that is wanted."""
+        if place is None:
+            return None
+        with busy_port_explained():
+            return HealthServer(listener(*place), self.report, tls)
+
+    def report(self) -> dict[str, Any]:
+        """Returns how they are, as `--health` tells it."""
+        told = []
+        for chosen, service in self._chosen:
+            status = "ok" if service.ended() is None else "ended"
+            # Services of other packages need not say more.
+            health: Any = getattr(service, "health", lambda: [{}])
+            for facts in health():
+                name = chosen.flag or "envkit"
+                told.append({"protocol": name, "status": status, **facts})
+        status = self._status
+        if status == "ok" and any(one["status"] != "ok" for one in told):
+            status = "failed"
+        return {"status": status, "services": told}
+
+    def await_end(self) -> int:
+        """Waits until a signal raises, or a service has ended unasked."""
+        never = threading.Event()
+        self._status = "ok"
+        while True:
+            for _, service in self._chosen:
+                reason = service.ended()
+                if reason is not None:
+                    say(f"envkit serve: {service.line}: {reason}", file=sys.stderr)
+                    return 1
+            never.wait(0.5)
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    """Reads a port, which may have an address before it."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]") or "127.0.0.1", port_number(port)
 
 
 def _check_apart(
-    token: bytes | None, password: str | None, observer_password: str | None
+    token: bytes | None,
+    tokens: TokensFile | None,
+    password: str | None,
+    observer_password: str | None,
 ) -> None:
     """Refuses a password that gives the token away, or the control.
 
     Raises:
         ValueError: Two of them begin alike, and VNC compares the beginning.
     """
-    known: dict[str, bytes | None] = {
-        "--token-file": token,
-        "--password-file": (password or "").encode(),
-        "--observer-password-file": (observer_password or "").encode(),
-    }
+    several = () if tokens is None else tokens.holders()
+    known: list[tuple[str, bytes | None]] = [
+        ("--token-file", token),
+        *(("--tokens-file", holder.secret) for holder in several),
+        ("--password-file", (password or "").encode()),
+        ("--observer-password-file", (observer_password or "").encode()),
+    ]
     seen: dict[bytes, str] = {}
-    for option, secret in known.items():
+    for option, secret in known:
         if secret:
             first = seen.setdefault(secret[:VNC_LENGTH], option)
             if first is not option:

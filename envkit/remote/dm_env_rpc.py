@@ -80,6 +80,8 @@ _GRACE = 5.0  # seconds that streams have to end when the server does
 # Streams of clients that have left, which gRPC notices a little later: who comes at
 # once finds room.
 _LEAVING = 8
+# Those that are refused, and questions about its health.
+_SPARE = 8
 _POLL_INTERVAL = 0.5  # seconds after which a wait looks whether the server is stopping
 _SERVICE = "dm_env_rpc.v1.Environment"
 # The messages of gRPC's health service have one field each: the name of a service, and
@@ -131,7 +133,8 @@ class DmEnvRpcServer:
         self._secret = ServerSecret("token", options.token)
         self.token = self._secret.data
         # Each wrong guess that waits holds one of the threads of streams.
-        self._admission = Admission("dm-env-rpc", most_late=_LEAVING // 2)
+        self._admission = Admission("dm-env-rpc", most_late=_SPARE // 2)
+        self._most_streams = 2 * options.max_sessions + _LEAVING
         self._hosts: dict[str, EnvThreads] = {}
         self._codecs: dict[str, TensorCodec] = {}
         self._worlds = Worlds()
@@ -163,6 +166,10 @@ class DmEnvRpcServer:
             f"other users, machines and libraries connect with {address} and the "
             f"metadata [('authorization', 'Bearer {self._secret.text}')]"
         )
+
+    def health(self) -> list[dict[str, Any]]:
+        """Returns where it serves, and how many sessions it has."""
+        return [{"address": self.address, "sessions": len(self._streams)}]
 
     def ended(self) -> str | None:
         """Returns why it has ended; it ends only when it is closed."""
@@ -200,7 +207,7 @@ class DmEnvRpcServer:
         import grpc
 
         options = self._options
-        streams = 2 * options.max_sessions + _LEAVING
+        streams = self._most_streams + _SPARE
         largest = max(codec.largest_request for codec in self._codecs.values())
         server = grpc.server(
             ThreadPoolExecutor(streams, thread_name_prefix="envkit-dm-env-rpc"),
@@ -214,12 +221,14 @@ class DmEnvRpcServer:
         # Requests are read here, so that one that is none is answered like others.
         process = grpc.stream_stream_rpc_method_handler(self._process)
         check = grpc.unary_unary_rpc_method_handler(self._check)
-        server.add_generic_rpc_handlers(
-            (
-                grpc.method_handlers_generic_handler(_SERVICE, {"Process": process}),
-                grpc.method_handlers_generic_handler(_HEALTH, {"Check": check}),
-            )
-        )
+        unknown = grpc.stream_stream_rpc_method_handler(self._refuse_unknown)
+
+        class Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # without types
+            def service(self, details: Any) -> Any:
+                methods = {f"/{_SERVICE}/Process": process, f"/{_HEALTH}/Check": check}
+                return methods.get(details.method, unknown)
+
+        server.add_generic_rpc_handlers((Methods(),))
         port = _PORT if options.port is None else options.port
         address = place_of((options.host, port))
         try:
@@ -245,10 +254,16 @@ class DmEnvRpcServer:
                 with self._admission.guesses.late(host) as seconds:
                     self._closing.wait(seconds)
             context.abort(grpc.StatusCode.UNAUTHENTICATED, _WANTED)
-        self._admission.log(client, "has connected")
-        stream = _Stream(self, requests)
+        stream = _Stream(self, requests, client)
         with self._lock:
-            self._streams.add(stream)
+            is_full = len(self._streams) >= self._most_streams
+            if not is_full:
+                self._streams.add(stream)
+        if is_full:
+            told = f"The server has {self._most_streams} streams, as many as it allows."
+            self._admission.refuse(place, told, client)
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, told)
+        self._admission.log(client, "has connected")
         try:
             reason = yield from stream.answers(self._options.idle_timeout)
         finally:
@@ -285,6 +300,19 @@ class DmEnvRpcServer:
             self._admission.refuse(_place_of(context), told)
             context.abort(grpc.StatusCode.NOT_FOUND, told)
         return _NOT_SERVING if self._closing.is_set() else _SERVING
+
+    def _refuse_unknown(self, _: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """Refuses a stream that is for another service."""
+        import grpc
+
+        told = f"The service here is {_SERVICE!r}, with the method 'Process'."
+        self._admission.refuse(_place_of(context), told)
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, told)
+        yield b""
+
+    def log_refusal(self, client: str, reason: str) -> None:
+        """Logs that a client was refused what it has asked for."""
+        self._admission.refuse(client, self.hide(reason))
 
     def hide(self, text: str) -> str:
         """Returns a message for a client without values that `--arg` has given."""
@@ -387,8 +415,10 @@ _END: Any = object()
 class _Stream:
     """The requests of one client, and what they do."""
 
-    def __init__(self, server: DmEnvRpcServer, requests: Iterator[bytes]) -> None:
-        self._server = server
+    def __init__(
+        self, server: DmEnvRpcServer, requests: Iterator[bytes], client: str
+    ) -> None:
+        self._server, self._client = server, client
         self._conversation = ServerConversation(server.hide)
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_ended = False
@@ -428,14 +458,20 @@ class _Stream:
         try:
             self._handle(event)
         except StatusError as error:
-            talk.refuse(error.code, error.message)
+            self._refuse(event, error.code, error.message)
         except Refusal as error:
-            talk.refuse(INVALID, str(error))
+            self._refuse(event, INVALID, str(error))
         except FullError as error:
-            talk.refuse(_FULL, str(error))
+            self._refuse(event, _FULL, str(error))
         except BaseException as error:  # Code of an environment may raise anything.
             talk.refuse(_INTERNAL, f"{type(error).__name__}: {error}")
         return talk.data_to_send()
+
+    def _refuse(self, event: RequestEvent, code: int, reason: str) -> None:
+        """Refuses a request, with a line in the log if it was for a world."""
+        self._conversation.refuse(code, reason)
+        if isinstance(event, CreateWorld | JoinWorld):
+            self._server.log_refusal(self._client, reason)
 
     def _handle(self, event: RequestEvent) -> None:
         # Hot: called once per step.

@@ -101,6 +101,12 @@ class Service(Protocol):
     line: str
     invitation: str
 
+    def health(self) -> list[dict[str, Any]]:
+        """Returns where it serves, and how many sessions it has, for `--health`.
+
+        Other packages' services need not have this.
+        """
+
     def ended(self) -> str | None:
         """Returns why it has ended unasked; `None` as long as it serves."""
 

@@ -112,6 +112,11 @@ class OpenEnvServer:
             f"@{place}, or the header 'Authorization: Bearer {token}'"
         )
 
+    def health(self) -> list[dict[str, Any]]:
+        """Returns where it serves, and how many sessions it has."""
+        sessions = sum(site.sessions for site in self._sites)
+        return [{"address": self.url, "sessions": sessions}]
+
     def ended(self) -> str | None:
         """Returns why it has ended, `None` as long as it serves."""
         if self._thread.is_alive() or self._is_closing:

@@ -74,6 +74,11 @@ class Site:
             reading.cancel()
         return [connection.end(reason) for connection in self._connections]
 
+    @property
+    def sessions(self) -> int:
+        """How many clients have an environment."""
+        return len(self._connections)
+
     def close(self) -> None:
         """Closes the environments."""
         self._host.close()

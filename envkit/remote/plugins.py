@@ -67,7 +67,7 @@ class ServeProtocol(NamedTuple):
     secret: str = "token"
 
 
-_TOKENS = ("token_file", "no_token")
+_TOKENS = ("token_file", "tokens_file", "no_token")
 _PASSWORDS = ("password_file", "no_password")
 
 # envkit's own, which is served unless another is asked for.

@@ -209,7 +209,17 @@ class RewarderServer:
             self._loop.close()
 
     async def _serve(self) -> None:
-        from websockets.asyncio.server import serve
+        from websockets.asyncio.server import ServerConnection, serve
+
+        admission = self._admission
+
+        class Connection(ServerConnection):  # type: ignore[misc]  # of no known type
+            def connection_lost(self, exc: Exception | None) -> None:
+                fault = self.protocol.handshake_exc
+                if self.request is None and fault is not None:
+                    reason = f"{fault}: {fault.__cause__ or 'it has left'}"
+                    admission.set_fault(place_of(self.remote_address), reason)
+                super().connection_lost(exc)
 
         async with serve(
             self._attend,
@@ -219,6 +229,7 @@ class RewarderServer:
             max_size=_MOST_TO_SERVER,
             close_timeout=_PATIENCE,
             process_request=self._refuse,
+            create_connection=Connection,
         ):
             await self._stop.wait()
             closing = [self._hang_up(one, self._reason) for one in self._clients]

@@ -22,6 +22,7 @@ from typing import Any
 
 from envkit._shared.admission import Admission
 from envkit._shared.connection_threads import Connection, ConnectionThreads
+from envkit._shared.health import answer_http
 from envkit._shared.listening import listener, place_of
 from envkit._shared.protocol_end import run_handshake
 from envkit._shared.server_secret import ServerSecret
@@ -35,6 +36,7 @@ from envkit.remote.offers import (
     with_reachable_host,
 )
 from envkit.remote.protocol import (
+    MAGIC,
     NONCE,
     PORT,
     RequestReceived,
@@ -134,6 +136,10 @@ class Server:
             f'envkit.connect("{address}{name}", token="{self._secret.text}")'
         )
 
+    def health(self) -> list[dict[str, Any]]:
+        """Returns where it serves, and how many sessions it has."""
+        return [{"address": self.address, "sessions": len(self._sessions)}]
+
     def ended(self) -> str | None:
         """Returns why the server has ended unasked; `None` as long as it serves."""
         return self._connections.ended()
@@ -164,6 +170,14 @@ class Server:
         )
         deadline = connection.stranger.deadline
         try:
+            begun = connection.read(len(MAGIC))
+            if begun.startswith(b"GET "):
+                report = {"status": "stopping" if self._closing else "ok"}
+                report["protocol"] = self._admission.protocol
+                host = self._options.host
+                answer_http(connection, self._admission, begun, host, report)
+                return
+            handshake.receive(begun)
             asked = run_handshake(handshake, connection.sock, deadline)
             assert isinstance(asked, RequestReceived)  # a server's only event
             holder = self._secret.holder_of(asked.knows if asked.proof else None)

@@ -171,6 +171,12 @@ class Remote:
         )
         self._thread.start()
 
+    def health(self) -> list[dict[str, Any]]:
+        """Returns where it serves, and how many clients it has."""
+        sessions, viewers = self.rewarder.clients, self.desktop.viewers
+        address = self.line.partition(" ")[2]
+        return [{"address": address, "sessions": sessions, "viewers": viewers}]
+
     def ended(self) -> str | None:
         """Returns why it has ended unasked; `None` as long as it serves."""
         return self._failure or self.desktop.ended() or self.rewarder.ended()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envkit._shared.actions_and_rewards import agent_rewards
-from envkit._shared.listening import ListenError
+from envkit._shared.listening import ListenError, place_of
 from envkit._shared.secret_files import DRAW
 from envkit.desktop.browser import BrowserServer
 from envkit.desktop.human import Person
@@ -146,6 +146,16 @@ class _Shop:
             ]
         self.line = "\n".join(lines)
         self.invitation = "\n".join(filter(None, [*invitations, note]))
+
+    def health(self) -> list[dict[str, Any]]:
+        """Returns where they are, and how many viewers each has."""
+        return [
+            {
+                "address": f"vnc://{place_of(one.person.address)}",
+                "sessions": one.person.viewers,
+            }
+            for one in self.shown
+        ]
 
     def ended(self) -> str | None:
         """Returns why one of them has ended unasked; `None` as long as all serve."""

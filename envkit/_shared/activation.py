@@ -1,0 +1,83 @@
+"""Sockets that systemd hands to a server, and what a server tells systemd.
+
+systemd listens, and starts the service with its sockets as descriptors from 3 on:
+`LISTEN_FDS` says how many they are, `LISTEN_PID` whom they are for, and
+`LISTEN_FDNAMES` what the unit calls them (`FileDescriptorName=`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import NamedTuple
+
+from envkit._shared.listening import place_of
+
+__all__ = ["InheritedSocket", "inherited_sockets", "notify"]
+
+_FIRST = 3
+_VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
+
+
+class InheritedSocket(NamedTuple):
+    """A socket that listens from before the server has begun, and its name."""
+
+    name: str
+    sock: socket.socket
+
+    @property
+    def place(self) -> str:
+        """The address and the port that it listens at."""
+        return place_of(self.sock.getsockname())
+
+
+def inherited_sockets() -> list[InheritedSocket]:
+    """Takes the sockets that this process was started with; another call finds none.
+
+    Processes that it starts inherit neither the sockets nor the variables.
+
+    Raises:
+        ValueError: One of them cannot be used.
+    """
+    given = {name: os.environ.pop(name, "") for name in _VARIABLES}
+    if given["LISTEN_PID"] != str(os.getpid()):
+        return []  # Those of a process that has started this one.
+    count = int(given["LISTEN_FDS"]) if given["LISTEN_FDS"].isdecimal() else 0
+    names = given["LISTEN_FDNAMES"].split(":") if given["LISTEN_FDNAMES"] else []
+    names += ["unknown"] * (count - len(names))
+    return [_taken(_FIRST + number, names[number]) for number in range(count)]
+
+
+def _taken(fd: int, name: str) -> InheritedSocket:
+    os.set_inheritable(fd, False)
+    try:
+        sock = socket.socket(fileno=fd)
+    except OSError as error:
+        raise ValueError(
+            f"The inherited descriptor {fd} ({name}) must be a socket: "
+            f"{error.strerror}."
+        ) from error
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        raise ValueError(
+            f"The inherited socket {name!r} must be one of TCP, as by "
+            "ListenStream=127.0.0.1:7600. Sockets of files are not supported."
+        )
+    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        raise ValueError(
+            f"The inherited socket {name!r} must be one that listens: the unit must "
+            "have ListenStream= and Accept=no."
+        )
+    return InheritedSocket(name, sock)
+
+
+def notify(state: str) -> None:
+    """Tells systemd how the service is, as by "READY=1", where it wants to know."""
+    where = os.environ.get("NOTIFY_SOCKET", "")
+    if where[:1] in ("/", "@"):
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock,
+        ):
+            sock.settimeout(1.0)
+            sock.sendto(state.encode(), where.replace("@", "\0", 1))
