@@ -448,8 +448,8 @@ HANDS_ON_VARIABLES |= {"envkit.adapters.mujoco"}
 HANDS_ON_VARIABLES |= {"envkit._shared.secret_files"}
 # It finds the folder that the user has for what can be found again.
 HANDS_ON_VARIABLES |= {"envkit.cli.names_cache"}
-# It finds the folder that the user has for what can be found again.
-HANDS_ON_VARIABLES |= {"envkit.cli.names_cache"}
+# It takes the sockets that systemd hands over in the only way that there is.
+HANDS_ON_VARIABLES |= {"envkit._shared.activation"}
 # They look at Ray's own variables: to refuse what Ray would do because of one, and to
 # find the cluster that Ray would find.
 HANDS_ON_VARIABLES |= {"envkit.distributed.cluster", "envkit.distributed.ray"}

@@ -122,6 +122,7 @@ def answer_http(
     place = connection.stranger.place
     if answer.refused:
         admission.refuse(place, answer.refused)
+    admission.excuse(place)
     connection.send_last(answer.data())
 
 

@@ -290,6 +290,7 @@ def run(arguments: argparse.Namespace) -> int:
             stack.callback(service.close, "the server is stopping")
             services.add(chosen, service)
         stack.callback(services.stop)
+        services.begin()
         # One who waits for a line waits for the last: everything listens then.
         say(*services.lines(), *([] if health is None else [f"health: {health.url}"]))
         sys.stdout.flush()
@@ -394,6 +395,9 @@ class _Services:
     def add(self, chosen: _Chosen, service: Service) -> None:
         self._chosen.append((chosen, service))
 
+    def begin(self) -> None:
+        self._status = "ok"
+
     def stop(self) -> None:
         self._status = "stopping"
 
@@ -433,7 +437,6 @@ class _Services:
     def await_end(self) -> int:
         """Waits until a signal raises, or a service has ended unasked."""
         never = threading.Event()
-        self._status = "ok"
         while True:
             for _, service in self._chosen:
                 reason = service.ended()

@@ -156,7 +156,7 @@ def test_each_client_is_one_line_of_the_log(caplog):
                 connect(server.address, token=token)
         connect(server.address, token=SECRET, num_envs=2).close()
         with socket.create_connection(ServerAddress.parse(server.address)[:2]) as sock:
-            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            sock.sendall(b"SSH-2.0-OpenSSH_9.9\r\n")
             assert sock.recv(4096)
         peer = r"127\.0\.0\.1:\d+ "
         for text in (
