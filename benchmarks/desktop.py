@@ -407,15 +407,14 @@ def decoded(
     figures = []
     chosen = {} if quality is None else {"quality": quality}
     with DesktopClient(*address, encodings=(encoding,), **chosen) as client:
-        link, spent = client._link, [0.0]
-        feed = link.feed
+        read, spent = client._read, [0.0]
 
-        def fed(data: bytes) -> None:
+        def timed_read(data: bytes) -> None:
             began = time.perf_counter()
-            feed(data)
+            read(data)
             spent[0] += time.perf_counter() - began
 
-        link.feed = fed  # type: ignore[method-assign]
+        client._read = timed_read  # type: ignore[method-assign]
         client.update(PATIENCE)
         for _ in range(told.rounds):
             pictures, spent[0] = 0, 0.0
