@@ -1,4 +1,4 @@
-"""Environments of a server beside linked workers and beside a bare socket.
+"""Environments of a server beside linked workers and a bare socket, and how they begin.
 
     python benchmarks/serving.py
 
@@ -6,13 +6,22 @@ Each contender has one process on the other side, on this machine. The bare sock
 carries as many bytes each way and computes nothing. The environments are batches that
 always show the same, and the caller gets views, so the figures are nearly all
 transport.
+
+A session begins from `connect` to the environment that it returns, at a server that has
+begun one before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import re
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +35,8 @@ from envkit import connect as connect_with
 from envkit.distributed.links import linked
 from envkit.time_step import StepType, TimeStep, restart
 
+# Milliseconds in which a session is to begin, and in which so many at once are.
+BEGINS_WITHIN, AT_ONCE, ALL_WITHIN = 60.0, 20, 2000.0
 SHAPES = {"4 float32": ((4,), np.float32), "84 x 84 bytes": ((84, 84), np.uint8)}
 
 
@@ -103,11 +114,66 @@ def compare(report: Report, what: str, told: Any) -> None:
         report.ratio(claim, figures["served"], figures[other], at_most=bar)
 
 
+@contextlib.contextmanager
+def serving(target: str) -> Iterator[str]:
+    """Runs a server that has begun a session; gives its address."""
+    command = [sys.executable, "-m", "envkit", "serve", target, "--port=0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        assert server.stdout is not None  # it is a pipe
+        address = re.search(r"tcp://\S+", server.stdout.readline())
+        assert address is not None  # it serves
+        try:
+            connect_with(address[0]).close()
+            yield address[0]
+        finally:
+            server.terminate()
+
+
+def milliseconds_of(begin: Any) -> float:
+    """Returns how long environments take to begin, and closes them."""
+    before = time.perf_counter()
+    envs = begin()
+    took = 1e3 * (time.perf_counter() - before)
+    for env in envs:
+        env.close()
+    return took
+
+
+def beginnings(report: Report, rounds: int) -> None:
+    """Reports how long sessions take to begin, one by one and many at once."""
+    alone, together = {}, {}
+    for target in ("CartPole", "gymnasium:CartPole-v1"):
+        with serving(target) as address, ThreadPoolExecutor(AT_ONCE) as clients:
+            connect_all = functools.partial(
+                clients.map, connect_with, [address] * AT_ONCE
+            )
+            alone[target] = [
+                milliseconds_of(lambda at=address: [connect_with(at)])
+                for _ in range(rounds)
+            ]
+            together[target] = [
+                milliseconds_of(lambda all_of=connect_all: [*all_of()])
+                for _ in range(rounds)
+            ]
+    report.table("a session begins", alone, unit="ms")
+    report.table(f"{AT_ONCE} sessions that begin at once", together, unit="ms")
+    for target in alone:
+        for figures, bar, what in (
+            (alone, BEGINS_WITHIN, "a session begins"),
+            (together, ALL_WITHIN, f"{AT_ONCE} sessions begin"),
+        ):
+            claim = f"{target}: {what} in this much of {bar:g} ms"
+            report.ratio(claim, figures[target], [bar] * rounds, at_most=1.0)
+
+
 def main() -> None:
     told = options(__doc__, rounds=7, seconds=0.5, num_envs=64).parse_args()
     report = Report("serving")
     for what in SHAPES:
         compare(report, what, told)
+    beginnings(report, told.rounds)
     report.finish(told.json)
 
 

@@ -31,6 +31,8 @@ class Scheme(NamedTuple):
         extra: The extra of envkit that installs the package.
         requires: What pip has to install, as in `pyproject.toml`.
         lister: Returns what may stand after the colon.
+        preload: Takes what stands after the colon, and imports what the environment
+            needs beside the package, without making it; servers call it ahead.
         address: An example of the addresses that stand after the colon, if it is
             those; there is no list of them.
         takes: What such an address is.
@@ -53,6 +55,7 @@ class Scheme(NamedTuple):
     example: str = ""
     page: str = ""
     lister: str | Callable[[], Iterable[str]] | None = None
+    preload: str | Callable[[str], object] | None = None
     address: str = ""
     takes: str = "the address of a server"
     batched_by: str = ""

@@ -8,8 +8,8 @@ import os
 import sys
 from collections.abc import Iterator
 
+from envkit._shared.unread_stderr import unhurried_stderr
 from envkit.cli.output import escaped
-from envkit.remote.unhurried import unhurried_stderr
 
 __all__ = ["logged"]
 

@@ -128,6 +128,7 @@ class Offer:
         version: The version, or `None`.
         arguments: What the server makes it with, which clients cannot change.
         recipe: What makes one.
+        library: The package that makes it, as Python imports it; "" if that is unknown.
         num_workers: How many processes `make` may use; `None` for this process.
 
     Example:
@@ -159,6 +160,9 @@ class Offer:
         self.arguments = dict(arguments or {})
         self.num_workers, self._recover = num_workers, recover
         self.recipe = constructor(self.target, **self.arguments)
+        build = self.recipe.build
+        where = build if isinstance(build, str) else getattr(build, "__module__", "")
+        self.library = where.partition(":")[0].partition(".")[0]
         recipe = self.recipe.plain_recipe()
         self.id: str = recipe["id"]
         self.version: int | None = recipe["version"]

@@ -43,7 +43,7 @@ from envkit.remote.protocol import (
     ServerHandshake,
     refusal_of,
 )
-from envkit.remote.session_process import SessionProcess
+from envkit.remote.session_process import SessionProcess, Templates
 from envkit.remote.session_request import request_of
 
 __all__ = ["Server", "serve"]
@@ -121,6 +121,7 @@ class Server:
         self._crashed: dict[str, str] = {}
         self._guardian = Guardian()
         self._guardian.start()
+        self._templates = Templates(menu.offers, self._guardian)
         self._closing = ""
         self._connections = ConnectionThreads(
             sock, self._admission, self, name="envkit-serve", tls=options.tls
@@ -152,11 +153,13 @@ class Server:
             starting = list(self._starting)
         for session in sessions:
             session.stop(self._closing)
+        self._templates.stop()
         for each in starting:
             each.cut()
         self._connections.close(self._closing, time.monotonic() + _GRACE)
         for session in sessions:
             session.cut()
+        self._templates.close()
         self._secret.close()
         self._guardian.dismiss()
 
@@ -259,17 +262,11 @@ class Server:
 
     def _built(self, said: dict[str, Any]) -> tuple[SessionProcess, dict[str, Any]]:
         """Starts a session, and returns it with what its client is told."""
-        session = SessionProcess(
-            said,
-            self._menu,
-            self._options,
-            resume=self._resume,
-            guardian=self._guardian,
-        )
+        session = SessionProcess(self._templates, self._guardian)
         with self._lock:
             self._starting.add(session)
         try:
-            facts = session.build()
+            facts = session.build(said, self._menu, self._options, self._resume)
             with self._lock:
                 reason = self._closing
                 if not reason:

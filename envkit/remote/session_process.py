@@ -1,107 +1,242 @@
 """`SessionProcess`: a session in a process of its own, so that a crash ends it alone.
 
-```
-server                                        process of the session
-  {what is served, what the client wants} ─▶  builds the environments
-                                          ◀─  {the facts} or {why not}
-  the client's socket ──────────────────────▶  answers the client itself
-  sockets of links that are taken up, of      the same
-  observers; that the server stops   ──────▶
-                                          ◀─  the end of the channel: it has ended
-```
-
-Sockets travel by the channel between the two, so that no row passes the server. Only
-what is encrypted does: the keys of a connection are in the memory of one process.
+Sockets travel by the channel between a server and the process of a session, so that no
+row passes the server. Only what is encrypted does: the keys of a connection are in the
+memory of one process. What runs at the other end is in `session_host`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
+import json
+import logging
 import os
 import select
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from envkit.distributed.link import HEAD
-from envkit.errors import EnvkitError
-from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.guardian import Guardian
-from envkit.provenance import from_plain, to_plain
+from envkit.parallel.system.interpreter import ChildInterpreter
+from envkit.provenance import to_plain
 from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
-from envkit.remote.protocol import ProtocolError, frame_of, message_of
-from envkit.remote.session import Session
-from envkit.remote.session_request import request_of
-from envkit.remote.unhurried import unhurried_stderr
+from envkit.remote.session_host import Channel
 
-__all__ = ["SessionProcess", "main"]
+__all__ = ["SessionProcess", "Templates"]
 
-_POLL_INTERVAL = 0.25
-# Seconds that a process has to end when its server has, or when its client has left.
-_GRACE = 10.0
+_LOGGER = logging.getLogger(__name__)
+
+# Seconds that a process has to end when its client has left, and in which its template
+# says how it has ended.
+_GRACE, _TO_SAY_HOW = 10.0, 1.0
+# How often a session is begun whose template has ended at that moment.
+_TRIES = 3
+# Libraries of other systems may have threads that nobody sees.
+_FORKS = sys.platform == "linux"
 _AT_ONCE = 1 << 16
 # How many bytes of a client wait to be encrypted or read, at most.
 _MOST_WAITING = 1 << 20
-_OPTIONS = (
-    "max_rows",
-    "idle_timeout",
-    "observers",
-    "allow_call",
-    "allow_arg",
-)
+_OPTIONS = ("max_rows", "idle_timeout", "observers", "allow_call", "allow_arg")
+_PROGRAM = """
+import json, os, sys
+with open(int(sys.argv[1])) as file:
+    job = json.load(file)
+sys.path[:] = job["path"]
+os.close(int(sys.argv[3]))
+from envkit.remote.session_host import main
+main(int(sys.argv[2]), job["targets"], forks=job["forks"])
+"""
 
 
-class _Channel:
-    """Carries messages between a server and a session's process, with sockets."""
+class Templates:
+    """Processes that have libraries imported, from which sessions are forked.
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._sending = threading.Lock()
+    Each library of the menu has a template, where it can be forked. Sessions with
+    several libraries, and with others, are forked from one that has imported envkit.
+    """
 
-    def fileno(self) -> int:
-        return self._sock.fileno()
+    def __init__(self, offers: Iterable[Offer], guardian: Guardian) -> None:
+        """Starts a template for each library.
 
-    def send(self, message: dict[str, Any], sock: socket.socket | None = None) -> None:
-        """Sends a message; whether the other end is still there shows elsewhere."""
-        data = b"".join(frame_of(message))
-        with self._sending, contextlib.suppress(OSError):
-            if sock is not None:
-                socket.send_fds(self._sock, [data[:1]], [sock.fileno()])
-                data = data[1:]
-            self._sock.sendall(data)
+        Args:
+            offers: What the server offers.
+            guardian: Ends all processes if the server is killed.
+        """
+        self._guardian = guardian
+        self._targets: dict[str, list[str]] = {"": []}
+        for offer in offers:
+            self._targets.setdefault(offer.library, []).append(offer.target)
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._templates: dict[str, _Template] = {}
+        for library in self._targets:
+            if library:
+                self._template(library)
 
-    def receive(self) -> tuple[dict[str, Any], socket.socket | None]:
-        """Waits for a message.
+    def start(self, libraries: Iterable[str]) -> tuple[Channel, int, int | None]:
+        """Starts a session with environments of some libraries.
+
+        Returns:
+            A channel to the session, its process, and a descriptor of that.
 
         Raises:
-            EOFError: The other end is gone.
+            Refusal: The system makes no more processes, or the server is stopping.
         """
-        try:
-            data, fds, _, _ = socket.recv_fds(self._sock, 1, 1)
-            sock = socket.socket(fileno=fds[0]) if fds else None
-            head = data + self._read(HEAD.size - len(data))
-            return message_of(self._read(HEAD.unpack(head)[4])), sock
-        except OSError as error:
-            raise EOFError(str(error)) from error
+        (library, *others) = libraries
+        for _ in range(_TRIES):
+            name = "" if others or library not in self._targets else library
+            template = self._template(name)
+            try:
+                template.await_ready()
+                channel, pid, pidfd = template.start()
+            except (EOFError, _UnfitError) as error:
+                self._drop(name, template, error)
+            else:
+                self._guardian.watch(pid)
+                return channel, pid, pidfd
+        raise Refusal("The process of the session cannot be started.")
 
-    def _read(self, count: int) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            part = self._sock.recv(min(count - len(data), _AT_ONCE))
-            if not part:
-                raise EOFError("the other end is gone")
-            data += part
-        return bytes(data)
+    def _template(self, library: str) -> _Template:
+        with self._lock:
+            if self._is_over:
+                raise Refusal("the server is stopping")
+            found = self._templates.get(library)
+            if found is None:
+                found = _Template(self._targets[library])
+                self._templates[library] = found
+                self._guardian.watch(found.pid)
+            return found
+
+    def _drop(self, library: str, template: _Template, error: Exception) -> None:
+        """Does without a template that has ended; the first to see that says so."""
+        with self._lock:
+            if self._is_over or self._templates.get(library) is not template:
+                return
+            del self._templates[library]
+            if library and not template.is_ready:
+                del self._targets[library]
+        end = template.end() or "has ended"
+        self._guardian.leave(template.pid)
+        name = library or "envkit"
+        if template.is_ready:
+            _LOGGER.warning(
+                "the process with %s that sessions are forked from %s; another is "
+                "started",
+                name,
+                end,
+            )
+            return
+        if not isinstance(error, _UnfitError):
+            error = _UnfitError(f"cannot be imported: a process {end}")
+        _LOGGER.warning(
+            "%s %s; its sessions begin later, because each imports it", name, error
+        )
+
+    def stop(self) -> None:
+        """Starts no more sessions."""
+        with self._lock:
+            self._is_over = True
+            templates = list(self._templates.values())
+        for template in templates:
+            if not template.is_ready:
+                template.cut()
 
     def close(self) -> None:
-        self._sock.close()
+        """Ends all templates, whose sessions have ended."""
+        self.stop()
+        for template in self._templates.values():
+            template.end()
+            self._guardian.leave(template.pid)
+
+
+class _UnfitError(Exception):
+    """A library cannot be forked, and this is why."""
+
+
+class _Template:
+    """A process that has libraries imported, as the server sees it.
+
+    Attributes:
+        pid: The process.
+        is_ready: Whether sessions can be forked from it.
+    """
+
+    def __init__(self, targets: list[str]) -> None:
+        """Starts the process, which imports what targets need."""
+        here, there = socket.socketpair()
+        path = [each for each in sys.path if isinstance(each, str)]
+        job = {"path": path, "targets": targets, "forks": _FORKS}
+        with there:
+            self._process = ChildInterpreter(
+                _PROGRAM, json.dumps(job), fds=[there.fileno()]
+            )
+        self.pid = self._process.pid
+        self.is_ready = False
+        self._unfit = ""
+        self._channel = Channel(here)
+        self._lock = threading.Lock()
+
+    def await_ready(self) -> None:
+        """Waits until everything is imported.
+
+        Raises:
+            _UnfitError: It cannot be forked.
+            EOFError: The process has ended.
+        """
+        with self._lock:
+            if not self.is_ready and not self._unfit:
+                message, _ = self._channel.receive()
+                print(message["printed"], end="", file=sys.stderr, flush=True)
+                self._unfit = message["unfit"]
+                self.is_ready = not self._unfit
+            if self._unfit:
+                raise _UnfitError(self._unfit)
+
+    def start(self) -> tuple[Channel, int, int | None]:
+        """Starts a session.
+
+        Raises:
+            EOFError: The process has ended.
+            Refusal: The system makes no more processes.
+        """
+        here, there = socket.socketpair()
+        channel = Channel(here)
+        with there:
+            self._channel.send({}, there.fileno())
+        try:
+            message, pidfd = channel.receive()
+        except EOFError:
+            channel.close()
+            raise
+        if "refused" in message:
+            channel.close()
+            raise Refusal(str(message["refused"]))
+        return channel, message["pid"], pidfd
+
+    def cut(self) -> None:
+        """Ends the process, whatever it is doing."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def end(self) -> str:
+        """Ends the process, and returns how it has ended."""
+        if self._process.poll() is None:
+            self.cut()
+        code = self._process.end()
+        self._channel.close()
+        return _end_of(code)
+
+
+def _end_of(code: int) -> str:
+    """Returns how a process has ended; "" if in order."""
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"exited with code {code}" if code else ""
 
 
 class SessionProcess:
@@ -114,42 +249,45 @@ class SessionProcess:
         end: How its process has ended, if it did not do so in order.
     """
 
-    def __init__(
-        self,
-        said: dict[str, Any],
-        menu: Menu,
-        options: ServeOptions,
-        *,
-        resume: float,
-        guardian: Guardian,
-    ) -> None:
-        """Starts the process.
+    def __init__(self, templates: Templates, guardian: Guardian) -> None:
+        """Prepares; `build` starts the process.
+
+        Args:
+            templates: What starts it.
+            guardian: Ends the process if the server is killed.
+        """
+        self.id = self.secret = self.end = ""
+        self.ended = False
+        self._templates, self._guardian = templates, guardian
+        self._pid, self._pidfd = 0, -1
+        self._lock = threading.Lock()
+        self._is_cut = False
+        self._code: int | None = None
+
+    def build(
+        self, said: dict[str, Any], menu: Menu, options: ServeOptions, resume: float
+    ) -> dict[str, Any]:
+        """Lets a process build the environments; returns what the client is told.
 
         Args:
             said: What the client wants, which has been checked.
             menu: What the server offers.
             options: What the server allows.
             resume: For how many seconds it waits for its client after a lost link.
-            guardian: Ends the process if the server is killed.
+
+        Raises:
+            Refusal: They cannot be built, or cannot travel, or crash their process.
         """
-        self.id = self.secret = self.end = ""
-        self.ended = False
-        self._guardian = guardian
-        here, there = socket.socketpair()
-        with there:
-            # A session of its own for signals: Ctrl-C in a terminal is the server's.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(there.fileno())],
-                pass_fds=[there.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        guardian.watch(self._process.pid)
-        self._channel = _Channel(here)
+        names = [name for name, _, _ in said["environments"]]
+        libraries = dict.fromkeys(menu.find(name).library for name in names)
+        self._channel, pid, pidfd = self._templates.start(libraries)
+        with self._lock:
+            self._pid, self._pidfd = pid, -1 if pidfd is None else pidfd
+            if self._is_cut:
+                self._kill()
         given = options._asdict()
         self._channel.send(
             {
-                "path": sys.path,
                 "offers": [
                     [offer.name, offer.target, to_plain(offer.arguments, "--arg")]
                     for offer in menu.offers
@@ -159,22 +297,15 @@ class SessionProcess:
                 "said": said,
             }
         )
-
-    def build(self) -> dict[str, Any]:
-        """Waits until the environments are built; returns what the client is told.
-
-        Raises:
-            Refusal: They cannot be built, or cannot travel, or crash their process.
-        """
         message = self._await_message()
         if message is None:
-            self._note_end()
+            self._await_end()
             raise Refusal(
                 "The environments were not built: the process of the session "
                 f"{self.end or 'has ended'}."
             )
         if "refused" in message:
-            self._note_end()
+            self._await_end()
             raise Refusal(str(message["refused"]))
         self.id, self.secret = message["session"], message["secret"]
         return message
@@ -183,7 +314,7 @@ class SessionProcess:
         """Hands the client over, and waits until the session is over."""
         self._hand({"serve": True}, sock)
         self._await_message()
-        self._note_end()
+        self._await_end()
 
     def resume(self, sock: socket.socket, said: dict[str, Any]) -> bool:
         """Gives the session another link; returns False if it is over."""
@@ -204,26 +335,49 @@ class SessionProcess:
         self._channel.send({"stop": reason})
 
     def cut(self) -> None:
-        """Ends the process, whatever it is doing."""
-        if not self.ended:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        """Ends the process, whatever it is doing, also before it has begun."""
+        with self._lock:
+            self._is_cut = True
+            if self._pid:
+                self._kill()
 
     def discard(self) -> None:
         """Ends a session that is not served."""
         self.stop("the client has left")
-        self._note_end()
+        self._await_end()
 
-    def _await_message(self) -> dict[str, Any] | None:
-        """Waits for a message of the process; `None` if it has ended."""
+    def _kill(self) -> None:
+        # Its template ends the group, as long as its number is its own.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._pidfd >= 0:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            else:
+                os.kill(self._pid, signal.SIGKILL)
+
+    def _await_message(self, until: float | None = None) -> dict[str, Any] | None:
+        """Waits for a message of the process; `None` if it has ended.
+
+        Raises:
+            TimeoutError: Time is up.
+        """
         poller = select.poll()
         poller.register(self._channel.fileno(), select.POLLIN)
-        # What an environment has forked may keep the channel open.
-        while not poller.poll(1000 * _POLL_INTERVAL):
-            if self._process.poll() is not None:
+        if self._pidfd >= 0:
+            poller.register(self._pidfd, select.POLLIN)
+        left = None if until is None else 1000 * max(0.0, until - time.monotonic())
+        ready = dict(poller.poll(left))
+        if not ready:
+            raise TimeoutError
+        if self._channel.fileno() not in ready:
+            # It is gone, and what it has forked may keep its channel open.
+            poller.unregister(self._pidfd)
+            if not poller.poll(1000 * _TO_SAY_HOW):
                 return None
         with contextlib.suppress(EOFError):
-            return self._channel.receive()[0]
+            message, _ = self._channel.receive()
+            if "ended" not in message:
+                return message
+            self._code = int(message["ended"])
         return None
 
     def _hand(self, message: dict[str, Any], sock: socket.socket) -> None:
@@ -231,31 +385,40 @@ class SessionProcess:
         if isinstance(sock, ssl.SSLSocket):
             here, there = socket.socketpair()
             with there:
-                self._channel.send(message, there)
+                self._channel.send(message, there.fileno())
             threading.Thread(
                 target=_relay, args=(sock, here), name="envkit-tls", daemon=True
             ).start()
         else:
-            self._channel.send(message, sock)
+            self._channel.send(message, sock.fileno())
             sock.close()
 
-    def _note_end(self) -> None:
-        """Waits for the process to end; kills it if it does not do so in time."""
+    def _has_ended_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
         try:
-            code = self._process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
+            while self._await_message(until) is not None:
+                pass
+        except TimeoutError:
+            return False
+        return True
+
+    def _await_end(self) -> None:
+        """Waits for the process to end; kills it if it does not do so in time."""
+        if not self._has_ended_within(_GRACE):
             self.cut()
-            code = 0
-            self._process.wait()
-        if code < 0:
-            self.end = f"was killed by {signal.Signals(-code).name}"
-        elif code:
-            self.end = f"exited with code {code}"
+            self._has_ended_within(_GRACE)
+            self._code = 0  # It is not to blame.
+        with self._lock:
+            if self._code is None:
+                # What its environments have started, where no template ends that.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._pid, signal.SIGKILL)
+            self._guardian.leave(self._pid)
+            self._pid = 0
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+        self.end = "has ended" if self._code is None else _end_of(self._code)
         self.ended = True  # Last, for threads that look how it ended when it has.
-        # What its environments have started and left behind.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._guardian.leave(self._process.pid)
         self._channel.close()
 
 
@@ -303,127 +466,3 @@ def _push(send: Callable[[Any], int], waiting: bytearray) -> None:
     ):
         while waiting:
             del waiting[: send(waiting)]
-
-
-# The process.
-
-
-def main(fd: int) -> None:
-    """Runs a session until it is over, or the server is gone."""
-    faulthandler.enable()
-    channel = _Channel(socket.socket(fileno=fd))
-    os.set_inheritable(fd, False)
-    job, _ = channel.receive()
-    sys.path += [each for each in job["path"] if each not in sys.path]
-    forked: list[int] = []
-    os.register_at_fork(after_in_child=lambda: forked.append(os.getppid()))
-    hosted = _HostedSession(channel)
-    try:
-        session = hosted.session = _session_of(job, forked, hosted)
-        facts = session.build()
-    except (EnvkitError, ImportError, TypeError, ValueError) as error:
-        channel.send({"refused": str(error)})
-        return
-    threading.Thread(target=hosted.listen, name="envkit-session", daemon=True).start()
-    channel.send(facts)
-    sock = hosted.await_client()
-    if sock is None:
-        session.discard()
-    else:
-        session.serve(sock)
-    # Threads of environments may keep the process from its end.
-    channel.send({"over": True})
-
-
-def _session_of(
-    job: dict[str, Any], forked: list[int], hosted: _HostedSession
-) -> Session:
-    names = {key: tuple(job["options"][key]) for key in ("allow_call", "allow_arg")}
-    options = ServeOptions(**{**job["options"], **names})
-    menu = Menu(
-        [
-            Offer(
-                target if name == target else f"{name}={target}",
-                from_plain(arguments),
-            )
-            for name, target, arguments in job["offers"]
-        ]
-    )
-    has_cpus = may_linger(2)
-    return Session(
-        request_of(job["said"], menu, options),
-        options,
-        resume=job["resume"],
-        forked=forked,
-        # Several that linger would keep each other from the CPUs.
-        may_linger=lambda: has_cpus and hosted.is_alone,
-    )
-
-
-class _HostedSession:
-    """A session in this process, and what the server says of it."""
-
-    def __init__(self, channel: _Channel) -> None:
-        self._channel = channel
-        self.session: Session | None = None
-        self.is_alone = True
-        self._changed = threading.Condition()
-        self._client: socket.socket | None = None
-        self._is_over = False
-
-    def await_client(self) -> socket.socket | None:
-        """Waits for the client; `None` if it has left already."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._client is not None or self._is_over)
-            return self._client
-
-    def listen(self) -> None:
-        """Does what the server says, until it is gone; in a thread."""
-        poller = select.poll()
-        poller.register(self._channel.fileno(), select.POLLIN)
-        session = self.session
-        assert session is not None
-        try:
-            while True:
-                if poller.poll(1000 * _POLL_INTERVAL):
-                    self._do(session, *self._channel.receive())
-                session.look(time.monotonic())
-        except (EOFError, ProtocolError):
-            self._end(session, "the server is gone")
-            # Its environments may be anywhere, also in code that never returns.
-            time.sleep(_GRACE)
-            os._exit(1)
-
-    def _do(
-        self, session: Session, message: dict[str, Any], sock: socket.socket | None
-    ) -> None:
-        if sock is not None and "serve" in message:
-            with self._changed:
-                self._client = sock
-                self._changed.notify_all()
-        elif sock is not None and "resume" in message:
-            if not session.resume(sock, message["resume"]):
-                sock.close()
-        elif sock is not None:
-            try:
-                session.observe(sock, message["observe"])
-            except Refusal as refusal:
-                sock.settimeout(_POLL_INTERVAL)
-                with contextlib.suppress(OSError):
-                    sock.sendall(b"".join(frame_of({"refused": str(refusal)})))
-                sock.close()
-        elif "stop" in message:
-            self._end(session, str(message["stop"]))
-        elif "alone" in message:
-            self.is_alone = bool(message["alone"])
-
-    def _end(self, session: Session, reason: str) -> None:
-        session.stop(reason)
-        with self._changed:
-            self._is_over = True
-            self._changed.notify_all()
-
-
-if __name__ == "__main__":
-    with unhurried_stderr():
-        main(int(sys.argv[1]))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import ssl
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from envkit import connect, make
+from envkit import ParallelPyEnvironment, connect, make
 from envkit.errors import ClosedError, ConstructorError, WorkerCrashed
 from envkit.remote import observe
 from tests.remote.serving import Between, certificate_in, served
@@ -29,6 +31,12 @@ def same(first, second):
 
 def pid_of(env):
     return env.servers()[0].facts["pid"]
+
+
+def parent_of(pid):
+    """Returns the process that a process was forked from."""
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
 
 
 def test_a_crash_ends_one_session_and_says_how():
@@ -125,9 +133,186 @@ def test_a_killed_server_leaves_no_process():
         address = re.search(r"tcp://\S+", server.stdout.readline().decode())[0]
         with connect(address, num_envs=2, on_worker_failure="raise") as env:
             env.reset()
-            pid = pid_of(env)
-            assert pid != server.pid
+            pids = [pid_of(env), parent_of(pid_of(env))]
+            assert server.pid not in pids
             server.kill()
-            assert until(lambda: not is_running(pid))
+            assert until(lambda: not any(map(is_running, pids)))
             with pytest.raises(WorkerCrashed):
                 env.step([0, 0])
+
+
+# Processes that sessions are forked from.
+
+GAME = """
+from tests.remote.games import Told
+from envkit.time_step import restart
+import os, random, threading
+import numpy as np
+
+{at_import}
+IMPORTED_BY = os.getpid()
+
+
+class Game(Told):
+    def _reset(self):
+        {in_reset}
+"""
+IS_IMPORTED = "return restart(np.int64(os.getpid() != IMPORTED_BY))"
+
+
+@pytest.fixture
+def game(tmp_path, monkeypatch):
+    """Returns the target of a game with some lines of its own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(at_import="", in_reset=IS_IMPORTED):
+        text = GAME.format(at_import=at_import, in_reset=in_reset)
+        (tmp_path / "the_game.py").write_text(text)
+        return "game=the_game:Game"
+
+    return write
+
+
+def test_a_session_has_its_library_imported_when_it_begins(game):
+    with served(game()) as server, connect(server.address) as env:
+        assert 1 == env.reset().observation[0]
+
+
+def test_a_session_of_several_libraries_imports_them_itself(game):
+    with served("tests.remote.games:Told", game()) as server:
+        names = ["tests.remote.games:Told", "game"]
+        with ParallelPyEnvironment(names, backend=server.address, num_workers=1) as env:
+            assert [0, 0] == env.reset().observation.tolist()
+
+
+@pytest.mark.parametrize(
+    ("at_import", "told"),
+    [
+        (
+            "threading.Thread(target=threading.Event().wait, daemon=True).start()",
+            "starts threads",
+        ),
+        ("FILE = open(os.devnull)", "opens files or connections"),
+    ],
+)
+def test_a_library_that_cannot_be_forked_is_imported_by_each_session(
+    at_import, told, game, caplog
+):
+    with served(game(at_import)) as server, connect(server.address) as env:
+        assert 0 == env.reset().observation[0]
+    assert f"the_game {told} when it is imported; its sessions" in caplog.text
+
+
+def test_a_library_that_cannot_be_imported_is_an_error_of_the_session(game):
+    with served("CartPole", game("raise OSError('no licence')")) as server:
+        with pytest.raises(ConstructorError, match="no licence"):
+            connect(f"{server.address}/game")
+        connect(f"{server.address}/CartPole").close()
+
+
+def test_a_library_that_crashes_when_it_is_imported_crashes_its_session(game, caplog):
+    with (
+        served(game("os.kill(os.getpid(), 11)")) as server,
+        pytest.raises(ConstructorError, match="killed by SIGSEGV"),
+    ):
+        connect(server.address)
+    assert "the_game cannot be imported: a process was killed by SIGSEGV" in caplog.text
+
+
+def test_unseeded_sessions_draw_numbers_of_their_own(game):
+    drawn = "return restart(np.int64(1e6 * {}))"
+    for source in ("random.random()", "np.random.random()"):
+        with served(game("", drawn.format(source))) as server:
+            found = set()
+            for _ in range(3):
+                with connect(server.address) as env:
+                    found.add(int(env.reset().observation[0]))
+            assert 3 == len(found)
+
+
+def test_sessions_begin_again_when_what_they_are_forked_from_is_killed(caplog):
+    with served("CartPole") as server, connect(server.address) as env:
+        template = parent_of(pid_of(env))
+        os.kill(template, signal.SIGKILL)
+        assert until(lambda: parent_of(pid_of(env)) != template)
+        env.reset()
+        with connect(server.address) as other:
+            assert template != parent_of(pid_of(other))
+            assert other.reset().is_first().all()
+        assert env.step([0]).is_mid().all()
+        assert 1 == caplog.text.count("was killed by SIGKILL; another is started")
+
+
+def test_a_session_whose_template_is_gone_is_told_to_have_ended():
+    with (
+        served("CartPole") as server,
+        connect(server.address, on_worker_failure="raise") as env,
+    ):
+        os.kill(parent_of(pid_of(env)), signal.SIGKILL)
+        os.kill(pid_of(env), signal.SIGKILL)
+        with pytest.raises(WorkerCrashed, match="process of the session has ended"):
+            env.reset()
+
+
+def test_twenty_clients_that_begin_at_once_are_served():
+    with served("CartPole") as server, contextlib.ExitStack() as stack:
+        with ThreadPoolExecutor(20) as clients:
+            envs = [*clients.map(connect, [server.address] * 20)]
+        for env in envs:
+            stack.enter_context(env)
+        assert 20 == len({pid_of(env) for env in envs})
+        assert all(env.reset().is_first().all() for env in envs)
+
+
+def test_a_session_that_takes_long_to_begin_holds_up_no_other(game, tmp_path):
+    place = tmp_path / "go on"
+    waits = f"while not os.path.exists({str(place)!r}): threading.Event().wait(0.05)"
+    slow = game("").partition("=")[2]
+    text = (tmp_path / "the_game.py").read_text()
+    slow_make = f"\n\ndef slow():\n    {waits}\n    return Game()\n"
+    (tmp_path / "the_game.py").write_text(text + slow_make)
+    with (
+        served(f"game={slow}", "slow=the_game:slow") as server,
+        ThreadPoolExecutor(1) as clients,
+    ):
+        waiting = clients.submit(connect, f"{server.address}/slow")
+        with connect(f"{server.address}/game") as env:
+            assert env.reset().is_first().all()
+        assert not waiting.done()
+        place.touch()
+        waiting.result(PATIENCE).close()
+
+
+def test_a_session_inherits_nothing_of_the_others():
+    def descriptors(env):
+        return len(os.listdir(f"/proc/{pid_of(env)}/fd"))
+
+    with served("CartPole") as server, contextlib.ExitStack() as stack:
+        envs = [stack.enter_context(connect(server.address)) for _ in range(4)]
+        for env in envs:
+            env.reset()
+        assert 1 == len({descriptors(env) for env in envs})
+
+
+def test_what_an_environment_has_started_ends_with_its_session(game):
+    starts = "return restart(np.int64(os.spawnlp(os.P_NOWAIT, 'sleep', 'x', '600')))"
+    with (
+        served(game("", starts)) as server,
+        connect(server.address, on_worker_failure="raise") as env,
+    ):
+        helper = int(env.reset().observation[0])
+        assert is_running(helper)
+        os.kill(pid_of(env), signal.SIGKILL)
+        assert until(lambda: not is_running(helper))
+
+
+def test_sessions_are_new_processes_where_nothing_can_be_forked(game, monkeypatch):
+    monkeypatch.setattr("envkit.remote.session_process._FORKS", False)
+    with (
+        served(game()) as server,
+        connect(server.address, on_worker_failure="raise") as env,
+    ):
+        assert 0 == env.reset().observation[0]
+        os.kill(pid_of(env), signal.SIGKILL)
+        with pytest.raises(WorkerCrashed, match="session was killed by SIGKILL"):
+            env.step([0])

@@ -202,7 +202,7 @@ def test_a_log_that_nothing_reads_stops_no_server(flag):
 
 PRINTS = """
 import os, sys
-from envkit.remote.unhurried import unhurried_stderr
+from envkit._shared.unread_stderr import unhurried_stderr
 
 with unhurried_stderr():
     for number in range(200):
@@ -231,7 +231,7 @@ def test_the_lines_that_were_left_out_are_counted():
     """More than a pipe and the queue can hold."""
     code = """
 import sys
-from envkit.remote.unhurried import unhurried_stderr
+from envkit._shared.unread_stderr import unhurried_stderr
 
 with unhurried_stderr():
     for number in range(5000):

@@ -11,4 +11,5 @@ SCHEME = Scheme(
     extra="gymnasium",
     requires=("gymnasium>=1.0",),
     lister="envkit.adapters.gymnasium.suite:names",
+    preload="envkit.adapters.gymnasium.suite:preload",
 )

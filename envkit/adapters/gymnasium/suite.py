@@ -12,7 +12,7 @@ from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
 from envkit.py_environment import PyEnvironment
 from envkit.wrappers.limits import TimeLimit
 
-__all__ = ["id_without_module", "load", "names", "wrap_env"]
+__all__ = ["id_without_module", "load", "names", "preload", "wrap_env"]
 
 
 def load(
@@ -121,6 +121,15 @@ def wrap_env(
         gym_env, discount, auto_reset, max_lengths=max_lengths
     )
     return limited_and_wrapped(env, max_episode_steps, time_limit_wrapper, env_wrappers)
+
+
+def preload(environment_name: str) -> None:
+    """Imports the module of an environment, which is what takes long in making one."""
+    import gymnasium
+
+    point = gymnasium.spec(id_without_module(environment_name)).entry_point
+    if isinstance(point, str):
+        importlib.import_module(point.partition(":")[0])
 
 
 def _spec_of(name: str) -> Any:

@@ -1,0 +1,420 @@
+"""What runs in the processes of sessions, and in those that they are forked from.
+
+```
+server                        template                         session
+  {path, targets}         ─▶   imports what targets need
+                          ◀─   whether it can be forked
+  an end of a channel     ─▶   forks ────────────────────────▶  begins with it
+  {offers, said, ...}     ───────────────────────────────────▶  builds environments
+                          ◀───────────────────────────────────  {the facts} or {why not}
+  sockets, "stop"         ───────────────────────────────────▶  answers its client
+                          ◀─   {"ended": status}, by the channel of the session
+```
+
+A template has one thread, no open files and no environments, so what it forks is whole.
+A library that starts threads or opens files when it is imported is not in a template:
+sessions import it themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit._shared.unread_stderr import unhurried_stderr
+from envkit.distributed.link import HEAD
+from envkit.errors import EnvkitError
+from envkit.extend import scheme_named
+from envkit.parallel.system.doorbell import may_linger
+from envkit.provenance import from_plain, package_version
+from envkit.registry import constructor, load
+from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
+from envkit.remote.protocol import ProtocolError, frame_of, message_of
+from envkit.remote.session import Session
+from envkit.remote.session_request import request_of
+
+__all__ = ["Channel", "begin", "main"]
+
+_POLL_INTERVAL = 0.25
+# Seconds that environments have to end when their server has.
+_GRACE = 10.0
+_AT_ONCE = 1 << 16
+# How much is kept of what libraries print when they are imported.
+_MOST_PRINTED = 1 << 14
+# Other systems than Linux do not have it.
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+class Channel:
+    """Carries messages between a server and a session's process, with sockets."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sending = threading.Lock()
+
+    @classmethod
+    def attach(cls, fd: int) -> Channel:
+        """Takes an end by its descriptor."""
+        return cls(socket.socket(fileno=fd))
+
+    def fileno(self) -> int:
+        """Returns the descriptor to wait on."""
+        return self._sock.fileno()
+
+    def send(self, message: dict[str, Any], fd: int | None = None) -> None:
+        """Sends a message; whether the other end is still there shows elsewhere."""
+        data = b"".join(frame_of(message))
+        with self._sending, contextlib.suppress(OSError):
+            if fd is not None:
+                socket.send_fds(self._sock, [data[:1]], [fd])
+                data = data[1:]
+            self._sock.sendall(data)
+
+    def receive(self) -> tuple[dict[str, Any], int | None]:
+        """Waits for a message; returns it with the descriptor that came along.
+
+        Raises:
+            EOFError: The other end is gone.
+        """
+        try:
+            data, fds, _, _ = socket.recv_fds(self._sock, 1, 1, _CLOSE_ON_EXEC)
+            head = data + self._read(HEAD.size - len(data))
+            message = message_of(self._read(HEAD.unpack(head)[4]))
+            return message, fds[0] if fds else None
+        except (OSError, ProtocolError) as error:
+            raise EOFError(str(error)) from error
+
+    def _read(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            part = self._sock.recv(min(count - len(data), _AT_ONCE))
+            if not part:
+                raise EOFError("the other end is gone")
+            data += part
+        return bytes(data)
+
+    def detach(self) -> int:
+        """Leaves the descriptor to the caller."""
+        return self._sock.detach()
+
+    def close(self) -> None:
+        """Closes this end."""
+        self._sock.close()
+
+
+# The template.
+
+
+def main(fd: int, targets: Sequence[str], *, forks: bool) -> None:
+    """Imports what targets need, and forks a session whenever the server asks for one.
+
+    It returns when the server is gone, and in each session when that is over.
+
+    Args:
+        fd: The template's end of a channel.
+        targets: The targets of environments.
+        forks: Whether sessions are forked; otherwise each begins with nothing imported.
+    """
+    template = _Template(Channel.attach(fd), forks=forks)
+    session = template.serve() if template.prepare(targets) else None
+    if session is not None:
+        with unhurried_stderr():
+            _run_session(session)
+
+
+class _Template:
+    """Forks sessions, and tells the server how they ended."""
+
+    def __init__(self, channel: Channel, *, forks: bool) -> None:
+        self._channel, self._forks = channel, forks
+        self._sessions: dict[int, Channel] = {}
+        # Gets a byte for each signal, so one wait is enough for orders and for ends.
+        self._signals, self._wakeup = os.pipe()
+        for fd in (self._signals, self._wakeup):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+
+    def prepare(self, targets: Sequence[str]) -> bool:
+        """Imports what targets need; returns False if that cannot be forked."""
+        printed = unfit = ""
+        if self._forks:
+            package_version("numpy")  # It loads more than it looks.
+            before = os.listdir("/proc/self/fd")
+            printed, unfit = _imported(targets)
+            if not unfit and len(os.listdir("/proc/self/task")) > 1:
+                unfit = "starts threads when it is imported"
+            if not unfit and os.listdir("/proc/self/fd") != before:
+                unfit = "opens files or connections when it is imported"
+        # These objects live as long as each session. Frozen, they are not visited by
+        # its garbage collector, which would copy their pages.
+        gc.collect()
+        gc.freeze()
+        self._channel.send({"unfit": unfit, "printed": printed})
+        return not unfit
+
+    def serve(self) -> Channel | None:
+        """Starts sessions until the server is gone; returns its channel in each."""
+        poller = select.poll()
+        poller.register(self._channel.fileno(), select.POLLIN)
+        poller.register(self._signals, select.POLLIN)
+        while True:
+            ready = dict(poller.poll())
+            if self._signals in ready:
+                # Emptied first: who ends from now on wakes it again.
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._signals, 4096)
+                self._reap()
+            if self._channel.fileno() in ready:
+                try:
+                    _, fd = self._channel.receive()
+                except EOFError:
+                    return None
+                if fd is not None and self._start(fd):
+                    return Channel.attach(fd)
+
+    def _start(self, fd: int) -> bool:
+        """Starts a session at a channel's end; returns True in the session."""
+        channel = Channel.attach(fd)
+        try:
+            pid = os.fork() if self._forks else _spawned(fd)
+        except OSError as error:
+            channel.send({"refused": f"The server has no process left: {error}."})
+            channel.close()
+            return False
+        if pid == 0:
+            channel.detach()
+            self._leave()
+            return True
+        self._sessions[pid] = channel
+        return False
+
+    def _leave(self) -> None:
+        """Makes a process of its own of what was just forked."""
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Held here as well, they would not end with their processes.
+        for channel in (self._channel, *self._sessions.values()):
+            channel.close()
+        for fd in (self._signals, self._wakeup):
+            os.close(fd)
+        # All sessions would have the same numbers otherwise. Python's `random` sees to
+        # that itself.
+        np.random.seed()  # noqa: NPY002  # environments that use it need it
+
+    def _reap(self) -> None:
+        """Tells the server of sessions that have ended, and ends what they left."""
+        with contextlib.suppress(ChildProcessError):
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                pid = ended.si_pid
+                channel = self._sessions.pop(pid, None)
+                if channel is not None:
+                    # As long as nobody has waited for it, the number is its own.
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(pid, signal.SIGKILL)
+                _, status = os.waitpid(pid, 0)
+                if channel is not None:
+                    channel.send({"ended": os.waitstatus_to_exitcode(status)})
+                    channel.close()
+
+
+def _imported(targets: Sequence[str]) -> tuple[str, str]:
+    """Imports what targets need; returns what that prints, and why it has failed."""
+    reason = ""
+    with tempfile.TemporaryFile() as file:
+        kept = [(fd, os.dup(fd)) for fd in (1, 2)]
+        # A pipe that nobody reads would have it wait for ever.
+        for fd, _ in kept:
+            os.dup2(file.fileno(), fd)
+        try:
+            for target in targets:
+                _import(target)
+        except Exception as error:  # Modules may raise anything.
+            reason = f"cannot be imported ({type(error).__name__}: {error!s:.200})"
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            for fd, copy in kept:
+                os.dup2(copy, fd)
+                os.close(copy)
+        file.seek(0)
+        return file.read(_MOST_PRINTED).decode("utf-8", "replace"), reason
+
+
+def _import(target: str) -> None:
+    """Imports what an environment needs, without making one."""
+    build = constructor(target).build
+    if isinstance(build, str):
+        load(target, build)
+    name, colon, rest = target.partition(":")
+    scheme = scheme_named(name) if colon else None
+    if scheme is not None and scheme.package:
+        importlib.import_module(scheme.package)
+        preload = scheme.preload
+        if isinstance(preload, str):
+            preload = load(target, preload)
+        if preload is not None:
+            preload(rest)
+
+
+def _spawned(fd: int) -> int:
+    """Starts a session that has imported nothing; returns its process."""
+    program = (
+        f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import begin; "
+        f"begin({fd})"
+    )
+    os.set_inheritable(fd, True)
+    try:
+        arguments = [sys.executable, "-c", program]
+        return os.spawnv(os.P_NOWAIT, sys.executable, arguments)
+    finally:
+        os.set_inheritable(fd, False)
+
+
+def begin(fd: int) -> None:
+    """Runs a session in a process that has just begun."""
+    os.setsid()
+    os.set_inheritable(fd, False)
+    with unhurried_stderr():
+        _run_session(Channel.attach(fd))
+
+
+# The session.
+
+
+def _run_session(channel: Channel) -> None:
+    """Runs a session until it is over, or the server is gone."""
+    faulthandler.enable()
+    _say_who(channel)
+    job, _ = channel.receive()
+    forked: list[int] = []
+    os.register_at_fork(after_in_child=lambda: forked.append(os.getppid()))
+    hosted = _HostedSession(channel)
+    try:
+        session = hosted.session = _session_of(job, forked, hosted)
+        facts = session.build()
+    except (EnvkitError, ImportError, TypeError, ValueError) as error:
+        channel.send({"refused": str(error)})
+        return
+    threading.Thread(target=hosted.listen, name="envkit-session", daemon=True).start()
+    channel.send(facts)
+    sock = hosted.await_client()
+    if sock is None:
+        session.discard()
+    else:
+        session.serve(sock)
+    # Threads of environments may keep the process from its end.
+    channel.send({"over": True})
+
+
+def _say_who(channel: Channel) -> None:
+    """Tells the server which process this is, by a descriptor where there are any."""
+    pidfd = None
+    with contextlib.suppress(AttributeError, OSError):  # Linux has them since 5.3.
+        pidfd = os.pidfd_open(os.getpid())
+    channel.send({"pid": os.getpid()}, pidfd)
+    if pidfd is not None:
+        os.close(pidfd)
+
+
+def _session_of(
+    job: dict[str, Any], forked: list[int], hosted: _HostedSession
+) -> Session:
+    names = {key: tuple(job["options"][key]) for key in ("allow_call", "allow_arg")}
+    options = ServeOptions(**{**job["options"], **names})
+    menu = Menu(
+        [
+            Offer(
+                target if name == target else f"{name}={target}",
+                from_plain(arguments),
+            )
+            for name, target, arguments in job["offers"]
+        ]
+    )
+    has_cpus = may_linger(2)
+    return Session(
+        request_of(job["said"], menu, options),
+        options,
+        resume=job["resume"],
+        forked=forked,
+        # Several that linger would keep each other from the CPUs.
+        may_linger=lambda: has_cpus and hosted.is_alone,
+    )
+
+
+class _HostedSession:
+    """A session in this process, and what the server says of it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.session: Session | None = None
+        self.is_alone = True
+        self._changed = threading.Condition()
+        self._client: socket.socket | None = None
+        self._is_over = False
+
+    def await_client(self) -> socket.socket | None:
+        """Waits for the client; `None` if it has left already."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._client is not None or self._is_over)
+            return self._client
+
+    def listen(self) -> None:
+        """Does what the server says, until it is gone; in a thread."""
+        poller = select.poll()
+        poller.register(self._channel.fileno(), select.POLLIN)
+        session = self.session
+        assert session is not None
+        try:
+            while True:
+                if poller.poll(1000 * _POLL_INTERVAL):
+                    self._do(session, *self._channel.receive())
+                session.look(time.monotonic())
+        except (EOFError, ProtocolError):
+            self._end(session, "the server is gone")
+            # Its environments may be anywhere, also in code that never returns.
+            time.sleep(_GRACE)
+            os._exit(1)
+
+    def _do(self, session: Session, message: dict[str, Any], fd: int | None) -> None:
+        sock = None if fd is None else socket.socket(fileno=fd)
+        if sock is not None and "serve" in message:
+            with self._changed:
+                self._client = sock
+                self._changed.notify_all()
+        elif sock is not None and "resume" in message:
+            if not session.resume(sock, message["resume"]):
+                sock.close()
+        elif sock is not None:
+            try:
+                session.observe(sock, message["observe"])
+            except Refusal as refusal:
+                sock.settimeout(_POLL_INTERVAL)
+                with contextlib.suppress(OSError):
+                    sock.sendall(b"".join(frame_of({"refused": str(refusal)})))
+                sock.close()
+        elif "stop" in message:
+            self._end(session, str(message["stop"]))
+        elif "alone" in message:
+            self.is_alone = bool(message["alone"])
+
+    def _end(self, session: Session, reason: str) -> None:
+        session.stop(reason)
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
