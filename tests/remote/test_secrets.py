@@ -383,7 +383,7 @@ def test_the_command_serves_all_accounts_if_told_and_warns(monkeypatch):
 def test_the_passwords_of_viewers_are_no_tokens(monkeypatch):
     with command("Catch", "--vnc", "--hz=0") as (line, told):
         host, port = re.search(r"vnc://(\S+):(\d+) ", line).groups()
-        password = re.fullmatch(r".* need the password (\w{8})", told)[1]
+        password = re.fullmatch(r".* need the password (\w{8}); in .*", told)[1]
         DesktopClient(host, int(port)).close()
         stranger(monkeypatch)
         with pytest.raises(DesktopError, match="asks for a password"):
