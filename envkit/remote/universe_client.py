@@ -4,7 +4,7 @@ A remote is seen by RFB and told about by its rewarder. It goes on while the age
 thinks; a step sends keys and the pointer, and returns what has come when `1 / hz`
 seconds have passed: the newest picture, and the rewards since, added up.
 
-What a rewarder tells is kept by episode (`RemoteEpisodes`), so that no reward reaches
+What a rewarder says is kept by episode (`RemoteEpisodes`), so that no reward reaches
 another episode, whatever comes late. Two threads bring in what a remote sends, one for
 each connection; one lock holds all rows together.
 """
@@ -16,7 +16,6 @@ import copy
 import logging
 import os
 import re
-import select
 import ssl
 import threading
 import time
@@ -31,6 +30,7 @@ from envkit.async_environment import AsyncBatch, AsyncEnvironment, as_envs
 from envkit.desktop.actions import Actions, Controls
 from envkit.desktop.client import DesktopClient
 from envkit.desktop.errors import DesktopError
+from envkit.desktop.screen_thread import ScreenThread
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
 from envkit.extend import counted, describe, listed
 from envkit.remote.rewarder import (
@@ -457,23 +457,23 @@ class _Row:
         self._episodes = RemoteEpisodes()
         self._lost: Exception | None = None
         self._frame: Array = np.zeros((0, 0, 3), np.uint8)
-        self._desktop: DesktopClient | None = None
+        self._screen: ScreenThread | None = None
         self._rewarder: RewarderLink | None = None
-        self._using = threading.Lock()
         self._dialing: threading.Thread | None = None
-        self._looking: threading.Thread | None = None
         self._wants_reset = True
         self._begins = False
         # Connections that were lost since an episode began.
         self._losses = 0
-        self._updates = self._pixels = 0
+        # Changes of the screen since the last time step.
+        self._updates = 0
 
     @property
     def size(self) -> tuple[int, int]:
         return self._frame.shape[1], self._frame.shape[0]
 
     def picture(self, size: tuple[int, int]) -> Array:
-        """Returns a copy of the picture, cut or filled up to a size."""
+        """Returns a copy of the newest picture, cut or filled up to a size."""
+        self._look()
         if size == self.size:
             return self._frame.copy()
         picture = np.zeros((size[1], size[0], 3), np.uint8)
@@ -559,8 +559,9 @@ class _Row:
             "env_status.env_id": episodes.env_id,
             **events.info,
         }
-        vnc = {"updates.n": self._updates, "updates.pixels": self._pixels}
-        self._updates = self._pixels = 0
+        pixels = self._updates * self._frame.shape[0] * self._frame.shape[1]
+        vnc = {"updates.n": self._updates, "updates.pixels": pixels}
+        self._updates = 0
         self.info = {"universe": status, "vnc": vnc}
         if was_first:
             return TimeStep(_FIRST, 0.0, 1.0, picture)
@@ -598,26 +599,22 @@ class _Row:
 
     def close(self) -> None:
         """Closes the connections and ends the threads."""
-        for thread in (self._dialing, self._looking):
-            if thread is not None and thread is not threading.current_thread():
-                thread.join()
+        if self._dialing is not None:
+            self._dialing.join()
         self._hang_up()
 
     def _hang_up(self) -> None:
         rewarder, self._rewarder = self._rewarder, None
-        desktop, self._desktop = self._desktop, None
+        screen, self._screen = self._screen, None
         if rewarder is not None:
             rewarder.close()
-        if desktop is not None:
-            with self._using:
-                desktop.close()
+        if screen is not None:
+            screen.close()
 
     def _dial(self) -> None:
         """Connects, again and again until the time is over."""
         env, attempt = self._env, 0
         deadline = time.monotonic() + env._start_timeout
-        if self._looking is not None:
-            self._looking.join()
         self._hang_up()
         if self._losses > 1:
             # Because a remote that sends one away may be busy with the one before.
@@ -693,14 +690,10 @@ class _Row:
                 raise episodes.failure
             stack.pop_all()
         with self._changed:
-            self._frame = desktop.frame.copy()
+            self._screen, self._rewarder = ScreenThread(desktop), rewarder
+            self._frame = self._screen.frame
             self._episodes, self._lost = episodes, None
-            self._desktop, self._rewarder = desktop, rewarder
             self._wants_reset = True
-            self._looking = threading.Thread(
-                target=self._look, name=f"envkit looks at {address}", daemon=True
-            )
-            self._looking.start()
             self._ask()
             self._changed.notify_all()
 
@@ -720,30 +713,20 @@ class _Row:
             self._changed.notify_all()
 
     def _look(self) -> None:
-        """Draws what the desktop sends, in a thread."""
-        desktop = self._desktop
-        assert desktop is not None
-        poll = select.poll()
-        poll.register(desktop, select.POLLIN)
+        """Gets the newest picture of the screen."""
+        screen = self._screen
+        if screen is None:
+            return
+        before = screen.updates
         try:
-            while not self._env._closed and self._lost is None:
-                poll.poll(_POLL_INTERVAL_MS)
-                with self._using:
-                    before = desktop.updates
-                    is_new = desktop.update(0.0)
-                if is_new:
-                    with self._changed:
-                        self._frame = desktop.frame.copy()
-                        self._updates += desktop.updates - before
-                        self._pixels += self._frame.shape[0] * self._frame.shape[1]
-                        self._changed.notify_all()
+            screen.update()
         except DesktopError as error:
-            with self._changed:
-                self._lose(error)
-                self._changed.notify_all()
+            self._lose(error)
+        self._frame = screen.frame
+        self._updates += screen.updates - before
 
     def _send(self, events: Sequence[RemoteEvent]) -> None:
-        if self._desktop is None or self._env._observer:
+        if self._screen is None or self._env._observer:
             return
         axes = [event for event in events if isinstance(event, AxisEvent)]
         keys = [event for event in events if not isinstance(event, AxisEvent)]
@@ -754,8 +737,7 @@ class _Row:
             except RewarderError as error:
                 self._lose(error)
         if keys:
-            with self._using:
-                self._desktop.send(*keys)
+            self._screen.send(*keys)
 
     def _lose(self, error: Exception) -> None:
         """Notes that the connection is lost; the row answers for it."""
@@ -772,5 +754,3 @@ class _Row:
 
 
 _MOST_LOSSES = 5
-# After that, the desktop is looked at, whether anything has come or not.
-_POLL_INTERVAL_MS = 200
