@@ -1,19 +1,9 @@
 """OpenEnv's protocol, as a server: `envkit serve TARGET --openenv`.
 
-```
-client                                        server
-  ── GET /schema ──────────────────────────▶  JSON Schemas of action, observation, state
-  ── WebSocket /ws ────────────────────────▶  an environment for this connection
-  ── {"type": "reset", "data": {"seed"}} ──▶  {"type": "observation", "data": {…}}
-  ── {"type": "step", "data": {action}} ───▶  {"type": "observation", "data": {…}}
-  ── {"type": "state"} ────────────────────▶  {"type": "state", "data": {…}}
-  ── {"type": "close"} ────────────────────▶  closes the connection
-```
-
-A message is answered by one message, in order. What cannot be done is answered by
-`{"type": "error", "data": {"message", "code"}}`, after which the session goes on. Where
-`done` cannot tell how an episode ended, the metadata of an observation can: it has
-`discount`, `terminated`, `truncated`, and the infos of the environment.
+`openenv_messages` has the messages and their states; here are the sockets and threads
+around them. `OpenEnvServer` listens and lets clients in. Each environment is a `Site`,
+where a WebSocket is a session, and a request by HTTP one of a single message. Either
+has an environment of its own, in a thread of its own.
 
 OpenEnv's own package is not needed here, nor imported.
 """
@@ -28,25 +18,57 @@ import importlib.util
 import logging
 import socket
 import threading
+import time
+import uuid
+from collections.abc import AsyncIterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from envkit._shared.admission import Admission
 from envkit._shared.admitting_loop import AdmittingLoop
 from envkit._shared.health import HEALTH_PATH, HealthAnswer
+from envkit._shared.json_schema import EXACT_SCHEMA
 from envkit._shared.listening import listener, place_of
 from envkit._shared.server_secret import Holder, ServerSecret, WrongSecretError
 from envkit._shared.web_pages import is_json, web_page_refusal
 from envkit.errors import MissingDependencyError
-from envkit.remote.offers import Menu, ServeOptions, with_reachable_host
-from envkit.remote.openenv_site import Site
+from envkit.provenance import envkit_version
+from envkit.remote.env_threads import (
+    EnvThread,
+    EnvThreads,
+    FullError,
+    Single,
+    flags_of,
+)
+from envkit.remote.offers import Menu, Offer, ServeOptions, with_reachable_host
+from envkit.remote.openenv_messages import (
+    SERVER,
+    TASKS,
+    Forms,
+    JsonAnswer,
+    Left,
+    MessageError,
+    ResetAsked,
+    ServedSession,
+    ServerEvent,
+    SessionState,
+    StepAsked,
+    TasksAsked,
+)
 
 __all__ = ["OpenEnvServer", "serve"]
 
 _LOGGER = logging.getLogger(__name__)
 
 _PORT = 8000
-_GRACE = 2  # seconds that connections have to end when the server does
+# Seconds that connections have to end when the server does, and that an environment has
+# to close when its client has left.
+_GRACE = 2
+_BODY_PATIENCE = 60  # seconds that the body of a request may take
+_STANDARD = "1.0.0"  # of OpenEnv's endpoints, as their validator reads it
+_STOPPING = "The server is stopping."
+# A request that has no body, and those that need none.
+_VERBS = {"splits": ["GET"], "state": ["GET", "POST"]}
 
 
 def serve(menu: Menu, options: ServeOptions) -> OpenEnvServer:
@@ -377,3 +399,347 @@ def _require() -> None:
             raise MissingDependencyError.needed_by(
                 "Serving by OpenEnv's protocol", package=package, extra="openenv"
             )
+
+
+class Site:
+    """One environment that clients of OpenEnv find at an address.
+
+    Attributes:
+        offer: The environment.
+        forms: Its specs in JSON.
+        is_closing: Whether the server is stopping.
+    """
+
+    def __init__(
+        self, offer: Offer, options: ServeOptions, admission: Admission
+    ) -> None:
+        """Makes an environment, for its specs."""
+        self._admission = admission
+        self.offer = offer
+        self.is_closing = False
+        self._options = options
+        self._envs = EnvThreads(offer, most=options.max_sessions)
+        self._connections: set[_Connection] = set()
+        # Bodies of requests that have not come yet.
+        self._reading: set[asyncio.Task[bytes]] = set()
+        try:
+            self.forms = Forms(self._envs.env_spec, offer.name)
+        except BaseException:
+            self._envs.close()
+            raise
+
+    def end(self, reason: str) -> list[asyncio.Task[None]]:
+        """Begins to tell all clients why their sessions end; in the server's loop."""
+        for reading in self._reading:
+            reading.cancel()
+        return [connection.end(reason) for connection in self._connections]
+
+    @property
+    def sessions(self) -> int:
+        """How many clients have an environment."""
+        return len(self._connections)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._envs.close()
+
+    def routes(self) -> list[Any]:
+        """Returns what Starlette needs to serve the environment at one address."""
+        from starlette.responses import JSONResponse
+        from starlette.routing import Route, WebSocketRoute
+
+        def fixed(path: str, content: Any) -> Any:
+            async def answer(_: Any) -> Any:
+                return JSONResponse(content)
+
+            return Route(path, answer)
+
+        def asked(kind: str) -> list[Any]:
+            async def answer(request: Any) -> Any:
+                return await self._answer(kind, request)
+
+            # Among several environments, the name is a part of the address.
+            paths = [f"/{kind}", f"/{{env_name:path}}/{kind}"][: 1 + (kind in TASKS)]
+            verbs = _VERBS.get(kind, ["POST"])
+            return [Route(path, answer, methods=verbs) for path in paths]
+
+        return [
+            fixed("/health", {"status": "healthy"}),
+            fixed("/metadata", self._metadata()),
+            fixed("/openapi.json", self._openapi()),
+            fixed("/list_environments", [self.offer.name]),
+            Route("/schema", self._schema),
+            *(
+                route
+                for kind in SERVER[SessionState.ALONE].takes
+                for route in asked(kind)
+            ),
+            WebSocketRoute("/ws", self._converse),
+        ]
+
+    async def _schema(self, request: Any) -> Any:
+        from starlette.responses import JSONResponse
+
+        is_exact = EXACT_SCHEMA in request.headers.get("accept", "")
+        return JSONResponse(
+            self.forms.exact_schema if is_exact else self.forms.schema,
+            headers={"Vary": "Accept"},
+            media_type=EXACT_SCHEMA if is_exact else "application/json",
+        )
+
+    def _metadata(self) -> dict[str, Any]:
+        version = self.offer.version
+        return {
+            "name": self.offer.name,
+            "description": f"{self.offer.id}, served by envkit {envkit_version()}.",
+            "version": None if version is None else str(version),
+            "readme_content": None,
+            "author": None,
+            "documentation_url": None,
+        }
+
+    def _openapi(self) -> dict[str, Any]:
+        done = {"200": {"description": "As OpenEnv has it."}}
+        gets = ("/health", "/metadata", "/schema", "/state", "/openapi.json")
+        posts = ("/reset", "/step", "/mcp")
+        return {
+            "openapi": "3.1.0",
+            "info": {"title": self.offer.name, "version": _STANDARD},
+            "paths": {
+                **{path: {"get": {"responses": done}} for path in gets},
+                **{path: {"post": {"responses": done}} for path in posts},
+            },
+        }
+
+    # Requests, and sessions.
+
+    def _session(self, *, alone: bool = False) -> ServedSession:
+        return ServedSession(self.forms, _new_id, self.offer.hide, alone=alone)
+
+    async def _answer(self, kind: str, request: Any) -> Any:
+        """Answers a request by HTTP."""
+        from starlette.responses import Response
+
+        session = self._session(alone=True)
+        try:
+            name = request.path_params.get("env_name", self.offer.name)
+            if name.lower() != self.offer.name.lower():
+                raise MessageError("NOT_FOUND", f"unknown environment {name[:80]!r}")
+            body = await self._body(request) if request.method == "POST" else b""
+            answer = session.receive_body(kind, body)
+            if not isinstance(answer, JsonAnswer):
+                async with self._environment(session) as env:
+                    answer = await _ask(env, session, answer)
+        except MessageError as error:
+            answer = session.refuse(error)
+        except asyncio.CancelledError:
+            if not self.is_closing:
+                raise
+            answer = session.refuse(MessageError("SESSION_ERROR", _STOPPING))
+        if answer.code in ("CAPACITY_REACHED", "TOO_LARGE", "NOT_FOUND"):
+            self._admission.refuse(place_of(request.client), answer.message)
+        return Response(answer.body, answer.status, media_type=_JSON)
+
+    async def _body(self, request: Any) -> bytes:
+        """Returns the body of a request; its size and its time are limited."""
+        from starlette.requests import ClientDisconnect
+
+        reading = asyncio.ensure_future(self._bytes_of(request))
+        self._reading.add(reading)
+        patience = min(_BODY_PATIENCE, self._options.idle_timeout)
+        try:
+            return await asyncio.wait_for(reading, patience)
+        except ClientDisconnect as error:
+            what = "broke off before its end"
+            raise self._given_up(request, "CLIENT_LEFT", what) from error
+        except asyncio.TimeoutError as error:
+            what = f"did not come within {patience:g} s"
+            raise self._given_up(request, "TOO_SLOW", what) from error
+        finally:
+            self._reading.discard(reading)
+
+    def _given_up(self, request: Any, code: str, what: str) -> MessageError:
+        """Returns the error for a request that does not come, and logs it."""
+        asked = f"its {request.method} {request.url.path[:80]!a}"
+        self._admission.refuse(place_of(request.client), f"{asked} {what}")
+        return MessageError(code, f"The request {what}.")
+
+    async def _bytes_of(self, request: Any) -> bytes:
+        limit = self.forms.largest_message
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                message = f"The body must have {limit} bytes at most."
+                raise MessageError("TOO_LARGE", message)
+        return body
+
+    async def _converse(self, websocket: Any) -> None:
+        """Answers the messages of a client until it leaves."""
+        session = self._session()
+        connection = _Connection(websocket, session, self._options.idle_timeout)
+        await websocket.accept()
+        self._connections.add(connection)
+        try:
+            if self.is_closing:
+                raise MessageError("SESSION_ERROR", _STOPPING)
+            async with self._environment(session) as env:
+                while (text := await connection.receive()) is not _GONE:
+                    # Hot: called once per step.
+                    answer = session.receive(text)
+                    if isinstance(answer, Left):
+                        return
+                    if not isinstance(answer, JsonAnswer):
+                        answer = await _ask(env, session, answer)
+                    if not await connection.send(answer):
+                        return
+        except MessageError as error:
+            answer = session.refuse(error)
+            self._admission.refuse(place_of(websocket.client), answer.message)
+            await connection.send(answer)
+        except asyncio.CancelledError:
+            if not self.is_closing:
+                raise
+        finally:
+            self._connections.discard(connection)
+            await connection.close()
+
+    @contextlib.asynccontextmanager
+    async def _environment(self, session: ServedSession) -> AsyncIterator[EnvThread]:
+        """Has an environment for a session, as long as it lasts.
+
+        Raises:
+            MessageError: There is no room for it, or it cannot be made.
+        """
+        try:
+            env = self._envs.enter()
+        except FullError as error:
+            raise MessageError("CAPACITY_REACHED", str(error)) from error
+        is_made = False
+        try:
+            made = asyncio.wrap_future(env.made)
+            await asyncio.wait({made})
+            if (raised := made.exception()) is not None:
+                what = f"{type(raised).__name__}: {raised}"
+                what = f"The environment could not be made: {what}"
+                raise MessageError("FACTORY_ERROR", what) from raised
+            is_made = True
+            yield env
+        finally:
+            keep = is_made and session.state is not SessionState.BROKEN
+            await self._leave(env, keep=keep)
+
+    async def _leave(self, env: EnvThread, *, keep: bool) -> None:
+        """Takes the environment back; waits for a moment until it is closed."""
+        # Because one who then connects again is to find room.
+        loop, left = asyncio.get_running_loop(), asyncio.Event()
+
+        def set_left() -> None:
+            with contextlib.suppress(RuntimeError):  # The loop has ended meanwhile.
+                loop.call_soon_threadsafe(left.set)
+
+        self._envs.leave(env, keep=keep, on_left=set_left)
+        if not self.is_closing:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(left.wait(), _GRACE)
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+async def _ask(
+    thread: EnvThread, session: ServedSession, event: ServerEvent
+) -> JsonAnswer:
+    # Hot: called once per step.
+    return await asyncio.wrap_future(thread.ask(lambda env: _do(env, session, event)))
+
+
+def _do(env: Single, session: ServedSession, event: ServerEvent) -> JsonAnswer:
+    """Does what a client asks for; in the environment's thread."""
+    # Hot: called once per step.
+    try:
+        if isinstance(event, TasksAsked):
+            return session.give_tasks(env.call(event.method, *event.arguments))
+        if isinstance(event, ResetAsked):
+            time_step = env.reset(event.seed, event.options)
+        else:
+            assert isinstance(event, StepAsked)  # nothing else is asked
+            if event.begins:
+                env.reset()
+            time_step = env.step(event.action)
+        info = env.info()
+        return session.observe(time_step, info, flags_of(time_step, info))
+    except BaseException as error:  # Code of an environment may raise anything.
+        return session.fail(error)
+
+
+_GONE: Any = object()
+
+
+class _Connection:
+    """A client's WebSocket, with an end when it is silent for too long."""
+
+    def __init__(
+        self, websocket: Any, session: ServedSession, idle_timeout: float
+    ) -> None:
+        self._websocket, self._session = websocket, session
+        self._idle_timeout = idle_timeout
+        self._received_at = time.monotonic()
+        self._is_waiting = False
+        self._ending: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(
+            idle_timeout, self._end_if_idle
+        )
+
+    def _end_if_idle(self) -> None:
+        """Ends the session if the client has been silent; else looks again later."""
+        left = self._received_at + self._idle_timeout - time.monotonic()
+        if left <= 0 and self._is_waiting:
+            self.end(f"nothing was asked for {self._idle_timeout:g} s")
+            return
+        left = left if left > 0 else self._idle_timeout
+        self._timer = asyncio.get_running_loop().call_later(left, self._end_if_idle)
+
+    def end(self, reason: str) -> asyncio.Task[None]:
+        """Tells the client why, and closes the connection."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._send_end(reason))
+        return self._ending
+
+    async def _send_end(self, reason: str) -> None:
+        if self._is_waiting:  # Otherwise it would be the answer to something else.
+            message = f"The session has ended: {reason}."
+            await self.send(
+                self._session.refuse(MessageError("SESSION_ERROR", message))
+            )
+        await self.close(1001, reason[:120])
+
+    async def receive(self) -> Any:
+        """Returns the next message, or `_GONE`."""
+        # Hot: called once per step.
+        self._is_waiting = True
+        message = await self._websocket.receive()
+        self._is_waiting = False
+        self._received_at = time.monotonic()
+        if message["type"] != "websocket.receive":
+            return _GONE
+        return message.get("text")
+
+    async def send(self, answer: JsonAnswer) -> bool:
+        """Sends a message; returns False if the client has gone."""
+        try:
+            await self._websocket.send_text(answer.text)
+        except Exception:
+            # Starlette and uvicorn raise errors of several kinds for the same.
+            _LOGGER.debug("a client has gone", exc_info=True)
+            return False
+        return True
+
+    async def close(self, code: int = 1000, reason: str | None = None) -> None:
+        """Closes the connection, if it is open."""
+        self._timer.cancel()
+        try:
+            await self._websocket.close(code, reason)
+        except Exception:  # Likewise.
+            _LOGGER.debug("a client has gone", exc_info=True)

@@ -15,8 +15,8 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from envkit._shared.arguments import checked_seconds
@@ -25,13 +25,21 @@ from envkit._shared.secret_files import find
 from envkit._shared.text import escaped
 from envkit.adapters.foreign import ForeignEnvironment, require
 from envkit.adapters.values import Converter, action_leaf, map_specs
-from envkit.errors import EnvkitError, SpecError
-from envkit.extend import Result, describe
+from envkit.errors import SpecError
+from envkit.extend import Result
+from envkit.remote.openenv_messages import (
+    ClientSession,
+    OpenEnvError,
+    OpenEnvStep,
+    SessionState,
+)
 from envkit.specs.arrays import ArraySpec
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC
 from envkit.types import NestedArray, NestedSpec
 
 __all__ = ["OpenEnvError", "OpenEnvWrapper", "load"]
+
+_Reached = TypeVar("_Reached")
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -42,36 +50,16 @@ _BESIDE = ("done", "reward", "metadata")
 _PAUSE = 0.1  # seconds between attempts to connect, at first
 
 
-class OpenEnvError(EnvkitError, RuntimeError):
-    """A server of OpenEnv cannot be reached, or has refused what it was asked.
-
-    Attributes:
-        code: The code of the server's answer, such as `"EXECUTION_ERROR"`; empty where
-            there was no answer.
-    """
-
-    code: str = ""
-
-    def __init__(self, message: str = "") -> None:
-        # The text may be the other end's, and terminals obey control characters.
-        super().__init__(escaped(message))
-
-    @classmethod
-    def answered(cls, url: str, data: Any) -> OpenEnvError:
-        """Builds the error for an answer that is one."""
-        known = data if isinstance(data, Mapping) else {}
-        code, message = known.get("code"), known.get("message")
-        error = cls(f"The OpenEnv server at {url} answered {code}: {message!s:.2000}")
-        error.code = escaped(str(code))
-        return error
-
-
 class _LostError(Exception):
     """The connection has ended, or nothing has come for too long."""
 
     def __init__(self, message: str) -> None:
         # The text may be the other end's, and terminals obey control characters.
         super().__init__(escaped(message))
+
+
+class _DeniedError(OpenEnvError):
+    """The server lets nobody in without the right token, or is none of OpenEnv."""
 
 
 class OpenEnvWrapper(ForeignEnvironment):
@@ -143,16 +131,16 @@ class OpenEnvWrapper(ForeignEnvironment):
         self._connect_timeout = _limited_seconds("connect_timeout", connect_timeout)
         self._settings = dict(reset_options or {})
         # What a reset has answered before a time step was asked for.
-        self._unseen: Any = None
+        self._unseen: OpenEnvStep | None = None
         self._last_observation: Any = None
         schemas = self._schemas()
         try:
-            self._take_specs(schemas, observation_spec, action_spec, text_length)
+            self._set_specs(schemas, observation_spec, action_spec, text_length)
         except BaseException:
             self.close()
             raise
 
-    def _take_specs(
+    def _set_specs(
         self,
         schemas: Mapping[str, Any],
         observation_spec: NestedSpec | None,
@@ -172,8 +160,8 @@ class OpenEnvWrapper(ForeignEnvironment):
             if has_specs(schema):
                 example = None
             else:
-                self._unseen = self._asked("reset", self._settings)
-                example = self._unseen.get("observation")
+                self._unseen = self._reset_on_server(self._settings)
+                example = self._unseen.observation
             observation_spec = spec_of(
                 schema,
                 example,
@@ -210,43 +198,32 @@ class OpenEnvWrapper(ForeignEnvironment):
     def session_state(self) -> dict[str, Any]:
         """Returns what the server answers to `state`: the episode, and its steps."""
         self._check_open("session_state")
-        return dict(self._asked("state"))
+        return dict(self._ask("state"))
 
     # The protocol.
 
     def _schemas(self) -> Mapping[str, Any]:
         """Returns the JSON Schemas of the server, which may take a while to start."""
-        from urllib.error import HTTPError, URLError
+        from urllib.error import HTTPError
         from urllib.request import Request, urlopen
 
         # A server of envkit leaves the specs out unless it is asked for them.
         accepted = {"Accept": f"{EXACT_SCHEMA}, application/json;q=0.9"}
-        deadline, pause = time.monotonic() + self._connect_timeout, _PAUSE
-        while True:
-            left = max(deadline - time.monotonic(), 0.001)
-            # Each time, because a server that starts draws its token then.
-            headers = self._all_headers()
+
+        def read(headers: dict[str, str], seconds: float) -> bytes:
             request = Request(f"{self._url}/schema", headers={**accepted, **headers})
             try:
-                with urlopen(request, timeout=left, context=self._ssl) as answer:
-                    text = answer.read(_LARGEST_MESSAGE)
-                break
+                with urlopen(request, timeout=seconds, context=self._ssl) as answer:
+                    return answer.read(_LARGEST_MESSAGE)  # type: ignore[no-any-return]  # bytes
             except HTTPError as error:
                 error.close()
-                if error.code == 401 and headers != self._all_headers():
-                    continue
-                raise OpenEnvError(
+                raise _DeniedError(
                     f"{self._url}/schema answered {error.code} {error.reason}, so it "
                     "is not a server of OpenEnv, or one that needs a token."
                 ) from None  # whose text has the server's
-            except (URLError, OSError) as error:
-                reason = getattr(error, "reason", error)
-                if isinstance(reason, ssl.SSLError) or time.monotonic() >= deadline:
-                    raise self._unreachable(reason) from error
-            time.sleep(min(pause, max(deadline - time.monotonic(), 0.0)))
-            pause *= 2
+
         try:
-            schemas = json.loads(text)
+            schemas = json.loads(self._reach(read))
         except (ValueError, RecursionError):
             schemas = None
         parts = ("action", "observation")
@@ -258,6 +235,49 @@ class OpenEnvWrapper(ForeignEnvironment):
                 "observation; it is not a server of OpenEnv."
             )
         return schemas
+
+    def _connect(self) -> None:
+        from websockets.exceptions import InvalidHandshake
+        from websockets.sync.client import connect
+
+        scheme, _, place = self._url.partition("://")
+
+        def enter(headers: dict[str, str], seconds: float) -> Any:
+            try:
+                # It is closed in `_close`, or when it is lost.
+                return connect(
+                    f"{_SCHEMES[scheme]}://{place}/ws",
+                    additional_headers=headers,
+                    ssl=self._ssl,
+                    compression=None,
+                    max_size=_LARGEST_MESSAGE,
+                    open_timeout=seconds,
+                    close_timeout=1,
+                ).__enter__()
+            except InvalidHandshake as error:
+                raise _DeniedError(str(self._unreachable(error))) from error
+
+        self._foreign = self._reach(enter)
+        self._session = ClientSession(self._name)
+
+    def _reach(self, attempt: Callable[[dict[str, str], float], _Reached]) -> _Reached:
+        """Calls a function with headers and seconds until it reaches the server."""
+        deadline, pause = time.monotonic() + self._connect_timeout, _PAUSE
+        while True:
+            # Each time, because a server that starts draws its token then.
+            headers = self._all_headers()
+            try:
+                return attempt(headers, max(deadline - time.monotonic(), 0.001))
+            except _DeniedError:
+                if headers == self._all_headers():
+                    raise
+            except OSError as error:  # A TimeoutError is one, too.
+                reason = getattr(error, "reason", error)
+                is_late = time.monotonic() + pause >= deadline
+                if is_late or isinstance(reason, ssl.SSLError):
+                    raise self._unreachable(reason) from error
+                time.sleep(pause)
+                pause *= 2
 
     def _all_headers(self) -> dict[str, str]:
         """Returns the headers, with the token of a server of the same user."""
@@ -273,47 +293,12 @@ class OpenEnvWrapper(ForeignEnvironment):
 
     def _unreachable(self, reason: object) -> OpenEnvError:
         return OpenEnvError(
-            f"The OpenEnv server at {self._url} could not be reached within "
-            f"{self._connect_timeout:g} s: {reason!s:.300}. Check that it runs, and "
-            "the address."
+            f"{self._name} could not be reached within {self._connect_timeout:g} s: "
+            f"{reason!s:.300}. Check that it runs, and the address."
         )
 
-    def _connected(self) -> Any:
-        """Returns the connection; makes one if there is none."""
-        if self._foreign is not None:
-            return self._foreign
-        from websockets.exceptions import InvalidHandshake
-        from websockets.sync.client import connect
-
-        scheme, _, place = self._url.partition("://")
-        deadline, pause = time.monotonic() + self._connect_timeout, _PAUSE
-        while True:
-            headers = self._all_headers()
-            try:
-                connecting = connect(
-                    f"{_SCHEMES[scheme]}://{place}/ws",
-                    additional_headers=headers,
-                    ssl=self._ssl,
-                    compression=None,
-                    max_size=_LARGEST_MESSAGE,
-                    open_timeout=max(deadline - time.monotonic(), 0.001),
-                    close_timeout=1,
-                )
-                # It is closed in `_close`, or when it is lost.
-                self._foreign = connecting.__enter__()
-                return self._foreign
-            except InvalidHandshake as error:
-                if headers != self._all_headers():
-                    continue
-                raise self._unreachable(error) from error
-            except OSError as error:  # A TimeoutError is one, too.
-                if time.monotonic() + pause >= deadline:
-                    raise self._unreachable(error) from error
-            time.sleep(pause)
-            pause *= 2
-
-    def _asked(self, kind: str, data: Any = None) -> Mapping[str, Any]:
-        """Sends a message and returns the data of its answer.
+    def _ask(self, kind: str, data: Any = None) -> Any:
+        """Sends a message and returns what its answer says.
 
         Raises:
             OpenEnvError: The answer is an error.
@@ -322,13 +307,15 @@ class OpenEnvWrapper(ForeignEnvironment):
         # Hot: called once per step.
         from websockets.exceptions import ConnectionClosed
 
-        message = {"type": kind} if data is None else {"type": kind, "data": data}
-        connection = self._connected()
+        if self._foreign is None:
+            self._connect()
+        connection, session = self._foreign, self._session
         try:
+            text = session.ask(kind, data)
             with contextlib.suppress(ConnectionClosed):
                 # A server that is full says so before it closes.
-                connection.send(json.dumps(message))
-            text = connection.recv(timeout=self._timeout)
+                connection.send(text)
+            return session.receive(connection.recv(timeout=self._timeout))
         except ConnectionClosed as error:
             self._drop()
             # Its text may have the server's.
@@ -338,32 +325,15 @@ class OpenEnvWrapper(ForeignEnvironment):
             self._drop()
             reason = f"there was no answer within {self._timeout:g} s"
             raise _LostError(reason) from error
-        except BaseException:  # Ctrl-C, for example: likewise.
-            self._drop()
+        except OpenEnvError as error:
+            if error.code == "SESSION_ERROR":
+                self._drop()
+                raise _LostError(str(error)) from None
             raise
-        return self._data_of(text)
-
-    def _data_of(self, text: Any) -> Mapping[str, Any]:
-        try:
-            answer = json.loads(text)
-            data = answer.get("data")
-            if answer["type"] != "error" and isinstance(data, dict):
-                return data
-        except (ValueError, RecursionError, KeyError, AttributeError, TypeError):
-            answer = None
-        if answer is None or answer["type"] != "error":
-            self._drop()
-            raise OpenEnvError(
-                f"{self._name} must answer with JSON objects that have a type and "
-                f"data, got {describe(text)}."
-            )
-        error = OpenEnvError.answered(self._url, data)
-        if error.code == "SESSION_ERROR":
-            self._drop()
-            raise _LostError(str(error))
-        if error.code in ("CAPACITY_REACHED", "FACTORY_ERROR"):
-            self._drop()
-        raise error
+        finally:
+            # Ctrl-C, for example, leaves an answer that nobody has read.
+            if session.state is not SessionState.READY:
+                self._drop()
 
     def _drop(self) -> None:
         """Closes the connection without waiting for the server."""
@@ -379,7 +349,7 @@ class OpenEnvWrapper(ForeignEnvironment):
         connection, self._foreign = self._foreign, None
         if connection is not None:
             with contextlib.suppress(ConnectionClosed, OSError):
-                connection.send('{"type": "close"}')
+                connection.send(self._session.ask("close"))
                 # The server answers by closing, when its environment is closed.
                 connection.recv(timeout=self._connect_timeout)
             connection.close()
@@ -392,28 +362,24 @@ class OpenEnvWrapper(ForeignEnvironment):
             data["seed"] = seed
         first, self._unseen = self._unseen, None
         if first is None or seed is not None or options:
-            first = self._reset_answer(data)
-        self._last_observation = first.get("observation")
-        return self._last_observation, _info_of(first, is_last=False)
+            first = self._reset_on_server(data)
+        self._last_observation = first.observation
+        return first.observation, first.info
 
     def _accepts_options(self) -> bool:
         return True
 
-    def _reset_answer(self, data: dict[str, Any]) -> Mapping[str, Any]:
+    def _reset_on_server(self, data: dict[str, Any]) -> OpenEnvStep:
         """Asks for an episode; connects again if the connection has ended meanwhile."""
-        was_connected = self._foreign is not None
+        if self._foreign is not None:
+            with contextlib.suppress(_LostError):
+                return self._ask("reset", data)  # type: ignore[no-any-return]  # the answer
         try:
-            return self._asked("reset", data)
+            return self._ask("reset", data)  # type: ignore[no-any-return]  # likewise
         except _LostError as error:
-            if not was_connected:
-                raise self._lost("reset", error) from error
-        try:
-            return self._asked("reset", data)
-        except _LostError as error:
-            raise self._lost("reset", error) from error
-
-    def _lost(self, call: str, reason: object) -> OpenEnvError:
-        return OpenEnvError(f"{self._name} did not answer {call}: {reason}.")
+            raise OpenEnvError(
+                f"{self._name} did not answer reset: {error}."
+            ) from error
 
     def _to_action(self, action: NestedArray) -> Any:
         return self._action.write(self._read_action(action))
@@ -423,19 +389,17 @@ class OpenEnvWrapper(ForeignEnvironment):
         try:
             if self._foreign is None:
                 raise _LostError("the connection has ended")
-            answer = self._asked("step", action)
+            step = self._ask("step", action)
         except _LostError as error:
             return self._cut_off(error)
-        self._last_observation = answer.get("observation")
-        is_last = bool(answer.get("done"))
-        discount = _discount_of(answer, is_last=is_last)
+        self._last_observation = step.observation
         return Result(
-            self._last_observation,
-            self._reward_of(answer.get("reward")),
-            is_last and not discount,
-            is_last and bool(discount),
-            _info_of(answer, is_last=is_last),
-            discount,
+            step.observation,
+            step.reward,
+            step.is_last and not step.discount,
+            step.is_last and bool(step.discount),
+            step.info,
+            step.discount,
         )
 
     def _cut_off(self, reason: Exception) -> Result:
@@ -453,20 +417,6 @@ class OpenEnvWrapper(ForeignEnvironment):
                 key: observation[key] for key in self._keys if key in observation
             }
         return self._observation.read(observation)
-
-    def _reward_of(self, reward: Any) -> float:
-        if reward is None:
-            reward = 0.0
-        if isinstance(reward, str):  # JSON has no infinite numbers.
-            reward = {"Infinity": math.inf, "inf": math.inf, "nan": math.nan}.get(
-                reward, -math.inf if reward in ("-Infinity", "-inf") else math.nan
-            )
-        if not isinstance(reward, bool | int | float):
-            raise SpecError(
-                f"{self._name} sent the reward {describe(reward)}, which must be a "
-                "number or nothing."
-            )
-        return float(reward)
 
     def _get_state(self) -> Any:
         raise NotImplementedError(
@@ -529,22 +479,3 @@ def _specs_beside(schema: Mapping[str, Any]) -> tuple[ArraySpec, ArraySpec]:
     if not all(isinstance(one, ArraySpec) and one.shape == () for one in specs):
         raise SpecError("The reward and the discount of a server must be numbers.")
     return specs
-
-
-def _discount_of(answer: Mapping[str, Any], *, is_last: bool) -> float:
-    metadata = answer.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
-    discount = metadata.get("discount")
-    if type(discount) is float or type(discount) is int:
-        return discount
-    return 0.0 if is_last and not metadata.get("truncated") else 1.0
-
-
-def _info_of(answer: Mapping[str, Any], *, is_last: bool) -> dict[str, Any]:
-    metadata = answer.get("metadata")
-    info = dict(metadata) if isinstance(metadata, Mapping) else {}
-    info.pop("discount", None)
-    if not is_last:  # They say how an episode has ended.
-        info.pop("terminated", None)
-        info.pop("truncated", None)
-    return info

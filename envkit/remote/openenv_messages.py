@@ -1,45 +1,764 @@
-"""The messages of OpenEnv, for a server: specs and values as JSON, and episodes."""
+"""OpenEnv's messages, both ends of them, without sockets.
+
+```
+client                                        server
+  ── {"type": "reset", "data": {"seed"}} ──▶  {"type": "observation", "data": {…}}
+  ── {"type": "step", "data": {action}} ───▶  {"type": "observation", "data": {…}}
+  ── {"type": "state"} ────────────────────▶  {"type": "state", "data": {…}}
+  ── {"type": "mcp", "data": {JSON-RPC}} ──▶  {"type": "mcp", "data": {JSON-RPC}}
+  ── {"type": "close"} ────────────────────▶  the connection ends
+```
+
+A message is answered by one message, in order: by one of the type in `ANSWERS`, or by
+`{"type": "error", "data": {"message", "code"}}`. `CODES` says which errors end the
+session. A request by HTTP is a session of one message, whose data are the body: `POST
+/reset` is the message `reset`, and the Task API has messages of its own.
+
+`ServedSession` is the server's end. `receive` takes a client's message and returns the
+`JsonAnswer`, or an event for whoever has the environment: `ResetAsked`, `StepAsked` or
+`TasksAsked`, after which `observe`, `give_tasks` or `fail` returns the answer.
+`ClientSession` is the client's end. `SERVER` and `CLIENT` are the tables of their
+states: which messages are taken, and which states may follow.
+
+Rules for editing this file:
+
+1. No sockets, threads, clocks, random numbers or environments: whoever owns the
+   connection has them, and hands in what they say.
+2. A message of a client's has an answer in `ANSWERS`, stands in the rows of `SERVER`
+   that take it, and has a method `_read_` of its name. `_go` goes nowhere that the
+   table does not say.
+3. In `ASKED` an end waits: a server for its environment, a client for the answer of the
+   server. A server's owner reads no message until it has handed in what the environment
+   did.
+4. Whatever a client sends has an answer, and raises nothing. Every error has its code
+   in `CODES`. A text that somebody else has written is cut (`_LONGEST`), and what the
+   server's options must not show is hidden in it (`hide`).
+5. Whatever a server sends is an event, an `OpenEnvError` or a `SpecError`.
+   tests/remote/test_openenv_messages.py tries both ends, in each state.
+"""
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 import re
-import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from envkit._shared.json_schema import JsonForm, schema_of
-from envkit.errors import SpecError
-from envkit.remote.env_threads import Single, flags_of
+from envkit._shared.text import escaped
+from envkit.errors import EnvkitError, SpecError
+from envkit.extend import describe
+from envkit.nest import flatten
 from envkit.time_step import TimeStep
-from envkit.types import NestedSpec
+from envkit.types import NestedArray, NestedSpec
 
 __all__ = [
-    "STATE",
-    "Episodes",
+    "ANSWERS",
+    "CLIENT",
+    "CODES",
+    "SERVER",
+    "TASKS",
+    "ClientSession",
     "Forms",
-    "RefusedError",
+    "JsonAnswer",
+    "Left",
+    "MessageError",
+    "OpenEnvError",
+    "OpenEnvStep",
+    "ResetAsked",
+    "ServedSession",
+    "ServerEvent",
+    "SessionState",
+    "StepAsked",
+    "TasksAsked",
     "class_name",
-    "data_of",
-    "dumped",
-    "invalid",
-    "parsed",
-    "raised",
-    "task_answer",
 ]
 
-# Bytes of a message, beside those of an action: names, and what resets are told.
+# How deep the JSON of a client may be, and how long the text of an error.
+_DEEPEST, _LONGEST = 100, 2000
+_LONGEST_ID = 255
+_LARGEST_SEED = 2**63
+# Bytes of a message beside those of an action: names, and what resets are told.
 _LEAST_MESSAGE = 1 << 16
 # Bytes that a number takes as text, and those of a text or an object.
 _NUMBER, _OBJECT = 32, 1 << 20
-_LONGEST_ID = 255
-# What OpenEnv calls actions on tools, without `Action` at the end.
-_OF_TOOLS = ("CallTool", "ListTools")
-_LARGEST_SEED = 2**63
-STATE = {
+
+
+# The tables.
+
+
+class SessionState(enum.Enum):
+    """Where an end of a session stands."""
+
+    # A server's, of which the first is that of a request by HTTP.
+    ALONE = "alone"
+    NEW = "No episode has begun"
+    PLAYING = "playing"
+    ENDED = "The episode has ended"
+    BROKEN = "The environment has raised"
+    # A client's.
+    READY = "ready"
+    # Both ends'.
+    ASKED = "asked"
+    CLOSED = "closed"
+
+
+class SessionRow(NamedTuple):
+    """A state of an end: what it takes from the other end, and where that leads."""
+
+    takes: tuple[str, ...]
+    then: tuple[SessionState, ...]
+
+
+# The requests of the Task API: the method of the environment, the keys of the body, and
+# the key of the answer.
+TASKS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "splits": ("list_splits", (), ""),
+    "tasks": ("list_tasks", ("split",), "tasks"),
+    "num_tasks": ("num_tasks", ("split",), "num_tasks"),
+    "task": ("get_task", ("split", "index"), "task"),
+    "task_range": ("get_task_range", ("split", "start", "stop"), "tasks"),
+}
+# The type of the answer to each message.
+ANSWERS = {
+    "reset": "observation",
+    "step": "observation",
+    "state": "state",
+    "mcp": "mcp",
+    "close": "",
+    **dict.fromkeys(TASKS, "tasks"),
+}
+
+_S = SessionState
+_ANY_TIME = ("reset", "state", "mcp", "close")
+SERVER: dict[SessionState, SessionRow] = {
+    _S.ALONE: SessionRow(("reset", "step", "state", "mcp", *TASKS), (_S.ASKED,)),
+    _S.NEW: SessionRow(_ANY_TIME, (_S.ASKED, _S.CLOSED)),
+    _S.PLAYING: SessionRow((*_ANY_TIME, "step"), (_S.ASKED, _S.CLOSED)),
+    _S.ENDED: SessionRow(_ANY_TIME, (_S.ASKED, _S.CLOSED)),
+    _S.BROKEN: SessionRow(_ANY_TIME, (_S.ASKED, _S.CLOSED)),
+    # A reset that is refused, or a question about tasks, leads to where it was asked.
+    _S.ASKED: SessionRow((), (_S.PLAYING, _S.ENDED, _S.BROKEN, _S.NEW, _S.ALONE)),
+    _S.CLOSED: SessionRow((), ()),
+}
+CLIENT: dict[SessionState, SessionRow] = {
+    _S.READY: SessionRow((), (_S.ASKED, _S.CLOSED)),
+    _S.ASKED: SessionRow(
+        ("observation", "state", "mcp", "error"), (_S.READY, _S.CLOSED)
+    ),
+    _S.CLOSED: SessionRow((), ()),
+}
+
+
+class ErrorCode(NamedTuple):
+    """What an error means: its status by HTTP, and whether it ends the session."""
+
+    status: int
+    ends: bool = False
+
+
+CODES = {
+    "INVALID_JSON": ErrorCode(422),
+    "UNKNOWN_TYPE": ErrorCode(422),
+    "VALIDATION_ERROR": ErrorCode(422),
+    "EXECUTION_ERROR": ErrorCode(500),
+    "TOO_LARGE": ErrorCode(413),
+    "CAPACITY_REACHED": ErrorCode(503, ends=True),
+    "FACTORY_ERROR": ErrorCode(500, ends=True),
+    "SESSION_ERROR": ErrorCode(503, ends=True),
+    # By HTTP alone.
+    "CLIENT_LEFT": ErrorCode(400),
+    "TOO_SLOW": ErrorCode(408),
+    "INVALID_INDEX": ErrorCode(400),
+    "NOT_FOUND": ErrorCode(404),
+    "NOT_IMPLEMENTED": ErrorCode(501),
+}
+
+
+class MessageError(Exception):
+    """A message that is answered by an error.
+
+    Attributes:
+        code: One of `CODES`.
+        place: Where in the message it is, if it is a part of it.
+    """
+
+    def __init__(self, code: str, message: str, place: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.code, self.place = code, place
+
+
+def _invalid(place: list[str], message: str) -> MessageError:
+    return MessageError("VALIDATION_ERROR", message, place)
+
+
+# The events of a server.
+
+
+class JsonAnswer(NamedTuple):
+    """A message for the client.
+
+    Attributes:
+        type: Its type.
+        data: Its data, as JSON.
+        error: The data of an error.
+    """
+
+    type: str
+    data: str
+    error: Mapping[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The message for a WebSocket."""
+        return f'{{"type":"{self.type}","data":{self.data}}}'
+
+    @property
+    def body(self) -> str:
+        """The body for HTTP."""
+        if self.error is None:
+            return self.data
+        detail = self.error.get("errors", self.error["message"])
+        return _dumped({"detail": detail, **self.error})
+
+    @property
+    def code(self) -> str:
+        """The code of an error; else empty."""
+        return self.error["code"] if self.error else ""
+
+    @property
+    def message(self) -> str:
+        """The sentence of an error; else empty."""
+        return self.error["message"] if self.error else ""
+
+    @property
+    def status(self) -> int:
+        """The status for HTTP."""
+        return CODES[self.code].status if self.error else 200
+
+
+class ResetAsked(NamedTuple):
+    """The environment is to begin an episode: `observe` or `fail` is due."""
+
+    seed: int | None
+    episode_id: str | None
+    options: dict[str, Any] | None
+
+
+class StepAsked(NamedTuple):
+    """The environment is to apply an action: `observe` or `fail` is due.
+
+    Attributes:
+        action: The action.
+        begins: Whether it is to begin an episode before that.
+    """
+
+    action: NestedArray
+    begins: bool
+
+
+class TasksAsked(NamedTuple):
+    """A method of the environment is to be called: `give_tasks` or `fail` is due.
+
+    Attributes:
+        method: Its name.
+        arguments: What it is called with.
+        key: Where the answer has what it returns; "" if that is the answer.
+    """
+
+    method: str
+    arguments: tuple[Any, ...]
+    key: str
+
+
+class Left(NamedTuple):
+    """The client has said that it leaves."""
+
+
+ServerEvent = JsonAnswer | ResetAsked | StepAsked | TasksAsked | Left
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+class ServedSession:
+    """The end of a server: one client's session with one environment.
+
+    Attributes:
+        state: Where it stands.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> env = CartPole()
+        >>> session = ServedSession(Forms(env.environment_spec(), "CartPole"), str)
+        >>> session.receive('{"type": "reset", "data": {"seed": 3}}')
+        ResetAsked(seed=3, episode_id=None, options=None)
+        >>> session.observe(env.reset(), {}, (False, False)).type, session.state.value
+        ('observation', 'playing')
+        >>> session.receive('{"type": "leap"}').code
+        'UNKNOWN_TYPE'
+    """
+
+    def __init__(
+        self,
+        forms: Forms,
+        new_id: Callable[[], str],
+        hide: Callable[[str], str] = _unchanged,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Begins.
+
+        Args:
+            forms: How the specs of the environment are in JSON.
+            new_id: Names an episode that the client does not name.
+            hide: Removes from a text what no client may be told.
+            alone: Whether it is a request by HTTP: one message, of any type.
+        """
+        self.state = _S.ALONE if alone else _S.NEW
+        self._forms, self._new_id, self._hide = forms, new_id, hide
+        self._episode_id: str | None = None
+        self._steps = 0
+        # What the environment is asked, and where it was asked.
+        self._asked: ResetAsked | StepAsked | TasksAsked | None = None
+        self._before = self.state
+
+    # Messages.
+
+    def receive(self, text: str | bytes | None) -> ServerEvent:
+        """Reads a message of a WebSocket."""
+        # Hot: called once per step.
+        try:
+            message = self._parsed(text)
+            kind = message.get("type")
+            if kind not in SERVER[_S.PLAYING].takes:
+                raise MessageError(
+                    "UNKNOWN_TYPE",
+                    f"Unknown message type: {kind!r:.80}. The types are 'reset', "
+                    "'step', 'state' and 'close'.",
+                )
+            for key in sorted(message.keys() - {"type", "data"}):
+                what = f"A message has the keys 'type' and 'data', not {key[:80]!r}."
+                raise _invalid([key[:80]], what)
+            return self._handle(kind, message.get("data", _default(kind)))
+        except MessageError as error:
+            return self.refuse(error)
+
+    def receive_body(self, kind: str, body: bytes) -> ServerEvent:
+        """Reads the body of a request by HTTP, which is the data of a message."""
+        try:
+            try:
+                text = body.decode("utf-8")
+            except UnicodeDecodeError as error:
+                what = "The body must be JSON in UTF-8."
+                raise MessageError("INVALID_JSON", what) from error
+            data = self._parsed(text) if body else {}
+            if kind == "step":
+                if "action" not in data:
+                    what = "The body must have the key 'action'."
+                    raise _invalid(["body", "action"], what)
+                data = data["action"]
+            return self._handle(kind, data)
+        except MessageError as error:
+            return self.refuse(error)
+
+    def _parsed(self, text: str | bytes | None) -> dict[str, Any]:
+        if not isinstance(text, str):
+            raise MessageError("INVALID_JSON", "A message must be text, not bytes.")
+        if len(text) > self._forms.largest_message:
+            what = f"A message has {self._forms.largest_message} bytes at most."
+            raise MessageError("TOO_LARGE", what)
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise MessageError("INVALID_JSON", f"Invalid JSON: {error}") from error
+        if text.count("[") + text.count("{") > _DEEPEST and _is_too_deep(message):
+            what = f"Invalid JSON: it is nested more than {_DEEPEST} levels deep."
+            raise MessageError("INVALID_JSON", what)
+        if not isinstance(message, dict):
+            raise _invalid([], "A message must be an object with the key 'type'.")
+        return message
+
+    def _handle(self, kind: str, data: Any) -> ServerEvent:
+        # Hot: called once per step.
+        if not isinstance(data, dict):
+            raise _invalid(["data"], f"data of {kind!r} must be an object.")
+        if self.state is _S.CLOSED:
+            return Left()
+        if self.state is _S.ASKED:
+            raise RuntimeError(
+                "A session reads nothing while its environment is asked."
+            )
+        name = "tasks" if kind in TASKS else kind
+        event: ServerEvent = getattr(self, f"_read_{name}")(kind, data)
+        if kind not in SERVER[self.state].takes:
+            what = f"{self.state.value}: reset comes before step."
+            raise MessageError("EXECUTION_ERROR", what)
+        if isinstance(event, Left):
+            self._go(_S.CLOSED)
+        elif not isinstance(event, JsonAnswer):
+            self._asked, self._before = event, self.state
+            self._go(_S.ASKED)
+        return event
+
+    def _go(self, state: SessionState) -> None:
+        if state not in SERVER[self.state].then:
+            raise RuntimeError(f"A session must not go from {self.state} to {state}.")
+        self.state = state
+
+    def _read_reset(self, _: str, data: dict[str, Any]) -> ResetAsked:
+        rest = dict(data)
+        seed, episode_id = rest.pop("seed", None), rest.pop("episode_id", None)
+        is_integer = type(seed) is int and 0 <= seed < _LARGEST_SEED
+        if seed is not None and not is_integer:
+            what = "seed must be an integer of at least 0, with at most 63 bits."
+            raise _invalid(["data", "seed"], what)
+        is_name = isinstance(episode_id, str) and len(episode_id) <= _LONGEST_ID
+        if episode_id is not None and not is_name:
+            what = f"episode_id must be a text of at most {_LONGEST_ID} characters."
+            raise _invalid(["data", "episode_id"], what)
+        return ResetAsked(seed, episode_id, rest or None)
+
+    def _read_step(self, _: str, data: dict[str, Any]) -> StepAsked:
+        # Hot: called once per step.
+        try:
+            action = self._forms.action.read(data)
+        except SpecError as error:
+            place = ["action", error.path.removeprefix("action")]
+            raise _invalid([part for part in place if part], str(error)) from error
+        return StepAsked(action, begins=self.state is _S.ALONE)
+
+    def _read_state(self, kind: str, _: dict[str, Any]) -> JsonAnswer:
+        state = {"episode_id": self._episode_id, "step_count": self._steps}
+        return JsonAnswer(ANSWERS[kind], _dumped(state))
+
+    def _read_mcp(self, kind: str, data: dict[str, Any]) -> JsonAnswer:
+        """Answers a call of a tool by JSON-RPC: there are no tools."""
+        number = data.get("id")
+        what = "This environment has no tools: use reset and step."
+        error = {"code": -32601, "message": what}
+        if data.get("jsonrpc") != "2.0" or not isinstance(data.get("method"), str):
+            what = "A request has the keys 'jsonrpc', which is '2.0', and 'method'."
+            error = {"code": -32600, "message": what}
+        known = number if isinstance(number, str | int) else None
+        answer = {"jsonrpc": "2.0", "id": known, "error": error}
+        return JsonAnswer(ANSWERS[kind], _dumped(answer))
+
+    def _read_close(self, _: str, data: dict[str, Any]) -> Left:
+        return Left()
+
+    def _read_tasks(self, kind: str, data: dict[str, Any]) -> TasksAsked:
+        method, keys, answer = TASKS[kind]
+        for key in sorted(data.keys() - {*keys}):
+            raise _invalid(["body", key[:80]], f"The body has no key {key[:80]!r}.")
+        for key in keys:
+            value, is_open = data.get(key), key in ("start", "stop")
+            wanted, what = (str, "text") if key == "split" else (int, "an integer")
+            if type(value) is not wanted and not (is_open and value is None):
+                raise _invalid(["body", key], f"{key} must be {what}.")
+        return TasksAsked(method, tuple(data.get(key) for key in keys), answer)
+
+    # What the environment has done.
+
+    def observe(
+        self, time_step: TimeStep, info: Any, flags: tuple[bool, bool]
+    ) -> JsonAnswer:
+        """Answers a reset or a step with what the environment shows now.
+
+        Args:
+            time_step: Its time step.
+            info: What else it says.
+            flags: Whether the episode was terminated, and whether it was truncated.
+        """
+        # Hot: called once per step.
+        asked, is_last = self._asked, bool(time_step.is_last())
+        is_reset = isinstance(asked, ResetAsked)
+        metadata = {
+            "discount": _plain(time_step.discount),
+            "terminated": flags[0],
+            "truncated": flags[1],
+        }
+        if isinstance(info, Mapping):
+            for key, value in info.items():
+                if isinstance(key, str) and (plain := _plain(value)) is not _NOTHING:
+                    metadata.setdefault(key, plain)
+        try:
+            data = _dumped(
+                {
+                    "observation": self._forms.observation.write(time_step.observation),
+                    "reward": None if is_reset else _plain(time_step.reward),
+                    "done": is_last,
+                    "metadata": metadata,
+                }
+            )
+        except (SpecError, ValueError) as error:
+            return self.fail(error)
+        self._go(_S.ENDED if is_last else _S.PLAYING)
+        if isinstance(asked, ResetAsked):
+            self._episode_id = asked.episode_id or self._new_id()
+        self._steps = 0 if is_reset else self._steps + 1
+        return JsonAnswer("observation", data)
+
+    def give_tasks(self, found: Any) -> JsonAnswer:
+        """Answers a request of the Task API."""
+        assert isinstance(self._asked, TasksAsked)  # it is called for that
+        plain: Any = _plain(list(found) if isinstance(found, range) else found)
+        plain = None if plain is _NOTHING else plain
+        key = self._asked.key
+        try:
+            content = {key: plain} if key else [_split(one) for one in plain]
+            data = _dumped(content)
+        except (TypeError, ValueError) as error:
+            return self.fail(error)
+        self._go(self._before)
+        return JsonAnswer("tasks", data)
+
+    def fail(self, error: BaseException) -> JsonAnswer:
+        """Answers with what the environment has raised."""
+        asked, kind, text = self._asked, type(error).__name__, str(error)
+        if isinstance(asked, TasksAsked):
+            self._go(self._before)
+            return self.refuse(_tasks_error(asked.method, error))
+        if isinstance(asked, ResetAsked) and isinstance(error, NotImplementedError):
+            # Nothing has happened: the episode, if there is one, goes on.
+            self._go(self._before)
+            part = "seed" if asked.options is None else "options"
+            return self.refuse(_invalid(["data"], f"reset: {part}: {text}"))
+        self._go(_S.BROKEN)
+        what = f"{kind}: {text}" if text else kind
+        return self.refuse(MessageError("EXECUTION_ERROR", what))
+
+    def refuse(self, error: MessageError) -> JsonAnswer:
+        """Answers with an error; the session is over if its code says so."""
+        message = self._hide(str(error))[:_LONGEST]
+        data: dict[str, Any] = {"message": message, "code": error.code}
+        if error.place is not None:
+            one = {"type": "value_error", "loc": error.place, "msg": message}
+            data["errors"] = [one]
+        if CODES[error.code].ends:
+            self.state = _S.CLOSED
+        return JsonAnswer("error", _dumped(data), data)
+
+
+def _default(kind: str) -> Any:
+    """Returns the data of a message that has none."""
+    return None if kind in ("step", "mcp") else {}
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            child
+            for one in level
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(level)
+
+
+def _tasks_error(method: str, error: BaseException) -> MessageError:
+    if isinstance(error, AttributeError | NotImplementedError):
+        what = f"{method} is not supported for this environment"
+        return MessageError("NOT_IMPLEMENTED", what)
+    if isinstance(error, IndexError):
+        return MessageError("INVALID_INDEX", "Invalid task index")
+    is_invalid = isinstance(error, KeyError | ValueError | TypeError)
+    code = "VALIDATION_ERROR" if is_invalid else "EXECUTION_ERROR"
+    return MessageError(code, str(error) or type(error).__name__)
+
+
+def _split(one: Any) -> Any:
+    """Returns a split with its type, which tells what it is meant for."""
+    if isinstance(one, dict):
+        return one
+    kind = one if one in ("train", "validation", "test") else "validation"
+    return {"name": one, "type": kind}
+
+
+_NOTHING: Any = object()
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Returns what JSON can hold of a value: `_NOTHING` if it can hold none of it."""
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind not in "biufUO":
+            return _NOTHING
+        return _plain(value.tolist(), depth)
+    if depth > 8:
+        return _NOTHING
+    if isinstance(value, Mapping):
+        pairs = {str(key): _plain(child, depth + 1) for key, child in value.items()}
+        return {key: child for key, child in pairs.items() if child is not _NOTHING}
+    if isinstance(value, list | tuple):
+        items = [_plain(child, depth + 1) for child in value]
+        return [None if item is _NOTHING else item for item in items]
+    return _NOTHING
+
+
+def _dumped(message: Any) -> str:
+    # ASCII alone, because a text may have halves of characters, which UTF-8 has not.
+    return json.dumps(message, separators=(",", ":"))
+
+
+# The end of a client.
+
+
+class OpenEnvError(EnvkitError, RuntimeError):
+    """A server of OpenEnv cannot be reached, or has refused what it was asked.
+
+    Attributes:
+        code: The code of the server's answer, such as `"EXECUTION_ERROR"`; empty where
+            there was no answer.
+    """
+
+    code: str = ""
+
+    def __init__(self, message: str = "") -> None:
+        # The text may be the other end's, and terminals obey control characters.
+        super().__init__(escaped(message))
+
+
+class OpenEnvStep(NamedTuple):
+    """What a server shows: the answer to a reset or a step.
+
+    Attributes:
+        observation: The observation, as it was in JSON.
+        reward: The reward.
+        is_last: Whether the episode is over.
+        discount: The discount, which the metadata say, or the end of the episode.
+        info: The rest of the metadata.
+    """
+
+    observation: Any
+    reward: float
+    is_last: bool
+    discount: float
+    info: dict[str, Any]
+
+
+class ClientSession:
+    """The end of a client.
+
+    Attributes:
+        state: Where it stands: `CLOSED` if the connection is of no use any more.
+
+    Example:
+        >>> session = ClientSession("The OpenEnv server at http://localhost:8000")
+        >>> session.ask("reset", {"seed": 3})
+        '{"type":"reset","data":{"seed":3}}'
+        >>> answer = '{"observation": {"value": 7}, "reward": null, "done": false}'
+        >>> session.receive(f'{{"type": "observation", "data": {answer}}}')
+        OpenEnvStep(observation={'value': 7}, reward=0.0, is_last=False, discount=1.0, \
+info={})
+    """
+
+    def __init__(self, server: str) -> None:
+        """Begins.
+
+        Args:
+            server: What sentences call the server.
+        """
+        self.state = _S.READY
+        self._server, self._answer = server, ""
+
+    def ask(self, kind: str, data: Any = None) -> str:
+        """Returns the text of a message, to which the next text is the answer."""
+        # Hot: called once per step.
+        self._go(_S.ASKED)
+        self._answer = ANSWERS[kind]
+        message = {"type": kind} if data is None else {"type": kind, "data": data}
+        return _dumped(message)
+
+    def receive(self, text: str | bytes) -> Any:
+        """Reads the answer: an `OpenEnvStep`, or the data of another type.
+
+        Raises:
+            OpenEnvError: It is an error, or breaks the protocol.
+            SpecError: The reward is none.
+        """
+        # Hot: called once per step.
+        try:
+            answer = json.loads(text)
+            kind, data = answer["type"], answer.get("data")
+        except (ValueError, RecursionError, KeyError, AttributeError, TypeError):
+            kind = data = None
+        is_known = kind in CLIENT[self.state].takes and isinstance(data, dict)
+        if not is_known or kind not in ("error", self._answer):
+            self._go(_S.CLOSED)
+            raise OpenEnvError(
+                f"{self._server} must answer with JSON objects that have the type "
+                f"{self._answer!r} or 'error', and data, got {describe(text)}."
+            )
+        code = data.get("code") if kind == "error" else None
+        is_over = isinstance(code, str) and code in CODES and CODES[code].ends
+        self._go(_S.CLOSED if is_over else _S.READY)
+        if kind == "error":
+            what = (
+                f"{self._server} answered {code!s:.80}: {data.get('message')!s:.2000}"
+            )
+            error = OpenEnvError(what)
+            error.code = escaped(f"{code!s:.80}")
+            raise error
+        return self._step_of(data) if kind == "observation" else data
+
+    def _go(self, state: SessionState) -> None:
+        if state not in CLIENT[self.state].then:
+            raise RuntimeError(f"A client must not go from {self.state} to {state}.")
+        self.state = state
+
+    def _step_of(self, data: Mapping[str, Any]) -> OpenEnvStep:
+        metadata = data.get("metadata")
+        info = dict(metadata) if isinstance(metadata, Mapping) else {}
+        is_last = bool(data.get("done"))
+        discount = _number(info.pop("discount", None))
+        if discount is None:
+            discount = 0.0 if is_last and not info.get("truncated") else 1.0
+        if not is_last:  # They say how an episode has ended.
+            info.pop("terminated", None)
+            info.pop("truncated", None)
+        given = data.get("reward")
+        # JSON has no infinite numbers: they are words.
+        reward = (
+            _WORDS.get(given)
+            if isinstance(given, str)
+            else _number(0.0 if given is None else given)
+        )
+        if reward is None:
+            raise SpecError(
+                f"{self._server} sent the reward {describe(given)}, which must be a "
+                "number or nothing."
+            )
+        return OpenEnvStep(data.get("observation"), reward, is_last, discount, info)
+
+
+_WORDS = {
+    **dict.fromkeys(("Infinity", "inf"), math.inf),
+    **dict.fromkeys(("-Infinity", "-inf"), -math.inf),
+    **dict.fromkeys(("NaN", "nan"), math.nan),
+}
+
+
+def _number(value: Any) -> float | None:
+    """Returns a number as a float; `None` for what is none, or too large for one."""
+    try:
+        return float(value) if isinstance(value, bool | int | float) else None
+    except OverflowError:
+        return None
+
+
+# Specs as JSON Schema.
+
+STATE_SCHEMA = {
     "title": "State",
     "type": "object",
     "properties": {
@@ -47,32 +766,8 @@ STATE = {
         "step_count": {"type": "integer", "minimum": 0},
     },
 }
-
-
-class RefusedError(Exception):
-    """A message that is answered by an error; the session goes on."""
-
-    def __init__(self, code: str, message: str, errors: Any = None) -> None:
-        super().__init__(message)
-        self.code, self.message, self.errors = code, message, errors
-
-    def data(self) -> dict[str, Any]:
-        """Returns what the client is told."""
-        data: dict[str, Any] = {"message": self.message, "code": self.code}
-        return data if self.errors is None else {**data, "errors": self.errors}
-
-    def hidden(self, hide: Callable[[str], str]) -> RefusedError:
-        """Returns the error as it may be told, where `hide` removes what may not be."""
-        errors = self.errors and [
-            {**one, "msg": hide(str(one.get("msg", "")))} for one in self.errors
-        ]
-        return RefusedError(self.code, hide(self.message), errors)
-
-
-def invalid(place: list[str], message: str) -> RefusedError:
-    """Returns the error for a part of a message that is not as it must be."""
-    errors = [{"type": "value_error", "loc": place, "msg": message}]
-    return RefusedError("VALIDATION_ERROR", message, errors)
+# What OpenEnv calls actions on tools, without `Action` at the end.
+_OF_TOOLS = ("CallTool", "ListTools")
 
 
 class Forms:
@@ -81,6 +776,7 @@ class Forms:
     Attributes:
         schema: The schemas for trainers, which put them into prompts.
         exact_schema: The schemas for envkit's client, which makes the same specs again.
+        largest_message: How long a message of a client may be.
     """
 
     def __init__(self, spec: Any, name: str) -> None:
@@ -116,7 +812,7 @@ def _schemas(spec: Any, name: str, *, exact: bool) -> dict[str, Any]:
     return {
         "action": schema_of(spec.action, f"{title}Action", exact=exact),
         "observation": observation,
-        "state": STATE,
+        "state": STATE_SCHEMA,
     }
 
 
@@ -142,8 +838,6 @@ def class_name(name: str) -> str:
 
 def _size_of(spec: NestedSpec) -> int:
     """Returns how many bytes an action takes at most."""
-    from envkit.nest import flatten
-
     sizes = []
     for leaf in flatten(spec):
         elements = math.prod(leaf.shape)
@@ -154,200 +848,3 @@ def _size_of(spec: NestedSpec) -> int:
             letters = _OBJECT
         sizes.append(elements * (_NUMBER + letters))
     return sum(sizes)
-
-
-class Episodes:
-    """One client's episodes; its methods are called by the environment's thread."""
-
-    def __init__(self, forms: Forms) -> None:
-        self._forms = forms
-        self._episode_id: str | None = None
-        self._steps = 0
-        # Why there can be no step now.
-        self._needs_reset = "No episode has begun"
-        self.has_raised = False
-
-    def reset(self, env: Single, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Begins an episode."""
-        seed, episode_id, options = _reset_data(data)
-        try:
-            time_step = env.reset(seed, options)
-        except NotImplementedError as error:
-            part = "seed" if options is None else "options"
-            raise invalid(["data"], f"reset: {part}: {error}") from error
-        except Exception as error:
-            raise self._broken(error) from error
-        self._episode_id = episode_id or str(uuid.uuid4())
-        self._steps, self._needs_reset, self.has_raised = 0, "", False
-        return {**self._told(env, time_step), "reward": None}
-
-    def step(self, env: Single, data: Any) -> dict[str, Any]:
-        """Applies an action."""
-        # Hot: called once per step.
-        action = self._read(data)
-        if self._needs_reset:
-            raise RefusedError(
-                "EXECUTION_ERROR", f"{self._needs_reset}: reset comes before step."
-            )
-        try:
-            time_step = env.step(action)
-        except Exception as error:
-            raise self._broken(error) from error
-        self._steps += 1
-        return self._told(env, time_step)
-
-    def reset_and_step(self, env: Single, data: Any) -> dict[str, Any]:
-        """Begins an episode and applies one action: for a request without a session."""
-        self._read(data)
-        self.reset(env, {})
-        return self.step(env, data)
-
-    def state(self) -> dict[str, Any]:
-        """Returns where the session stands."""
-        return {"episode_id": self._episode_id, "step_count": self._steps}
-
-    def _broken(self, error: Exception) -> RefusedError:
-        self.has_raised, self._needs_reset = True, "The environment has raised"
-        return raised(error)
-
-    def _read(self, data: Any) -> Any:
-        try:
-            return self._forms.action.read(data)
-        except SpecError as error:
-            place = ["action", error.path.removeprefix("action")]
-            raise invalid([part for part in place if part], str(error)) from error
-
-    def _told(self, env: Single, time_step: TimeStep) -> dict[str, Any]:
-        # Hot: called once per step.
-        try:
-            observation = self._forms.observation.write(time_step.observation)
-        except SpecError as error:
-            raise self._broken(error) from error
-        info = env.info()
-        terminated, truncated = flags_of(time_step, info)
-        is_done = bool(time_step.is_last())
-        if is_done:
-            self._needs_reset = "The episode has ended"
-        metadata = {
-            "discount": _plain(time_step.discount),
-            "terminated": terminated,
-            "truncated": truncated,
-        }
-        if isinstance(info, Mapping):
-            for key, value in info.items():
-                if isinstance(key, str) and (plain := _plain(value)) is not _NOTHING:
-                    metadata.setdefault(key, plain)
-        return {
-            "observation": observation,
-            "reward": _plain(time_step.reward),
-            "done": is_done,
-            "metadata": metadata,
-        }
-
-
-def raised(error: Exception) -> RefusedError:
-    """Returns the error for an environment that has raised."""
-    kind, text = type(error).__name__, str(error)
-    return RefusedError("EXECUTION_ERROR", f"{kind}: {text}" if text else kind)
-
-
-def _reset_data(data: Mapping[str, Any]) -> tuple[int | None, str | None, Any]:
-    """Returns the seed, the episode's name, and what the environment is told."""
-    rest = dict(data)
-    seed, episode_id = rest.pop("seed", None), rest.pop("episode_id", None)
-    is_integer = type(seed) is int and 0 <= seed < _LARGEST_SEED
-    if seed is not None and not is_integer:
-        message = "seed must be an integer of at least 0, with at most 63 bits."
-        raise invalid(["data", "seed"], message)
-    is_name = isinstance(episode_id, str) and len(episode_id) <= _LONGEST_ID
-    if episode_id is not None and not is_name:
-        message = f"episode_id must be a text of at most {_LONGEST_ID} characters."
-        raise invalid(["data", "episode_id"], message)
-    return seed, episode_id, rest or None
-
-
-def task_answer(env: Single, method: str, arguments: tuple[Any, ...]) -> Any:
-    """Returns what an environment with tasks says of them, as JSON has it.
-
-    Raises:
-        RefusedError: It has no such method, or there is no such task.
-    """
-    try:
-        found = env.call(method, *arguments)
-    except (AttributeError, NotImplementedError) as error:
-        raise RefusedError(
-            "NOT_IMPLEMENTED", f"{method} is not supported for this environment"
-        ) from error
-    except IndexError as error:
-        raise RefusedError("INVALID_INDEX", "Invalid task index") from error
-    except (KeyError, ValueError, TypeError) as error:
-        raise RefusedError("VALIDATION_ERROR", str(error)) from error
-    plain = _plain(list(found) if isinstance(found, tuple | range) else found)
-    if method == "list_splits":
-        return [_split(one) for one in plain]
-    return None if plain is _NOTHING else plain
-
-
-def _split(one: Any) -> Any:
-    """Returns a split with its type, which tells what it is meant for."""
-    if isinstance(one, dict):
-        return one
-    kind = one if one in ("train", "validation", "test") else "validation"
-    return {"name": one, "type": kind}
-
-
-_NOTHING: Any = object()
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Returns what JSON can hold of a value: `_NOTHING` if it can hold none of it."""
-    if value is None or type(value) in (bool, int, str):
-        return value
-    if type(value) is float:
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.kind not in "biufUO":
-            return _NOTHING
-        return _plain(value.tolist(), depth)
-    if depth > 8:
-        return _NOTHING
-    if isinstance(value, Mapping):
-        pairs = {str(key): _plain(child, depth + 1) for key, child in value.items()}
-        return {key: child for key, child in pairs.items() if child is not _NOTHING}
-    if isinstance(value, list | tuple):
-        items = [_plain(child, depth + 1) for child in value]
-        return [None if item is _NOTHING else item for item in items]
-    return _NOTHING
-
-
-def parsed(text: str | bytes | None) -> dict[str, Any]:
-    """Returns a message of a client."""
-    if not isinstance(text, str):
-        raise RefusedError("INVALID_JSON", "A message must be text, not bytes.")
-    try:
-        message = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError("INVALID_JSON", f"Invalid JSON: {error!s:.200}") from error
-    if not isinstance(message, dict):
-        raise invalid([], "A message must be an object with the key 'type'.")
-    return message
-
-
-def data_of(message: dict[str, Any], default: Any = None) -> dict[str, Any]:
-    """Returns the data of a message, an object."""
-    strange = sorted(message.keys() - {"type", "data"})
-    if strange:
-        raise invalid(
-            [strange[0][:80]],
-            f"A message has the keys 'type' and 'data', not {strange[0][:80]!r}.",
-        )
-    data = message.get("data", default)
-    if not isinstance(data, dict):
-        raise invalid(["data"], f"data of {message['type']!r} must be an object.")
-    return data
-
-
-def dumped(message: Any) -> str:
-    """Returns a message as text."""
-    # ASCII alone, because a text may have halves of characters, which UTF-8 has not.
-    return json.dumps(message, separators=(",", ":"))
