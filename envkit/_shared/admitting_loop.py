@@ -50,6 +50,17 @@ class AdmittingLoop(asyncio.SelectorEventLoop):
         """Serves at a socket that listens."""
         return _Server(self, self._admission, protocol_factory, sock, ssl)
 
+    def close(self) -> None:
+        """Cancels the tasks that are left, lets connections close, and closes."""
+        if not self.is_closed():
+            tasks = asyncio.all_tasks(self)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                self.run_until_complete(asyncio.wait(tasks))
+            self.run_until_complete(asyncio.sleep(0))
+        super().close()
+
 
 class _Server(asyncio.AbstractServer):
     """Accepts connections for a protocol of asyncio's."""
