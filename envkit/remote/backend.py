@@ -6,8 +6,8 @@ pool ── RemoteBackend ── a session for each worker, on one of the server
             └── a link that is lost is taken up again, or its end is Exited
 ```
 
-A server is told names and plain data, and tells numbers and plain data: nothing of
-either is code, and nothing is unpickled. How rows travel stands in `LinkBase`.
+Names and plain data go to a server, numbers and plain data come back: none of it is
+code, and nothing is unpickled. How rows travel stands in `LinkBase`.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         """Returns who the server is, after comparing it with what is known.
 
         Raises:
-            ProtocolError: It has not said what a server says.
+            ProtocolError: The facts lack a part, or are not of this job.
             ConstructorError: It differs, and that is an error.
         """
         spec, info = specs_from_plain(facts.get("specs"))
@@ -380,7 +380,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             raise FrameError(str(error)) from error
         if isinstance(message, EndMessage):
             how = "refused" if message.is_refusal else "ended"
-            # The sentence in which the reason is said goes on after it.
+            # The sentence goes on after the reason.
             reason = escaped(message.reason).removesuffix(".")
             self._end(known, f"was {how} by its server: {reason}")
         elif isinstance(message, RaisedMessage):
@@ -555,7 +555,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
                 self._end(known, "")
 
     def _end_some(self, leaving: Sequence[_Session], grace: float) -> list[ExitReport]:
-        # Every server is told that the session is over, and none is waited for.
+        # No server is waited for.
         for known in leaving:
             if known.link is not None:
                 known.link.send(known.conversation.send(CloseMessage()))

@@ -1,4 +1,4 @@
-"""How a client finds a server, proves itself, and opens a session or takes it up."""
+"""How a client finds a server, proves itself, and opens or resumes a session."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def peer_of(
 
 def dial(
     addresses: Sequence[ServerAddress],
-    wants: dict[str, Any],
+    request: dict[str, Any],
     peer: Peer,
     *,
     patience: float = 0.0,
@@ -159,7 +159,7 @@ def dial(
 
     Args:
         addresses: Where there are servers, in the order in which to try them.
-        wants: What to ask for.
+        request: What to ask for.
         peer: How to connect.
         patience: For how many seconds to try again where none can be reached.
         refused_for: The same where machines are there and nothing listens on them;
@@ -179,7 +179,7 @@ def dial(
         problems: list[OSError] = []
         for address in addresses:
             try:
-                return (*_ask(address, wants, peer), address)
+                return (*_connect(address, request, peer), address)
             except (RefusedError, SecretFileError):
                 raise
             except OSError as error:
@@ -218,15 +218,15 @@ def _explained(error: OSError, address: ServerAddress, peer: Peer) -> OSError:
     return kind(text) if kind in (TimeoutError, ConnectionResetError) else OSError(text)
 
 
-def _ask(
-    address: ServerAddress, wants: dict[str, Any], peer: Peer
+def _connect(
+    address: ServerAddress, request: dict[str, Any], peer: Peer
 ) -> tuple[socket.socket, dict[str, Any]]:
     sock = socket.create_connection((address.host, address.port), _TO_ANSWER)
     try:
         # As with a pool, only this end gives up what is not taken for some seconds.
         keep_alive(sock, is_pool=True)
         sock = _encrypted(sock, address, peer)
-        return sock, _greeted(sock, wants, peer, address)
+        return sock, _ask(sock, request, peer, address)
     except BaseException:
         sock.close()
         raise
@@ -244,8 +244,8 @@ def _encrypted(
     return context.wrap_socket(sock, server_hostname=address.host)
 
 
-def _greeted(
-    sock: socket.socket, wants: dict[str, Any], peer: Peer, address: ServerAddress
+def _ask(
+    sock: socket.socket, request: dict[str, Any], peer: Peer, address: ServerAddress
 ) -> dict[str, Any]:
     handshake = ClientHandshake(os.urandom(NONCE))
     greeted = run_handshake(handshake, sock, time.monotonic() + _TO_ANSWER)
@@ -254,7 +254,7 @@ def _greeted(
     if token is None and greeted.needs_token:  # That of a server of the same user.
         found = find("token", address.host, address.port)
         token = None if found is None else found.encode()
-    handshake.ask(wants, token)
+    handshake.ask(request, token)
     granted = run_handshake(handshake, sock, time.monotonic() + _TO_OPEN)
     assert isinstance(granted, FactsReceived)  # it comes next
     return granted.facts

@@ -75,9 +75,9 @@ class Launched:
         guardian = Guardian()
         guardian.start()
         guardian.watch(self._process.pid)
-        self._said: list[bytes] = []
+        self._printed: list[bytes] = []
         reader = threading.Thread(
-            target=_read, args=(self._process.stdout, self._said, self._changed)
+            target=_read, args=(self._process.stdout, self._printed, self._changed)
         )
         reader.daemon = True
         reader.start()
@@ -111,7 +111,7 @@ class Launched:
         deadline = time.monotonic() + self._timeout
         with self._changed:
             while True:
-                found = _ADDRESS.search(b"".join(self._said))
+                found = _ADDRESS.search(b"".join(self._printed))
                 if found is not None:
                     self._has_printed = True
                     return found[0].decode("ascii", "replace")
@@ -155,12 +155,12 @@ class Launched:
             self._finalizer()
 
 
-def _read(stream: Any, said: list[bytes], changed: threading.Condition) -> None:
+def _read(stream: Any, lines: list[bytes], changed: threading.Condition) -> None:
     """Reads what a command prints, so that it never waits for room."""
     for line in stream:
         with changed:
-            if len(said) < 100:
-                said.append(line)
+            if len(lines) < 100:
+                lines.append(line)
             changed.notify_all()
     stream.close()
 

@@ -66,8 +66,8 @@ def observe(address: str, session: str = "", **how: Any) -> Observed:
         >>> server.close("the example is over")
     """
     where = ServerAddress.parse(address)
-    wants = {"observe": {"session": session}}
-    sock, facts, _ = dial([where], wants, peer_of([where], **how))
+    request = {"observe": {"session": session}}
+    sock, facts, _ = dial([where], request, peer_of([where], **how))
     try:
         return Observed(sock, facts)
     except BaseException:
@@ -82,7 +82,7 @@ class Observed:
 
     Attributes:
         batch_size: How many rows there are.
-        facts: What the server has said of the session.
+        facts: What the server says of the session.
     """
 
     def __init__(self, sock: socket.socket, facts: dict[str, Any]) -> None:

@@ -93,7 +93,7 @@ def specs_from_plain(data: Any) -> tuple[EnvironmentSpec, dict[str, Any]]:
         return EnvironmentSpec(**parts), info
     except Exception as error:  # It is another's data, which may break anything.
         raise ProtocolError(
-            f"The server's specs cannot be read: {type(error).__name__}: "
+            f"the server's specs cannot be read: {type(error).__name__}: "
             f"{error!s:.200}."
         ) from error
 
@@ -178,7 +178,7 @@ def value_of(data: Any, *, namedtuples: bool = False) -> Any:
         return from_plain(data)
     except Exception as error:  # It is another's data, which may break anything.
         raise ProtocolError(
-            f"A value cannot be read: {type(error).__name__}: {error!s:.200}."
+            f"a value cannot be read: {type(error).__name__}: {error!s:.200}."
         ) from error
 
 
@@ -255,7 +255,7 @@ def failure_from_plain(data: Any, host: str) -> RemoteFailure:
             host=host,
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ProtocolError("The server has sent a failure without facts.") from error
+        raise ProtocolError("a failure must have its type and its message.") from error
 
 
 def numbers_of(data: Any, count: int) -> Any:
@@ -267,9 +267,9 @@ def numbers_of(data: Any, count: int) -> Any:
     try:
         numbers = np.array(data, np.uint32)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ProtocolError("Numbers of requests were to come.") from error
+        raise ProtocolError("the numbers of requests must be integers.") from error
     if numbers.shape != (count,):
-        raise ProtocolError(f"Numbers of {count} rows were to come.")
+        raise ProtocolError(f"there must be numbers of {count} rows.")
     return numbers
 
 

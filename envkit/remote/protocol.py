@@ -162,7 +162,7 @@ def frame_of(message: Mapping[str, Any]) -> list[bytes]:
 
 
 def refusal_of(reason: str) -> bytes:
-    """Returns the frame that refuses a client, whatever it was to be told."""
+    """Returns the frame that refuses a client, in place of any other."""
     return b"".join(frame_of({"refused": reason}))
 
 
@@ -175,9 +175,9 @@ def message_of(body: bytes | bytearray) -> dict[str, Any]:
     try:
         message = loaded(bytes(body))
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"A message cannot be read: {error!s:.200}.") from error
+        raise ProtocolError(f"a message cannot be read: {error!s:.200}.") from error
     if not isinstance(message, dict):
-        raise ProtocolError("A message must be a JSON object.")
+        raise ProtocolError("a message must be a JSON object.")
     return message
 
 
@@ -293,7 +293,7 @@ class _End(ProtocolEnd[HandshakeState, HandshakeEvent]):
         kind, _, _, _, length = HEAD.unpack(head)
         if kind != MESSAGE or length > most:
             raise ProtocolError(
-                f"Not a message of at most {most} bytes has come, but something else."
+                f"a message of at most {most} bytes must come, and something else has."
             )
         return self._go(state, length)
 
@@ -360,7 +360,7 @@ class ClientHandshake(_End):
             server = bytes.fromhex(message["nonce"])
             self._needs_token = bool(message["token"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError("its greeting lacks a part") from error
+            raise ProtocolError("its greeting lacks a part.") from error
         self._greeting = Greeting(self._nonce, server)
         self._protocol = message.get("protocol")
         self._go(HandshakeState.TOKEN)
@@ -376,7 +376,7 @@ class ClientHandshake(_End):
             known = proof_of(token, b"server", self._greeting).encode()
             if not hmac.compare_digest(str(given).encode("utf-8", "replace"), known):
                 raise ProtocolError(
-                    "it does not know the token, so it is not the server that was meant"
+                    "it does not know the token, so it is another server."
                 )
         facts.setdefault("protocol", self._protocol)
         self._go(HandshakeState.OVER)
@@ -796,10 +796,13 @@ class Conversation:
             if (name == kind or (kind == MESSAGE and isinstance(name, str)))
             and self.phase in rule.phases
         ]
-        if length > max(sizes, default=-1):
+        if not sizes:
             raise ProtocolError(
-                f"a frame of kind {kind} and {length} bytes must not come "
-                f"{_WHEN[self.phase]}."
+                f"a frame of kind {kind} must not come {_WHEN[self.phase]}."
+            )
+        if length > max(sizes):
+            raise ProtocolError(
+                f"a frame must have at most {max(sizes)} bytes, got {length}."
             )
 
     def receive(self, body: bytes | bytearray) -> SessionMessage:
@@ -979,7 +982,7 @@ and environments of the session.
             raise ProtocolError("first_row must be the number of a row.")
         unknown = [name for name in info if name not in self._info]
         if unknown:
-            raise ProtocolError(f"No info is declared that is called {unknown[0]:.80}.")
+            raise ProtocolError(f"no info is declared that is called {unknown[0]:.80}.")
         return BindMessage(info, first_row)
 
     def _read_ask(self, message: Mapping[str, Any]) -> AskMessage:

@@ -166,7 +166,7 @@ class Server:
     # One connection, in a thread of its own.
 
     def serve(self, connection: Connection) -> None:
-        """Finds out what a connection is and wants, and does that."""
+        """Runs the handshake, and does what the client asks for."""
         keep_alive(connection.sock, is_pool=False)
         handshake = ServerHandshake(
             os.urandom(NONCE), needs_token=self._secret.is_needed
@@ -287,11 +287,11 @@ class Server:
         for session in sessions:
             session.set_alone(len(sessions) == 1)
 
-    def _known(self, said: Any) -> SessionProcess:
-        if not isinstance(said, dict):
+    def _session_of(self, details: Any) -> SessionProcess:
+        if not isinstance(details, dict):
             raise Refusal("A session must be named.")
         with self._lock:
-            name = str(said.get("session"))
+            name = str(details.get("session"))
             session = self._sessions.get(name)
             crash = self._crashed.get(name)
         # It may have ended just now, and its thread has not noted that yet.
@@ -307,27 +307,27 @@ class Server:
         return session
 
     def _resume_session(
-        self, connection: Connection, handshake: ServerHandshake, said: Any
+        self, connection: Connection, handshake: ServerHandshake, details: Any
     ) -> None:
-        session = self._known(said)
-        secret = str(said.get("secret"))
+        session = self._session_of(details)
+        secret = str(details.get("secret"))
         if not hmac.compare_digest(secret.encode(), session.secret.encode()):
             raise Refusal("The session is another client's.")
         self._answer(connection, handshake, {"session": session.id})
-        if not session.resume(connection.sock, said):
-            self._known(said)
+        if not session.resume(connection.sock, details):
+            self._session_of(details)
             raise Refusal("The session has ended.")
         connection.release()
         self._admission.log(connection.client, f"took up the session {session.id}")
 
     def _observe(
-        self, connection: Connection, proof: dict[str, Any], said: Any
+        self, connection: Connection, proof: dict[str, Any], details: Any
     ) -> None:
         if not self._options.observers:
             raise Refusal("This server lets nothing observe (--observers N).")
-        if isinstance(said, dict) and not said.get("session"):
-            said = {"session": self._only_session()}
-        session = self._known(said)
+        if isinstance(details, dict) and not details.get("session"):
+            details = {"session": self._only_session()}
+        session = self._session_of(details)
         session.observe(connection.sock, proof)
         connection.release()
         self._admission.log(connection.client, f"observes the session {session.id}")

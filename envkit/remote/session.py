@@ -98,7 +98,7 @@ class Session:
 
     def __init__(
         self,
-        wanted: SessionRequest,
+        request: SessionRequest,
         options: ServeOptions,
         *,
         resume: float = _RESUME,
@@ -108,7 +108,7 @@ class Session:
         """Prepares; `build` makes the environments.
 
         Args:
-            wanted: What the client wants.
+            request: What the client has asked for.
             options: What the server allows.
             resume: For how many seconds it waits for its client after a lost link.
             forked: Not empty in a process that an environment has forked.
@@ -118,15 +118,17 @@ class Session:
         self.id = secrets.token_hex(8)
         self.secret = secrets.token_hex(16)
         self.ended = False
-        self._wanted = wanted
+        self._request = request
         self._options = options
         self._resume = resume
         job = WorkerJob(
             worker=0,
-            first_env=wanted.first_env,
-            constructors=wanted.constructors,
-            seeds=wanted.seeds,
-            options=PoolOptions(validate=wanted.validate, rings_each_row=wanted.rings),
+            first_env=request.first_env,
+            constructors=request.constructors,
+            seeds=request.seeds,
+            options=PoolOptions(
+                validate=request.validate, rings_each_row=request.rings
+            ),
         )
         self._runner = EnvRunner(job, forked=forked)
         states = SignedStates()
@@ -150,14 +152,14 @@ class Session:
     # Before rows travel.
 
     def build(self) -> dict[str, Any]:
-        """Builds the environments; returns what the client is told of them.
+        """Builds the environments; returns their facts for the client.
 
         Raises:
             Refusal: They cannot be built, or cannot travel.
         """
         hello = self._runner.build()
         if isinstance(hello, RemoteFailure):
-            message = self._wanted.hide(hello.message)
+            message = self._request.hide(hello.message)
             raise Refusal(
                 f"{hello.type_name}: {message}"
                 if hello.type_name not in ("ValueError", "Refusal")
@@ -190,8 +192,8 @@ class Session:
             specs = plain_specs(spec, info)
         except ValueError as error:
             raise Refusal(str(error)) from error
-        first = self._wanted.first_env
-        numbers = range(first, first + len(self._wanted.constructors))
+        first = self._request.first_env
+        numbers = range(first, first + len(self._request.constructors))
         self._conversation = ServerConversation(numbers, rows, info)
         envs = self._runner.environments()
         self._facts = {
@@ -201,9 +203,9 @@ class Session:
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "clock": time.time_ns(),
-            "names": list(dict.fromkeys(self._wanted.names)),
+            "names": list(dict.fromkeys(self._request.names)),
             "provenance": _without_arguments(
-                provenance_of(envs[0]), self._wanted.hidden
+                provenance_of(envs[0]), self._request.hidden
             )
             if hasattr(type(envs[0]), "provenance")
             else None,
@@ -226,7 +228,7 @@ class Session:
 
         Args:
             sock: The link's socket.
-            details: What the client has said of its rows.
+            details: What the client says of its rows.
         """
         with self._changed:
             if self.ended or self._reason:
@@ -244,7 +246,7 @@ class Session:
 
         Args:
             sock: The connection.
-            proof: What it is told besides the facts.
+            proof: What it is sent with the facts, by which it knows the server.
 
         Raises:
             Refusal: There are as many as may be.
@@ -264,7 +266,7 @@ class Session:
         return {name: fact for name, fact in self._facts.items() if name not in hidden}
 
     def stop(self, reason: str) -> None:
-        """Lets the session end soon; its client is told the reason."""
+        """Lets the session end soon; its client gets the reason."""
         with self._changed:
             self._reason = self._reason or reason
             self._changed.notify_all()
@@ -446,7 +448,7 @@ class Session:
         self._runner.bind(slab, 0, first_row=bind.first_row)
         self._runner.tell_failure = self._send_raised
         self._clock = self._runner.start_clock(counts_memory=True)
-        self._runner.after_row = self._answer_row if self._wanted.rings else None
+        self._runner.after_row = self._answer_row if self._request.rings else None
         self._row_frames = RowFrames(slab, 0)
         self._guard = ActionGuard(slab, self._runner.has_ended)
         self._everyone = [*range(self._rows)]
@@ -487,7 +489,7 @@ class Session:
             RemoteFailure.of(
                 error,
                 kind="misfit",
-                env=self._wanted.first_env + rows[0],
+                env=self._request.first_env + rows[0],
                 command="step",
                 pid=os.getpid(),
             ),
@@ -525,7 +527,7 @@ class Session:
 
     def _without_secrets(self, failure: RemoteFailure) -> RemoteFailure:
         """Returns a failure without values that the server has given."""
-        hide = self._wanted.hide
+        hide = self._request.hide
         return failure._replace(
             message=hide(failure.message), traceback=hide(failure.traceback)
         )
@@ -621,13 +623,13 @@ class Session:
     def _failures_of(self, request: Request, error: Exception) -> list[Any]:
         """Returns the failure of a question that no environment was asked."""
         failure = RemoteFailure.of(error, command=f"{request.method}()")
-        told = self._without_secrets(failure._replace(traceback=""))
-        return [told._replace(env=env) for env in request.envs]
+        failure = self._without_secrets(failure._replace(traceback=""))
+        return [failure._replace(env=env) for env in request.envs]
 
     def _checked_replay(self, request: Request) -> Request:
         """Returns a request to play moves again, of which none is against the rules."""
         assert self._slab is not None  # since questions come after `bind`
-        first, sizes = self._wanted.first_env, self._sizes
+        first, sizes = self._request.first_env, self._sizes
         plans = [
             plan_from_plain(argument, self._slab.layout, sizes[env - first])
             for env, argument in zip(request.envs, request.arguments, strict=True)
@@ -656,13 +658,13 @@ class Session:
         )
 
 
-def _without_arguments(said: Any, names: frozenset[str]) -> Any:
+def _without_arguments(data: Any, names: frozenset[str]) -> Any:
     """Returns plain data without the arguments of some names, wherever they are."""
-    if isinstance(said, list):
-        return [_without_arguments(each, names) for each in said]
-    if not isinstance(said, dict):
-        return said
-    found = {key: _without_arguments(each, names) for key, each in said.items()}
+    if isinstance(data, list):
+        return [_without_arguments(each, names) for each in data]
+    if not isinstance(data, dict):
+        return data
+    found = {key: _without_arguments(each, names) for key, each in data.items()}
     given = found.get("arguments")
     if isinstance(given, dict):
         found["arguments"] = {

@@ -83,7 +83,7 @@ def still_serves(server):
 
 
 GREETINGS = {
-    "HTTP": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    "SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
     "zeros": bytes(100),
     "another major version": MAGIC
     + b"".join(frame_of({"protocol": [9, 0], "nonce": "00" * 16, "order": "<"})),
