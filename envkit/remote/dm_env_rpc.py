@@ -50,7 +50,7 @@ from envkit.remote.dm_env_rpc_messages import (
     LeaveWorld,
     RequestEvent,
     ResetWorld,
-    ServerConversation,
+    ServerStream,
     World,
     Worlds,
 )
@@ -102,7 +102,7 @@ def serve(menu: Menu, options: ServeOptions) -> DmEnvRpcServer:
     return DmEnvRpcServer(menu, options)
 
 
-class _Hosted(NamedTuple):
+class _WorldEnv(NamedTuple):
     """The environment of a world.
 
     Attributes:
@@ -140,7 +140,7 @@ class DmEnvRpcServer:
         self._worlds = Worlds()
         self._lock = threading.RLock()  # of the worlds, their timers and the streams
         self._timers: dict[str, threading.Timer] = {}
-        self._streams: set[_Stream] = set()
+        self._streams: set[_AnsweredStream] = set()
         self._is_closed = False
         self._closing = threading.Event()
         try:
@@ -254,7 +254,7 @@ class DmEnvRpcServer:
                 with self._admission.guesses.late(host) as seconds:
                     self._closing.wait(seconds)
             context.abort(grpc.StatusCode.UNAUTHENTICATED, _WANTED)
-        stream = _Stream(self, requests, client)
+        stream = _AnsweredStream(self, requests, client)
         with self._lock:
             is_full = len(self._streams) >= self._most_streams
             if not is_full:
@@ -338,7 +338,7 @@ class DmEnvRpcServer:
             codec = self._codecs[offer.name]
             if arguments:
                 codec = TensorCodec(thread.ask(specs_of).result())
-            env = _Hosted(host, thread, is_kept=not arguments)
+            env = _WorldEnv(host, thread, is_kept=not arguments)
             with self._lock:
                 world = self._worlds.add(
                     offer.name, codec=codec, env=env, creator=stream
@@ -384,7 +384,7 @@ class DmEnvRpcServer:
     def destroy(self, name: str) -> None:
         """Closes the environment of a world in which no client plays."""
         with self._lock:
-            env: _Hosted = self._worlds.remove(name).env
+            env: _WorldEnv = self._worlds.remove(name).env
             self._watch()
         env.host.leave(env.thread, keep=env.is_kept)
 
@@ -412,14 +412,14 @@ class DmEnvRpcServer:
 _END: Any = object()
 
 
-class _Stream:
+class _AnsweredStream:
     """The requests of one client, and what they do."""
 
     def __init__(
         self, server: DmEnvRpcServer, requests: Iterator[bytes], client: str
     ) -> None:
         self._server, self._client = server, client
-        self._conversation = ServerConversation(server.hide)
+        self._stream = ServerStream(server.hide)
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_ended = False
         # Because waiting for gRPC's requests cannot end after a time.
@@ -451,10 +451,10 @@ class _Stream:
             yield self._answer(request)
 
     def _answer(self, data: bytes) -> bytes:
-        talk = self._conversation
-        event = talk.receive(data)
+        stream = self._stream
+        event = stream.receive(data)
         if event is None:
-            return talk.data_to_send()
+            return stream.data_to_send()
         try:
             self._handle(event)
         except StatusError as error:
@@ -464,39 +464,39 @@ class _Stream:
         except FullError as error:
             self._refuse(event, _FULL, str(error))
         except BaseException as error:  # Code of an environment may raise anything.
-            talk.refuse(_INTERNAL, f"{type(error).__name__}: {error}")
-        return talk.data_to_send()
+            stream.refuse(_INTERNAL, f"{type(error).__name__}: {error}")
+        return stream.data_to_send()
 
     def _refuse(self, event: RequestEvent, code: int, reason: str) -> None:
         """Refuses a request, with a line in the log if it was for a world."""
-        self._conversation.refuse(code, reason)
+        self._stream.refuse(code, reason)
         if isinstance(event, CreateWorld | JoinWorld):
             self._server.log_refusal(self._client, reason)
 
     def _handle(self, event: RequestEvent) -> None:
         # Hot: called once per step.
-        server, talk = self._server, self._conversation
+        server, stream = self._server, self._stream
         match event:
             case ApplyAction(world, action):
                 moved = world.env.thread.ask(lambda env: _moved(env, action))
                 time_step, truncated = self._result(moved)
-                talk.stepped(time_step, truncated=truncated)
+                stream.stepped(time_step, truncated=truncated)
             case BeginEpisode(world, seed, options):
                 begun = world.env.thread.ask(lambda env: env.reset(seed, options))
-                talk.stepped(self._result(begun))
+                stream.stepped(self._result(begun))
             case CreateWorld(settings):
-                talk.created(server.create(self, settings))
+                stream.created(server.create(self, settings))
             case JoinWorld(name):
-                talk.joined(server.join(self, name))
+                stream.joined(server.join(self, name))
             case ResetWorld(name, settings):
                 server.reset(name, settings)
-                talk.done()
+                stream.done()
             case LeaveWorld(world):
                 server.leave(world)
-                talk.done()
+                stream.done()
             case DestroyWorld(name):
                 server.destroy(name)
-                talk.done()
+                stream.done()
 
     def _result(self, asked: Future[Result]) -> Result:
         """Waits for an environment, as long as the server runs."""

@@ -22,7 +22,7 @@ from envkit.adapters.foreign import ForeignEnvironment, require
 from envkit.adapters.values import Converter, action_leaf, array_leaf, map_specs
 from envkit.extend import Result, describe
 from envkit.remote.dm_env_rpc_messages import (
-    ClientConversation,
+    ClientStream,
     DmEnvRpcError,
     ReceivedStep,
 )
@@ -101,7 +101,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         self._settings, self._join_settings = settings or {}, join_settings or {}
         self._world, self._made = world, ""
         self._text_length = text_length
-        self._stream: _Stream | None = None
+        self._stream: _GrpcStream | None = None
         self._last_observation: Any = None
         self._join()
         try:
@@ -112,7 +112,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
 
     def _convert(self) -> None:
         """Makes what converts values, of the specs of the server."""
-        served = self._talk.served
+        served = self._conversation.served
         self._observation_spec = served.observation_spec
         self._action_spec = served.action_spec
         self._reward_spec = served.reward_spec
@@ -149,8 +149,8 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         if self._stream is None or self._stream.is_lost:
             self._join()
         try:
-            self._ask(self._talk.reset, settings)
-            first = self._ask(self._talk.step)
+            self._ask(self._conversation.reset, settings)
+            first = self._ask(self._conversation.step)
         except LostError as error:
             raise DmEnvRpcError(
                 f"{self._name} did not answer reset: {error}."
@@ -161,7 +161,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
     def _move(self, action: Any) -> Result:
         # Hot: called once per step.
         try:
-            step: ReceivedStep = self._ask(self._talk.step, action)
+            step: ReceivedStep = self._ask(self._conversation.step, action)
         except LostError as error:
             return self._cut_off(error)
         self._last_observation = step.observation
@@ -196,12 +196,14 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         """Connects, makes a world unless one is named, and joins it."""
         self._close()
         self._stream = self._connector.connect(self._name)
-        self._talk = ClientConversation(self._name, self._text_length)
+        self._conversation = ClientStream(self._name, self._text_length)
         try:
             world = self._world
             if world is None:
-                self._made = world = self._ask(self._talk.create, self._settings)
-            self._ask(self._talk.join, world, self._join_settings)
+                self._made = world = self._ask(
+                    self._conversation.create, self._settings
+                )
+            self._ask(self._conversation.join, world, self._join_settings)
         except LostError as error:
             self._close()
             raise DmEnvRpcError(
@@ -218,9 +220,9 @@ class DmEnvRpcWrapper(ForeignEnvironment):
             raise LostError("the connection has ended")
         answer = self._stream.ask(request(*arguments))
         try:
-            return self._talk.receive(answer)
+            return self._conversation.receive(answer)
         finally:
-            if self._talk.is_broken:
+            if self._conversation.is_broken:
                 self._stream.close()
 
     def _close(self) -> None:
@@ -230,9 +232,9 @@ class DmEnvRpcWrapper(ForeignEnvironment):
             return
         # A server may know no worlds that can be left or destroyed.
         with contextlib.suppress(DmEnvRpcError, LostError):
-            self._ask(self._talk.leave)
+            self._ask(self._conversation.leave)
             if made:
-                self._ask(self._talk.destroy, made)
+                self._ask(self._conversation.destroy, made)
         self._stream, self._made = None, ""
         stream.close()
 
@@ -266,7 +268,7 @@ class _Connector:
         self._token, self._cafile, self._tls = token, cafile, tls
         self._timeout, self._connect_timeout = timeout, connect_timeout
 
-    def connect(self, server: str) -> _Stream:
+    def connect(self, server: str) -> _GrpcStream:
         """Returns a new stream to a server, which errors call so.
 
         Raises:
@@ -277,7 +279,7 @@ class _Connector:
         channel = self._channel()
         try:
             grpc.channel_ready_future(channel).result(self._connect_timeout)
-            return _Stream(channel, self._metadata(), self._timeout)
+            return _GrpcStream(channel, self._metadata(), self._timeout)
         except BaseException as error:
             channel.close()
             if not isinstance(error, grpc.FutureTimeoutError):
@@ -311,7 +313,7 @@ class _Connector:
         return None if token is None else (("authorization", f"Bearer {token}"),)
 
 
-class _Stream:
+class _GrpcStream:
     """A gRPC stream of requests, whose answers are waited for with a limit."""
 
     def __init__(self, channel: Any, metadata: Any, timeout: float) -> None:

@@ -1,9 +1,9 @@
 """The conversation of dm_env_rpc, both ends of it, without gRPC.
 
 A stream is a row of requests. Each has one answer: the message of the same name, or an
-error, after which the stream goes on. `ServerConversation.receive` takes the bytes of a
+error, after which the stream goes on. `ServerStream.receive` takes the bytes of a
 request and returns an event if its owner has to decide or to step something;
-`data_to_send` then has the bytes of the answer. `ClientConversation` has a method for
+`data_to_send` then has the bytes of the answer. `ClientStream` has a method for
 each request, which returns its bytes, and `receive`, which turns the answer into an
 event. `REQUESTS` is the table of both: in which states a request is served, and which
 states may follow.
@@ -54,7 +54,7 @@ __all__ = [
     "REQUESTS",
     "ApplyAction",
     "BeginEpisode",
-    "ClientConversation",
+    "ClientStream",
     "CreateWorld",
     "DestroyWorld",
     "DmEnvRpcError",
@@ -63,7 +63,7 @@ __all__ = [
     "ReceivedStep",
     "RequestEvent",
     "ResetWorld",
-    "ServerConversation",
+    "ServerStream",
     "World",
     "WorldState",
     "Worlds",
@@ -274,7 +274,7 @@ RequestEvent = (
 )
 
 
-class ServerConversation:
+class ServerStream:
     """A server's end of one stream.
 
     Attributes:
@@ -282,7 +282,7 @@ class ServerConversation:
 
     Example:
         >>> from dm_env_rpc.v1 import dm_env_rpc_pb2
-        >>> server, client = ServerConversation(), ClientConversation("The server")
+        >>> server, client = ServerStream(), ClientStream("The server")
         >>> event = server.receive(client.create({"level": 3}))
         >>> event
         CreateWorld(settings={'level': 3})
@@ -478,7 +478,7 @@ class ReceivedStep(NamedTuple):
     discount: Any
 
 
-class ClientConversation:
+class ClientStream:
     """A client's end of one stream.
 
     Attributes:

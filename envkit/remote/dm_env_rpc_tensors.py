@@ -51,7 +51,7 @@ class StatusError(Exception):
         self.code, self.message = code, message
 
 
-class _Leaf(NamedTuple):
+class _TensorLeaf(NamedTuple):
     """One array of an action or an observation, on the wire.
 
     Attributes:
@@ -67,7 +67,7 @@ class _Leaf(NamedTuple):
     default: Array
 
 
-def _leaves(spec: NestedSpec, root: str) -> list[_Leaf]:
+def _leaves(spec: NestedSpec, root: str) -> list[_TensorLeaf]:
     """Returns the leaves of a nest, in its order.
 
     Raises:
@@ -105,7 +105,7 @@ def _keys(spec: NestedSpec) -> Iterator[tuple[str, ...]]:
             yield (key, *rest)
 
 
-def _leaf(name: str, spec: ArraySpec, root: str) -> _Leaf:
+def _leaf(name: str, spec: ArraySpec, root: str) -> _TensorLeaf:
     is_text = spec.dtype.kind == "U"
     if isinstance(spec, ObjectSpec) and isinstance(spec.kind, Strings):
         is_text = spec.kind.kind is str
@@ -126,7 +126,7 @@ def _leaf(name: str, spec: ArraySpec, root: str) -> _Leaf:
         default = np.broadcast_to(spec.minimum, spec.shape).astype(spec.dtype)
     else:
         default = np.zeros(spec.shape, spec.dtype)
-    return _Leaf(name, spec, dtype, default)
+    return _TensorLeaf(name, spec, dtype, default)
 
 
 class TensorCodec:
@@ -190,12 +190,12 @@ class TensorCodec:
             ]
         )
 
-    def _value(self, tensor: Any, leaf: _Leaf) -> Array:
+    def _value(self, tensor: Any, leaf: _TensorLeaf) -> Array:
         what = f"The action {leaf.name!r}"
         values = _array_of(tensor, leaf.dtype, leaf.spec.shape, what)
         return self._checked(values, leaf)
 
-    def _checked(self, values: Array, leaf: _Leaf) -> Array:
+    def _checked(self, values: Array, leaf: _TensorLeaf) -> Array:
         spec = leaf.spec
         array = np.array(values, spec.dtype)
         longest = spec.dtype.itemsize // 4 if spec.dtype.kind == "U" else None
@@ -272,7 +272,7 @@ def _array_of(
     return array
 
 
-def _size_of(leaf: _Leaf) -> int:
+def _size_of(leaf: _TensorLeaf) -> int:
     """Returns how many bytes an action takes at most."""
     letters = 0
     if leaf.spec.dtype.kind == "O":
@@ -282,7 +282,7 @@ def _size_of(leaf: _Leaf) -> int:
     return math.prod(leaf.spec.shape) * (_NUMBER + letters)
 
 
-def _tensor_specs(leaves: Mapping[int, _Leaf]) -> dict[int, Any]:
+def _tensor_specs(leaves: Mapping[int, _TensorLeaf]) -> dict[int, Any]:
     from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_spec_utils, tensor_utils
 
     specs = {}
@@ -299,7 +299,7 @@ def _tensor_specs(leaves: Mapping[int, _Leaf]) -> dict[int, Any]:
     return specs
 
 
-def _bounds(leaf: _Leaf) -> tuple[Array | None, Array | None]:
+def _bounds(leaf: _TensorLeaf) -> tuple[Array | None, Array | None]:
     """Returns the bounds of a leaf, `None` for one that its dtype has anyway.
 
     They are one number, or as many as the array has: the protocol knows no other.
@@ -407,7 +407,7 @@ class ServedTensors:
 
 def _by_name(
     specs: Mapping[int, Any], text_length: int | None
-) -> dict[str, tuple[int, _Leaf]]:
+) -> dict[str, tuple[int, _TensorLeaf]]:
     """Returns numbers and leaves by their names, in the order of the numbers."""
     found = {}
     for number in sorted(specs):
@@ -418,7 +418,7 @@ def _by_name(
     return found
 
 
-def _served_leaf(sent: Any, text_length: int | None) -> _Leaf:
+def _served_leaf(sent: Any, text_length: int | None) -> _TensorLeaf:
     """Returns the leaf of a `TensorSpec`."""
     from dm_env_rpc.v1 import tensor_spec_utils, tensor_utils
 
@@ -434,7 +434,7 @@ def _served_leaf(sent: Any, text_length: int | None) -> _Leaf:
         spec = ObjectSpec(shape, name=name, kind=kind)
     else:
         spec = ArraySpec(shape, dtype, name)
-    return _Leaf(name, spec, dtype, np.empty(0))
+    return _TensorLeaf(name, spec, dtype, np.empty(0))
 
 
 def _narrowed(spec: ArraySpec) -> ArraySpec:

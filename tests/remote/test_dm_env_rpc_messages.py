@@ -15,7 +15,7 @@ from envkit.remote.dm_env_rpc_messages import (
     REQUESTS,
     ApplyAction,
     BeginEpisode,
-    ClientConversation,
+    ClientStream,
     CreateWorld,
     DestroyWorld,
     DmEnvRpcError,
@@ -23,7 +23,7 @@ from envkit.remote.dm_env_rpc_messages import (
     LeaveWorld,
     ReceivedStep,
     ResetWorld,
-    ServerConversation,
+    ServerStream,
     Worlds,
     WorldState,
 )
@@ -104,7 +104,7 @@ def without_text(answer):
 
 
 def test_a_server_answers_a_genuine_client_as_recorded():
-    owner, stream = Owner(), ServerConversation()
+    owner, stream = Owner(), ServerStream()
     answers = [owner.answer(stream, request) for request, _ in WALK]
     for (_, expected), answer in zip(WALK, answers, strict=True):
         assert without_text(Response.FromString(expected)) == without_text(
@@ -127,7 +127,7 @@ def ask_as_recorded(client, request):
 
 
 def test_a_client_says_to_a_genuine_server_what_a_genuine_client_has_said():
-    client, steps = ClientConversation("The server"), []
+    client, steps = ClientStream("The server"), []
     for data, answer in CATCH:
         request = Request.FromString(data)
         if client.state not in REQUESTS[request.WhichOneof("payload")]:
@@ -157,7 +157,7 @@ def talk(owner, stream, client, data):
 
 @given(data=st.data(), seed=st.integers(0, 2**40))
 def test_the_two_ends_understand_each_other(data, seed):
-    owner, stream, client = Owner(), ServerConversation(), ClientConversation("It")
+    owner, stream, client = Owner(), ServerStream(), ClientStream("It")
     name = talk(owner, stream, client, client.create({"seed": seed}))
     talk(owner, stream, client, client.join(name, {}))
     own = games.Walk()
@@ -254,7 +254,7 @@ def test_any_request_in_any_state_has_one_answer_and_the_table_says_what_follows
     count, requests
 ):
     owner = Owner()
-    one, other = ServerConversation(), ServerConversation()
+    one, other = ServerStream(), ServerStream()
     for request in BEGINNING[:count]:
         owner.answer(one, request)
     for is_other, data in requests:
@@ -287,7 +287,7 @@ CREATED, JOINED, STARTED = CATCH[1], CATCH[2], CATCH[5]
 @pytest.mark.parametrize(("count", "ask"), ASKING.values(), ids=ASKING)
 @given(data=st.sampled_from([answer for _, answer in CATCH + WALK]) | st.binary())
 def test_any_answer_is_an_event_or_an_error_with_a_reason(count, ask, data):
-    client = ClientConversation("It")
+    client = ClientStream("It")
     for request, answer in [CREATED, JOINED, STARTED][:count]:
         ask_as_recorded(client, Request.FromString(request))
         client.receive(answer)
@@ -314,24 +314,24 @@ def test_any_answer_is_an_event_or_an_error_with_a_reason(count, ask, data):
 )
 def test_an_owner_cannot_answer_before_it_is_asked(call):
     with pytest.raises(RuntimeError):
-        call(ServerConversation())
+        call(ServerStream())
 
 
 def test_no_request_is_read_before_the_last_one_is_answered():
-    stream = ServerConversation()
+    stream = ServerStream()
     stream.receive(message("create_world"))
     with pytest.raises(RuntimeError, match="The answer to create_world is due first"):
         stream.receive(message("create_world"))
 
 
 def test_a_client_cannot_ask_out_of_place():
-    client = ClientConversation("It")
+    client = ClientStream("It")
     with pytest.raises(RuntimeError, match="reset must not be asked for outside"):
         client.reset({})
 
 
 def test_an_error_of_an_environment_lets_the_next_step_begin_an_episode():
-    owner, stream = Owner(), ServerConversation()
+    owner, stream = Owner(), ServerStream()
     for request in BEGINNING:
         owner.answer(stream, request)
     assert isinstance(stream.receive(message("step")), ApplyAction)
@@ -341,7 +341,7 @@ def test_an_error_of_an_environment_lets_the_next_step_begin_an_episode():
 
 
 def test_a_world_that_is_reset_during_a_step_begins_an_episode_with_the_next():
-    owner, stream, other = Owner(), ServerConversation(), ServerConversation()
+    owner, stream, other = Owner(), ServerStream(), ServerStream()
     for request in BEGINNING:
         owner.answer(stream, request)
     event = stream.receive(message("step"))
@@ -354,7 +354,7 @@ def test_a_world_that_is_reset_during_a_step_begins_an_episode_with_the_next():
 
 
 def test_an_error_does_not_show_what_is_hidden():
-    stream = ServerConversation(hide=lambda text: text.replace("secret", "..."))
+    stream = ServerStream(hide=lambda text: text.replace("secret", "..."))
     stream.receive(message("create_world"))
     stream.refuse(13, "the secret \udc80 is wrong")
     assert (
