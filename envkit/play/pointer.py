@@ -21,7 +21,7 @@ _BUTTONS = {"buttons", "button", "clicks", "click"}
 _LEAST_COORDINATES = 16
 
 
-class _Leaf(NamedTuple):
+class _ActionLeaf(NamedTuple):
     """A part of an action: its names, its spec, and its place among the numbers."""
 
     names: set[str]
@@ -68,13 +68,13 @@ class ActionNumbers:
     def __init__(self, spec: NestedSpec) -> None:
         """Takes the spec of an action, all of whose parts are arrays."""
         self._structure = nest.Structure(spec)
-        self.leaves: list[_Leaf] = []
+        self.leaves: list[_ActionLeaf] = []
         start = 0
         for path, leaf in zip(
             self._structure.paths, self._structure.leaves, strict=True
         ):
             last = re.findall(r"\w+", path)[-1:]
-            self.leaves.append(_Leaf({*last, leaf.name or ""}, leaf, start))
+            self.leaves.append(_ActionLeaf({*last, leaf.name or ""}, leaf, start))
             start += self.leaves[-1].size
         self.floats = [
             number
@@ -192,7 +192,7 @@ class ActionPointer:
         return 2 * (buttons & mask) / (high - low) - 1
 
 
-def _is_pair(leaf: _Leaf) -> bool:
+def _is_pair(leaf: _ActionLeaf) -> bool:
     if len(leaf.spec.shape) != 1 or leaf.size < 2:
         return False
     coordinates = [leaf.is_coordinate(index) for index in range(leaf.size)]

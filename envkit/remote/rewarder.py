@@ -63,21 +63,21 @@ __all__ = [
     "Action",
     "AxisEvent",
     "ClientEnd",
-    "Closing",
+    "CloseReason",
     "Describe",
+    "ErrorReply",
     "Message",
     "Observation",
     "Ping",
     "Pong",
     "Received",
-    "Refusal",
     "RemoteEvent",
     "Reset",
     "ResetReply",
     "Reward",
     "RewarderError",
+    "RewarderState",
     "ServerEnd",
-    "State",
     "Text",
     "authorization",
     "event_of",
@@ -234,13 +234,13 @@ class Pong(NamedTuple):
     """The answer to a `Ping`."""
 
 
-class Refusal(NamedTuple):
+class ErrorReply(NamedTuple):
     """A request is refused, and why."""
 
     message: str
 
 
-class Closing(NamedTuple):
+class CloseReason(NamedTuple):
     """The server hangs up, and why."""
 
     message: str
@@ -268,7 +268,7 @@ class _Field(NamedTuple):
         return "episode_id" if self.name == "episode" else self.name
 
 
-class _Row(NamedTuple):
+class _MessageRow(NamedTuple):
     """A message: its class, the end that sends it, and its fields."""
 
     kind: type[Any]
@@ -353,20 +353,22 @@ _TOLD_PACE = _Field("fps", "a number", _pace_or_0)
 _ANY_TEXT, _NUMBERS = (_Field(key, "JSON", _json) for key in ("text", "observation"))
 
 _FROM_SERVER, _FROM_CLIENT = "server", "client"
-MESSAGES: dict[str, _Row] = {
-    "v0.env.describe": _Row(
+MESSAGES: dict[str, _MessageRow] = {
+    "v0.env.describe": _MessageRow(
         Describe, _FROM_SERVER, (_EPISODE, _ENV_ID, _ENV_STATE, _TOLD_PACE)
     ),
-    "v0.env.reward": _Row(Reward, _FROM_SERVER, (_EPISODE, _REWARD, _DONE, _INFO)),
-    "v0.env.text": _Row(Text, _FROM_SERVER, (_EPISODE, _ANY_TEXT)),
-    "v0.env.observation": _Row(Observation, _FROM_SERVER, (_EPISODE, _NUMBERS)),
-    "v0.env.reset": _Row(Reset, _FROM_CLIENT, (_ASKED_ID, _SEED, _PACE, _KNOWN)),
-    "v0.reply.env.reset": _Row(ResetReply, _FROM_SERVER, (_EPISODE,)),
-    "v0.agent.action": _Row(Action, _FROM_CLIENT, (_ASKED_ID, _EVENTS)),
-    "v0.control.ping": _Row(Ping, _FROM_CLIENT),
-    "v0.reply.control.ping": _Row(Pong, _FROM_SERVER),
-    "v0.reply.error": _Row(Refusal, _FROM_SERVER, (_MESSAGE,)),
-    "v0.connection.close": _Row(Closing, _FROM_SERVER, (_MESSAGE,)),
+    "v0.env.reward": _MessageRow(
+        Reward, _FROM_SERVER, (_EPISODE, _REWARD, _DONE, _INFO)
+    ),
+    "v0.env.text": _MessageRow(Text, _FROM_SERVER, (_EPISODE, _ANY_TEXT)),
+    "v0.env.observation": _MessageRow(Observation, _FROM_SERVER, (_EPISODE, _NUMBERS)),
+    "v0.env.reset": _MessageRow(Reset, _FROM_CLIENT, (_ASKED_ID, _SEED, _PACE, _KNOWN)),
+    "v0.reply.env.reset": _MessageRow(ResetReply, _FROM_SERVER, (_EPISODE,)),
+    "v0.agent.action": _MessageRow(Action, _FROM_CLIENT, (_ASKED_ID, _EVENTS)),
+    "v0.control.ping": _MessageRow(Ping, _FROM_CLIENT),
+    "v0.reply.control.ping": _MessageRow(Pong, _FROM_SERVER),
+    "v0.reply.error": _MessageRow(ErrorReply, _FROM_SERVER, (_MESSAGE,)),
+    "v0.connection.close": _MessageRow(CloseReason, _FROM_SERVER, (_MESSAGE,)),
 }
 _METHOD_OF = {row.kind: method for method, row in MESSAGES.items()}
 
@@ -374,7 +376,7 @@ _METHOD_OF = {row.kind: method for method, row in MESSAGES.items()}
 # The states.
 
 
-class State(enum.Enum):
+class RewarderState(enum.Enum):
     """What an end may be sent.
 
     A server has a state for each client: one that has said nothing yet is `SILENT`.
@@ -387,17 +389,17 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-_S = State
+_S = RewarderState
 _ASKED = (Ping, Reset, Action)
-_TOLD = (Describe, Reward, Text, Observation, ResetReply, Pong, Refusal)
-SERVER: dict[State, dict[type[Any], State]] = {
+_TOLD = (Describe, Reward, Text, Observation, ResetReply, Pong, ErrorReply)
+SERVER: dict[RewarderState, dict[type[Any], RewarderState]] = {
     _S.SILENT: dict.fromkeys(_ASKED, _S.ACTIVE),
     _S.ACTIVE: dict.fromkeys(_ASKED, _S.ACTIVE),
     _S.OBSERVER: {Ping: _S.OBSERVER},
     _S.CLOSED: {},
 }
-CLIENT: dict[State, dict[type[Any], State]] = {
-    _S.OPEN: {**dict.fromkeys(_TOLD, _S.OPEN), Closing: _S.CLOSED},
+CLIENT: dict[RewarderState, dict[type[Any], RewarderState]] = {
+    _S.OPEN: {**dict.fromkeys(_TOLD, _S.OPEN), CloseReason: _S.CLOSED},
     _S.CLOSED: {},
 }
 
@@ -422,17 +424,17 @@ class Received(NamedTuple):
     size: int = 0
 
 
-class _End:
+class _RewarderEnd:
     """One end of a connection: what both have in common.
 
     Attributes:
         state: What it may be sent.
     """
 
-    _table: ClassVar[Mapping[State, Mapping[type[Any], State]]]
+    _table: ClassVar[Mapping[RewarderState, Mapping[type[Any], RewarderState]]]
     _name: ClassVar[str]
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RewarderState) -> None:
         self.state = state
         self._count = 0
         self._out: list[str] = []
@@ -462,7 +464,7 @@ class _End:
             else:
                 parts["body"][field.key] = value
         text = json.dumps({"method": method, **parts}, allow_nan=False)
-        if self.state is not State.CLOSED:
+        if self.state is not RewarderState.CLOSED:
             self._out.append(text)
         return number
 
@@ -473,7 +475,7 @@ class _End:
         return then is not None
 
 
-class ServerEnd(_End):
+class ServerEnd(_RewarderEnd):
     """The end of a server, for one client.
 
     Example:
@@ -487,7 +489,7 @@ class ServerEnd(_End):
 
     def __init__(self, *, observer: bool) -> None:
         """Begins with a client that has said nothing."""
-        super().__init__(State.OBSERVER if observer else State.SILENT)
+        super().__init__(RewarderState.OBSERVER if observer else RewarderState.SILENT)
 
     def receive(
         self, text: str | bytes, now: float, *, may_act: bool = True
@@ -502,10 +504,10 @@ class ServerEnd(_End):
         Raises:
             RewarderError: The connection is to be ended, and why: `close` is due.
         """
-        if self.state is State.CLOSED:
+        if self.state is RewarderState.CLOSED:
             return None
         method, body, headers = _envelope(text)
-        if self.state is State.SILENT and not may_act:
+        if self.state is RewarderState.SILENT and not may_act:
             raise RewarderError(
                 "There is an active client already, and a rewarder has one at a time. "
                 "Others may connect as observers."
@@ -513,13 +515,13 @@ class ServerEnd(_End):
         blank = Received(Ping(), headers.get("message_id"), at=now)
         try:
             row = MESSAGES.get(method)
-            if self.state is State.OBSERVER and method != "v0.control.ping":
+            if self.state is RewarderState.OBSERVER and method != "v0.control.ping":
                 raise RewarderError(f"An observer must not send {method[:60]!r}.")
             if row is None or not self._go(row.kind):
                 raise RewarderError(f"There is no method {method[:60]!r}.")
             received = _received(row, body, headers, blank)
         except RewarderError as error:
-            self.reply(blank, Refusal(str(error)), now)
+            self.reply(blank, ErrorReply(str(error)), now)
             return None
         if isinstance(received.message, Ping):
             self.reply(received, Pong(), now)
@@ -534,11 +536,11 @@ class ServerEnd(_End):
 
     def close(self, reason: str, now: float) -> None:
         """Writes that the server hangs up; nothing comes after it."""
-        self.send(Closing(reason), now)
-        self.state = State.CLOSED
+        self.send(CloseReason(reason), now)
+        self.state = RewarderState.CLOSED
 
 
-class ClientEnd(_End):
+class ClientEnd(_RewarderEnd):
     """The end of a client.
 
     Example:
@@ -554,7 +556,7 @@ class ClientEnd(_End):
 
     def __init__(self) -> None:
         """Begins with a connection that has just been made."""
-        super().__init__(State.OPEN)
+        super().__init__(RewarderState.OPEN)
         self._recent: dict[tuple[Any, Any], None] = {}
 
     def receive(self, text: str | bytes, now: float) -> Received | None:
@@ -563,12 +565,12 @@ class ClientEnd(_End):
         Raises:
             RewarderError: The server hangs up, or breaks the protocol.
         """
-        if self.state is State.CLOSED:
+        if self.state is RewarderState.CLOSED:
             return None
         try:
             return self._receive(text, now)
         except RewarderError:
-            self.state = State.CLOSED
+            self.state = RewarderState.CLOSED
             raise
 
     def _receive(self, text: str | bytes, now: float) -> Received | None:
@@ -583,7 +585,7 @@ class ClientEnd(_End):
         self._go(row.kind)
         blank = Received(Pong(), headers.get("message_id"), at=now, size=len(text))
         received = _received(row, body, headers, blank)
-        if isinstance(received.message, Closing):
+        if isinstance(received.message, CloseReason):
             raise RewarderError(received.message.message[:1000])
         return received
 
@@ -619,7 +621,10 @@ def _envelope(text: str | bytes) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 
 def _received(
-    row: _Row, body: Mapping[str, Any], headers: Mapping[str, Any], blank: Received
+    row: _MessageRow,
+    body: Mapping[str, Any],
+    headers: Mapping[str, Any],
+    blank: Received,
 ) -> Received:
     """Returns a message with its fields and headers read."""
     values = {}

@@ -28,20 +28,20 @@ from envkit.remote.rewarder import (
     Action,
     ClientEnd,
     Describe,
+    ErrorReply,
     Message,
     Received,
-    Refusal,
     RemoteEvent,
     Reset,
     RewarderError,
+    RewarderState,
     ServerEnd,
-    State,
     is_observer,
     password_in,
     request_headers,
 )
 
-__all__ = ["Request", "RewarderLink", "RewarderServer"]
+__all__ = ["ResetRequest", "RewarderLink", "RewarderServer"]
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class _Client:
             await self.connection.send(await self._waiting.get())
 
 
-class Request(NamedTuple):
+class ResetRequest(NamedTuple):
     """A reset that a client asks for, for `RewarderServer.reply`."""
 
     client: Any
@@ -114,7 +114,7 @@ class RewarderServer:
         host: str = "127.0.0.1",
         port: int = 15900,
         password: str,
-        on_reset: Callable[[Request], object],
+        on_reset: Callable[[ResetRequest], object],
         on_action: Callable[[list[RemoteEvent]], object],
         tls: ssl.SSLContext | None = None,
         max_clients: int = 64,
@@ -160,7 +160,7 @@ class RewarderServer:
         """Sends a message to all clients."""
         self._soon(self._broadcast, message)
 
-    def reply(self, request: Request, message: Message) -> None:
+    def reply(self, request: ResetRequest, message: Message) -> None:
         """Answers the request of one client."""
         self._soon(self._reply, request, message)
 
@@ -193,7 +193,7 @@ class RewarderServer:
         for client in self._clients:
             client.send(message)
 
-    def _reply(self, request: Request, message: Message) -> None:
+    def _reply(self, request: ResetRequest, message: Message) -> None:
         request.client.end.reply(request.received, message, time.time())
         request.client.flush()
 
@@ -341,17 +341,19 @@ class RewarderServer:
         Raises:
             RewarderError: Its sender is to go.
         """
-        may_act = all(one.end.state is not State.ACTIVE for one in self._clients)
+        may_act = all(
+            one.end.state is not RewarderState.ACTIVE for one in self._clients
+        )
         received = client.end.receive(text, time.time(), may_act=may_act)
         if received is None:
             return
         try:
             if isinstance(received.message, Reset):
-                self._on_reset(Request(client, received, received.message))
+                self._on_reset(ResetRequest(client, received, received.message))
             elif isinstance(received.message, Action):
                 self._on_action(received.message.action)
         except RewarderError as error:
-            client.end.reply(received, Refusal(str(error)), time.time())
+            client.end.reply(received, ErrorReply(str(error)), time.time())
 
 
 class RewarderLink:

@@ -53,6 +53,7 @@ from envkit.remote.rewarder import (
     SLOWEST,
     AxisEvent,
     Describe,
+    ErrorReply,
     Observation,
     RemoteEvent,
     ResetReply,
@@ -60,10 +61,7 @@ from envkit.remote.rewarder import (
     RewarderError,
     Text,
 )
-from envkit.remote.rewarder import (
-    Refusal as Refused,
-)
-from envkit.remote.rewarder_sockets import Request, RewarderServer
+from envkit.remote.rewarder_sockets import ResetRequest, RewarderServer
 from envkit.remote.universe_episodes import AskedReset, ServedEpisodes
 from envkit.types import Array, NestedArray
 
@@ -115,8 +113,8 @@ class Remote:
         given = _PASSWORD if options.password is None else options.password
         self._offer = menu.offers[0]
         self._is_sync = False
-        self._game = _Game(self._offer)
-        self._requests: collections.deque[_Wish] = collections.deque()
+        self._game = _ServedGame(self._offer)
+        self._pending: collections.deque[_PendingReset] = collections.deque()
         self._env_id, self._fps = _env_id_of(self._offer), _USUAL
         self._asked_fps: float | None = None
         self._episodes = ServedEpisodes()
@@ -199,7 +197,7 @@ class Remote:
         for event in events:
             self._on_event(event)
 
-    def _on_reset(self, request: Request) -> None:
+    def _on_reset(self, request: ResetRequest) -> None:
         reset = request.reset
         try:
             offer, is_sync = self._find(reset.env_id)
@@ -214,7 +212,7 @@ class Remote:
             asked_at=time.monotonic(),
             sent_at=request.received.sent_at,
         )
-        self._requests.append(_Wish(offer, is_sync, asked, request))
+        self._pending.append(_PendingReset(offer, is_sync, asked, request))
         self._wake.set()
 
     def _find(self, name: str | None) -> tuple[Offer, bool]:
@@ -243,8 +241,8 @@ class Remote:
         try:
             next_tick = time.monotonic()
             while not self._closed:
-                if self._requests:
-                    self._begin(self._requests.popleft())
+                if self._pending:
+                    self._begin(self._pending.popleft())
                     next_tick = time.monotonic()
                 elif not (self.rewarder.clients or self.desktop.viewers):
                     self._wake.wait(0.05)
@@ -302,27 +300,27 @@ class Remote:
         for text in self._game.texts:
             self.rewarder.broadcast(Text(number, text))
 
-    def _begin(self, wish: _Wish) -> None:
+    def _begin(self, pending: _PendingReset) -> None:
         """Begins an episode for a client, unless one has begun since it asked."""
-        asked, reset, refused = wish.asked, wish.request.reset, ""
-        is_here = wish.offer is self._offer and wish.is_sync is self._is_sync
+        asked, reset, refused = pending.asked, pending.request.reset, ""
+        is_here = pending.offer is self._offer and pending.is_sync is self._is_sync
         if reset.fps is not None:
             self._asked_fps = reset.fps
         if not (is_here and self._episodes.is_repeated(asked)):
             self._episodes.reset(asked.episode)
-            self._is_sync, self._env_id = wish.is_sync, _env_id_of(wish.offer)
-            if wish.is_sync:
+            self._is_sync, self._env_id = pending.is_sync, _env_id_of(pending.offer)
+            if pending.is_sync:
                 self._env_id = re.sub(r"-v(\d+)$", r"Sync-v\1", self._env_id)
             self._describe()
-            if wish.offer is not self._offer:
+            if pending.offer is not self._offer:
                 self._game.close()
-                self._offer, self._game = wish.offer, _Game(wish.offer)
-            self._game.is_stamped = wish.is_sync
+                self._offer, self._game = pending.offer, _ServedGame(pending.offer)
+            self._game.is_stamped = pending.is_sync
             refused = self._refused_seed(asked.seed)
             self.desktop.show(self._game.reset())
             self._episodes.remember(None if refused else asked, time.monotonic())
-        answer = Refused(refused) if refused else ResetReply(self._episodes.number)
-        self.rewarder.reply(wish.request, answer)
+        answer = ErrorReply(refused) if refused else ResetReply(self._episodes.number)
+        self.rewarder.reply(pending.request, answer)
         if not self._episodes.is_running:
             self._run_episode()
         elif self._fps != self._pace():
@@ -361,7 +359,7 @@ class Remote:
 _PATIENCE = 2.0
 
 
-class _Wish(NamedTuple):
+class _PendingReset(NamedTuple):
     """A reset that a client has asked for.
 
     Attributes:
@@ -374,7 +372,7 @@ class _Wish(NamedTuple):
     offer: Offer
     is_sync: bool
     asked: AskedReset
-    request: Request
+    request: ResetRequest
 
 
 class _Player:
@@ -466,7 +464,7 @@ def _is_commit(event: Event) -> bool:
     return isinstance(event, KeyEvent) and play_name(event.key) == "c"
 
 
-class _Game:
+class _ServedGame:
     """An environment with its keys and pictures."""
 
     def __init__(self, offer: Offer) -> None:

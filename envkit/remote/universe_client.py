@@ -54,7 +54,7 @@ from envkit.specs.special import ObjectSpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Options, ResetSeed, Seed
 
-__all__ = ["Address", "UniverseRemotes", "load", "remotes_in"]
+__all__ = ["RemoteAddress", "UniverseRemotes", "load", "remotes_in"]
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def load(target: str, **kwargs: Any) -> UniverseRemotes:
     return UniverseRemotes(f"universe:{target}", **kwargs)
 
 
-class Address(NamedTuple):
+class RemoteAddress(NamedTuple):
     """Where a remote is.
 
     Attributes:
@@ -89,13 +89,13 @@ class Address(NamedTuple):
 _ADDRESS = re.compile(r"(\[[^]]+\]|[^:+\[\]]+)(?::(\d+))?(?:\+(\d+))?")
 
 
-def remotes_in(target: str) -> tuple[list[Address], dict[str, str]]:
+def remotes_in(target: str) -> tuple[list[RemoteAddress], dict[str, str]]:
     """Reads the addresses of remotes, and the options after them.
 
     Example:
-        >>> remotes_in("universe://box:5901+15901,box?password=secret")
-        ([Address(host='box', desktop=5901, rewarder=15901), Address(host='box', \
-desktop=5900, rewarder=15900)], {'password': 'secret'})
+        >>> remotes, options = remotes_in("universe://box:5901+15901,b?password=secret")
+        >>> [str(remote) for remote in remotes], options
+        (['box:5901+15901', 'b:5900+15900'], {'password': 'secret'})
 
     Raises:
         ValueError: It is not an address.
@@ -111,7 +111,9 @@ desktop=5900, rewarder=15900)], {'password': 'secret'})
             f"{target!r}."
         )
     addresses = [
-        Address(match[1].strip("[]"), int(match[2] or 5900), int(match[3] or 15900))
+        RemoteAddress(
+            match[1].strip("[]"), int(match[2] or 5900), int(match[3] or 15900)
+        )
         for match in found
         if match is not None
     ]
@@ -211,7 +213,9 @@ class UniverseRemotes(AsyncEnvironment):
             raise ValueError("Only one of keys and actions must be given, got both.")
         self._changed = threading.Condition()
         self._closed = False
-        self._rows = [_Row(self, number) for number in range(len(self._addresses))]
+        self._rows = [
+            _RemoteRow(self, number) for number in range(len(self._addresses))
+        ]
         # Rows that owe an answer, in the order in which they were asked.
         self._owing: dict[int, None] = {}
         try:
@@ -382,7 +386,7 @@ class UniverseRemotes(AsyncEnvironment):
         for row in self._rows:
             row.close()
 
-    def _free(self, env_ids: Any, call: str) -> list[_Row]:
+    def _free(self, env_ids: Any, call: str) -> list[_RemoteRow]:
         rows = [self._rows[row] for row in as_envs(env_ids, self.num_envs)]
         busy = [row.number for row in rows if row.number in self._owing]
         if busy:
@@ -392,10 +396,12 @@ class UniverseRemotes(AsyncEnvironment):
             )
         return rows
 
-    def _owed(self) -> list[_Row]:
+    def _owed(self) -> list[_RemoteRow]:
         return [self._rows[number] for number in self._owing]
 
-    def _events(self, actions: Any, number: int, row: _Row) -> Sequence[RemoteEvent]:
+    def _events(
+        self, actions: Any, number: int, row: _RemoteRow
+    ) -> Sequence[RemoteEvent]:
         """Returns the events of a row's action; none where it does not play."""
         if not row.plays:
             return []
@@ -418,7 +424,7 @@ class UniverseRemotes(AsyncEnvironment):
         """Returns the events that let go of everything before an episode."""
         return [] if self._actions is None else [*self._actions[row].begin()]
 
-    def _batch(self, rows: list[_Row]) -> AsyncBatch:
+    def _batch(self, rows: list[_RemoteRow]) -> AsyncBatch:
         steps = [row.time_step(self._size) for row in rows]
         width, height = self._size
         pictures = np.zeros((len(rows), height, width, 3), np.uint8)
@@ -439,7 +445,7 @@ class UniverseRemotes(AsyncEnvironment):
             raise ClosedError.used("UniverseRemotes", call)
 
 
-class _Row:
+class _RemoteRow:
     """One remote: its two connections, and where its episode stands."""
 
     def __init__(self, env: UniverseRemotes, number: int) -> None:

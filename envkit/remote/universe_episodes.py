@@ -43,9 +43,9 @@ from typing import Any, NamedTuple
 
 from envkit.remote.rewarder import (
     Describe,
+    ErrorReply,
     Observation,
     Received,
-    Refusal,
     ResetReply,
     Reward,
     RewarderError,
@@ -229,7 +229,7 @@ class RemoteEpisodes:
         """
         message = received.message
         is_reply = self._request is not None and received.parent == self._request
-        if isinstance(message, Refusal) and is_reply:
+        if isinstance(message, ErrorReply) and is_reply:
             raise ResetRefusedError(
                 f"The remote refuses the reset: {message.message[:500]}"
             )

@@ -17,19 +17,19 @@ from envkit.remote.rewarder import (
     Action,
     AxisEvent,
     ClientEnd,
-    Closing,
+    CloseReason,
     Describe,
+    ErrorReply,
     Observation,
     Ping,
     Pong,
     Received,
-    Refusal,
     Reset,
     ResetReply,
     Reward,
     RewarderError,
+    RewarderState,
     ServerEnd,
-    State,
     Text,
     authorization,
     password_in,
@@ -47,7 +47,7 @@ EXAMPLES = [
     Text(3, "hi"),
     Observation(3, [1.0, 2.0]),
     ResetReply(3),
-    Refusal("no"),
+    ErrorReply("no"),
     Pong(),
     Reset("Catch-v1", 5, 30.0, 2),
     Reset(None, None, None, 0),
@@ -112,7 +112,7 @@ def test_any_text_in_any_state_is_a_message_or_an_error_of_the_rewarder(make, sa
             if isinstance(end, ServerEnd):
                 assert end.state is before
                 end.close(str(error), float(number))
-            assert State.CLOSED is end.state
+            assert RewarderState.CLOSED is end.state
         else:
             table = CLIENT if isinstance(end, ClientEnd) else SERVER
             assert end.state is before or end.state in table[before].values()
@@ -120,7 +120,7 @@ def test_any_text_in_any_state_is_a_message_or_an_error_of_the_rewarder(make, sa
                 assert type(received.message) in table[before]
         for answer in end.texts_to_send():
             assert json.loads(answer)["method"] in MESSAGES
-        if end.state is State.CLOSED:
+        if end.state is RewarderState.CLOSED:
             assert end.receive(text, 0.0) is None
             assert [] == end.texts_to_send()
 
@@ -140,7 +140,7 @@ def test_our_ends_understand_all_that_the_genuine_ends_say(name):
         else:
             assert MESSAGES[method].kind is type(received.message)
         assert [] == server.texts_to_send()
-    assert State.ACTIVE is server.state
+    assert RewarderState.ACTIVE is server.state
     assert {"v0.control.ping", "v0.env.reset"} == set(kinds["client"])
     assert {
         "v0.env.describe",
@@ -202,7 +202,7 @@ def test_we_answer_with_the_fields_of_a_genuine_server():
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda it: type(it).__name__)
 def test_the_two_ends_understand_each_other(message):
     client, server = ClientEnd(), ServerEnd(observer=False)
-    if type(message) in CLIENT[State.OPEN]:
+    if type(message) in CLIENT[RewarderState.OPEN]:
         server.send(message, 7.0, parent_message_id=4)
         received = client.receive(*server.texts_to_send(), 8.0)
         assert (4, message) == (received.parent, received.message)
@@ -218,16 +218,19 @@ def test_the_two_ends_understand_each_other(message):
 
 
 def test_each_message_has_an_example_and_each_state_is_reached():
-    assert {row.kind for row in MESSAGES.values()} == {*map(type, EXAMPLES), Closing}
+    assert {row.kind for row in MESSAGES.values()} == {
+        *map(type, EXAMPLES),
+        CloseReason,
+    }
     for table, first in [
-        (SERVER, {State.SILENT, State.OBSERVER}),
-        (CLIENT, {State.OPEN}),
+        (SERVER, {RewarderState.SILENT, RewarderState.OBSERVER}),
+        (CLIENT, {RewarderState.OPEN}),
     ]:
         reached = set(first)
         for _ in table:
             reached |= {then for state in reached for then in table[state].values()}
         # A broken message closes from any state.
-        assert set(table) == reached | {State.CLOSED}
+        assert set(table) == reached | {RewarderState.CLOSED}
 
 
 def test_an_end_sends_no_message_of_the_other():
@@ -308,7 +311,7 @@ def test_a_broken_message_of_a_server_ends_the_connection(
     given = json.dumps({"method": method, "body": body, "headers": headers})
     message = message_of(RewarderError, lambda: client.receive(given, 0.0))
     assert message.startswith(text)
-    assert State.CLOSED is client.state
+    assert RewarderState.CLOSED is client.state
 
 
 def test_a_message_that_comes_twice_counts_once():

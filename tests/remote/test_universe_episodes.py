@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from envkit.remote.rewarder import (
     ClientEnd,
     Describe,
+    ErrorReply,
     Observation,
     Pong,
     Received,
-    Refusal,
     ResetReply,
     Reward,
     RewarderError,
@@ -254,8 +254,8 @@ def test_nothing_before_the_reply_to_a_reset_counts_after_it():
 def test_a_reset_that_is_refused_says_why(message_of):
     episodes = RemoteEpisodes()
     episodes.ask(1)
-    episodes.receive(Received(Refusal("of another request"), parent=0))
-    refusal = Received(Refusal("no Pong here"), parent=1)
+    episodes.receive(Received(ErrorReply("of another request"), parent=0))
+    refusal = Received(ErrorReply("no Pong here"), parent=1)
     message = message_of(ResetRefusedError, lambda: episodes.receive(refusal))
     assert "The remote refuses the reset: no Pong here" == message
 
