@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from envkit._shared.listening import place_of
 
-__all__ = ["InheritedSocket", "inherited_sockets", "notify"]
+__all__ = ["InheritedSocket", "inherited_sockets", "notify", "shared_out"]
 
 _FIRST = 3
 _VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
@@ -69,6 +70,43 @@ def _taken(fd: int, name: str) -> InheritedSocket:
             "have ListenStream= and Accept=no."
         )
     return InheritedSocket(name, sock)
+
+
+def shared_out(
+    inherited: Sequence[InheritedSocket], counts: Mapping[str, int]
+) -> dict[str, tuple[socket.socket, ...]]:
+    """Returns which protocol gets which sockets, by their names.
+
+    Args:
+        inherited: The sockets. Where there is one protocol, their names do not matter.
+        counts: The protocols that are served, and how many sockets each needs; 0 for
+            one that cannot take any.
+
+    Raises:
+        ValueError: One is for no protocol, or a protocol has too many or too few.
+    """
+    shared: dict[str, list[socket.socket]] = {}
+    for one in inherited:
+        name = next(iter(counts)) if len(counts) == 1 else one.name
+        if name not in counts:
+            raise ValueError(
+                f"The inherited socket {one.name!r} is for no protocol that is served: "
+                f"FileDescriptorName= must be {' or '.join(counts)}."
+            )
+        shared.setdefault(name, []).append(one.sock)
+    for name, sockets in shared.items():
+        if not counts[name]:
+            raise ValueError(
+                f"{name} cannot take an inherited socket, as its library opens its own "
+                "(gRPC's for Python): leave it out of the unit, and pass --host and "
+                "--port."
+            )
+        if len(sockets) != counts[name]:
+            raise ValueError(
+                f"{name} needs {counts[name]} inherited sockets here, got "
+                f"{len(sockets)}."
+            )
+    return {name: tuple(sockets) for name, sockets in shared.items()}
 
 
 def notify(state: str) -> None:

@@ -29,12 +29,18 @@ class ListenError(OSError):
         return str(self.strerror)
 
 
-def listener(host: str, port: int) -> socket.socket:
+def listener(host: str, port: int | socket.socket) -> socket.socket:
     """Listens at an address.
+
+    Args:
+        host: The address.
+        port: The port, 0 for any that is free; or a socket that listens there already.
 
     Raises:
         ListenError: That cannot be; the message says why.
     """
+    if isinstance(port, socket.socket):
+        return port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host.strip("[]"), port), family=family)

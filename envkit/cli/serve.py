@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import socket
 import ssl
 import sys
 import threading
 from typing import Any, NamedTuple
 
 from envkit._internal.entry_points import loaded
+from envkit._shared.activation import inherited_sockets, notify, shared_out
 from envkit._shared.health import HEALTH_PATH, HealthServer
-from envkit._shared.listening import listener
+from envkit._shared.listening import is_loopback, listener
 from envkit._shared.secret_files import DRAW
 from envkit._shared.server_secret import TokensFile
 from envkit.cli.output import say
@@ -108,8 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_arg(parser, "an argument of all environments, which clients cannot change")
     parser.add_argument(
         "--host",
-        default="127.0.0.1",
-        help="the address to listen at, which is this machine's alone by itself",
+        help="the address to listen at (default: 127.0.0.1, which is this machine's "
+        "alone; or the sockets that systemd hands over)",
     )
     parser.add_argument(
         "--port",
@@ -268,11 +270,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Serves until a signal ends it, which gives the exit status."""
     protocols = [_chosen(name) for name in arguments.protocols] or [_OWN]
     _check_effects(arguments, protocols)
+    inherited = _inherited(arguments, protocols)
     menu, options = _menu_of(arguments), _options_of(arguments)
-    kinds = dict.fromkeys(chosen.protocol.secret for chosen in protocols)
-    warning = check_exposure(options, [*kinds])
+    places = {chosen: _place_of(chosen, options, inherited) for chosen in protocols}
+    warnings = _warnings(places)
     with logged(debug=arguments.debug), contextlib.ExitStack() as stack:
-        if warning is not None:
+        for warning in warnings:
             say(f"envkit serve: {warning}", file=sys.stderr)
         if options.tls is not None and any(one.flag == "universe" for one in protocols):
             say(
@@ -285,12 +288,14 @@ def run(arguments: argparse.Namespace) -> int:
         health = services.health_server(arguments.health, options.tls)
         if health is not None:
             stack.callback(health.close)
-        for chosen in protocols:
-            service = _start(chosen.protocol, menu, options)
+        for chosen, place in places.items():
+            service = _start(chosen.protocol, menu, place)
             stack.callback(service.close, "the server is stopping")
             services.add(chosen, service)
+        stack.callback(notify, "STOPPING=1")
         stack.callback(services.stop)
         services.begin()
+        notify("READY=1")
         # One who waits for a line waits for the last: everything listens then.
         say(*services.lines(), *([] if health is None else [f"health: {health.url}"]))
         sys.stdout.flush()
@@ -298,6 +303,57 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"envkit serve: {line}", file=sys.stderr)
         sys.stderr.flush()
         return services.await_end()
+
+
+def _inherited(
+    arguments: argparse.Namespace, protocols: list[_Chosen]
+) -> dict[str, tuple[socket.socket, ...]]:
+    """Returns the sockets that systemd has handed over, by the flag of a protocol.
+
+    Raises:
+        ValueError: They do not fit the protocols, or the options contradict them.
+    """
+    counts = {}
+    for chosen in protocols:
+        count = chosen.protocol.sockets
+        counts[chosen.flag or "own"] = len(arguments.targets) if count < 0 else count
+    shared = shared_out(inherited_sockets(), counts)
+    if shared and len(shared) == len(counts):
+        for option in ("host", "port"):
+            if getattr(arguments, option) is not None:
+                raise ValueError(
+                    f"--{option} contradicts the sockets that were inherited "
+                    "(LISTEN_FDS), which listen already: leave it out."
+                )
+    return shared
+
+
+def _place_of(
+    chosen: _Chosen,
+    options: ServeOptions,
+    inherited: dict[str, tuple[socket.socket, ...]],
+) -> ServeOptions:
+    """Returns the options of one protocol, with the sockets that are for it."""
+    sockets = inherited.get(chosen.flag or "own", ())
+    if not sockets:
+        return options
+    hosts = [str(sock.getsockname()[0]) for sock in sockets]
+    # The one that most can reach counts.
+    host = next((host for host in hosts if not is_loopback(host)), hosts[0])
+    return options._replace(host=host, sockets=sockets)
+
+
+def _warnings(places: dict[_Chosen, ServeOptions]) -> list[str]:
+    """Returns what is to be said of servers that others reach, each thing once.
+
+    Raises:
+        ValueError: One of them could be used by anyone.
+    """
+    kinds: dict[ServeOptions, dict[str, None]] = {}
+    for chosen, options in places.items():
+        kinds.setdefault(options, {})[chosen.protocol.secret] = None
+    found = [check_exposure(options, [*kinds[options]]) for options in kinds]
+    return [*dict.fromkeys(warning for warning in found if warning is not None)]
 
 
 def _check_effects(arguments: argparse.Namespace, protocols: list[_Chosen]) -> None:
@@ -359,7 +415,7 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
         )
     _check_apart(token, tokens, password, observer_password)
     return ServeOptions(
-        host=arguments.host,
+        host=arguments.host or "127.0.0.1",
         port=arguments.port,
         token=None if arguments.no_token else token or tokens or DRAW,
         password=None if arguments.no_password else password or DRAW,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -68,7 +69,7 @@ class Person(Closable):
         env: Any,
         *,
         host: str = "127.0.0.1",
-        port: int = 0,
+        port: int | socket.socket = 0,
         password: str | Draw | None = DRAW,
         observer_password: str | None = None,
         name: str = "envkit",
@@ -83,7 +84,7 @@ class Person(Closable):
         Args:
             env: An environment, a single one.
             host: The address to listen at.
-            port: The port; 0 for any that is free.
+            port: The port; 0 for any that is free. Or a socket that listens already.
             password: What the person must know, drawn unless given; `None` for no
                 password.
             observer_password: What viewers must know that only observe.

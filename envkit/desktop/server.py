@@ -77,7 +77,7 @@ class DesktopServer(Closable):
         size: tuple[int, int] | None = (640, 480),
         *,
         host: str = "127.0.0.1",
-        port: int = 0,
+        port: int | socket.socket = 0,
         name: str = "envkit",
         password: str | Draw | None = DRAW,
         observer_password: str | None = None,
@@ -92,7 +92,7 @@ class DesktopServer(Closable):
             size: The width and the height of the first picture, which is black; with
                 `None` viewers wait until `show` has been called.
             host: The address to listen at.
-            port: The port; 0 for any that is free.
+            port: The port; 0 for any that is free. Or a socket that listens already.
             name: The name that viewers show.
             password: What viewers must know, drawn unless given; `None` lets every
                 account of the machine control.

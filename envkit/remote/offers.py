@@ -68,6 +68,8 @@ class ServeOptions(NamedTuple):
             free, `None` for 100 below that of VNC.
         cert: The file of the certificate in `tls`, for libraries that take no context.
         key: That of its private key, if it is not in the same file.
+        sockets: Sockets that listen already, at `host`, as systemd hands them over; the
+            server opens its own where there are none.
     """
 
     host: str = "127.0.0.1"
@@ -86,6 +88,19 @@ class ServeOptions(NamedTuple):
     web_port: int | None = None
     cert: str | None = None
     key: str | None = None
+    sockets: tuple[socket.socket, ...] = ()
+
+    def port_or_socket(self, usual: int, number: int = 0) -> int | socket.socket:
+        """Returns where to listen, for `listener`.
+
+        Args:
+            usual: The usual port of the protocol.
+            number: How many it listens at before this one.
+        """
+        if self.sockets:
+            return self.sockets[number]
+        first = usual if self.port is None else self.port
+        return first + number if first else 0
 
 
 class Service(Protocol):
@@ -405,10 +420,15 @@ def check_exposure(
         flags = " and ".join(f"--no-{kind}" for kind in missing)
         return f"{flags}: every account of this machine can use the environments."
     if missing:
+        where = f"--host={options.host}"
+        remedy = "leave --host out and reach it through a tunnel"
+        if options.sockets:
+            where = f"The inherited socket at {options.host}"
+            remedy = "have the unit listen at 127.0.0.1"
         raise ValueError(
-            f"--host={options.host} lets other machines connect, and there is no "
-            f"{missing[0]}, so anyone who reaches it could use the environments. Leave "
-            f"--no-{missing[0]} out, or leave --host out and reach it through a tunnel."
+            f"{where} lets other machines connect, and there is no {missing[0]}, so "
+            "anyone who reaches it could use the environments. Leave "
+            f"--no-{missing[0]} out, or {remedy}."
         )
     if options.tls is None:
         return (

@@ -389,8 +389,7 @@ def _token_in(headers: Any) -> bytes | None:
 
 
 def _listening(options: ServeOptions) -> socket.socket:
-    port = _PORT if options.port is None else options.port
-    return listener(options.host, port)
+    return listener(options.host, options.port_or_socket(_PORT))
 
 
 def _require() -> None:

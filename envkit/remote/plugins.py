@@ -59,12 +59,15 @@ class ServeProtocol(NamedTuple):
         has: The options with an effect on it, such as `"token_file"` and `"no_token"`,
             among those that not every protocol has.
         secret: What clients must know: a "token" or a "password".
+        sockets: At how many sockets it listens, which `options.sockets` may have; -1
+            for one of each environment, and 0 if it opens its own in any case.
     """
 
     serve: str | Callable[[Any, Any], Any]
     text: str
     has: tuple[str, ...] = ("token_file", "no_token")
     secret: str = "token"
+    sockets: int = 0
 
 
 _TOKENS = ("token_file", "tokens_file", "no_token")
@@ -82,11 +85,13 @@ OWN_PROTOCOL = ServeProtocol(
         "allow_call",
         "allow_arg",
     ),
+    sockets=1,
 )
 OPENENV_PROTOCOL = ServeProtocol(
     "envkit.remote.openenv:serve",
     "serve environments to clients of OpenEnv, at --port (default: 8000)",
     has=(*_TOKENS, "num_workers", "recover", "idle_timeout"),
+    sockets=1,
 )
 DM_ENV_RPC_PROTOCOL = ServeProtocol(
     "envkit.remote.dm_env_rpc:serve",
@@ -99,6 +104,7 @@ UNIVERSE_PROTOCOL = ServeProtocol(
     "--port (default: 5900)",
     has=(*_PASSWORDS, "recover"),
     secret="password",
+    sockets=2,
 )
 VNC_PROTOCOL = ServeProtocol(
     "envkit.remote.vnc:serve",
@@ -114,4 +120,5 @@ VNC_PROTOCOL = ServeProtocol(
         "web_port",
     ),
     secret="password",
+    sockets=-1,
 )

@@ -10,6 +10,7 @@ import contextlib
 import hmac
 import http
 import logging
+import socket
 import ssl
 import threading
 import time
@@ -112,7 +113,7 @@ class RewarderServer:
         self,
         *,
         host: str = "127.0.0.1",
-        port: int = 15900,
+        port: int | socket.socket = 15900,
         password: str,
         on_reset: Callable[[ResetRequest], object],
         on_action: Callable[[list[RemoteEvent]], object],
@@ -124,7 +125,7 @@ class RewarderServer:
 
         Args:
             host: The address to listen at.
-            port: The port; 0 for any that is free.
+            port: The port; 0 for any that is free. Or a socket that listens already.
             password: What clients must know.
             on_reset: Called with a reset, which `reply` answers.
             on_action: Called with a list of events. Both are called in the thread of

@@ -100,7 +100,7 @@ class Server:
         self._secret = ServerSecret("token", options.token)
         self.token = self._secret.data
         self._admission = Admission("envkit", patience=to_prove)
-        sock = listener(options.host, PORT if options.port is None else options.port)
+        sock = listener(options.host, options.port_or_socket(PORT))
         try:
             self._secret.publish(sock.getsockname())
         except BaseException:

@@ -24,6 +24,7 @@ import collections
 import logging
 import math
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -121,13 +122,13 @@ class Remote:
         self._wake = threading.Event()
         self._closed = False
         self._failure: str | None = None
-        desktop_port, rewarder_port = _ports(options.port)
+        ports: tuple[int | socket.socket, ...] = options.sockets or _ports(options.port)
         try:
             first = self._game.reset()
             self.desktop = DesktopServer(
                 None,  # so that no viewer sees another picture before the first
                 host=options.host,
-                port=desktop_port,
+                port=ports[0],
                 name=self._env_id,
                 password=given,
                 on_event=self._on_event,
@@ -139,7 +140,7 @@ class Remote:
                 self.desktop.show(first)
                 self.rewarder = RewarderServer(
                     host=options.host,
-                    port=rewarder_port,
+                    port=ports[1],
                     password=self.password,
                     on_reset=self._on_reset,
                     on_action=self._on_action,

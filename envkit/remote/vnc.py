@@ -8,6 +8,7 @@ key, and stands still while there is no viewer; further viewers observe.
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -112,14 +113,18 @@ class _Shop:
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
         self.shown: list[Shown] = []
         self.browsers: BrowserServer | None = None
-        first = _PORT if options.port is None else options.port
         inside = options
         if options.tls is not None and not is_loopback(options.host):
-            inside = options._replace(host="127.0.0.1")  # VNC is never encrypted.
+            if options.sockets:
+                raise ValueError(
+                    "With --cert the inherited socket for VNC must be one at "
+                    f"127.0.0.1, as VNC is never encrypted, got {options.host}."
+                )
+            inside = options._replace(host="127.0.0.1")
         try:
             for number, offer in enumerate(menu.offers):
-                port = first + number if first else 0
-                self.shown.append(Shown(offer, inside, port))
+                where = options.port_or_socket(_PORT, number)
+                self.shown.append(Shown(offer, inside, where))
             pages: dict[str, Shown] = {}
             for number, one in enumerate(self.shown, 1):
                 name = f"{one.name} {number}" if one.name in pages else one.name
@@ -182,7 +187,9 @@ class Shown:
         person: The person who plays.
     """
 
-    def __init__(self, offer: Offer, options: ServeOptions, port: int) -> None:
+    def __init__(
+        self, offer: Offer, options: ServeOptions, port: int | socket.socket
+    ) -> None:
         """Makes the environment, begins an episode, and listens at a port."""
         self.name = offer.name
         self._env: Any = offer.make_drawing()
