@@ -31,7 +31,7 @@ import queue
 import threading
 import urllib.parse
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple, TypeVar
 
@@ -358,9 +358,8 @@ class DmEnvRpcServer:
             except FullError:
                 with self._lock:
                     left = [w for w in self._worlds.abandoned() if w.env.host is host]
-                    if left:
-                        self.destroy(left[0].name)
-                if not left or not left[0].env.thread.ended.wait(_GRACE):
+                    rooms = [self.destroy(world.name) for world in left[:1]]
+                if not wait(rooms, _GRACE).done:
                     raise
 
     def join(self, stream: object, name: str) -> World:
@@ -381,12 +380,15 @@ class DmEnvRpcServer:
         with self._lock:
             self._worlds.find(name).reset(settings)
 
-    def destroy(self, name: str) -> None:
-        """Closes the environment of a world in which no client plays."""
+    def destroy(self, name: str) -> Future[None]:
+        """Closes the environment of a world in which no client plays.
+
+        The future is done when there is room for another.
+        """
         with self._lock:
             env: _WorldEnv = self._worlds.remove(name).env
             self._watch()
-        env.host.leave(env.thread, keep=env.is_kept)
+        return env.host.leave(env.thread, keep=env.is_kept)
 
     def _watch(self) -> None:
         """Destroys abandoned worlds after a while, unless a client joins them."""

@@ -1,9 +1,19 @@
 """Environments of clients: one each, in a thread that alone calls it.
 
-An environment is made, moved and closed in its thread, since libraries for graphics and
-simulators allow no other. So one that is slow, or that hangs, delays its own client
-alone. With workers it is a pool of one in that thread: when its process crashes, the
-episode ends with a truncating `LAST`, and the next one is that of a new process.
+`EnvThread` has one environment, and `EnvThreads` those of all clients of a server. So
+an environment that is slow, or that hangs, delays its own client alone. Where the
+server has workers it is a pool of one: when its process crashes, the episode ends with
+a truncating `LAST`, and the next one is that of a new process.
+
+Rules for editing this file:
+
+1. An environment is made, moved and closed by its thread, since libraries for graphics
+   and simulators allow no other. Only `abandon` breaks this, when the server closes and
+   the thread is stuck.
+2. Nobody waits here for an environment: callers get futures. Only `close` waits, for
+   some seconds.
+3. An environment counts until it is closed, so that those that hang count, too.
+4. The lock is not held while an environment or a caller's function runs.
 """
 
 from __future__ import annotations
@@ -11,9 +21,8 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,18 +43,8 @@ _LOGGER = logging.getLogger(__name__)
 _GRACE = 2.0
 
 
-def _nothing() -> None:
-    """Does nothing."""
-
-
 class FullError(EnvkitError):
-    """As many clients have environments as the server allows.
-
-    Attributes:
-        most: How many that are.
-    """
-
-    most: int = 0
+    """As many clients have environments as the server allows."""
 
 
 class Single:
@@ -159,26 +158,25 @@ class EnvThread:
 
     Attributes:
         made: Is done when the environment is there, or could not be made.
-        ended: Is set when the environment is closed.
-        on_end: Is called then, in the thread.
+        closed: Is done when the environment is closed.
 
     Example:
-        >>> hosted = EnvThread(lambda: Single(Offer("CartPole").make()))
-        >>> hosted.ask(lambda env: env.reset(seed=1)).result().observation.shape
+        >>> thread = EnvThread(lambda: Single(Offer("CartPole").make()))
+        >>> thread.ask(lambda env: env.reset(seed=1)).result().observation.shape
         (4,)
-        >>> hosted.close()
+        >>> thread.close()
     """
 
     def __init__(self, make: Callable[[], Single]) -> None:
         """Starts the thread, which makes the environment."""
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._env: Single | None = None
-        self.ended = threading.Event()
         self.made: Future[None] = Future()
-        self.on_end: Callable[[], None] = _nothing
-        self._make = make
+        self.closed: Future[None] = Future()
         # A daemon, because an environment that hangs must not keep the server alive.
-        threading.Thread(target=self._run, daemon=True, name="envkit-hosted").start()
+        threading.Thread(
+            target=self._run, args=(make,), daemon=True, name="envkit-environment"
+        ).start()
 
     def ask(self, function: Callable[[Single], Result]) -> Future[Result]:
         """Lets the thread call a function with the environment."""
@@ -192,13 +190,12 @@ class EnvThread:
 
     def abandon(self) -> None:
         """Closes the environment from this thread, because its own is stuck in it."""
-        env = self._env
-        if env is not None and not self.ended.is_set():
-            _closed(env)
+        if not self.closed.done():
+            _close(self._env)
 
-    def _run(self) -> None:
+    def _run(self, make: Callable[[], Single]) -> None:
         try:
-            self._env = self._make()
+            self._env = make()
         except BaseException as error:  # Code of an environment may raise anything.
             self.made.set_exception(error)
         else:
@@ -215,15 +212,14 @@ class EnvThread:
                 future.set_result(result)
             # The answer is not to be kept until the next request.
             del request, function, future
-        if self._env is not None:
-            _closed(self._env)
-        self.on_end()
-        self.ended.set()
+        _close(self._env)
+        self.closed.set_result(None)
 
 
-def _closed(env: Single) -> None:
+def _close(env: Single | None) -> None:
     try:
-        env.close()
+        if env is not None:
+            env.close()
     except Exception:
         _LOGGER.warning("closing an environment raised", exc_info=True)
 
@@ -243,25 +239,19 @@ class EnvThreads:
             offer: What is served, and how many processes are kept for it, if any.
             most: How many clients may have environments at a time.
         """
-        self.offer, self.most = offer, most
+        self._offer, self._most = offer, most
         self._lock = threading.Lock()
-        self._idle: list[EnvThread] = []
         self._used: set[EnvThread] = set()
         self._is_closed = False
-        first = self._hosted({})
+        first = self._new({})
         first.made.result()
         self.env_spec = first.ask(specs_of).result()
-        self._idle.append(first)
+        self._idle = [first]
 
-    @property
-    def used(self) -> int:
-        """How many clients have environments."""
-        return len(self._used)
-
-    def _hosted(self, arguments: dict[str, Any]) -> EnvThread:
+    def _new(self, arguments: dict[str, Any]) -> EnvThread:
         # A batch of one is a pool, which asks its process for infos only when needed.
-        rows = None if self.offer.num_workers is None else 1
-        make = self.offer.make
+        rows = None if self._offer.num_workers is None else 1
+        make = self._offer.make
         return EnvThread(lambda: Single(make(num_envs=rows, **arguments)))
 
     def enter(self, **arguments: Any) -> EnvThread:
@@ -276,65 +266,55 @@ class EnvThreads:
         with self._lock:
             if self._is_closed:
                 raise FullError("The server is stopping.")
-            if len(self._used) >= self.most:
-                error = FullError(
-                    f"The server has room for {counted(self.most, 'session')}, and all "
-                    "are taken. Try again when one has ended."
+            if len(self._used) >= self._most:
+                raise FullError(
+                    f"The server has room for {counted(self._most, 'session')}, and "
+                    "all are taken. Try again when one has ended."
                 )
-                error.most = self.most
-                raise error
-            idle = self._idle if not arguments else None
-            hosted = idle.pop() if idle else self._hosted(arguments)
-            self._used.add(hosted)
-        return hosted
+            is_usual = self._idle and not arguments
+            thread = self._idle.pop() if is_usual else self._new(arguments)
+            self._used.add(thread)
+        return thread
 
-    def leave(
-        self,
-        hosted: EnvThread,
-        *,
-        keep: bool = True,
-        on_left: Callable[[], None] = _nothing,
-    ) -> None:
-        """Takes an environment back.
+    def leave(self, thread: EnvThread, *, keep: bool = True) -> Future[None]:
+        """Takes an environment back; the future is done when there is room for another.
 
         Args:
-            hosted: The environment.
+            thread: The environment.
             keep: Whether it can be kept for another client.
-            on_left: Is called, by any thread, when there is room for another.
         """
+        room: Future[None] = Future()
+        room.set_running_or_notify_cancel()  # Nobody can cancel it.
         with self._lock:
-            if hosted not in self._used:
-                return
-            room = (self.offer.num_workers or 0) - len(self._idle)
-            is_kept = keep and room > 0 and not self._is_closed
+            is_used = thread in self._used
+            missing = (self._offer.num_workers or 0) - len(self._idle)
+            is_kept = is_used and keep and missing > 0 and not self._is_closed
             if is_kept:
-                self._used.discard(hosted)
-                self._idle.append(hosted)
-        if is_kept:
-            on_left()
-            return
+                self._used.discard(thread)
+                self._idle.append(thread)
+        if is_kept or not is_used:
+            room.set_result(None)
+            return room
 
-        def forget() -> None:
+        def forget(_: Future[None]) -> None:
             with self._lock:
-                self._used.discard(hosted)
-            on_left()
+                self._used.discard(thread)
+            room.set_result(None)
 
-        # It counts until it is closed, so that those that hang count, too.
-        hosted.on_end = forget
-        hosted.close()
+        thread.closed.add_done_callback(forget)
+        thread.close()
+        return room
 
     def close(self) -> None:
         """Closes all environments; waits some seconds for those that are busy."""
         with self._lock:
             self._is_closed = True
-            hosts = [*self._used, *self._idle]
+            threads = {thread.closed: thread for thread in (*self._used, *self._idle)}
             self._idle.clear()
-        for hosted in hosts:
-            hosted.close()
-        deadline = time.monotonic() + _GRACE
-        for hosted in hosts:
-            if not hosted.ended.wait(max(0.0, deadline - time.monotonic())):
-                hosted.abandon()
+        for thread in threads.values():
+            thread.close()
+        for busy in wait(threads, _GRACE).not_done:
+            threads[busy].abandon()
 
 
 def specs_of(env: Single) -> Any:

@@ -630,17 +630,10 @@ class Site:
 
     async def _leave(self, env: EnvThread, *, keep: bool) -> None:
         """Takes the environment back; waits for a moment until it is closed."""
-        # Because one who then connects again is to find room.
-        loop, left = asyncio.get_running_loop(), asyncio.Event()
-
-        def set_left() -> None:
-            with contextlib.suppress(RuntimeError):  # The loop has ended meanwhile.
-                loop.call_soon_threadsafe(left.set)
-
-        self._envs.leave(env, keep=keep, on_left=set_left)
-        if not self.is_closing:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(left.wait(), _GRACE)
+        left = asyncio.wrap_future(self._envs.leave(env, keep=keep))
+        if not self.is_closing:  # One who then connects again is to find room.
+            await asyncio.wait({left}, timeout=_GRACE)
+        left.cancel()  # The loop may end before the environment is closed.
 
 
 def _new_id() -> str:
