@@ -66,6 +66,7 @@ _PORT = 8000
 _GRACE = 2
 _BODY_PATIENCE = 60  # seconds that the body of a request may take
 _STANDARD = "1.0.0"  # of OpenEnv's endpoints, as their validator reads it
+_HEALTHY = {"status": "healthy"}
 _STOPPING = "The server is stopping."
 # A request that has no body, and those that need none.
 _VERBS = {"splits": ["GET"], "state": ["GET", "POST"]}
@@ -213,13 +214,7 @@ class OpenEnvServer:
     def _app(self) -> Any:
         from starlette.applications import Starlette
         from starlette.responses import JSONResponse
-        from starlette.routing import Mount, Route
-
-        async def names(_: Any) -> Any:
-            return JSONResponse([site.offer.name for site in self._sites])
-
-        async def health(_: Any) -> Any:
-            return JSONResponse({"status": "healthy"})
+        from starlette.routing import Mount
 
         async def nothing_there(request: Any, _: Any) -> Any:
             places = ", ".join(f"/{site.offer.name}" for site in self._sites)
@@ -232,10 +227,14 @@ class OpenEnvServer:
         if len(self._sites) == 1:
             routes = self._sites[0].routes()
         else:
-            routes = [Route("/list_environments", names), Route("/health", health)]
-            routes += [
-                Mount(f"/{site.offer.name}", routes=site.routes())
-                for site in self._sites
+            names = [site.offer.name for site in self._sites]
+            routes = [
+                _fixed("/list_environments", names),
+                _fixed("/health", _HEALTHY),
+                *(
+                    Mount(f"/{site.offer.name}", routes=site.routes())
+                    for site in self._sites
+                ),
             ]
         app: Any = Starlette(routes=routes, exception_handlers={404: nothing_there})
         return _sending_safely(self._guarded(app))
@@ -444,35 +443,24 @@ class Site:
 
     def routes(self) -> list[Any]:
         """Returns what Starlette needs to serve the environment at one address."""
-        from starlette.responses import JSONResponse
         from starlette.routing import Route, WebSocketRoute
 
-        def fixed(path: str, content: Any) -> Any:
-            async def answer(_: Any) -> Any:
-                return JSONResponse(content)
-
-            return Route(path, answer)
-
-        def asked(kind: str) -> list[Any]:
+        def asked(kind: str, path: str) -> Any:
             async def answer(request: Any) -> Any:
                 return await self._answer(kind, request)
 
-            # Among several environments, the name is a part of the address.
-            paths = [f"/{kind}", f"/{{env_name:path}}/{kind}"][: 1 + (kind in TASKS)]
-            verbs = _VERBS.get(kind, ["POST"])
-            return [Route(path, answer, methods=verbs) for path in paths]
+            return Route(path, answer, methods=_VERBS.get(kind, ["POST"]))
 
+        kinds = SERVER[SessionState.ALONE].takes
         return [
-            fixed("/health", {"status": "healthy"}),
-            fixed("/metadata", self._metadata()),
-            fixed("/openapi.json", self._openapi()),
-            fixed("/list_environments", [self.offer.name]),
+            _fixed("/health", _HEALTHY),
+            _fixed("/metadata", self._metadata()),
+            _fixed("/openapi.json", self._openapi()),
+            _fixed("/list_environments", [self.offer.name]),
             Route("/schema", self._schema),
-            *(
-                route
-                for kind in SERVER[SessionState.ALONE].takes
-                for route in asked(kind)
-            ),
+            *(asked(kind, f"/{kind}") for kind in kinds),
+            # Among several environments, the name is a part of the address already.
+            *(asked(kind, f"/{{env_name:path}}/{kind}") for kind in TASKS),
             WebSocketRoute("/ws", self._converse),
         ]
 
@@ -498,17 +486,12 @@ class Site:
         }
 
     def _openapi(self) -> dict[str, Any]:
-        done = {"200": {"description": "As OpenEnv has it."}}
-        gets = ("/health", "/metadata", "/schema", "/state", "/openapi.json")
-        posts = ("/reset", "/step", "/mcp")
-        return {
-            "openapi": "3.1.0",
-            "info": {"title": self.offer.name, "version": _STANDARD},
-            "paths": {
-                **{path: {"get": {"responses": done}} for path in gets},
-                **{path: {"post": {"responses": done}} for path in posts},
-            },
-        }
+        answers = {"responses": {"200": {"description": "As OpenEnv has it."}}}
+        gets = ("health", "metadata", "schema", "state", "openapi.json")
+        paths = {f"/{name}": {"get": answers} for name in gets}
+        paths |= {f"/{name}": {"post": answers} for name in ("reset", "step", "mcp")}
+        info = {"title": self.offer.name, "version": _STANDARD}
+        return {"openapi": "3.1.0", "info": info, "paths": paths}
 
     # Requests, and sessions.
 
@@ -638,6 +621,17 @@ class Site:
 
 def _new_id() -> str:
     return str(uuid.uuid4())
+
+
+def _fixed(path: str, content: Any) -> Any:
+    """Returns a route that always has the same answer."""
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    async def answer(_: Any) -> Any:
+        return JSONResponse(content)
+
+    return Route(path, answer)
 
 
 async def _ask(

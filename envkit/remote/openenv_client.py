@@ -21,8 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 from envkit._shared.arguments import checked_seconds
 from envkit._shared.json_schema import EXACT_SCHEMA, JsonForm, has_specs, spec_of
+from envkit._shared.peer_errors import LostError
 from envkit._shared.secret_files import find
-from envkit._shared.text import escaped
 from envkit.adapters.foreign import ForeignEnvironment, require
 from envkit.adapters.values import Converter, action_leaf, map_specs
 from envkit.errors import SpecError
@@ -48,14 +48,6 @@ _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 # What a time step has in places of its own.
 _BESIDE = ("done", "reward", "metadata")
 _PAUSE = 0.1  # seconds between attempts to connect, at first
-
-
-class _LostError(Exception):
-    """The connection has ended, or nothing has come for too long."""
-
-    def __init__(self, message: str) -> None:
-        # The text may be the other end's, and terminals obey control characters.
-        super().__init__(escaped(message))
 
 
 class _DeniedError(OpenEnvError):
@@ -302,7 +294,7 @@ class OpenEnvWrapper(ForeignEnvironment):
 
         Raises:
             OpenEnvError: The answer is an error.
-            _LostError: There is none.
+            LostError: There is none.
         """
         # Hot: called once per step.
         from websockets.exceptions import ConnectionClosed
@@ -317,21 +309,18 @@ class OpenEnvWrapper(ForeignEnvironment):
                 connection.send(text)
             return session.receive(connection.recv(timeout=self._timeout))
         except ConnectionClosed as error:
-            self._drop()
             # Its text may have the server's.
-            raise _LostError(f"the connection has ended: {error}") from None
+            raise LostError(f"the connection has ended: {error}") from None
         except TimeoutError as error:
-            # An answer that comes now would be taken for that to the next message.
-            self._drop()
             reason = f"there was no answer within {self._timeout:g} s"
-            raise _LostError(reason) from error
+            raise LostError(reason) from error
         except OpenEnvError as error:
             if error.code == "SESSION_ERROR":
-                self._drop()
-                raise _LostError(str(error)) from None
+                raise LostError(str(error)) from None
             raise
         finally:
-            # Ctrl-C, for example, leaves an answer that nobody has read.
+            # An answer that comes later, after Ctrl-C for example, would be taken for
+            # that to the next message.
             if session.state is not SessionState.READY:
                 self._drop()
 
@@ -372,11 +361,11 @@ class OpenEnvWrapper(ForeignEnvironment):
     def _reset_on_server(self, data: dict[str, Any]) -> OpenEnvStep:
         """Asks for an episode; connects again if the connection has ended meanwhile."""
         if self._foreign is not None:
-            with contextlib.suppress(_LostError):
+            with contextlib.suppress(LostError):
                 return self._ask("reset", data)  # type: ignore[no-any-return]  # the answer
         try:
             return self._ask("reset", data)  # type: ignore[no-any-return]  # likewise
-        except _LostError as error:
+        except LostError as error:
             raise OpenEnvError(
                 f"{self._name} did not answer reset: {error}."
             ) from error
@@ -388,9 +377,9 @@ class OpenEnvWrapper(ForeignEnvironment):
         # Hot: called once per step.
         try:
             if self._foreign is None:
-                raise _LostError("the connection has ended")
+                raise LostError("the connection has ended")
             step = self._ask("step", action)
-        except _LostError as error:
+        except LostError as error:
             return self._cut_off(error)
         self._last_observation = step.observation
         return Result(

@@ -49,8 +49,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit._shared.json_schema import JsonForm, schema_of
+from envkit._shared.peer_errors import PeerError
 from envkit._shared.text import escaped
-from envkit.errors import EnvkitError, SpecError
+from envkit.errors import SpecError
 from envkit.extend import describe
 from envkit.nest import flatten
 from envkit.time_step import TimeStep
@@ -334,6 +335,9 @@ class ServedSession:
         """Reads a message of a WebSocket."""
         # Hot: called once per step.
         try:
+            if not isinstance(text, str):
+                what = "A message must be text, not bytes."
+                raise MessageError("INVALID_JSON", what)
             message = self._parsed(text)
             kind = message.get("type")
             if kind not in SERVER[_S.PLAYING].takes:
@@ -345,19 +349,15 @@ class ServedSession:
             for key in sorted(message.keys() - {"type", "data"}):
                 what = f"A message has the keys 'type' and 'data', not {key[:80]!r}."
                 raise _invalid([key[:80]], what)
-            return self._handle(kind, message.get("data", _default(kind)))
+            default: Any = None if kind in ("step", "mcp") else {}
+            return self._handle(kind, message.get("data", default))
         except MessageError as error:
             return self.refuse(error)
 
     def receive_body(self, kind: str, body: bytes) -> ServerEvent:
         """Reads the body of a request by HTTP, which is the data of a message."""
         try:
-            try:
-                text = body.decode("utf-8")
-            except UnicodeDecodeError as error:
-                what = "The body must be JSON in UTF-8."
-                raise MessageError("INVALID_JSON", what) from error
-            data = self._parsed(text) if body else {}
+            data = self._parsed(body) if body else {}
             if kind == "step":
                 if "action" not in data:
                     what = "The body must have the key 'action'."
@@ -367,13 +367,12 @@ class ServedSession:
         except MessageError as error:
             return self.refuse(error)
 
-    def _parsed(self, text: str | bytes | None) -> dict[str, Any]:
-        if not isinstance(text, str):
-            raise MessageError("INVALID_JSON", "A message must be text, not bytes.")
+    def _parsed(self, text: str | bytes) -> dict[str, Any]:
         if len(text) > self._forms.largest_message:
             what = f"A message has {self._forms.largest_message} bytes at most."
             raise MessageError("TOO_LARGE", what)
         try:
+            text = text if isinstance(text, str) else text.decode("utf-8")
             message = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise MessageError("INVALID_JSON", f"Invalid JSON: {error}") from error
@@ -545,11 +544,6 @@ class ServedSession:
         return JsonAnswer("error", _dumped(data), data)
 
 
-def _default(kind: str) -> Any:
-    """Returns the data of a message that has none."""
-    return None if kind in ("step", "mcp") else {}
-
-
 def _is_too_deep(value: Any) -> bool:
     level = [value]
     for _ in range(_DEEPEST):
@@ -613,7 +607,7 @@ def _dumped(message: Any) -> str:
 # The end of a client.
 
 
-class OpenEnvError(EnvkitError, RuntimeError):
+class OpenEnvError(PeerError, RuntimeError):
     """A server of OpenEnv cannot be reached, or has refused what it was asked.
 
     Attributes:
@@ -622,10 +616,6 @@ class OpenEnvError(EnvkitError, RuntimeError):
     """
 
     code: str = ""
-
-    def __init__(self, message: str = "") -> None:
-        # The text may be the other end's, and terminals obey control characters.
-        super().__init__(escaped(message))
 
 
 class OpenEnvStep(NamedTuple):

@@ -6,9 +6,10 @@ import os
 import random
 import signal
 import socket
+import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from envkit import (
 )
 from envkit.specs.special import ObjectSpec, Strings, TextSpec
 from envkit.testing.envs import CountingEnv
+from tests.waiting import PATIENCE
 
 # Set by a test that lets `Stuck` go on.
 GO_ON = threading.Event()
@@ -113,6 +115,21 @@ class Echo(PyEnvironment):
         return transition(ObjectSpec.wrap(said), 0.25)
 
 
+class Breaking(Echo):
+    """Does what servers do not expect."""
+
+    def _step(self, action: Any) -> Any:
+        said = action[()] if isinstance(action, np.ndarray) else action
+        if said == "exit":
+            sys.exit(3)
+        if said == "half":
+            raise ValueError("\ud83d")
+        return super()._step(action)
+
+    def get_info(self) -> Any:
+        return {} if self.current_time_step().is_first() else {"far": 10**5000}
+
+
 class Stuck(CountingEnv):
     """Stays in its second step until it may go on."""
 
@@ -121,6 +138,30 @@ class Stuck(CountingEnv):
             IS_STUCK.set()
             GO_ON.wait()
         return super()._step(action)
+
+
+class Gathering(CountingEnv):
+    """Ends no step before all of 64 environments are in one."""
+
+    all_in_a_step = threading.Barrier(64)
+
+    def _step(self, action: Any) -> Any:
+        self.all_in_a_step.wait(PATIENCE)
+        return super()._step(action)
+
+
+class Leaving(Stuck):
+    """Keeps a list of those that are not closed."""
+
+    there: ClassVar[list[Any]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there.append(self)
+
+    def close(self) -> None:
+        self.there.remove(self)
+        super().close()
 
 
 class Unmade(CountingEnv):

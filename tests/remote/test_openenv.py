@@ -336,6 +336,104 @@ def test_a_server_closes_although_an_environment_hangs():
     session.close()
 
 
+def test_sixty_four_sessions_step_at_once():
+    """No step of theirs ends before all of them have begun one."""
+    with (
+        serving("tests.remote.games:Gathering") as server,
+        contextlib.ExitStack() as stack,
+    ):
+        sessions = [stack.enter_context(Session(server)) for _ in range(64)]
+        for session in sessions:
+            session.ask("reset")
+        for session in sessions:
+            session.socket.send('{"type": "step", "data": {"value": 0}}')
+        for session in sessions:
+            told = json.loads(session.socket.recv(timeout=waiting.PATIENCE))
+            assert "observation" == told["type"]
+
+
+def env_threads():
+    return {one for one in threading.enumerate() if one.name == "envkit-hosted"}
+
+
+def leave_in_a_step(session):
+    session.ask("step", value=0)
+    session.socket.send('{"type": "step", "data": {"value": 0}}')
+    assert games.IS_STUCK.wait(waiting.PATIENCE)
+    session.socket.socket.shutdown(socket.SHUT_RDWR)
+    games.GO_ON.set()
+
+
+LEAVING = {
+    "close": lambda session: session.socket.send('{"type": "close"}'),
+    "the connection is closed": Session.close,
+    "the connection is lost": lambda session: session.socket.socket.shutdown(2),
+    "silence": lambda session: None,
+    "a message that is too long": lambda session: session.socket.send("x" * (1 << 20)),
+    "in a step": leave_in_a_step,
+}
+
+
+@pytest.mark.parametrize("how", LEAVING)
+def test_an_environment_and_its_thread_end_with_the_session(how):
+    games.GO_ON.clear()
+    games.IS_STUCK.clear()
+    before, timeout = env_threads(), 0.05 if how == "silence" else 600
+    with (
+        serving("tests.remote.games:Leaving", idle_timeout=timeout) as server,
+        Session(server) as session,
+    ):
+        session.ask("reset")
+        assert 1 == len(games.Leaving.there)
+        LEAVING[how](session)
+        assert waiting.until(lambda: not games.Leaving.there)
+        assert waiting.until(lambda: env_threads() <= before)
+
+
+def test_environments_and_their_threads_end_with_the_server():
+    games.GO_ON.clear()
+    games.IS_STUCK.clear()
+    before = env_threads()
+    with serving("tests.remote.games:Leaving") as server:
+        stuck, idle = Session(server), Session(server)
+        stuck.ask("reset")
+        stuck.ask("step", value=0)
+        stuck.socket.send('{"type": "step", "data": {"value": 0}}')
+        assert games.IS_STUCK.wait(waiting.PATIENCE)
+        idle.ask("reset")
+        assert 200 == fetched(server, "/reset", {})[0]
+    games.GO_ON.set()
+    assert waiting.until(lambda: env_threads() <= before)
+    assert [] == games.Leaving.there
+    stuck.close()
+    idle.close()
+
+
+def test_a_tool_is_called_in_vain_and_the_session_goes_on(session):
+    for request, code in [
+        ({"jsonrpc": "2.0", "method": "tools/list", "id": 5}, -32601),
+        ({"jsonrpc": "2.0", "method": "tools/call", "params": {}, "id": 5}, -32601),
+        ({"method": "tools/list", "id": 5}, -32600),
+    ]:
+        told = session.ask("mcp", **request)
+        assert ("mcp", 5) == (told["type"], told["data"]["id"])
+        assert code == told["data"]["error"]["code"]
+    assert "observation" == session.ask("reset")["type"]
+
+
+@pytest.mark.parametrize("action", ["exit", "half", "huge"])
+def test_what_json_cannot_hold_and_a_call_of_exit_end_no_session(action):
+    with serving("tests.remote.games:Breaking") as server:
+        with Session(server) as session:
+            session.ask("reset")
+            told = session.ask("step", value=action)
+            assert ("error", "EXECUTION_ERROR") == (told["type"], told["data"]["code"])
+            assert "observation" == session.ask("reset")["type"]
+        body = {"action": {"value": action}}
+        assert 500 == fetched(server, "/step", body)[0]
+        assert 200 == fetched(server, "/health")[0]
+
+
 def test_a_silent_session_ends_with_a_reason():
     with serving(WALK, idle_timeout=0.05) as server, Session(server) as session:
         told = json.loads(session.socket.recv(timeout=waiting.PATIENCE))
