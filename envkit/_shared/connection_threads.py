@@ -155,6 +155,7 @@ class ConnectionThreads:
         *,
         name: str,
         tls: ssl.SSLContext | None = None,
+        may_be_silent: bool = False,
     ) -> None:
         """Begins to accept.
 
@@ -164,9 +165,11 @@ class ConnectionThreads:
             handler: What serves a connection.
             name: The name of the threads.
             tls: What encrypts connections.
+            may_be_silent: Whether the log leaves out connections that send nothing,
+                such as those that browsers open in advance.
         """
         self._listener, self._admission, self._handler = listener, admission, handler
-        self._tls, self._name = tls, name
+        self._tls, self._name, self._may_be_silent = tls, name, may_be_silent
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
         self._is_closing = False
@@ -251,7 +254,11 @@ class ConnectionThreads:
             self._admission.refuse(stranger.place, reason, connection.client)
 
     def _begin(self, connection: Connection) -> None:
+        if self._may_be_silent:
+            connection.stranger.is_logged = True
         first = connection.sock.recv(1, socket.MSG_PEEK)
+        if self._may_be_silent and first:
+            connection.stranger.is_logged = False
         reason = tls_mismatch(first, self._tls is not None)
         if reason:
             raise ConnectionError(reason)

@@ -51,14 +51,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BrowserServer"]
 
-_PART, _LONGEST_MESSAGE = 1 << 16, 1 << 12
-# Seconds to log in, of which a verdict may take eight; and to take the last message.
-_PATIENCE, _TO_CLOSE = 20.0, 2.0
+_PART, _LONGEST_MESSAGE, _MOST_UNSENT = 1 << 16, 1 << 12, 1 << 18
+# Seconds to log in, of which a verdict may take eight; and for all to be told the end.
+_PATIENCE, _TO_CLOSE = 20.0, 4.0
 # How far the usual port is below that of VNC: 5800 and 5900, as VNC has it.
 _BELOW = 100
 # Of WebSockets: why they are closed, and kinds of messages.
 _GOING_AWAY, _WRONG_PASSWORD = 1001, 1008
-_CONTINUED, _BINARY = 0, 2
+_CONTINUED, _TEXT, _BINARY = 0, 1, 2
+# Seconds of silence after which a browser must say that it is there.
+_SILENCE = 30.0
 _INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>envkit</title>
 <link rel="icon" href="data:,"><h1>envkit</h1><ul>{}</ul></html>"""
 
@@ -102,7 +104,10 @@ class BrowserServer(Closable):
 
         Raises:
             MissingDependencyError: The package websockets is not installed.
+            ValueError: There is no desktop.
         """
+        if not desktops:
+            raise ValueError("desktops must have a DesktopServer at least.")
         try:
             import websockets.server  # noqa: F401
         except ImportError as error:
@@ -121,7 +126,12 @@ class BrowserServer(Closable):
         self.url = f"{scheme}://{where.format(*self.address)}/"
         self._admission = Admission("vnc", patience=_PATIENCE)
         self._threads = ConnectionThreads(
-            sock, self._admission, self, name="envkit browsers", tls=tls
+            sock,
+            self._admission,
+            self,
+            name="envkit browsers",
+            tls=tls,
+            may_be_silent=True,
         )
 
     def page(self, name: str, password: str | None = None) -> str:
@@ -145,7 +155,7 @@ class BrowserServer(Closable):
         for link in list(self._links):
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
-        self._threads.close(reason, time.monotonic() + 2 * _TO_CLOSE)
+        self._threads.close(reason, time.monotonic() + _TO_CLOSE)
 
     # A connection, in its thread.
 
@@ -159,28 +169,34 @@ class BrowserServer(Closable):
 
         sock, protocol = connection.sock, ServerProtocol(max_size=_LONGEST_MESSAGE)
         events = _events(sock, protocol)
-        request: Request = next(events)
+        request: Request | None = next(events, None)
+        if request is None:
+            raise EOFError
         response = self._answer(connection, protocol, request)
         protocol.send_response(response)
-        sock.sendall(b"".join(protocol.data_to_send()))
+        data = b"".join(protocol.data_to_send())
         if response.status_code != http.HTTPStatus.SWITCHING_PROTOCOLS:
-            connection.cut()
+            connection.send_last(data)
             return
+        sock.sendall(data)
         desktop = self._desktops[self._name_of(request.path) or ""]
-        controls = self._judge(connection, desktop, next(events))
+        message = next(events, None)
+        if message is None or message.opcode != _TEXT:
+            raise EOFError
+        controls = self._judge(connection, desktop, bytes(message.data))
         if controls is None:
-            _hang_up(sock, protocol, _WRONG_PASSWORD, "The password is wrong.")
+            _hang_up(connection, protocol, _WRONG_PASSWORD, "The password is wrong.")
         else:
             self._view(connection, protocol, desktop, controls)
 
     def _judge(
-        self, connection: Connection, desktop: DesktopServer, message: Any
+        self, connection: Connection, desktop: DesktopServer, password: bytes
     ) -> bool | None:
         """Returns whether a viewer may control; `None` if its password is wrong.
 
         It returns when it is time to say so.
         """
-        controls = _may_control(desktop, bytes(message.data))
+        controls = _may_control(desktop, password)
         host = connection.stranger.host
         due = desktop.judged_at(host, is_right=controls is not None)
         time.sleep(max(0.0, due - time.monotonic()))
@@ -202,19 +218,19 @@ class BrowserServer(Closable):
             keep_alive(connection.sock)
             address = connection.sock.getpeername()
             link, theirs = socket.socketpair()
-            self._links.add(link)
             with link:
                 desktop.adopt(theirs, address, controls=controls)
-                if not self._is_closing:
-                    _carry(connection.sock, protocol, link)
-            self._links.discard(link)
-            _hang_up(connection.sock, protocol, _GOING_AWAY, self._reason)
+                self._links.add(link)
+                try:
+                    if not self._is_closing:
+                        _carry(connection.sock, protocol, link)
+                finally:
+                    self._links.discard(link)
+            _hang_up(connection, protocol, _GOING_AWAY, self._reason)
 
     def refusal(self, reason: str) -> bytes:
         """Returns what a connection is sent that was no request."""
-        text = f"{reason}\n".encode()
-        head = f"HTTP/1.1 400 Bad Request\r\nContent-Length: {len(text)}\r\n"
-        return f"{head}Content-Type: text/plain\r\n\r\n".encode() + text
+        return HealthAnswer(400, f"{reason}\n", reason).data()
 
     def _answer(
         self, connection: Connection, protocol: ServerProtocol, request: Request
@@ -329,15 +345,26 @@ def _events(sock: socket.socket, protocol: ServerProtocol) -> Iterator[Any]:
 
 
 def _carry(sock: socket.socket, protocol: ServerProtocol, link: socket.socket) -> None:
-    """Carries bytes between a browser and its desktop until one of them has left."""
+    """Carries bytes between a browser and its desktop until one of them has left.
+
+    Raises:
+        EOFError: The browser has left.
+        OSError: It has left otherwise, is silent, or does not read what it asks for.
+    """
     sock.setblocking(False)
-    out = b""
+    out, is_asked = b"", False
     while not protocol.close_expected():
         poller = select.poll()
         poller.register(sock, select.POLLIN | (select.POLLOUT if out else 0))
         if not out:  # Otherwise the desktop waits with the next update.
             poller.register(link, select.POLLIN)
-        if link.fileno() in dict(poller.poll()):
+        ready = dict(poller.poll(1000 * _SILENCE))
+        if len(out) > _MOST_UNSENT or (is_asked and not ready):
+            raise ConnectionError("It does not read.")
+        if not ready:
+            protocol.send_ping(b"")
+        is_asked = not ready or (is_asked and sock.fileno() not in ready)
+        if link.fileno() in ready:
             part = link.recv(_PART)
             if not part:
                 return
@@ -352,17 +379,9 @@ def _carry(sock: socket.socket, protocol: ServerProtocol, link: socket.socket) -
 
 
 def _hang_up(
-    sock: socket.socket, protocol: ServerProtocol, code: int, reason: str
+    connection: Connection, protocol: ServerProtocol, code: int, reason: str
 ) -> None:
-    """Closes a WebSocket, and waits a moment until the browser has seen that."""
-    if protocol.close_expected():
-        return
-    protocol.send_close(code, reason)
-    until = time.monotonic() + _TO_CLOSE
-    with contextlib.suppress(OSError):
-        sock.settimeout(_TO_CLOSE)
-        sock.sendall(b"".join(protocol.data_to_send()))
-        # Unread bytes in a socket that is closed would make the system drop the reason.
-        sock.shutdown(socket.SHUT_WR)
-        while time.monotonic() < until and sock.recv(_PART):
-            pass
+    """Closes a WebSocket unless its browser has done so."""
+    if not protocol.close_expected():
+        protocol.send_close(code, reason)
+        connection.send_last(b"".join(protocol.data_to_send()))

@@ -300,6 +300,78 @@ def test_connections_that_say_nothing_lock_nobody_out():
             viewer.enter()
 
 
+OPENING = (
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"
+    b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+MASK = bytes(4)  # which changes nothing
+BROKEN = {
+    "half a request": b"GET / HTTP/1.1\r\nHo",
+    "a long request": b"GET / HTTP/1.1\r\nHost: " + b"a" * 100_000,
+    "another method": b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+    "no request": bytes(range(256)),
+    "a TLS handshake": b"\x16\3\1\2\0\1\0\1\xfc",
+    "a WebSocket of another version": OPENING.replace(b": 13", b": 12"),
+    "no password": OPENING,
+    "a farewell before the password": OPENING + b"\x88\x82" + MASK + b"\3\xe9",
+    "a ping before the password": OPENING + b"\x89\x80" + MASK,
+    "no text": OPENING + b"\x82\x80" + MASK,
+    "no mask": OPENING + b"\x81\0",
+    "a frame that is unknown": OPENING + b"\xf3\x80" + MASK,
+    "a message of 2**60 bytes": OPENING + b"\x81\xff\x10" + bytes(7) + MASK,
+    "a viewer of another protocol": OPENING + (b"\x81\x80" + MASK) * 2,
+    "no keys of a keyboard": OPENING
+    + b"\x81\x80"
+    + MASK
+    + b"\x82\x8e"
+    + MASK
+    + b"GET / HTTP/1.1",
+}
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+def test_connections_that_break_the_protocol_end_alone(data):
+    with shown() as (desktop, browsers, _), viewing(browsers, "") as good:
+        good.enter()
+        with socket.create_connection(browsers.address, PATIENCE) as link:
+            link.sendall(data)
+            link.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):
+                while link.recv(1 << 16):
+                    pass
+        assert until(lambda: desktop.viewers == 1)
+        good.ask(64, 48, incremental=False)
+        good.update(np.zeros((48, 64, 3), np.uint8))
+
+
+def test_a_browser_that_has_vanished_is_dropped(monkeypatch):
+    monkeypatch.setattr("envkit.desktop.browser._SILENCE", 0.1)
+    with (
+        shown() as (desktop, browsers, _),
+        viewing(browsers, "") as good,
+        socket.create_connection(browsers.address, PATIENCE) as silent,
+    ):
+        good.enter()
+        silent.sendall(OPENING + b"\x81\x80" + MASK)
+        with contextlib.suppress(ConnectionResetError):
+            while silent.recv(1 << 16):
+                pass
+        good.ask(64, 48, incremental=False)
+        good.update(np.zeros((48, 64, 3), np.uint8))
+        assert 1 == desktop.viewers
+
+
+def test_a_browser_that_only_pings_and_reads_nothing_is_dropped():
+    with shown() as (desktop, browsers, _), viewing(browsers, "") as viewer:
+        viewer.enter()
+        link = viewer.socket.socket
+        with contextlib.suppress(OSError):
+            while True:
+                link.sendall((b"\x89\xfd" + MASK + bytes(125)) * 1000)
+        assert until(lambda: desktop.viewers == 0)
+
+
 # What is shown, and what is pressed.
 
 
