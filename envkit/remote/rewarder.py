@@ -409,7 +409,8 @@ class Received(NamedTuple):
 
     Attributes:
         message: What it says.
-        number: Its own number, as the other end wrote it.
+        number: Its own number, as the other end wrote it; `None` if that is neither an
+            integer nor text.
         parent: The number of the request that it answers; `None` if it is no reply.
         sent_at: When it was sent, by the other end's clock; not a number if unknown.
         at: When it came.
@@ -417,7 +418,7 @@ class Received(NamedTuple):
     """
 
     message: Message
-    number: Any = None
+    number: int | str | None = None
     parent: int | None = None
     sent_at: float = math.nan
     at: float = 0.0
@@ -512,7 +513,7 @@ class ServerEnd(_RewarderEnd):
                 "There is an active client already, and a rewarder has one at a time. "
                 "Others may connect as observers."
             )
-        blank = Received(Ping(), headers.get("message_id"), at=now)
+        blank = Received(Ping(), _number_of(headers), at=now)
         try:
             row = MESSAGES.get(method)
             if self.state is RewarderState.OBSERVER and method != "v0.control.ping":
@@ -583,7 +584,7 @@ class ClientEnd(_RewarderEnd):
                 f"{method} must have at most {_LONGEST} characters, got {len(text)}."
             )
         self._go(row.kind)
-        blank = Received(Pong(), headers.get("message_id"), at=now, size=len(text))
+        blank = Received(Pong(), _number_of(headers), at=now, size=len(text))
         received = _received(row, body, headers, blank)
         if isinstance(received.message, CloseReason):
             raise RewarderError(received.message.message[:1000])
@@ -618,6 +619,11 @@ def _envelope(text: str | bytes) -> tuple[str, dict[str, Any], dict[str, Any]]:
         "A message must be a JSON object with 'method' (text), 'headers' (an object) "
         f"and 'body' (an object), got {text[:80]!r}."
     )
+
+
+def _number_of(headers: Mapping[str, Any]) -> int | str | None:
+    number = headers.get("message_id")
+    return number if isinstance(number, int | str) else None
 
 
 def _received(

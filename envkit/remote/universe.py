@@ -249,9 +249,7 @@ class Remote:
                     self._wake.wait(0.05)
                     self._wake.clear()
                     next_tick = time.monotonic()
-                elif (
-                    self._is_sync and (action := self._game.player.commit()) is not None
-                ):
+                elif (action := self._committed()) is not None:
                     self._tick(action)
                 elif (left := next_tick - time.monotonic()) > 0:
                     self._wake.wait(left)
@@ -276,7 +274,7 @@ class Remote:
             self._game.close()
 
     def _committed(self) -> NestedArray:
-        """Returns the action that a client has committed, if it is asked to."""
+        """Returns the action that a client has committed; `None` if it need not."""
         return self._game.player.commit() if self._is_sync else None
 
     def _tick(self, action: NestedArray) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from envkit.desktop.keys import KeyEvent, PointerEvent
 from envkit.remote.rewarder import (
     CLIENT,
+    JOYSTICK,
     MESSAGES,
     SERVER,
     Action,
@@ -123,6 +124,40 @@ def test_any_text_in_any_state_is_a_message_or_an_error_of_the_rewarder(make, sa
         if end.state is RewarderState.CLOSED:
             assert end.receive(text, 0.0) is None
             assert [] == end.texts_to_send()
+
+
+@given(
+    st.sampled_from([*JOYSTICK, "KeyEvent", "PointerEvent", "Jump"]),
+    st.lists(json_values, max_size=4),
+)
+def test_any_event_is_one_or_its_action_is_refused(kind, fields):
+    text = json.dumps(
+        {"method": "v0.agent.action", "body": {"action": [[kind, *fields]]}}
+    )
+    server = ServerEnd(observer=False)
+    received = server.receive(text, 0.0)
+    if received is None:
+        ((method, reason),) = told(server)
+        assert "v0.reply.error" == method
+        assert reason.startswith("action must be a list of events: a key with ")
+        return
+    (event,) = received.message.action
+    if isinstance(event, PointerEvent):
+        assert all(0 <= number <= 0xFFFF for number in event)
+    elif isinstance(event, AxisEvent):
+        assert -1 <= event.amount <= 1
+    else:
+        assert isinstance(event, KeyEvent)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "[1]", "{}", "1e999"])
+def test_a_number_that_is_none_is_not_repeated_in_the_answer(number):
+    server = ServerEnd(observer=False)
+    text = '{"method": "v0.control.ping", "headers": {"message_id": NUMBER}}'
+    text = text.replace("NUMBER", number)
+    assert server.receive(text, 0.0) is None
+    (answer,) = server.texts_to_send()
+    assert json.loads(answer)["headers"]["parent_message_id"] is None
 
 
 @pytest.mark.parametrize("name", GENUINE)
