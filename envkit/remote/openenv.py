@@ -61,6 +61,8 @@ __all__ = ["OpenEnvServer", "serve"]
 _LOGGER = logging.getLogger(__name__)
 
 _PORT = 8000
+# What the log calls a client, in the scope of its requests.
+_CLIENT = "envkit.client"
 # Seconds that connections have to end when the server does, and that an environment has
 # to close when its client has left.
 _GRACE = 2
@@ -278,6 +280,7 @@ class OpenEnvServer:
                     await _refuse(refusal, scope, receive, send)
                     return
             self._admission.leave(place)
+            scope[_CLIENT] = client
             if scope["type"] == "websocket" or scope.get("method") == "POST":
                 what = scope.get("method", "a session by")
                 self._admission.log(client, f"asks for {what} {scope['path'][:80]}")
@@ -519,7 +522,7 @@ class Site:
                 raise
             answer = session.refuse(MessageError("SESSION_ERROR", _STOPPING))
         if answer.code in ("CAPACITY_REACHED", "TOO_LARGE", "NOT_FOUND"):
-            self._admission.refuse(place_of(request.client), answer.message)
+            self._log_refusal(request, answer.message)
         return Response(answer.body, answer.status, media_type=_JSON)
 
     async def _body(self, request: Any) -> bytes:
@@ -540,10 +543,15 @@ class Site:
         finally:
             self._reading.discard(reading)
 
+    def _log_refusal(self, request: Any, reason: str) -> None:
+        """Logs that the client of a request or a WebSocket is refused."""
+        place = place_of(request.client)
+        self._admission.refuse(place, reason, request.scope.get(_CLIENT, ""))
+
     def _given_up(self, request: Any, code: str, what: str) -> MessageError:
         """Returns the error for a request that does not come, and logs it."""
         asked = f"its {request.method} {request.url.path[:80]!a}"
-        self._admission.refuse(place_of(request.client), f"{asked} {what}")
+        self._log_refusal(request, f"{asked} {what}")
         return MessageError(code, f"The request {what}.")
 
     async def _bytes_of(self, request: Any) -> bytes:
@@ -577,7 +585,7 @@ class Site:
                         return
         except MessageError as error:
             answer = session.refuse(error)
-            self._admission.refuse(place_of(websocket.client), answer.message)
+            self._log_refusal(websocket, answer.message)
             await connection.send(answer)
         except asyncio.CancelledError:
             if not self.is_closing:

@@ -250,7 +250,8 @@ class RewarderServer:
         elif self._is_public:
             reason = web_page_refusal(headers, self._host)
         if reason is None and len(self._clients) >= self._most:
-            reason = f"There are {counted(self._most, 'client')} already."
+            are = "is" if self._most == 1 else "are"
+            reason = f"There {are} {counted(self._most, 'client')} already."
             status = http.HTTPStatus.SERVICE_UNAVAILABLE
         if reason is None:
             return None

@@ -435,9 +435,15 @@ def test_a_refusal_is_one_line_with_its_reason(case, caplog, monkeypatch):
 
 
 FULL = {
-    "envkit": lambda place: connect(f"tcp://127.0.0.1:{place[1]}", token=SECRET),
-    "openenv": lambda place: make(f"openenv:http://127.0.0.1:{place[1]}", token=SECRET),
-    "dm-env-rpc": lambda place: make(f"dm_env_rpc:127.0.0.1:{place[1]}", token=SECRET),
+    "envkit": lambda place, token=SECRET: connect(
+        f"tcp://127.0.0.1:{place[1]}", token=token
+    ),
+    "openenv": lambda place, token=SECRET: make(
+        f"openenv:http://127.0.0.1:{place[1]}", token=token
+    ),
+    "dm-env-rpc": lambda place, token=SECRET: make(
+        f"dm_env_rpc:127.0.0.1:{place[1]}", token=token
+    ),
     "vnc": lambda place: DesktopClient(*place, password="letmein"),
 }
 
@@ -454,6 +460,22 @@ def test_one_session_too_many_is_one_line(protocol, caplog):
     (line,) = refusals(caplog)
     assert re.match(rf"127\.0\.0\.1:\d+ was refused by {protocol}: (The|There) ", line)
     assert re.search(r"1 (session|environment|viewer)", line), line
+
+
+def test_one_client_of_a_rewarder_too_many_is_one_line_and_healthz_answers(caplog):
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect as plain
+
+    headers = {"authorization": authorization(SECRET)}
+    with serving("universe", max_sessions=1) as (_, place):
+        url = f"ws://{place[0]}:{place[1]}"
+        with plain(url, additional_headers=headers) as first:
+            first.recv(PATIENCE)
+            with pytest.raises(InvalidStatus, match="503"):
+                plain(url, additional_headers=headers)
+            assert 200 == get(place)[0]
+    (line,) = refusals(caplog)
+    assert line.endswith(" was refused by universe: There is 1 client already.")
 
 
 @pytest.mark.parametrize("protocol", ["envkit", "openenv", "universe"])
@@ -483,6 +505,37 @@ def test_a_client_that_does_not_trust_the_certificate_is_one_line(
         rf"127\.0\.0\.1:\d+ was refused by {protocol}: the TLS handshake has failed",
         line,
     )
+
+
+@pytest.mark.parametrize("protocol", ["envkit", "openenv", "universe"])
+def test_a_tls_handshake_that_stalls_is_dropped_in_time(
+    protocol, caplog, certificate, monkeypatch
+):
+    monkeypatch.setitem(Admission.__init__.__kwdefaults__, "patience", 0.2)
+    options = {"to_prove": 0.2} if protocol == "envkit" else {}
+    with serving(protocol, **tls_options(certificate), **options) as (_, place):
+        say(place, b"\x16\x03\x01\x02\x00\x01")
+        assert until(lambda: refusals(caplog))
+    (line,) = refusals(caplog)
+    told = "(it took too long to say who it is|it has not proved itself within 0.2 s)"
+    assert re.search(rf"was refused by {protocol}: {told}$", line), line
+
+
+def test_refusals_of_those_with_a_token_have_its_name(tmp_path, caplog):
+    file = TokensFile(tokens_in(tmp_path, f"alice {ALICE}\n"))
+    for protocol in TOKENS:
+        with (
+            serving(protocol, token=file, max_sessions=1) as (_, place),
+            FULL[protocol](place, ALICE) as first,
+        ):
+            first.reset()
+            assert not enters(protocol, place, ALICE)
+            assert until(lambda: refusals(caplog))
+            (line,) = refusals(caplog)
+            assert re.match(
+                rf"alice@127\.0\.0\.1:\d+ was refused by {protocol}: ", line
+            )
+            caplog.clear()
 
 
 @pytest.mark.parametrize("protocol", ["envkit", "openenv", "universe", "vnc"])
