@@ -72,6 +72,7 @@ from envkit.remote.protocol import (
     ResumedMessage,
     ResumeRequest,
     SessionMessage,
+    frame_of,
 )
 
 __all__ = ["PING", "SERVER", "RemoteBackend", "ServerInfo"]
@@ -510,11 +511,13 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             if request.method != "get_info" and name != PING:
                 self._forget_infos(known)
             # Infos and options belong to numbers, and the pool may have changed those.
-            known.question, known.asked = question, len(request.envs)
             known.asked_at = time.time_ns(), time.perf_counter_ns()
-            if not known.is_paused:
-                numbers = known.row_frames.numbers_frame()
-                self._send(known, [*numbers, *known.conversation.send(question)])
+            if known.is_paused:
+                frame_of(question.plain())  # Raises if it is too long for a later link.
+            else:
+                frame = known.conversation.send(question)
+                self._send(known, [*known.row_frames.numbers_frame(), *frame])
+            known.question, known.asked = question, len(request.envs)
 
     def _handle_reply(self, known: _Session, reply: ReplyMessage) -> None:
         question = known.question

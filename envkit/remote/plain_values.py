@@ -1,4 +1,4 @@
-"""Specs, values, failures and plans of replays as plain data, and back.
+"""Specs, values, failures, states and plans of replays as plain data, and back.
 
 What comes from a peer is checked here before anything is made of it: only the tags of
 plain values are read, no class is looked up beyond the built-in exceptions, and nothing
@@ -9,6 +9,8 @@ is unpickled. Whatever is wrong with it raises `ProtocolError` or, in a plan,
 from __future__ import annotations
 
 import hashlib
+import hmac
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ from envkit._shared.text import escaped
 from envkit.errors import EnvkitError
 from envkit.parallel.messages import RemoteFailure, ReplayPlan
 from envkit.parallel.slab_layout import SlabLayout
-from envkit.provenance import from_plain, to_plain
+from envkit.provenance import PlainDataError, dumped, from_plain, loaded, to_plain
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.plain import plain_spec, spec_from_plain
@@ -26,6 +28,7 @@ from envkit.types import Array
 
 __all__ = [
     "ProtocolError",
+    "SignedStates",
     "check_layout",
     "failure_from_plain",
     "numbers_of",
@@ -44,6 +47,8 @@ _MOST_TEXT = 20_000
 # What a client may ask of environments between two moves.
 _NOTES = frozenset(["reset", "seed", "seed_rows"])
 _MOST_MOVES = 1 << 20
+# How many bytes the key and the signature of a state have.
+_KEY_SIZE, _SIGNATURE_SIZE = 32, 16
 
 
 class ProtocolError(EnvkitError, ConnectionError):
@@ -271,6 +276,60 @@ def numbers_of(data: Any, count: int) -> Any:
     if numbers.shape != (count,):
         raise ProtocolError(f"there must be numbers of {count} rows.")
     return numbers
+
+
+# States.
+
+
+class SignedStates:
+    """Writes and reads the states of one session, which its client keeps.
+
+    A state is plain data with a signature, so that it is opaque to the client, and
+    nothing that a client has made is ever read as a state.
+
+    Example:
+        >>> states = SignedStates()
+        >>> states.load(states.dump({"place": (1, 2)}))
+        {'place': (1, 2)}
+        >>> SignedStates().load(states.dump(1))
+        Traceback (most recent call last):
+        ValueError: it was not made by this session of the server, and no other is read
+    """
+
+    def __init__(self) -> None:
+        """Draws the key of a session."""
+        self._key = secrets.token_bytes(_KEY_SIZE)
+
+    def dump(self, state: Any) -> bytes:
+        """Returns a state with its signature.
+
+        Raises:
+            NotImplementedError: The state is not plain data.
+        """
+        try:
+            text = dumped(to_plain(state, "state")).encode()
+        except PlainDataError as error:
+            raise NotImplementedError(
+                f"The state of this environment does not leave its server: {error} "
+                "Nothing that is pickled goes over a network."
+            ) from error
+        return self._signature(text) + text
+
+    def load(self, token: bytes) -> Any:
+        """Returns the state that `dump` has written.
+
+        Raises:
+            ValueError: Something else has written it.
+        """
+        signature, text = token[:_SIGNATURE_SIZE], token[_SIGNATURE_SIZE:]
+        if not hmac.compare_digest(signature, self._signature(text)):
+            raise ValueError(
+                "it was not made by this session of the server, and no other is read"
+            )
+        return from_plain(loaded(text))
+
+    def _signature(self, text: bytes) -> bytes:
+        return hmac.new(self._key, text, hashlib.sha256).digest()[:_SIGNATURE_SIZE]
 
 
 # Plans of replays.

@@ -155,9 +155,18 @@ def proof_of(token: bytes, side: bytes, greeting: Greeting) -> str:
     return hmac.new(token, text, hashlib.sha256).hexdigest()
 
 
-def frame_of(message: Mapping[str, Any]) -> list[bytes]:
-    """Returns the frame of a message, which is plain data."""
+def frame_of(message: Mapping[str, Any], most: int = MOST_MESSAGE) -> list[bytes]:
+    """Returns the frame of a message, which is plain data.
+
+    Raises:
+        TooLongError: It has more bytes than the other end reads.
+    """
     body = dumped(message).encode()
+    if len(body) > most:
+        name = next(iter(message))
+        raise TooLongError(
+            f"The message {name!r} must have at most {most} bytes, got {len(body)}."
+        )
     return [HEAD.pack(MESSAGE, 0, 0, 0, len(body)), body]
 
 
@@ -300,8 +309,8 @@ class _End(ProtocolEnd[HandshakeState, HandshakeEvent]):
     def _read_greeting_head(self, head: bytes) -> HandshakeEvent | None:
         return self._read_head(head, MOST_BEFORE, HandshakeState.GREETING)
 
-    def _send(self, message: Mapping[str, Any]) -> None:
-        self._out += b"".join(frame_of(message))
+    def _send(self, message: Mapping[str, Any], most: int = MOST_BEFORE) -> None:
+        self._out += b"".join(frame_of(message, most))
 
 
 class ClientHandshake(_End):
@@ -346,6 +355,9 @@ class ClientHandshake(_End):
         Args:
             request: One of `REQUESTS`, with its details.
             token: What the server must know as well; `None` to trust it.
+
+        Raises:
+            TooLongError: The request has too many bytes.
         """
         self._go(HandshakeState.FACTS_HEAD)
         self._token = token
@@ -435,7 +447,7 @@ class ServerHandshake(_End):
     def answer(self, facts: Mapping[str, Any]) -> None:
         """Grants the request of the client, which was admitted."""
         self._go(HandshakeState.OVER)
-        self._send({**self.proof, **facts})
+        self._send({**self.proof, **facts}, MOST_MESSAGE)
 
     def _read_magic(self, magic: bytes) -> None:
         if magic != MAGIC:
@@ -836,14 +848,9 @@ class Conversation:
             raise RuntimeError(
                 f"The {self.side.value} must not send {name!r} {_WHEN[self.phase]}."
             )
-        head, body = frame_of(plain)
-        if len(body) > rule.most:
-            raise TooLongError(
-                f"The message {name!r} must have at most {rule.most} bytes, got "
-                f"{len(body)}."
-            )
+        frame = frame_of(plain, rule.most)
         self._follow(rule, message)
-        return [head, body]
+        return frame
 
     def _received(self) -> list[tuple[str | int, MessageRule]]:
         """Returns what the other end may send."""

@@ -45,6 +45,7 @@ from envkit.remote.observers import Observer
 from envkit.remote.offers import Refusal, ServeOptions
 from envkit.remote.plain_values import (
     ProtocolError,
+    SignedStates,
     check_layout,
     plain_specs,
     plan_from_plain,
@@ -64,7 +65,6 @@ from envkit.remote.protocol import (
     TooLongError,
 )
 from envkit.remote.session_request import SessionRequest
-from envkit.remote.signed_states import SignedStates
 from envkit.specs.environment_spec import common_info_spec
 
 __all__ = ["Session"]

@@ -34,6 +34,13 @@ def server():
         yield server
 
 
+@pytest.fixture(scope="module")
+def open_server():
+    """A server without a token, which is found through any address."""
+    with served("CartPole", token=None) as server:
+        yield server
+
+
 def address_of(server):
     return ServerAddress.parse(server.address)
 
@@ -226,22 +233,34 @@ def test_others_have_played_on_through_all_of_that(server):
     assert still_serves(server)
 
 
-BAD_ROWS = {
-    "more rows than there are": HEAD.pack(ASKED, 0, 0, 3, 100),
-    "another size": HEAD.pack(ASKED, 8, 0, 2, 5),
-    "an unknown order": HEAD.pack(ASKED, 8 | 3, 0, 2, 28),
-    "answers": HEAD.pack(ANSWERED, 8, 0, 2, 10),
-    "a huge message": HEAD.pack(MESSAGE, 0, 0, 0, 1 << 40),
+SENT_BY_NO_CLIENT = {
+    "more rows than there are": (HEAD.pack(ASKED, 0, 0, 3, 100), "impossible request"),
+    "another size": (HEAD.pack(ASKED, 8, 0, 2, 5), "impossible request"),
+    "an unknown order": (HEAD.pack(ASKED, 8 | 3, 0, 2, 28), "impossible request"),
+    "answers": (HEAD.pack(ANSWERED, 8, 0, 2, 10), "a frame of kind 3 must not come"),
+    "a huge message": (
+        HEAD.pack(MESSAGE, 0, 0, 0, 1 << 40),
+        "a frame must have at most 67108864 bytes, got 1099511627776.",
+    ),
+    "the layout again": (
+        b"".join(frame_of(BIND)),
+        "'bind' must not come after 'bind'.",
+    ),
+    "a message of a server": (
+        b"".join(frame_of({"pong": 1, "clock": 2})),
+        "a message has come that the protocol does not have.",
+    ),
 }
 
 
-@pytest.mark.parametrize("case", BAD_ROWS)
-def test_a_frame_that_cannot_be_is_told_apart_by_its_head(server, case):
+@pytest.mark.parametrize("case", SENT_BY_NO_CLIENT)
+def test_a_session_ends_with_what_its_client_has_sent(server, case):
+    data, text = SENT_BY_NO_CLIENT[case]
     sock, _ = session_of(server)
     with sock:
-        sock.sendall(b"".join(frame_of(BIND)) + BAD_ROWS[case])
+        sock.sendall(b"".join(frame_of(BIND)) + data)
         *_, last = messages_in(heard(sock))
-        assert last["end"]
+        assert text in last["end"]
 
 
 # Servers that are none.
@@ -278,17 +297,46 @@ def test_a_client_survives_whatever_answers(answer):
     listener.close()
 
 
-def test_a_link_that_carries_garbage_ends_the_session_for_the_client():
-    with served("CartPole", token=None) as server:
-        between = Between(server.address)
-        address = between.address
-        with connect(address, resume=0.0, on_worker_failure="raise") as env:
-            env.reset()
-            between.say(HEAD.pack(77, 0, 0, 0, 1 << 50))
-            with pytest.raises(WorkerCrashed, match="unknown frame") as caught:
-                play_on(env)
-            assert f"an envkit server that listens at {address}" in str(caught.value)
-        between.close()
+def message(data):
+    return b"".join(frame_of(data))
+
+
+SENT_BY_NO_SERVER = {
+    "an unknown frame": (HEAD.pack(77, 0, 0, 0, 1 << 50), "an unknown frame"),
+    "a huge message": (HEAD.pack(MESSAGE, 0, 0, 0, 1 << 60), "an unknown frame"),
+    "more rows than there are": (
+        HEAD.pack(ANSWERED, 8, 0, 9, 100),
+        "impossible answer",
+    ),
+    "no JSON": (HEAD.pack(MESSAGE, 0, 0, 0, 3) + b"{{{", "a message cannot be read"),
+    "a client's message": (message(BIND), "that the protocol does not have"),
+    "a resumed link that was not lost": (
+        message({"resumed": [0], "replied": None}),
+        "'resumed' must not come after 'bind'",
+    ),
+    "another's rows": (
+        message({"raised": [1], "failure": {}}),
+        "'raised' must have rows of the session",
+    ),
+    "a failure of no type": (
+        message({"raised": [0], "failure": {}}),
+        "a failure must have its type",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SENT_BY_NO_SERVER)
+def test_a_client_is_told_what_its_server_has_sent(open_server, case):
+    data, text = SENT_BY_NO_SERVER[case]
+    between = Between(open_server.address)
+    address = between.address
+    with connect(address, resume=0.0, on_worker_failure="raise") as env:
+        env.reset()
+        between.say(data)
+        with pytest.raises(WorkerCrashed, match=f"cut off, because .*{text}") as caught:
+            play_on(env)
+        assert f"an envkit server that listens at {address}" in str(caught.value)
+    between.close()
 
 
 def play_on(env):

@@ -336,6 +336,13 @@ def test_any_bytes_cut_anywhere_end_as_they_do_in_one_piece(make, data, places):
             assert one.receive(b"more") is None
 
 
+def test_a_client_does_not_send_a_request_that_no_server_reads():
+    client = ClientHandshake(bytes(16))
+    client.receive(message({"protocol": [1, 0], "nonce": "", "token": False}))
+    with pytest.raises(TooLongError, match="'open' must have at most 65536 bytes"):
+        client.ask({"open": "x" * MOST_BEFORE})
+
+
 def test_nothing_is_kept_after_a_refusal():
     server = ServerHandshake(bytes(16))
     with pytest.raises(Refusal):
