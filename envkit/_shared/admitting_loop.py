@@ -48,7 +48,7 @@ class AdmittingLoop(asyncio.SelectorEventLoop):
         **_: Any,
     ) -> asyncio.AbstractServer:
         """Serves at a socket that listens."""
-        return _Server(self, self._admission, protocol_factory, sock, ssl)
+        return _LoopServer(self, self._admission, protocol_factory, sock, ssl)
 
     def close(self) -> None:
         """Cancels the tasks that are left, lets connections close, and closes."""
@@ -62,7 +62,7 @@ class AdmittingLoop(asyncio.SelectorEventLoop):
         super().close()
 
 
-class _Server(asyncio.AbstractServer):
+class _LoopServer(asyncio.AbstractServer):
     """Accepts connections for a protocol of asyncio's."""
 
     def __init__(

@@ -158,7 +158,7 @@ def _names_of(layers: Sequence[Any]) -> tuple[str, ...]:
     return tuple(type(layer).__qualname__ for layer in layers)
 
 
-class _Offer(NamedTuple):
+class _OwnState(NamedTuple):
     """An environment's own way to save and restore its state."""
 
     save: Callable[[], Any]
@@ -172,7 +172,7 @@ _OFFERS = (
 )
 
 
-def offer_of(env: Any) -> _Offer | None:
+def offer_of(env: Any) -> _OwnState | None:
     """Returns the way that an environment offers to save and restore its state.
 
     Methods of these names that want other arguments are something else, such as the
@@ -184,8 +184,8 @@ def offer_of(env: Any) -> _Offer | None:
         if not _can_be_called(save) or not _can_be_called(restore, object()):
             continue
         if "include_rng" in inspect.signature(save).parameters:
-            return _Offer(functools.partial(save, include_rng=True), restore)
-        return _Offer(save, restore)
+            return _OwnState(functools.partial(save, include_rng=True), restore)
+        return _OwnState(save, restore)
     return None
 
 

@@ -163,7 +163,7 @@ class ServerInfos:
         return tuple(map(escaped, differences))
 
 
-class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
+class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
     """Runs each worker as a session with a server of environments.
 
     An object serves one pool.
@@ -240,7 +240,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         return _request_of(job)
 
     def _reach(self, job: WorkerJob, order: dict[str, Any], *, again: bool) -> None:
-        known = self._workers[job.worker] = _Session(job)
+        known = self._workers[job.worker] = _WorkerSession(job)
         start = job.worker % len(self._addresses)
 
         def connect() -> None:
@@ -283,14 +283,14 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         self._news.append(news)
         self._ring()
 
-    def _fail_to_open(self, known: _Session, failure: RemoteFailure) -> None:
+    def _fail_to_open(self, known: _WorkerSession, failure: RemoteFailure) -> None:
         if self._workers.get(known.worker) is known:
             del self._workers[known.worker]
             self._inbox.queue.append(Started(known.worker, failure))
 
     def _begin_session(
         self,
-        known: _Session,
+        known: _WorkerSession,
         sock: socket.socket,
         facts: dict[str, Any],
         address: ServerAddress,
@@ -310,7 +310,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         self._inbox.queue.append(Started(known.worker, hello))
 
     def _hello_of(
-        self, known: _Session, facts: dict[str, Any], address: ServerAddress
+        self, known: _WorkerSession, facts: dict[str, Any], address: ServerAddress
     ) -> Hello:
         """Returns who the server is, after comparing it with what is known.
 
@@ -352,7 +352,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             continues=continues,
         )
 
-    def _send_layout(self, known: _Session, layout: SlabLayout) -> None:
+    def _send_layout(self, known: _WorkerSession, layout: SlabLayout) -> None:
         names = list(layout.info_spec)
         self._send_message(known, BindMessage(names, known.first))
 
@@ -366,13 +366,13 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         while self._news:
             self._news.popleft()()
 
-    def _send_message(self, known: _Session, message: SessionMessage) -> None:
+    def _send_message(self, known: _WorkerSession, message: SessionMessage) -> None:
         if known.link is not None:
             self._send(known, known.conversation.send(message))
 
     # What links bring.
 
-    def _handle_message(self, known: _Session, payload: bytearray) -> None:
+    def _handle_message(self, known: _WorkerSession, payload: bytearray) -> None:
         try:
             message = known.conversation.receive(payload)
             if isinstance(message, ReplyMessage):
@@ -392,14 +392,14 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         elif isinstance(message, PongMessage):
             self._handle_pong(known, message)
 
-    def _cut_off(self, known: _Session, why: str) -> None:
+    def _cut_off(self, known: _WorkerSession, why: str) -> None:
         why = why.removesuffix(".")
         remedy = f"See whether it is an envkit server that listens at {known.address}."
         self._end(known, f"was cut off, because {why}", remedy)
 
     # Losing a link, and taking the session up again.
 
-    def _lose(self, known: _Session, why: str) -> None:
+    def _lose(self, known: _WorkerSession, why: str) -> None:
         # It is taken up again, or without hope ended.
         self._unlink(known)
         address = known.address
@@ -444,13 +444,13 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
 
         self._in_thread(connect)
 
-    def _resume_link(self, known: _Session, sock: socket.socket) -> None:
+    def _resume_link(self, known: _WorkerSession, sock: socket.socket) -> None:
         if self._workers.get(known.worker) is not known or known.is_over:
             sock.close()
             return
         self._connect(known, sock)
 
-    def _handle_resumed(self, known: _Session, resumed: ResumedMessage) -> None:
+    def _handle_resumed(self, known: _WorkerSession, resumed: ResumedMessage) -> None:
         """Asks again what the server has not been asked, or has not understood."""
         row_frames, question = known.row_frames, known.question
         assert row_frames is not None  # else the session would have ended
@@ -463,7 +463,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             self._send_message(known, question)
         self._ask(known, None)
 
-    def _end(self, known: _Session, why: str, remedy: str = "") -> None:
+    def _end(self, known: _WorkerSession, why: str, remedy: str = "") -> None:
         """Queues that a session is over."""
         if self._workers.get(known.worker) is not known:
             return
@@ -479,7 +479,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         self._drop(known)
         self._inbox.queue.append(Exited(known.worker, report))
 
-    def _drop(self, known: _Session) -> None:
+    def _drop(self, known: _WorkerSession) -> None:
         known.is_over = True
         if self._workers.get(known.worker) is known:
             del self._workers[known.worker]
@@ -519,7 +519,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
                 self._send(known, [*known.row_frames.numbers_frame(), *frame])
             known.question, known.asked = question, len(request.envs)
 
-    def _handle_reply(self, known: _Session, reply: ReplyMessage) -> None:
+    def _handle_reply(self, known: _WorkerSession, reply: ReplyMessage) -> None:
         question = known.question
         if question is None or question.number != reply.number:
             return  # It was asked before Ctrl-C, say.
@@ -527,7 +527,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
             raise ProtocolError("its server has given another number of answers.")
         self._answer(known, reply.values)
 
-    def _handle_pong(self, known: _Session, pong: PongMessage) -> None:
+    def _handle_pong(self, known: _WorkerSession, pong: PongMessage) -> None:
         question = known.question
         if question is None or question.number != pong.number:
             return
@@ -541,7 +541,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         }
         self._answer(known, [lag] * known.asked)
 
-    def _answer(self, known: _Session, values: list[Any]) -> None:
+    def _answer(self, known: _WorkerSession, values: list[Any]) -> None:
         assert known.question is not None
         number, known.question = known.question.number, None
         reply = Reply(number, tuple(values))
@@ -557,7 +557,9 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
                 self._send_message(known, CloseMessage())
                 self._end(known, "")
 
-    def _end_some(self, leaving: Sequence[_Session], grace: float) -> list[ExitReport]:
+    def _end_some(
+        self, leaving: Sequence[_WorkerSession], grace: float
+    ) -> list[ExitReport]:
         # No server is waited for.
         for known in leaving:
             if known.link is not None:
@@ -567,7 +569,7 @@ class RemoteBackend(LinkBase["_Session", dict[str, Any]]):
         return []
 
 
-class _Session(WorkerLife):
+class _WorkerSession(WorkerLife):
     """One session of a worker, from when it is opened to its end."""
 
     def __init__(self, job: WorkerJob) -> None:
@@ -647,7 +649,7 @@ def _plain_arguments(request: Request) -> Any:
         ) from error
 
 
-def _not_opened(error: Exception, known: _Session) -> RemoteFailure:
+def _not_opened(error: Exception, known: _WorkerSession) -> RemoteFailure:
     """Returns the failure of a session that could not be opened, in one sentence."""
     if not isinstance(error, ConstructorError):
         refusal = "The server refuses: " if isinstance(error, RefusedError) else ""

@@ -59,7 +59,7 @@ from envkit.remote.env_threads import (
     EnvThread,
     EnvThreads,
     FullError,
-    Single,
+    SingleEnv,
     flags_of,
     specs_of,
 )
@@ -223,12 +223,12 @@ class DmEnvRpcServer:
         check = grpc.unary_unary_rpc_method_handler(self._check)
         unknown = grpc.stream_stream_rpc_method_handler(self._refuse_unknown)
 
-        class Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # without types
+        class GrpcMethods(grpc.GenericRpcHandler):  # type: ignore[misc]  # without types
             def service(self, details: Any) -> Any:
                 methods = {f"/{_SERVICE}/Process": process, f"/{_HEALTH}/Check": check}
                 return methods.get(details.method, unknown)
 
-        server.add_generic_rpc_handlers((Methods(),))
+        server.add_generic_rpc_handlers((GrpcMethods(),))
         port = _PORT if options.port is None else options.port
         address = place_of((options.host, port))
         try:
@@ -513,7 +513,7 @@ class _AnsweredStream:
                     raise StatusError(NOT_NOW, "The server is stopping.") from None
 
 
-def _moved(env: Single, action: Any) -> tuple[TimeStep, bool]:
+def _moved(env: SingleEnv, action: Any) -> tuple[TimeStep, bool]:
     """Steps an environment; returns the time step, and whether it is cut off."""
     # Hot: called once per step.
     time_step = env.step(action)

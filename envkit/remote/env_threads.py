@@ -34,7 +34,7 @@ from envkit.remote.offers import Offer
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray
 
-__all__ = ["EnvThread", "EnvThreads", "FullError", "Single", "flags_of", "specs_of"]
+__all__ = ["EnvThread", "EnvThreads", "FullError", "SingleEnv", "flags_of", "specs_of"]
 
 Result = TypeVar("Result")
 
@@ -47,12 +47,12 @@ class FullError(EnvkitError):
     """As many clients have environments as the server allows."""
 
 
-class Single:
+class SingleEnv:
     """An environment, or a batch of one row, as the same thing: one environment.
 
     Example:
         >>> from envkit.envs import CartPole
-        >>> alone, batch = Single(CartPole()), Single(CartPole(batch_size=1))
+        >>> alone, batch = SingleEnv(CartPole()), SingleEnv(CartPole(batch_size=1))
         >>> alone.reset(seed=1).observation.shape, batch.reset(seed=1).observation.shape
         ((4,), (4,))
     """
@@ -161,16 +161,16 @@ class EnvThread:
         closed: Is done when the environment is closed.
 
     Example:
-        >>> thread = EnvThread(lambda: Single(Offer("CartPole").make()))
+        >>> thread = EnvThread(lambda: SingleEnv(Offer("CartPole").make()))
         >>> thread.ask(lambda env: env.reset(seed=1)).result().observation.shape
         (4,)
         >>> thread.close()
     """
 
-    def __init__(self, make: Callable[[], Single]) -> None:
+    def __init__(self, make: Callable[[], SingleEnv]) -> None:
         """Starts the thread, which makes the environment."""
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._env: Single | None = None
+        self._env: SingleEnv | None = None
         self.made: Future[None] = Future()
         self.closed: Future[None] = Future()
         # A daemon, because an environment that hangs must not keep the server alive.
@@ -178,7 +178,7 @@ class EnvThread:
             target=self._run, args=(make,), daemon=True, name="envkit-environment"
         ).start()
 
-    def ask(self, function: Callable[[Single], Result]) -> Future[Result]:
+    def ask(self, function: Callable[[SingleEnv], Result]) -> Future[Result]:
         """Lets the thread call a function with the environment."""
         future: Future[Result] = Future()
         self._requests.put((function, future))
@@ -193,7 +193,7 @@ class EnvThread:
         if not self.closed.done():
             _close(self._env)
 
-    def _run(self, make: Callable[[], Single]) -> None:
+    def _run(self, make: Callable[[], SingleEnv]) -> None:
         try:
             self._env = make()
         except BaseException as error:  # Code of an environment may raise anything.
@@ -216,7 +216,7 @@ class EnvThread:
         self.closed.set_result(None)
 
 
-def _close(env: Single | None) -> None:
+def _close(env: SingleEnv | None) -> None:
     try:
         if env is not None:
             env.close()
@@ -252,7 +252,7 @@ class EnvThreads:
         # A batch of one is a pool, which asks its process for infos only when needed.
         rows = None if self._offer.num_workers is None else 1
         make = self._offer.make
-        return EnvThread(lambda: Single(make(num_envs=rows, **arguments)))
+        return EnvThread(lambda: SingleEnv(make(num_envs=rows, **arguments)))
 
     def enter(self, **arguments: Any) -> EnvThread:
         """Returns an environment for a new client, which may be in the making.
@@ -317,6 +317,6 @@ class EnvThreads:
             threads[busy].abandon()
 
 
-def specs_of(env: Single) -> Any:
+def specs_of(env: SingleEnv) -> Any:
     """Returns the specs of an environment, as an `EnvironmentSpec`."""
     return env.env.environment_spec()

@@ -1,7 +1,7 @@
 """Observers: connections that are shown the rows of another client's session.
 
-`observe` returns an `Observed`, which is the end of a client. `Observer` is the end of
-a session, which never waits for it.
+`observe` returns an `Observed`, which is the end of a client. `SessionObserver` is the
+end of a session, which never waits for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from envkit.remote.protocol import (
 from envkit.time_step import TimeStep
 from envkit.types import Array
 
-__all__ = ["Observed", "Observer", "observe"]
+__all__ = ["Observed", "SessionObserver", "observe"]
 
 # Seconds that an observer that is sent away has for reading why.
 _FAREWELL = 0.25
@@ -194,7 +194,7 @@ class Observed:
 # The end of a session.
 
 
-class Observer:
+class SessionObserver:
     """A connection that is shown the time steps of a session, and asks nothing.
 
     One that reads too slowly misses some, so that the session never waits for it.
@@ -207,7 +207,7 @@ class Observer:
         self._lock = threading.Lock()
         self.is_over = False
 
-    def greet(self, message: dict[str, Any], others: list[Observer]) -> None:
+    def greet(self, message: dict[str, Any], others: list[SessionObserver]) -> None:
         """Sends what comes first, and joins the others; nothing is shown between."""
         with self._lock:
             others.append(self)

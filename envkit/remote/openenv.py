@@ -37,7 +37,7 @@ from envkit.remote.env_threads import (
     EnvThread,
     EnvThreads,
     FullError,
-    Single,
+    SingleEnv,
     flags_of,
 )
 from envkit.remote.offers import Menu, Offer, ServeOptions, with_reachable_host
@@ -649,7 +649,7 @@ async def _ask(
     return await asyncio.wrap_future(thread.ask(lambda env: _do(env, session, event)))
 
 
-def _do(env: Single, session: ServedSession, event: ServerEvent) -> JsonAnswer:
+def _do(env: SingleEnv, session: ServedSession, event: ServerEvent) -> JsonAnswer:
     """Does what a client asks for; in the environment's thread."""
     # Hot: called once per step.
     try:

@@ -290,7 +290,7 @@ REQUESTS = ("resume", "observe", "list", "open")
 HandshakeEvent = GreetingReceived | FactsReceived | RequestReceived
 
 
-class _End(ProtocolEnd[HandshakeState, HandshakeEvent]):
+class _HandshakeEnd(ProtocolEnd[HandshakeState, HandshakeEvent]):
     """What both ends of the handshake have in common: messages with heads."""
 
     closed = HandshakeState.CLOSED
@@ -313,7 +313,7 @@ class _End(ProtocolEnd[HandshakeState, HandshakeEvent]):
         self._out += b"".join(frame_of(message, most))
 
 
-class ClientHandshake(_End):
+class ClientHandshake(_HandshakeEnd):
     r"""The end of a client, which speaks first.
 
     Example:
@@ -401,7 +401,7 @@ def _unrefused(message: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-class ServerHandshake(_End):
+class ServerHandshake(_HandshakeEnd):
     """The end of a server.
 
     Example:

@@ -214,7 +214,7 @@ class RewarderServer:
 
         admission = self._admission
 
-        class Connection(ServerConnection):  # type: ignore[misc]  # of no known type
+        class RewarderConnection(ServerConnection):  # type: ignore[misc]  # of no known type
             def connection_lost(self, exc: Exception | None) -> None:
                 fault = self.protocol.handshake_exc
                 if self.request is None and fault is not None:
@@ -230,7 +230,7 @@ class RewarderServer:
             max_size=_MOST_TO_SERVER,
             close_timeout=_PATIENCE,
             process_request=self._refuse,
-            create_connection=Connection,
+            create_connection=RewarderConnection,
         ):
             await self._stop.wait()
             closing = [self._hang_up(one, self._reason) for one in self._clients]

@@ -41,7 +41,7 @@ from envkit.provenance import (
 )
 from envkit.py_environment import PyEnvironment
 from envkit.remote.action_guard import ActionGuard
-from envkit.remote.observers import Observer
+from envkit.remote.observers import SessionObserver
 from envkit.remote.offers import Refusal, ServeOptions
 from envkit.remote.plain_values import (
     ProtocolError,
@@ -143,7 +143,7 @@ class Session:
         self._received_at = time.monotonic()
         # When a frame or an answer was begun that is not through.
         self._busy_since: float | None = None
-        self._observers: list[Observer] = []
+        self._observers: list[SessionObserver] = []
         self._failures: dict[int, RemoteFailure] = {}
         self._last_reply: tuple[int, list[bytes]] | None = None
         self._conversation: ServerConversation
@@ -258,7 +258,7 @@ class Session:
                     f"This session may have {self._options.observers} observers, and "
                     f"has {len(self._observers)} (--observers says how many)."
                 )
-            observer = Observer(sock)
+            observer = SessionObserver(sock)
             observer.greet({**proof, **self._public_facts()}, self._observers)
 
     def _public_facts(self) -> dict[str, Any]:

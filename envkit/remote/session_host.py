@@ -47,7 +47,7 @@ from envkit.remote.protocol import ProtocolError, frame_of, message_of
 from envkit.remote.session import Session
 from envkit.remote.session_request import request_of
 
-__all__ = ["Channel", "begin", "main"]
+__all__ = ["SessionChannel", "begin", "main"]
 
 _POLL_INTERVAL = 0.25
 # Seconds that environments have to end when their server has.
@@ -59,7 +59,7 @@ _MOST_PRINTED = 1 << 14
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
-class Channel:
+class SessionChannel:
     """Carries messages between a server and a session's process, with sockets."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -67,7 +67,7 @@ class Channel:
         self._sending = threading.Lock()
 
     @classmethod
-    def attach(cls, fd: int) -> Channel:
+    def attach(cls, fd: int) -> SessionChannel:
         """Takes an end by its descriptor."""
         return cls(socket.socket(fileno=fd))
 
@@ -129,19 +129,19 @@ def main(fd: int, targets: Sequence[str], *, forks: bool) -> None:
         targets: The targets of environments.
         forks: Whether sessions are forked; otherwise each begins with nothing imported.
     """
-    template = _Template(Channel.attach(fd), forks=forks)
+    template = _SessionForker(SessionChannel.attach(fd), forks=forks)
     session = template.serve() if template.prepare(targets) else None
     if session is not None:
         with unhurried_stderr():
             _run_session(session)
 
 
-class _Template:
+class _SessionForker:
     """Forks sessions, and tells the server how they ended."""
 
-    def __init__(self, channel: Channel, *, forks: bool) -> None:
+    def __init__(self, channel: SessionChannel, *, forks: bool) -> None:
         self._channel, self._forks = channel, forks
-        self._sessions: dict[int, Channel] = {}
+        self._sessions: dict[int, SessionChannel] = {}
         # Gets a byte for each signal, so one wait is enough for orders and for ends.
         self._signals, self._wakeup = os.pipe()
         for fd in (self._signals, self._wakeup):
@@ -167,7 +167,7 @@ class _Template:
         self._channel.send({"unfit": unfit, "printed": printed})
         return not unfit
 
-    def serve(self) -> Channel | None:
+    def serve(self) -> SessionChannel | None:
         """Starts sessions until the server is gone; returns its channel in each."""
         poller = select.poll()
         poller.register(self._channel.fileno(), select.POLLIN)
@@ -185,11 +185,11 @@ class _Template:
                 except EOFError:
                     return None
                 if fd is not None and self._start(fd):
-                    return Channel.attach(fd)
+                    return SessionChannel.attach(fd)
 
     def _start(self, fd: int) -> bool:
         """Starts a session at a channel's end; returns True in the session."""
-        channel = Channel.attach(fd)
+        channel = SessionChannel.attach(fd)
         try:
             pid = os.fork() if self._forks else _spawned(fd)
         except OSError as error:
@@ -291,13 +291,13 @@ def begin(fd: int) -> None:
     os.setsid()
     os.set_inheritable(fd, False)
     with unhurried_stderr():
-        _run_session(Channel.attach(fd))
+        _run_session(SessionChannel.attach(fd))
 
 
 # The session.
 
 
-def _run_session(channel: Channel) -> None:
+def _run_session(channel: SessionChannel) -> None:
     """Runs a session until it is over, or the server is gone."""
     faulthandler.enable()
     _say_who(channel)
@@ -322,7 +322,7 @@ def _run_session(channel: Channel) -> None:
     channel.send({"over": True})
 
 
-def _say_who(channel: Channel) -> None:
+def _say_who(channel: SessionChannel) -> None:
     """Tells the server which process this is, by a descriptor where there are any."""
     pidfd = None
     with contextlib.suppress(AttributeError, OSError):  # Linux has them since 5.3.
@@ -360,7 +360,7 @@ def _session_of(
 class _HostedSession:
     """A session in this process, and what the server says of it."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: SessionChannel) -> None:
         self._channel = channel
         self.session: Session | None = None
         self.is_alone = True

@@ -25,7 +25,7 @@ from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.interpreter import ChildInterpreter
 from envkit.provenance import to_plain
 from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
-from envkit.remote.session_host import Channel
+from envkit.remote.session_host import SessionChannel
 
 __all__ = ["SessionProcess", "Templates"]
 
@@ -78,7 +78,7 @@ class Templates:
             if library:
                 self._template(library)
 
-    def start(self, libraries: Iterable[str]) -> tuple[Channel, int, int | None]:
+    def start(self, libraries: Iterable[str]) -> tuple[SessionChannel, int, int | None]:
         """Starts a session with environments of some libraries.
 
         Returns:
@@ -178,7 +178,7 @@ class _Template:
         self.pid = self._process.pid
         self.is_ready = False
         self._unfit = ""
-        self._channel = Channel(here)
+        self._channel = SessionChannel(here)
         self._lock = threading.Lock()
 
     def await_ready(self) -> None:
@@ -197,7 +197,7 @@ class _Template:
             if self._unfit:
                 raise _UnfitError(self._unfit)
 
-    def start(self) -> tuple[Channel, int, int | None]:
+    def start(self) -> tuple[SessionChannel, int, int | None]:
         """Starts a session.
 
         Raises:
@@ -205,7 +205,7 @@ class _Template:
             Refusal: The system makes no more processes.
         """
         here, there = socket.socketpair()
-        channel = Channel(here)
+        channel = SessionChannel(here)
         with there:
             self._channel.send({}, there.fileno())
         try:

@@ -29,7 +29,7 @@ from envkit.remote.offers import (
 )
 from envkit.time_step import TimeStep
 
-__all__ = ["Shown", "pages_for", "serve"]
+__all__ = ["PlayedEnv", "pages_for", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class _Shop:
     """
 
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
-        self.shown: list[Shown] = []
+        self.shown: list[PlayedEnv] = []
         self.browsers: BrowserServer | None = None
         inside = options
         if options.tls is not None and not is_loopback(options.host):
@@ -124,8 +124,8 @@ class _Shop:
         try:
             for number, offer in enumerate(menu.offers):
                 where = options.port_or_socket(_PORT, number)
-                self.shown.append(Shown(offer, inside, where))
-            pages: dict[str, Shown] = {}
+                self.shown.append(PlayedEnv(offer, inside, where))
+            pages: dict[str, PlayedEnv] = {}
             for number, one in enumerate(self.shown, 1):
                 name = f"{one.name} {number}" if one.name in pages else one.name
                 pages[name] = one
@@ -177,7 +177,7 @@ class _Shop:
             one.join()
 
 
-class Shown:
+class PlayedEnv:
     """An environment that a person plays, in a thread of its own.
 
     Attributes:

@@ -298,11 +298,11 @@ class StoodStill:
 
 def test_time_in_which_nothing_ran_is_no_reason_to_give_a_server_up():
     # One wait may have taken an hour, for all that the clock says.
-    assert "answer" == forkserver._Server(StoodStill(waits=50))._receive(None)
+    assert "answer" == forkserver._ForkServer(StoodStill(waits=50))._receive(None)
 
     silent = StoodStill(waits=1000)
     with pytest.raises(TimeoutError):
-        forkserver._Server(silent)._receive(None)
+        forkserver._ForkServer(silent)._receive(None)
     assert forkserver._START_TIMEOUT == silent.waited
 
 

@@ -28,7 +28,7 @@ from envkit.remote.dm_env_rpc_messages import (
     WorldState,
 )
 from envkit.remote.dm_env_rpc_tensors import INVALID, StatusError, TensorCodec
-from envkit.remote.env_threads import Single, flags_of
+from envkit.remote.env_threads import SingleEnv, flags_of
 from tests.remote import games
 from tests.remote.recorded_dm_env_rpc import CATCH, WALK
 
@@ -82,7 +82,7 @@ class Owner:
         seed = {"seed": settings.pop("seed")} if "seed" in settings else {}
         if settings:
             raise StatusError(INVALID, "A client may give no arguments here.")
-        env = Single(games.Walk())
+        env = SingleEnv(games.Walk())
         codec = TensorCodec(env.env.environment_spec())
         world = self.worlds.add("walk", codec=codec, env=env, creator=stream)
         world.reset(seed)

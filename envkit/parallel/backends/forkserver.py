@@ -117,7 +117,7 @@ class ForkserverLauncher:
     def __init__(self, worker_env: Mapping[str, str]) -> None:
         """Takes environment variables that are set before anything is imported."""
         self._spawner = SpawnLauncher(worker_env, __name__)
-        self._server: _Server | None = None
+        self._server: _ForkServer | None = None
 
     def start(self, inherited: WorkerJob | None = None) -> WorkerProcess:
         """Starts a process that runs `worker.main.main`."""
@@ -127,7 +127,7 @@ class ForkserverLauncher:
             except (EOFError, ConnectionError, TimeoutError):
                 # It was killed or stopped from outside. A new one starts the worker.
                 self.close()
-        self._server = server = _Server(self._spawner.start())
+        self._server = server = _ForkServer(self._spawner.start())
         try:
             return server.start_worker()
         except (EOFError, BrokenPipeError, TimeoutError) as error:
@@ -153,7 +153,7 @@ class ForkserverLauncher:
 # The parent's side.
 
 
-class _Server:
+class _ForkServer:
     """The server as its parent sees it.
 
     Attributes:
@@ -281,7 +281,9 @@ class _Server:
 class _WaitStatus:
     """Returns how a worker ended that is a child of the fork server."""
 
-    def __init__(self, server: _Server, number: int, pid: int, life_fd: int) -> None:
+    def __init__(
+        self, server: _ForkServer, number: int, pid: int, life_fd: int
+    ) -> None:
         self._server = server
         self._number = number
         self._pid = pid
