@@ -420,7 +420,7 @@ class UniverseRemotes(AsyncEnvironment):
                 f"'left', True), got {describe(actions[number])}: {error}"
             ) from error
 
-    def _begun(self, row: int) -> list[RemoteEvent]:
+    def _releases(self, row: int) -> list[RemoteEvent]:
         """Returns the events that let go of everything before an episode."""
         return [] if self._actions is None else [*self._actions[row].begin()]
 
@@ -456,6 +456,8 @@ class _RemoteRow:
         self.seed: int | None = None
         # True between a FIRST and the LAST.
         self.plays = False
+        # True while the FIRST waits to be returned.
+        self._is_first = False
         self.due: float | None = None
         self.failure: Exception | None = None
         self.info: dict[str, Any] = {}
@@ -489,7 +491,7 @@ class _RemoteRow:
 
     @property
     def ready(self) -> bool:
-        """True if it can answer now; it notes when it could first."""
+        """True if it can answer now; `finished_at` is since when."""
         if self.failure is not None:
             return True
         if self._begins:
@@ -497,10 +499,9 @@ class _RemoteRow:
             self.plays = is_connected and self._episodes.begin()
             if self.plays:
                 self._begins, self.due, self._losses = False, None, 0
-                self.finished_at = time.monotonic()
-                self.info = {"first": True}
+                self._is_first, self.finished_at = True, time.monotonic()
             return self.plays
-        if self.info.get("first"):
+        if self._is_first:
             return True
         if self._lost is not None or self._episodes.done:
             self.finished_at = time.monotonic()
@@ -530,13 +531,12 @@ class _RemoteRow:
                 reset = Reset(env._env_id, self.seed, env._fps, known)
                 self._episodes.ask(self._rewarder.send(reset))
             self._wants_reset, self.seed = False, None
-            self._send(env._begun(self.number))
+            self._send(env._releases(self.number))
         except (RewarderError, DesktopError) as error:
             self._lose(error)
 
     def act(self, events: Sequence[RemoteEvent]) -> None:
         """Sends events; the answer is due when a step has passed."""
-        self.info = {}
         hz = self._env._hz
         pace = self._episodes.fps if hz is None else hz
         self.due = time.monotonic() + (1 / pace if pace else 0.0)
@@ -548,7 +548,7 @@ class _RemoteRow:
     def time_step(self, size: tuple[int, int]) -> TimeStep:
         """Returns the time step that is ready."""
         picture = self.picture(size)
-        was_first = bool(self.info.get("first"))
+        was_first, self._is_first = self._is_first, False
         episodes = self._episodes
         episode = episodes.episode
         if episode is None:
@@ -746,7 +746,7 @@ class _RemoteRow:
             self._screen.send(*keys)
 
     def _lose(self, error: Exception) -> None:
-        """Notes that the connection is lost; the row answers for it."""
+        """Ends the connection, and dials again if an episode is to begin."""
         if self._lost is None and not self._env._closed:
             self._lost = error
             self._losses += 1
