@@ -57,7 +57,9 @@ class ProtocolEnd(Generic[State, Event]):
     def __init__(self, state: State) -> None:
         """Begins in a state."""
         self.state = state
-        self._size = self.table[state].size
+        self._size, self._then = self.table[state]
+        # Where the next message begins: a large buffer is moved once per `receive`.
+        self._start = 0
         self._received, self._out = bytearray(), bytearray()
 
     @property
@@ -83,12 +85,15 @@ class ProtocolEnd(Generic[State, Event]):
         if self.state is not self.closed:
             self._received += data
         try:
-            while self._size != WAITS and len(self._received) >= self._size:
+            while self._size and len(self._received) - self._start >= self._size:
                 if (event := self._read_one()) is not None:
                     return event
         except Exception:
             self.close()
             raise
+        finally:
+            del self._received[: self._start]
+            self._start = 0
         return None
 
     def receive_end(self) -> None:
@@ -103,13 +108,14 @@ class ProtocolEnd(Generic[State, Event]):
 
     def close(self) -> None:
         """Reads nothing any more, from any state."""
-        self.state, self._size = self.closed, WAITS
+        self.state, self._size, self._then = self.closed, WAITS, ()
         self._received.clear()
 
     def _read_one(self) -> Event | None:
-        message = bytes(self._received[: self._size])
-        del self._received[: self._size]
-        event: Event | None = getattr(self, f"_read_{self.state.value}")(message)
+        start, self._start = self._start, self._start + self._size
+        message = bytes(memoryview(self._received)[start : self._start])
+        # `_value_` is `value` without a call.
+        event: Event | None = getattr(self, f"_read_{self.state._value_}")(message)
         return event
 
     def _go(self, state: State, size: int | None = None) -> Event | None:
@@ -119,13 +125,17 @@ class ProtocolEnd(Generic[State, Event]):
             state: The state.
             size: The size of its message, where the table has none.
         """
-        self._check_may(state)
+        if state not in self._then:
+            self._check_may(state)
         self.state = state
-        self._size = self.table[state].size if size is None else size
-        return self._read_one() if size == 0 else None
+        self._size, self._then = self.table[state]
+        if size is None:
+            return None
+        self._size = size
+        return None if size else self._read_one()
 
     def _check_may(self, state: State) -> None:
-        if state not in self.table[self.state].then:
+        if state not in self._then:
             raise RuntimeError(
                 f"{type(self).__name__} must not go from {self.state.value} to "
                 f"{state.value}."

@@ -183,9 +183,10 @@ class DesktopClient(Closable):
                 if late >= _OVERTIME and self.updates > before:
                     break
         except DesktopError as error:
+            self._lost = error
             if self.updates == before:
                 raise
-            self._lost = error  # The picture comes first.
+            # The picture comes first, and the next call raises.
         return self.updates > before
 
     def send(self, *events: KeyEvent | PointerEvent) -> None:
@@ -263,7 +264,7 @@ class DesktopClient(Closable):
         event = protocol.receive(data)
         while event is not None:
             if isinstance(event, RectangleBegun):
-                event = protocol.decode(self._draw(event.place, event.encoding))
+                event = protocol.decode(self._decoder(event.place, event.encoding))
                 continue
             if isinstance(event, PasswordNeeded):
                 protocol.give_password(self._drawn_password())
@@ -295,32 +296,40 @@ class DesktopClient(Closable):
             return None
         return find("password", self._host, self._port)
 
-    def _draw(self, place: Rectangle, encoding: int) -> Decoder:
-        """Reads a rectangle, and draws it."""
+    def _decoder(self, place: Rectangle, encoding: int) -> Decoder:
+        """Returns what reads and draws a rectangle."""
+        # Hot: called once per rectangle.
         if encoding == DESKTOP_SIZE:
-            self._resized += 1
-            if self._resized > _MOST_TIMES:
-                raise DesktopError(
-                    f"An update must change the size at most {_MOST_TIMES} times, got "
-                    "more."
-                )
-            self._resize(place.width, place.height)
-        elif encoding == NAME:
-            self.name = yield from read_name()
-        elif encoding == CURSOR and CURSOR in self._allowed:
-            self.cursor = yield from self._codec.decode_cursor(place)
-        else:
-            place.check_inside(self.frame)
-            self._drawn += place.area
-            if self._drawn > _MOST_TIMES * self.frame[..., 0].size:
-                # A few bytes could keep this end at work for hours.
-                raise DesktopError(
-                    f"An update must draw each pixel at most {_MOST_TIMES} times, got "
-                    f"{self._drawn} pixels on a desktop of {self.size[0]} x "
-                    f"{self.size[1]}."
-                )
-            if place.area:
-                yield from self._codec.decode(encoding, place, self.frame)
+            return self._resize_again(place)
+        if encoding == NAME:
+            return self._read_name()
+        if encoding == CURSOR and CURSOR in self._allowed:
+            return self._read_cursor(place)
+        place.check_inside(self.frame)
+        self._drawn += place.area
+        if self._drawn > _MOST_TIMES * self.frame.size // 3:
+            # A few bytes could keep this end at work for hours.
+            raise DesktopError(
+                f"An update must draw each pixel at most {_MOST_TIMES} times, got "
+                f"{self._drawn} pixels on a desktop of {self.size[0]} x "
+                f"{self.size[1]}."
+            )
+        return self._codec.decode(encoding, place, self.frame)
+
+    def _resize_again(self, place: Rectangle) -> Decoder:
+        self._resized += 1
+        if self._resized > _MOST_TIMES:
+            raise DesktopError(
+                f"An update must change the size at most {_MOST_TIMES} times, got more."
+            )
+        self._resize(place.width, place.height)
+        yield from ()
+
+    def _read_name(self) -> Decoder:
+        self.name = yield from read_name()
+
+    def _read_cursor(self, place: Rectangle) -> Decoder:
+        self.cursor = yield from self._codec.decode_cursor(place)
 
     def _finish_update(self) -> None:
         self._resized = self._drawn = 0

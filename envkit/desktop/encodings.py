@@ -128,6 +128,8 @@ class Codec:
             DesktopError: The bytes are not those of the encoding.
         """
         _, _, width, height = place
+        if not place.area:
+            return
         drawn = place.of(picture)
         if encoding == RAW:
             # By rows, because a large one is not to be in memory twice.

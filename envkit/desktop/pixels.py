@@ -5,6 +5,7 @@ A picture is an array of height, width and red, green, blue, of uint8.
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
 from collections.abc import Generator
@@ -145,7 +146,7 @@ class PixelFormat(NamedTuple):
 
     def numbers(self, picture: Array) -> Array:
         """Returns each pixel of a picture as a number."""
-        places = self._places
+        places = _places_of(self)
         if places is not None:
             pixels = np.zeros((*picture.shape[:2], 4), np.uint8)
             for band, place in enumerate(places):
@@ -162,7 +163,7 @@ class PixelFormat(NamedTuple):
 
     def colours(self, numbers: Array) -> Array:
         """Returns the colours of pixels, with an axis of three added."""
-        places = self._places
+        places = _places_of(self)
         if places is not None:
             pixels = np.ascontiguousarray(numbers).view(np.uint8)
             pixels = pixels.reshape(*numbers.shape, 4)
@@ -186,16 +187,6 @@ class PixelFormat(NamedTuple):
             bands = (bands * np.uint32(255) + most // 2) // most
         return bands.astype(np.uint8)
 
-    @property
-    def _places(self) -> list[int] | None:
-        """The bytes of red, green and blue in a pixel; `None` if they are not bytes."""
-        if self.maxima != (255, 255, 255) or self.bits != 32:
-            return None
-        if any(shift % 8 for shift in self.shifts):
-            return None
-        places = [shift // 8 for shift in self.shifts]
-        return [3 - place for place in places] if self.big_endian else places
-
     def encode(self, picture: Array) -> bytes:
         """Returns the pixels of a picture."""
         return self.numbers(picture).tobytes()
@@ -206,6 +197,17 @@ class PixelFormat(NamedTuple):
 
 
 _FORMAT = struct.Struct(">BB??HHHBBBxxx")
+
+
+@functools.lru_cache(maxsize=16)
+def _places_of(pixel_format: PixelFormat) -> list[int] | None:
+    """Returns where the bytes of red, green and blue are; `None` if they are none."""
+    if pixel_format.maxima != (255, 255, 255) or pixel_format.bits != 32:
+        return None
+    if any(shift % 8 for shift in pixel_format.shifts):
+        return None
+    places = [shift // 8 for shift in pixel_format.shifts]
+    return [3 - place for place in places] if pixel_format.big_endian else places
 
 
 class Packer:

@@ -79,7 +79,7 @@ _INIT = struct.Struct(">HH16sI")
 _RECTANGLE = struct.Struct(">HHHHi")
 
 
-class State(enum.Enum):
+class State(str, enum.Enum):  # A text's hash is quick.
     """The message that is read next, or the decision that is waited for."""
 
     VERSION = "version"

@@ -112,8 +112,7 @@ def drawing(picture, pixel_format=PixelFormat()):  # noqa: B008  # it is frozen
             yield from codec.decode_cursor(place)
         elif encoding != DESKTOP_SIZE:
             place.check_inside(picture)
-            if place.area:
-                yield from codec.decode(encoding, place, picture)
+            yield from codec.decode(encoding, place, picture)
 
     return lambda end, event: end.decode(decoder(*event))
 
