@@ -111,7 +111,7 @@ class OpenEnvServer:
                 stack.callback(self._sites[-1].close)
             self._socket = _listening(options)
             stack.callback(self._socket.close)
-            self._server = self._made_server()
+            self._server = self._make_server()
             self._secret.publish(self._socket.getsockname())
             stack.pop_all()
         port = self._socket.getsockname()[1]
@@ -155,7 +155,7 @@ class OpenEnvServer:
         self._is_closing = True
         for site in self._sites:
             site.is_closing = True
-        self._say_goodbye(reason)
+        self._end_sessions(reason)
         self._server.should_exit = True
         self._thread.join(_GRACE + 5)
         for site in self._sites:
@@ -169,7 +169,7 @@ class OpenEnvServer:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _made_server(self) -> Any:
+    def _make_server(self) -> Any:
         import uvicorn
 
         config = uvicorn.Config(
@@ -198,7 +198,7 @@ class OpenEnvServer:
             self._reason = f"{type(error).__name__}: {error}"
             _LOGGER.exception("The server for OpenEnv has ended")
 
-    def _say_goodbye(self, reason: str) -> None:
+    def _end_sessions(self, reason: str) -> None:
         """Ends all sessions; waits until clients have been told, for a moment."""
         if self._loop is None or not self._thread.is_alive():
             return
@@ -209,9 +209,9 @@ class OpenEnvServer:
                 await asyncio.wait(ends, timeout=_GRACE)
 
         # Before uvicorn ends the connections itself, without a reason.
-        saying = asyncio.run_coroutine_threadsafe(end(), self._loop)
+        ending = asyncio.run_coroutine_threadsafe(end(), self._loop)
         with contextlib.suppress(FutureTimeoutError):
-            saying.result(2 * _GRACE)
+            ending.result(2 * _GRACE)
 
     def _app(self) -> Any:
         from starlette.applications import Starlette
@@ -454,7 +454,7 @@ class Site:
 
             return Route(path, answer, methods=_VERBS.get(kind, ["POST"]))
 
-        kinds = SERVER[SessionState.ALONE].takes
+        kinds = SERVER[SessionState.ALONE].receives
         return [
             _fixed("/health", _HEALTHY),
             _fixed("/metadata", self._metadata()),

@@ -18,14 +18,14 @@ session. A request by HTTP is a session of one message, whose data are the body:
 `JsonAnswer`, or an event for whoever has the environment: `ResetAsked`, `StepAsked` or
 `TasksAsked`, after which `observe`, `give_tasks` or `fail` returns the answer.
 `ClientSession` is the client's end. `SERVER` and `CLIENT` are the tables of their
-states: which messages are taken, and which states may follow.
+states: which messages are received, and which states may follow.
 
 Rules for editing this file:
 
 1. No sockets, threads, clocks, random numbers or environments: whoever owns the
    connection has them, and hands in what they say.
 2. A message of a client's has an answer in `ANSWERS`, stands in the rows of `SERVER`
-   that take it, and has a method `_read_` of its name. `_go` goes nowhere that the
+   that receive it, and has a method `_read_` of its name. `_go` goes nowhere that the
    table does not say.
 3. In `ASKED` an end waits: a server for its environment, a client for the answer of the
    server. A server's owner reads no message until it has handed in what the environment
@@ -109,9 +109,9 @@ class SessionState(enum.Enum):
 
 
 class SessionRow(NamedTuple):
-    """A state of an end: what it takes from the other end, and where that leads."""
+    """A state of an end: what it receives from the other end, and where that leads."""
 
-    takes: tuple[str, ...]
+    receives: tuple[str, ...]
     then: tuple[SessionState, ...]
 
 
@@ -134,6 +134,7 @@ ANSWERS = {
     **dict.fromkeys(TASKS, "tasks"),
 }
 
+# After an error that ends the session, the state is `CLOSED` in any case.
 _S = SessionState
 _ANY_TIME = ("reset", "state", "mcp", "close")
 SERVER: dict[SessionState, SessionRow] = {
@@ -340,7 +341,7 @@ class ServedSession:
                 raise MessageError("INVALID_JSON", what)
             message = self._parsed(text)
             kind = message.get("type")
-            if kind not in SERVER[_S.PLAYING].takes:
+            if kind not in SERVER[_S.PLAYING].receives:
                 raise MessageError(
                     "UNKNOWN_TYPE",
                     f"Unknown message type: {kind!r:.80}. The types are 'reset', "
@@ -380,7 +381,8 @@ class ServedSession:
             what = f"Invalid JSON: it is nested more than {_DEEPEST} levels deep."
             raise MessageError("INVALID_JSON", what)
         if not isinstance(message, dict):
-            raise _invalid([], "A message must be an object with the key 'type'.")
+            what = f"A message must be an object, got {describe(message)}."
+            raise _invalid([], what)
         return message
 
     def _handle(self, kind: str, data: Any) -> ServerEvent:
@@ -395,7 +397,7 @@ class ServedSession:
             )
         name = "tasks" if kind in TASKS else kind
         event: ServerEvent = getattr(self, f"_read_{name}")(kind, data)
-        if kind not in SERVER[self.state].takes:
+        if kind not in SERVER[self.state].receives:
             what = f"{self.state.value}: reset comes before step."
             raise MessageError("EXECUTION_ERROR", what)
         if isinstance(event, Left):
@@ -682,7 +684,7 @@ info={})
             kind, data = answer["type"], answer.get("data")
         except (ValueError, RecursionError, KeyError, AttributeError, TypeError):
             kind = data = None
-        is_known = kind in CLIENT[self.state].takes and isinstance(data, dict)
+        is_known = kind in CLIENT[self.state].receives and isinstance(data, dict)
         if not is_known or kind not in ("error", self._answer):
             self._go(_S.CLOSED)
             raise OpenEnvError(

@@ -220,11 +220,11 @@ def test_a_genuine_client_sends_what_ours_sends():
 
 
 def test_each_message_is_read_and_answered_by_its_row():
-    taken = {kind for row in SERVER.values() for kind in row.takes}
+    taken = {kind for row in SERVER.values() for kind in row.receives}
     assert taken == ANSWERS.keys()
     for kind in taken - TASKS.keys():
         assert hasattr(ServedSession, f"_read_{kind}")
-    answers = {*CLIENT[SessionState.ASKED].takes} - {"error"}
+    answers = {*CLIENT[SessionState.ASKED].receives} - {"error"}
     assert answers == {answer for kind, answer in ANSWERS.items() if answer} - {"tasks"}
 
 
@@ -281,7 +281,9 @@ def test_an_error_that_ends_the_session_is_the_last_answer():
 # Any text.
 
 SCALARS = st.one_of(
-    st.sampled_from(["null", "true", "NaN", "-Infinity", "1e999", "-0.0", "9" * 5000]),
+    st.sampled_from(
+        ["null", "true", "NaN", "-Infinity", "1e999", "-0.0", "9" * 4000, "9" * 5000]
+    ),
     st.integers(-(2**70), 2**70).map(str),
     st.floats().map(json.dumps),
     st.text(max_size=5).map(json.dumps),
@@ -396,7 +398,7 @@ def test_any_text_in_any_state_is_answered_and_the_session_goes_on(texts, start)
 
 
 @given(
-    kind=st.sampled_from(SERVER[SessionState.ALONE].takes),
+    kind=st.sampled_from(SERVER[SessionState.ALONE].receives),
     body=st.binary(max_size=20) | JSON.map(str.encode) | objects(JSON).map(str.encode),
     outcome=st.sampled_from(ENDS),
 )
