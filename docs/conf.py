@@ -47,6 +47,7 @@ html_theme = "furo"
 html_title = f"envkit {version}"
 html_static_path = ["_static"]
 html_css_files = ["envkit.css"]
+html_search_scorer = str(Path(__file__).parent / "_static/scorer.js")
 html_show_copyright = False
 html_show_sphinx = False
 
