@@ -159,8 +159,8 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         """Handles what another thread has left before it rang the bell."""
 
     @abc.abstractmethod
-    def _look(self, now: float) -> None:
-        """Handles what wakes no process."""
+    def _check_sources(self, now: float) -> None:
+        """Checks the sources that cannot wake the pool."""
 
     @abc.abstractmethod
     def _handle_message(self, known: Worker, payload: bytearray) -> None:
@@ -289,7 +289,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
         """Waits until something has happened, and returns the events."""
-        return self._inbox.wait(timeout, owing, self._poll, self._look)
+        return self._inbox.wait(timeout, owing, self._poll, self._check_sources)
 
     def _poll(self, patience: float) -> None:
         """Waits until a link or the bell has something, and takes that in."""

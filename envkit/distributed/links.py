@@ -365,7 +365,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         own = (rows + known.first).tolist()
         self._send_message(known, pack_actions(self._slab, own, known.first))
 
-    def _look(self, now: float) -> None:
+    def _check_sources(self, now: float) -> None:
         # Late strangers, commands that have ended.
         if self._ending:
             self._handle_ends(now)

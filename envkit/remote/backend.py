@@ -356,7 +356,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         names = list(layout.info_spec)
         self._send_message(known, BindMessage(names, known.first))
 
-    def _look(self, now: float) -> None:
+    def _check_sources(self, now: float) -> None:
         # A poll finds everything else.
         if self._news:
             with uninterrupted():

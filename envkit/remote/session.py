@@ -271,7 +271,7 @@ class Session:
             self._reason = self._reason or reason
             self._changed.notify_all()
 
-    def look(self, now: float) -> None:
+    def cut_if_stalled(self, now: float) -> None:
         """Cuts off a client that sends a part of a frame, or takes no answer."""
         since = self._busy_since
         if since is not None and now - since > self._options.idle_timeout:

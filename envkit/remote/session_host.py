@@ -384,7 +384,7 @@ class _HostedSession:
             while True:
                 if poller.poll(1000 * _POLL_INTERVAL):
                     self._do(session, *self._channel.receive())
-                session.look(time.monotonic())
+                session.cut_if_stalled(time.monotonic())
         except (EOFError, ProtocolError):
             self._end(session, "the server is gone")
             # Its environments may be anywhere, also in code that never returns.
