@@ -38,7 +38,7 @@ from envkit._shared.admission import Admission
 from envkit._shared.closing import Closable
 from envkit._shared.connection_threads import Connection, ConnectionThreads
 from envkit._shared.health import HEALTH_PATH, HealthAnswer
-from envkit._shared.listening import ListenError, listener
+from envkit._shared.listening import ListenError, listener, place_of
 from envkit._shared.server_secret import Holder
 from envkit._shared.web_pages import foreign_host, foreign_origin
 from envkit.desktop.connection import keep_alive
@@ -121,9 +121,8 @@ class BrowserServer(Closable):
         self._reason, self._is_closing = "The environment has ended.", False
         sock = _listener(host, port, next(iter(self._desktops.values())).address[1])
         self.address: tuple[str, int] = sock.getsockname()[:2]
-        where = "[{}]:{}" if ":" in self.address[0] else "{}:{}"
         scheme = "http" if tls is None else "https"
-        self.url = f"{scheme}://{where.format(*self.address)}/"
+        self.url = f"{scheme}://{place_of(self.address)}/"
         self._admission = Admission("vnc", patience=_PATIENCE)
         self._threads = ConnectionThreads(
             sock,

@@ -410,7 +410,7 @@ class Desktop(PyEnvironment):
         self._frame = self._picture()
         self._begin_counting()
         # Rewards wait for the first step.
-        texts = [] if self._channel is None else self._channel.take_texts()
+        texts = [] if self._channel is None else self._channel.pop_texts()
         return restart(self._observation(texts))
 
     def _begin(self) -> str | None:

@@ -159,7 +159,7 @@ class RewardChannel:
         reported, self._reported = self._reported, Reported()
         return reported
 
-    def take_texts(self) -> list[str]:
+    def pop_texts(self) -> list[str]:
         """Returns the texts that were reported; all else waits for `take`."""
         self._receive()
         texts, self._reported.texts = self._reported.texts, []

@@ -114,10 +114,9 @@ class OpenEnvServer:
             self._server = self._make_server()
             self._secret.publish(self._socket.getsockname())
             stack.pop_all()
-        port = self._socket.getsockname()[1]
         scheme = "http" if options.tls is None else "https"
-        name = f"[{options.host}]" if ":" in options.host else options.host
-        self.url = f"{scheme}://{name}:{port}"
+        port = self._socket.getsockname()[1]
+        self.url = f"{scheme}://{place_of((options.host, port))}"
         urls = [f"{self.url}/{site.offer.name}" for site in self._sites]
         self.line = f"openenv: {' '.join(urls) if len(urls) > 1 else self.url}"
         self.invitation = self._invitation(urls[0] if len(urls) > 1 else self.url)
@@ -420,7 +419,7 @@ class Site:
         self.is_closing = False
         self._options = options
         self._envs = EnvThreads(offer, most=options.max_sessions)
-        self._connections: set[_Connection] = set()
+        self._connections: set[_TimedWebSocket] = set()
         # Bodies of requests that have not come yet.
         self._reading: set[asyncio.Task[bytes]] = set()
         try:
@@ -567,7 +566,7 @@ class Site:
     async def _converse(self, websocket: Any) -> None:
         """Answers the messages of a client until it leaves."""
         session = self._session()
-        connection = _Connection(websocket, session, self._options.idle_timeout)
+        connection = _TimedWebSocket(websocket, session, self._options.idle_timeout)
         await websocket.accept()
         self._connections.add(connection)
         try:
@@ -671,7 +670,7 @@ def _do(env: SingleEnv, session: ServedSession, event: ServerEvent) -> JsonAnswe
 _GONE: Any = object()
 
 
-class _Connection:
+class _TimedWebSocket:
     """A client's WebSocket, with an end when it is silent for too long."""
 
     def __init__(

@@ -222,9 +222,9 @@ class Server:
         ]
 
     def _open(
-        self, connection: Connection, handshake: ServerHandshake, said: Any
+        self, connection: Connection, handshake: ServerHandshake, request: Any
     ) -> None:
-        wanted = request_of(said, self._menu, self._options)
+        wanted = request_of(request, self._menu, self._options)
         with self._lock:
             if self._closing:
                 raise Refusal(self._closing)
@@ -236,7 +236,7 @@ class Server:
                 )
             self._opening += 1
         try:
-            session, facts = self._built(said)
+            session, facts = self._built(request)
         finally:
             with self._lock:
                 self._opening -= 1
@@ -260,13 +260,13 @@ class Server:
                         del self._crashed[next(iter(self._crashed))]
             self._tell_how_many()
 
-    def _built(self, said: dict[str, Any]) -> tuple[SessionProcess, dict[str, Any]]:
+    def _built(self, request: dict[str, Any]) -> tuple[SessionProcess, dict[str, Any]]:
         """Starts a session, and returns it with what its client is told."""
         session = SessionProcess(self._templates, self._guardian)
         with self._lock:
             self._starting.add(session)
         try:
-            facts = session.build(said, self._menu, self._options, self._resume)
+            facts = session.build(request, self._menu, self._options, self._resume)
             with self._lock:
                 reason = self._closing
                 if not reason:

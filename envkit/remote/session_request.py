@@ -38,19 +38,21 @@ class SessionRequest(NamedTuple):
     hidden: frozenset[str] = frozenset()
 
 
-def request_of(said: Any, menu: Menu, options: ServeOptions) -> SessionRequest:
+def request_of(request: Any, menu: Menu, options: ServeOptions) -> SessionRequest:
     """Returns what a session is to be, checked.
 
     Raises:
         Refusal: It is not on the menu, or too much.
     """
-    if not isinstance(said, dict) or not isinstance(said.get("environments"), list):
+    if not isinstance(request, dict) or not isinstance(
+        request.get("environments"), list
+    ):
         raise Refusal("A session must be opened with a list of environments.")
     makers: list[Callable[[], Any]] = []
     names: list[str] = []
     hidden: set[str] = set()
     most = options.max_rows
-    for one in said["environments"]:
+    for one in request["environments"]:
         if not isinstance(one, list) or len(one) != 3:
             raise Refusal("An environment must be a name, arguments and a count.")
         name, arguments, count = one
@@ -72,12 +74,12 @@ def request_of(said: Any, menu: Menu, options: ServeOptions) -> SessionRequest:
         hidden |= offer.arguments.keys()
     if not makers:
         raise Refusal("A session must have at least one environment.")
-    validate, first_env = said.get("validate", "first"), said.get("first_env", 0)
+    validate, first_env = request.get("validate", "first"), request.get("first_env", 0)
     if validate not in ("always", "first", "never"):
         raise Refusal("validate must be 'always', 'first' or 'never'.")
     if type(first_env) is not int or first_env < 0:
         raise Refusal("first_env must be the index of an environment.")
-    seeds = value_of(said.get("seeds", []))
+    seeds = value_of(request.get("seeds", []))
     if not isinstance(seeds, list) or len(seeds) not in (0, len(makers)):
         raise Refusal("seeds must be a list with one for each environment.")
     return SessionRequest(
@@ -86,7 +88,7 @@ def request_of(said: Any, menu: Menu, options: ServeOptions) -> SessionRequest:
         first_env,
         validate,
         tuple(seeds),
-        bool(said.get("rings")),
+        bool(request.get("rings")),
         menu.hide,
         frozenset(hidden),
     )

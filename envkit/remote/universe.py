@@ -34,6 +34,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._shared.actions_and_rewards import agent_rewards
+from envkit._shared.listening import place_of
 from envkit._shared.secret_files import DRAW
 from envkit.desktop.actions import fitting
 from envkit.desktop.keys import Event, KeyEvent, keysym
@@ -155,9 +156,8 @@ class Remote:
             self._game.close()
             raise
         self._describe()
-        host, port = self.desktop.address
-        host = f"[{host}]" if ":" in host else host
-        self.line = f"universe: vnc://{host}:{port}+{self.rewarder.address[1]}"
+        place, rewarder = place_of(self.desktop.address), self.rewarder.address[1]
+        self.line = f"universe: vnc://{place}+{rewarder}"
         self.invitation = ""
         if options.password is DRAW:
             where = f"{self.line.partition(' ')[2]}?password={self.password}"
@@ -166,7 +166,7 @@ class Remote:
                 f"{with_reachable_host(where, options.host)}"
             )
         self._thread = threading.Thread(
-            target=self._run, name=f"envkit universe {port}", daemon=True
+            target=self._run, name=f"envkit universe {place}", daemon=True
         )
         self._thread.start()
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit._shared.listening import place_of
 from envkit._shared.secret_files import SecretFileError, find
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, as_envs
 from envkit.desktop.actions import Actions, Controls
@@ -674,7 +675,6 @@ class _RemoteRow:
         with contextlib.ExitStack() as stack:
             stack.callback(desktop.close)
             desktop.update(timeout)
-            host = f"[{address.host}]" if ":" in address.host else address.host
             described = threading.Event()
 
             def receive(received: Received | RewarderError) -> None:
@@ -682,7 +682,7 @@ class _RemoteRow:
                 described.set()
 
             rewarder = RewarderLink(
-                f"{host}:{address.rewarder}",
+                place_of((address.host, address.rewarder)),
                 password,
                 receive,
                 observer=env._observer,

@@ -215,18 +215,17 @@ class PlayedEnv:
         except BaseException:
             self._env.close()
             raise
-        host, port = self.person.address
-        host = f"[{host}]" if ":" in host else host
-        self.line = f"vnc: vnc://{host}:{port} shows {self.name}; {self.person.hint}"
+        place = place_of(self.person.address)
+        self.line = f"vnc: vnc://{place} shows {self.name}; {self.person.hint}"
         self.invitation = ""
         if options.password is DRAW:
-            where = with_reachable_host(f"{host}:{port}", options.host)
+            where = with_reachable_host(place, options.host)
             self.invitation = (
                 f"viewers of {self.name} at {where} need the password "
                 f"{self.person.password}"
             )
         self._thread = threading.Thread(
-            target=self._run, name=f"envkit vnc {port}", daemon=True
+            target=self._run, name=f"envkit vnc {place}", daemon=True
         )
         self._thread.start()
 
