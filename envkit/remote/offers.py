@@ -435,7 +435,8 @@ def check_exposure(
         return (
             f"The server listens at {options.host} without TLS: what travels can be "
             "read and changed on the way, the token travels with --openenv and "
-            "--dm-env-rpc, and the passwords of --universe and --vnc protect little. "
-            "Pass --cert and --key, with which --vnc shows its page to browsers alone."
+            "--dm-env-rpc, the password with --web-port, and the passwords of "
+            "--universe and --vnc protect little. Pass --cert and --key, with which "
+            "--vnc lets other machines reach its page for browsers alone."
         )
     return None
