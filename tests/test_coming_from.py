@@ -1,4 +1,4 @@
-"""The pages for who comes from elsewhere name what is there."""
+"""The pages for users of other libraries name things that exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import pytest
 from tests.importable import lacks_library
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ["gymnasium", "stable_baselines3", "cleanrl", "universe", "urnai"]
+PAGES = {
+    name: DOCS / f"coming_from_{name}.md"
+    for name in ("gymnasium", "stable_baselines3", "cleanrl", "universe")
+} | {"urnai": DOCS / "adapters/urnai.md"}
 HOMES = [
     "envkit",
     "envkit.adapters",
@@ -26,7 +29,7 @@ HOMES = [
 
 def names(page):
     """Lists the classes and functions that the right columns of tables call."""
-    text = (DOCS / f"coming_from_{page}.md").read_text("utf-8")
+    text = PAGES[page].read_text("utf-8")
     right = re.findall(r"^\| .*\| ([^|]+) \|$", text, re.M)
     code = " ".join(re.findall(r"`([^`]+)`", " ".join(right)))
     return sorted(set(re.findall(r"(?<![\w.])([A-Z]\w+|to_sb3|from_urnai)\(", code)))
@@ -47,7 +50,7 @@ def test_the_tables_call_something(page):
 
 
 def test_what_the_table_for_urnai_imports_is_there():
-    text = (DOCS / "coming_from_urnai.md").read_text("utf-8")
+    text = (DOCS / "adapters/urnai.md").read_text("utf-8")
     statements = re.findall(r"^\| `from urnai\S* .*` \| `(from .+)` \|$", text, re.M)
     assert 5 == len(statements)
     for statement in statements:

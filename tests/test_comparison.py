@@ -17,7 +17,6 @@ PAGES = [
     "coming_from_gymnasium",
     "coming_from_stable_baselines3",
     "coming_from_universe",
-    "coming_from_urnai",
 ]
 _LINK = re.compile(r"\]\(([^)\s]+)(?: \"([^\"]*)\")?\)")
 
