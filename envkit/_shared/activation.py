@@ -97,9 +97,8 @@ def shared_out(
     for name, sockets in shared.items():
         if not counts[name]:
             raise ValueError(
-                f"{name} cannot take an inherited socket, as its library opens its own "
-                "(gRPC's for Python): leave it out of the unit, and pass --host and "
-                "--port."
+                f"{name} cannot take an inherited socket: it opens its own, as gRPC "
+                "for Python must. Leave it out of the unit, and pass --host and --port."
             )
         if len(sockets) != counts[name]:
             raise ValueError(

@@ -21,15 +21,20 @@ than a log should grow are counted instead.
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from envkit._shared.guesses import Guesses, peer_of
 from envkit._shared.listening import place_of
 from envkit._shared.text import escaped
+
+if TYPE_CHECKING:
+    from envkit._shared.server_secret import WrongSecretError
 
 __all__ = ["LOG", "Admission", "Stranger"]
 
@@ -210,6 +215,16 @@ class Admission:
         if left_out:
             told += f" ({left_out} refusals before it were left out here)"
         LOG.warning("%s was refused by %s: %s", client or place, self.protocol, told)
+
+    @contextlib.contextmanager
+    def refusing(self, place: str, error: WrongSecretError) -> Iterator[float]:
+        """Logs a wrong secret, and yields how many seconds its answer is to wait."""
+        self.refuse(place, error.reason)
+        if not error.is_guess:
+            yield 0.0
+            return
+        with self.guesses.late(place.rpartition(":")[0]) as seconds:
+            yield seconds
 
     def log(self, client: str, did: str) -> None:
         """Logs what a client has done."""

@@ -237,9 +237,8 @@ class ConnectionThreads:
             self._begin(connection)
             self._handler.serve(connection)
         except WrongSecretError as error:
-            self._refuse(connection, error.reason)
-            if error.is_guess:
-                self._delay(connection)
+            with self._admission.refusing(stranger.place, error) as seconds:
+                _await_end(connection.sock, seconds)
             connection.send_last(self._handler.refusal(str(error)))
         except (OSError, ValueError) as error:
             self._refuse(connection, reason_of(error))
@@ -265,12 +264,12 @@ class ConnectionThreads:
         if self._tls is not None:
             connection.encrypt(self._tls)
 
-    def _delay(self, connection: Connection) -> None:
-        """Waits before a wrong guess is answered, unless its client leaves."""
-        with self._admission.guesses.late(connection.stranger.host) as seconds:
-            poller = select.poll()
-            poller.register(connection.sock, getattr(select, "POLLRDHUP", 0))
-            poller.poll(1000 * seconds)
+
+def _await_end(sock: socket.socket, seconds: float) -> None:
+    """Waits until the client leaves, for so many seconds at most."""
+    poller = select.poll()
+    poller.register(sock, getattr(select, "POLLRDHUP", 0))
+    poller.poll(1000 * seconds)
 
 
 def reason_of(error: BaseException) -> str:

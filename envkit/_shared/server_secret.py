@@ -17,6 +17,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import stat
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
@@ -136,6 +137,9 @@ class TokensFile:
             return error.errno
 
     def _read(self) -> tuple[Holder, ...]:
+        # One that is a pipe could keep all clients waiting.
+        if not stat.S_ISREG(os.stat(self.path).st_mode):
+            raise ValueError(f"{self._what} must be a regular file, got {self.path!r}.")
         data, found_at = read_private(self.path, self._what, _MOST_BYTES)
         # What has been written since is another signature.
         self._seen = _signature_of(found_at)

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import socket
 import ssl
 import sys
-import threading
-from typing import Any, NamedTuple
 
 from envkit._internal.entry_points import loaded
-from envkit._shared.activation import inherited_sockets, notify, shared_out
-from envkit._shared.health import HEALTH_PATH, HealthServer
-from envkit._shared.listening import is_loopback, listener
+from envkit._shared.activation import notify
+from envkit._shared.health import HEALTH_PATH
 from envkit._shared.secret_files import DRAW
 from envkit._shared.server_secret import TokensFile
 from envkit.cli.output import say
@@ -32,6 +28,7 @@ from envkit.cli.secrets import (
     unread,
 )
 from envkit.cli.server_log import logged
+from envkit.cli.services import Chosen, Services, host_and_port, places_of, warnings_of
 from envkit.cli.target import (
     add_arg,
     add_hz,
@@ -48,7 +45,6 @@ from envkit.remote.offers import (
     Offer,
     ServeOptions,
     Service,
-    check_exposure,
 )
 from envkit.remote.plugins import OWN_PROTOCOL, ServeProtocol
 
@@ -62,19 +58,7 @@ _LONGEST = 86400.0
 _PROTOCOLS = Plugins("envkit.protocols", "protocol")
 
 
-class _Chosen(NamedTuple):
-    """A protocol that is served, and its flag without dashes."""
-
-    flag: str
-    protocol: ServeProtocol
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"--{self.flag}" if self.flag else "envkit's own protocol"
-
-
-_OWN = _Chosen("", OWN_PROTOCOL)
+_OWN = Chosen("", OWN_PROTOCOL)
 
 # What those have in place of an option who look for it with another protocol.
 _INSTEAD = {
@@ -148,7 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--health",
-        type=_host_and_port,
+        type=host_and_port,
         metavar="[HOST:]PORT",
         help=f"answer GET {HEALTH_PATH} there for all services, without a secret "
         "(default: each answers at its own port)",
@@ -252,28 +236,27 @@ def _text_of(name: str) -> str:
         return str(error)
 
 
-def _chosen(name: str) -> _Chosen:
+def _chosen(name: str) -> Chosen:
     plugin = _PROTOCOLS.find(name)
     assert plugin is not None  # its flag was added
     found = plugin.load()
     if isinstance(found, ServeProtocol):
-        return _Chosen(name, found)
+        return Chosen(name, found)
     if not callable(found):
         raise plugin.broken(
             f"is {describe(found)}, which is neither a ServeProtocol nor a function "
             "that serves"
         )
-    return _Chosen(name, ServeProtocol(found, f"serve by the protocol {name}"))
+    return Chosen(name, ServeProtocol(found, f"serve by the protocol {name}"))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves until a signal ends it, which gives the exit status."""
     protocols = [_chosen(name) for name in arguments.protocols] or [_OWN]
     _check_effects(arguments, protocols)
-    inherited = _inherited(arguments, protocols)
     menu, options = _menu_of(arguments), _options_of(arguments)
-    places = {chosen: _place_of(chosen, options, inherited) for chosen in protocols}
-    warnings = _warnings(places)
+    places = places_of(arguments, protocols, options)
+    warnings = warnings_of(places)
     with logged(debug=arguments.debug), contextlib.ExitStack() as stack:
         for warning in warnings:
             say(f"envkit serve: {warning}", file=sys.stderr)
@@ -283,7 +266,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "desktop shows and takes can be read and changed on the way.",
                 file=sys.stderr,
             )
-        services = _Services()
+        services = Services()
         # It answers until all the others have ended.
         health = services.health_server(arguments.health, options.tls)
         if health is not None:
@@ -305,58 +288,7 @@ def run(arguments: argparse.Namespace) -> int:
         return services.await_end()
 
 
-def _inherited(
-    arguments: argparse.Namespace, protocols: list[_Chosen]
-) -> dict[str, tuple[socket.socket, ...]]:
-    """Returns the sockets that systemd has handed over, by the flag of a protocol.
-
-    Raises:
-        ValueError: They do not fit the protocols, or the options contradict them.
-    """
-    counts = {}
-    for chosen in protocols:
-        count = chosen.protocol.sockets
-        counts[chosen.flag or "own"] = len(arguments.targets) if count < 0 else count
-    shared = shared_out(inherited_sockets(), counts)
-    if shared and len(shared) == len(counts):
-        for option in ("host", "port"):
-            if getattr(arguments, option) is not None:
-                raise ValueError(
-                    f"--{option} contradicts the sockets that were inherited "
-                    "(LISTEN_FDS), which listen already: leave it out."
-                )
-    return shared
-
-
-def _place_of(
-    chosen: _Chosen,
-    options: ServeOptions,
-    inherited: dict[str, tuple[socket.socket, ...]],
-) -> ServeOptions:
-    """Returns the options of one protocol, with the sockets that are for it."""
-    sockets = inherited.get(chosen.flag or "own", ())
-    if not sockets:
-        return options
-    hosts = [str(sock.getsockname()[0]) for sock in sockets]
-    # The one that most can reach counts.
-    host = next((host for host in hosts if not is_loopback(host)), hosts[0])
-    return options._replace(host=host, sockets=sockets)
-
-
-def _warnings(places: dict[_Chosen, ServeOptions]) -> list[str]:
-    """Returns what is to be said of servers that others reach, each thing once.
-
-    Raises:
-        ValueError: One of them could be used by anyone.
-    """
-    kinds: dict[ServeOptions, dict[str, None]] = {}
-    for chosen, options in places.items():
-        kinds.setdefault(options, {})[chosen.protocol.secret] = None
-    found = [check_exposure(options, [*kinds[options]]) for options in kinds]
-    return [*dict.fromkeys(warning for warning in found if warning is not None)]
-
-
-def _check_effects(arguments: argparse.Namespace, protocols: list[_Chosen]) -> None:
+def _check_effects(arguments: argparse.Namespace, protocols: list[Chosen]) -> None:
     """Refuses options that none of the protocols has.
 
     Raises:
@@ -439,73 +371,6 @@ def _start(protocol: ServeProtocol, menu: Menu, options: ServeOptions) -> Servic
     with busy_port_explained():
         service: Service = serve(menu, options)
     return service
-
-
-class _Services:
-    """What the command serves, and how it is."""
-
-    def __init__(self) -> None:
-        self._chosen: list[tuple[_Chosen, Service]] = []
-        self._status = "starting"
-
-    def add(self, chosen: _Chosen, service: Service) -> None:
-        self._chosen.append((chosen, service))
-
-    def begin(self) -> None:
-        self._status = "ok"
-
-    def stop(self) -> None:
-        self._status = "stopping"
-
-    def lines(self) -> list[str]:
-        """Returns where they serve, for people."""
-        return [line for _, one in self._chosen for line in one.line.split("\n")]
-
-    def invitations(self) -> list[str]:
-        """Returns how clients connect that do not find the secret."""
-        lines = (line for _, one in self._chosen for line in one.invitation.split("\n"))
-        return [line for line in lines if line]
-
-    def health_server(
-        self, place: tuple[str, int] | None, tls: ssl.SSLContext | None
-    ) -> HealthServer | None:
-        """Returns what answers for them all, if that is wanted."""
-        if place is None:
-            return None
-        with busy_port_explained():
-            return HealthServer(listener(*place), self.report, tls)
-
-    def report(self) -> dict[str, Any]:
-        """Returns how they are, as `--health` tells it."""
-        told = []
-        for chosen, service in self._chosen:
-            status = "ok" if service.ended() is None else "ended"
-            # Services of other packages need not say more.
-            health: Any = getattr(service, "health", lambda: [{}])
-            for facts in health():
-                name = chosen.flag or "envkit"
-                told.append({"protocol": name, "status": status, **facts})
-        status = self._status
-        if status == "ok" and any(one["status"] != "ok" for one in told):
-            status = "failed"
-        return {"status": status, "services": told}
-
-    def await_end(self) -> int:
-        """Waits until a signal raises, or a service has ended unasked."""
-        never = threading.Event()
-        while True:
-            for _, service in self._chosen:
-                reason = service.ended()
-                if reason is not None:
-                    say(f"envkit serve: {service.line}: {reason}", file=sys.stderr)
-                    return 1
-            never.wait(0.5)
-
-
-def _host_and_port(text: str) -> tuple[str, int]:
-    """Reads a port, which may have an address before it."""
-    host, _, port = text.rpartition(":")
-    return host.strip("[]") or "127.0.0.1", port_number(port)
 
 
 def _check_apart(

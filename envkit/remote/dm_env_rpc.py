@@ -248,11 +248,8 @@ class DmEnvRpcServer:
         try:
             client = self._holder_of(context).at(place)
         except WrongSecretError as error:
-            self._admission.refuse(place, error.reason)
-            if error.is_guess:
-                host = place.rpartition(":")[0]
-                with self._admission.guesses.late(host) as seconds:
-                    self._closing.wait(seconds)
+            with self._admission.refusing(place, error) as seconds:
+                self._closing.wait(seconds)
             context.abort(grpc.StatusCode.UNAUTHENTICATED, _WANTED)
         stream = _AnsweredStream(self, requests, client)
         with self._lock:

@@ -260,11 +260,8 @@ class OpenEnvServer:
             try:
                 client = self._holder_of(headers).at(place)
             except WrongSecretError as error:
-                self._admission.refuse(place, error.reason)
-                if error.is_guess:
-                    host = place.rpartition(":")[0]
-                    with self._admission.guesses.late(host) as seconds:
-                        await asyncio.sleep(seconds)
+                with self._admission.refusing(place, error) as seconds:
+                    await asyncio.sleep(seconds)
                 refusal = JSONResponse({"detail": _WANTED}, 401)
                 await _refuse(refusal, scope, receive, send)
                 return

@@ -270,14 +270,11 @@ class RewarderServer:
         try:
             self._check_password(connection.request.headers.get("authorization"))
         except WrongSecretError as error:
-            self._admission.refuse(client.place, error.reason)
-            host = client.place.rpartition(":")[0]
-            if error.is_guess:
-                with (
-                    self._admission.guesses.late(host) as seconds,
-                    contextlib.suppress(asyncio.TimeoutError),
-                ):
-                    await asyncio.wait_for(connection.wait_closed(), seconds)
+            with (
+                self._admission.refusing(client.place, error) as seconds,
+                contextlib.suppress(asyncio.TimeoutError),
+            ):
+                await asyncio.wait_for(connection.wait_closed(), seconds)
             await self._hang_up(client, str(error))
             return
         self._admission.leave(client.place)

@@ -190,8 +190,8 @@ REFUSED = {
     "gRPC": (
         ["Catch", "--dm-env-rpc"],
         {},
-        "dm-env-rpc cannot take an inherited socket, as its library opens its own "
-        "(gRPC's for Python)",
+        "dm-env-rpc cannot take an inherited socket: it opens its own, as gRPC for "
+        "Python must. Leave it out of the unit",
     ),
     "too few": (
         ["Catch", "CartPole", "--vnc"],

@@ -843,7 +843,13 @@ def test_the_file_is_read_again_when_it_has_changed(protocol, tmp_path):
         assert enters(protocol, place, ALICE)
 
 
+def replace_by_a_pipe(path):
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
 BREAK = {
+    "a pipe": replace_by_a_pipe,
     "a wrong line": lambda path: path.write_text("alice\n"),
     "for all to read": lambda path: path.chmod(0o644),
     "gone": lambda path: path.unlink(),

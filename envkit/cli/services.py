@@ -1,0 +1,165 @@
+"""What `envkit serve` serves: which protocols, at which sockets, and how they are."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import ssl
+import sys
+import threading
+from typing import Any, NamedTuple
+
+from envkit._shared.activation import inherited_sockets, shared_out
+from envkit._shared.health import HealthServer
+from envkit._shared.listening import is_loopback, listener
+from envkit.cli.output import say
+from envkit.cli.target import busy_port_explained, port_number
+from envkit.remote.offers import ServeOptions, Service, check_exposure
+from envkit.remote.plugins import ServeProtocol
+
+__all__ = ["Chosen", "Services", "host_and_port", "places_of", "warnings_of"]
+
+
+class Chosen(NamedTuple):
+    """A protocol that is served, and its flag without dashes."""
+
+    flag: str
+    protocol: ServeProtocol
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"--{self.flag}" if self.flag else "envkit's own protocol"
+
+
+def _inherited(
+    arguments: argparse.Namespace, protocols: list[Chosen]
+) -> dict[str, tuple[socket.socket, ...]]:
+    """Returns the sockets that systemd has handed over, by the flag of a protocol.
+
+    Raises:
+        ValueError: They do not fit the protocols, or the options contradict them.
+    """
+    counts = {}
+    for chosen in protocols:
+        count = chosen.protocol.sockets
+        counts[chosen.flag or "own"] = len(arguments.targets) if count < 0 else count
+    shared = shared_out(inherited_sockets(), counts)
+    if shared and len(shared) == len(counts):
+        for option in ("host", "port"):
+            if getattr(arguments, option) is not None:
+                raise ValueError(
+                    f"--{option} contradicts the sockets that were inherited "
+                    "(LISTEN_FDS), which listen already: leave it out."
+                )
+    return shared
+
+
+def _place_of(
+    chosen: Chosen,
+    options: ServeOptions,
+    inherited: dict[str, tuple[socket.socket, ...]],
+) -> ServeOptions:
+    """Returns the options of one protocol, with the sockets that are for it."""
+    sockets = inherited.get(chosen.flag or "own", ())
+    if not sockets:
+        return options
+    hosts = [str(sock.getsockname()[0]) for sock in sockets]
+    # The one that most can reach counts.
+    host = next((host for host in hosts if not is_loopback(host)), hosts[0])
+    return options._replace(host=host, sockets=sockets)
+
+
+def places_of(
+    arguments: argparse.Namespace, protocols: list[Chosen], options: ServeOptions
+) -> dict[Chosen, ServeOptions]:
+    """Returns the options of each protocol, with the sockets that are for it.
+
+    Raises:
+        ValueError: Inherited sockets do not fit the protocols or the options.
+    """
+    inherited = _inherited(arguments, protocols)
+    return {chosen: _place_of(chosen, options, inherited) for chosen in protocols}
+
+
+def warnings_of(places: dict[Chosen, ServeOptions]) -> list[str]:
+    """Returns what is to be said of servers that others reach, each thing once.
+
+    Raises:
+        ValueError: One of them could be used by anyone.
+    """
+    kinds: dict[ServeOptions, dict[str, None]] = {}
+    for chosen, options in places.items():
+        kinds.setdefault(options, {})[chosen.protocol.secret] = None
+    found = [check_exposure(options, [*kinds[options]]) for options in kinds]
+    return [*dict.fromkeys(warning for warning in found if warning is not None)]
+
+
+class Services:
+    """What the command serves, and how it is."""
+
+    def __init__(self) -> None:
+        self._chosen: list[tuple[Chosen, Service]] = []
+        self._status = "starting"
+
+    def add(self, chosen: Chosen, service: Service) -> None:
+        """Adds a service that listens."""
+        self._chosen.append((chosen, service))
+
+    def begin(self) -> None:
+        """Reports from now on that they serve."""
+        self._status = "ok"
+
+    def stop(self) -> None:
+        """Reports from now on that they are stopping."""
+        self._status = "stopping"
+
+    def lines(self) -> list[str]:
+        """Returns where they serve, for people."""
+        return [line for _, one in self._chosen for line in one.line.split("\n")]
+
+    def invitations(self) -> list[str]:
+        """Returns how clients connect that do not find the secret."""
+        lines = (line for _, one in self._chosen for line in one.invitation.split("\n"))
+        return [line for line in lines if line]
+
+    def health_server(
+        self, place: tuple[str, int] | None, tls: ssl.SSLContext | None
+    ) -> HealthServer | None:
+        """Returns what answers for them all, if that is wanted."""
+        if place is None:
+            return None
+        with busy_port_explained():
+            return HealthServer(listener(*place), self.report, tls)
+
+    def report(self) -> dict[str, Any]:
+        """Returns how they are, as `--health` tells it."""
+        told = []
+        for chosen, service in self._chosen:
+            status = "ok" if service.ended() is None else "ended"
+            # Services of other packages need not say more.
+            health: Any = getattr(service, "health", lambda: [{}])
+            for facts in health():
+                name = chosen.flag or "envkit"
+                told.append({"protocol": name, "status": status, **facts})
+        status = self._status
+        if status == "ok" and any(one["status"] != "ok" for one in told):
+            status = "failed"
+        return {"status": status, "services": told}
+
+    def await_end(self) -> int:
+        """Waits until a signal raises, or a service has ended unasked."""
+        never = threading.Event()
+        while True:
+            for _, service in self._chosen:
+                reason = service.ended()
+                if reason is not None:
+                    say(f"envkit serve: {service.line}: {reason}", file=sys.stderr)
+                    return 1
+            never.wait(0.5)
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """Reads a port, which may have an address before it."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]") or "127.0.0.1", port_number(port)
