@@ -27,22 +27,34 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from envkit._shared.guesses import Guesses, peer_of
 from envkit._shared.listening import place_of
 from envkit._shared.text import escaped
+from envkit.errors import EnvkitError
 
-if TYPE_CHECKING:
-    from envkit._shared.server_secret import WrongSecretError
-
-__all__ = ["LOG", "Admission", "Stranger"]
+__all__ = ["LOG", "Admission", "Stranger", "WrongSecretError"]
 
 LOG = logging.getLogger("envkit.serve")
 
 # Lines about refusals that may come at once, and in each second after that.
 _BURST, _PER_SECOND = 1000, 20.0
 _LONGEST_REASON = 400
+
+
+class WrongSecretError(EnvkitError, PermissionError):
+    """A client has not shown a secret that is valid; the message is for the client.
+
+    Attributes:
+        reason: What the log says, which may name the holder of a token.
+        is_guess: Whether the client has shown something wrong, and must wait.
+    """
+
+    def __init__(
+        self, message: str = "", reason: str = "", *, is_guess: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.reason, self.is_guess = reason, is_guess
 
 
 class Stranger:

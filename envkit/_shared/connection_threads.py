@@ -18,8 +18,8 @@ import threading
 import time
 from typing import Protocol
 
-from envkit._shared.admission import Admission, Stranger
-from envkit._shared.server_secret import Holder, WrongSecretError
+from envkit._shared.admission import Admission, Stranger, WrongSecretError
+from envkit._shared.server_secret import Holder
 
 __all__ = ["Connection", "ConnectionThreads", "Handler", "reason_of", "tls_mismatch"]
 

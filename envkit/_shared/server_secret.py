@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from envkit._shared.admission import LOG
+from envkit._shared.admission import LOG, WrongSecretError
 from envkit._shared.secret_files import (
     Draw,
     SecretFile,
@@ -32,9 +32,8 @@ from envkit._shared.secret_files import (
     publish,
     read_private,
 )
-from envkit.errors import EnvkitError
 
-__all__ = ["Holder", "ServerSecret", "TokensFile", "WrongSecretError"]
+__all__ = ["Holder", "ServerSecret", "TokensFile"]
 
 _MOST_BYTES = 1 << 20
 _NAME = re.compile(r"[\w.@+-]{1,64}")
@@ -61,21 +60,6 @@ class Holder(NamedTuple):
             ('alice@10.0.0.7:4242', '10.0.0.7:4242')
         """
         return f"{self.name}@{place}" if self.name else place
-
-
-class WrongSecretError(EnvkitError, PermissionError):
-    """A client has not shown a secret that is valid; the message is for the client.
-
-    Attributes:
-        reason: What the log says, which may name the holder of a token.
-        is_guess: Whether the client has shown something wrong, and must wait.
-    """
-
-    def __init__(
-        self, message: str = "", reason: str = "", *, is_guess: bool = False
-    ) -> None:
-        super().__init__(message)
-        self.reason, self.is_guess = reason, is_guess
 
 
 class TokensFile:
@@ -227,7 +211,7 @@ class ServerSecret:
         ''
         >>> secret.holder_of(lambda known: known == b"mellon")
         Traceback (most recent call last):
-        envkit._shared.server_secret.WrongSecretError: The password is not the one of \
+        envkit._shared.admission.WrongSecretError: The password is not the one of \
 this server.
     """
 

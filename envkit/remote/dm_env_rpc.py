@@ -35,9 +35,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple, TypeVar
 
-from envkit._shared.admission import Admission
+from envkit._shared.admission import Admission, WrongSecretError
 from envkit._shared.listening import listener, place_of
-from envkit._shared.server_secret import Holder, ServerSecret, WrongSecretError
+from envkit._shared.server_secret import Holder, ServerSecret
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.remote.dm_env_rpc_messages import (

@@ -24,12 +24,12 @@ from collections.abc import AsyncIterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from envkit._shared.admission import Admission
+from envkit._shared.admission import Admission, WrongSecretError
 from envkit._shared.admitting_loop import AdmittingLoop
 from envkit._shared.health import HEALTH_PATH, HealthAnswer
 from envkit._shared.json_schema import EXACT_SCHEMA
 from envkit._shared.listening import listener, place_of
-from envkit._shared.server_secret import Holder, ServerSecret, WrongSecretError
+from envkit._shared.server_secret import Holder, ServerSecret
 from envkit._shared.web_pages import is_json, web_page_refusal
 from envkit.errors import MissingDependencyError
 from envkit.provenance import envkit_version

@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from envkit._shared.admission import Admission
+from envkit._shared.admission import Admission, WrongSecretError
 from envkit._shared.admitting_loop import AdmittingLoop
 from envkit._shared.health import HEALTH_PATH, HealthAnswer
 from envkit._shared.listening import listener, place_of
-from envkit._shared.server_secret import ServerSecret, WrongSecretError
+from envkit._shared.server_secret import ServerSecret
 from envkit._shared.web_pages import web_page_refusal
 from envkit.errors import MissingDependencyError
 from envkit.extend import counted
