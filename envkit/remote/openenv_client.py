@@ -30,7 +30,6 @@ from envkit.extend import Result
 from envkit.remote.openenv_messages import (
     ClientSession,
     OpenEnvError,
-    OpenEnvStep,
     SessionState,
 )
 from envkit.specs.arrays import ArraySpec
@@ -123,7 +122,7 @@ class OpenEnvWrapper(ForeignEnvironment):
         self._connect_timeout = _limited_seconds("connect_timeout", connect_timeout)
         self._settings = dict(reset_options or {})
         # What a reset has answered before a time step was asked for.
-        self._unseen: OpenEnvStep | None = None
+        self._unseen: Result | None = None
         self._last_observation: Any = None
         schemas = self._schemas()
         try:
@@ -358,7 +357,7 @@ class OpenEnvWrapper(ForeignEnvironment):
     def _accepts_options(self) -> bool:
         return True
 
-    def _reset_on_server(self, data: dict[str, Any]) -> OpenEnvStep:
+    def _reset_on_server(self, data: dict[str, Any]) -> Result:
         """Asks for an episode; connects again if the connection has ended meanwhile."""
         if self._foreign is not None:
             with contextlib.suppress(LostError):
@@ -378,18 +377,11 @@ class OpenEnvWrapper(ForeignEnvironment):
         try:
             if self._foreign is None:
                 raise LostError("the connection has ended")
-            step = self._ask("step", action)
+            result: Result = self._ask("step", action)
         except LostError as error:
             return self._cut_off(error)
-        self._last_observation = step.observation
-        return Result(
-            step.observation,
-            step.reward,
-            step.is_last and not step.discount,
-            step.is_last and bool(step.discount),
-            step.info,
-            step.discount,
-        )
+        self._last_observation = result.observation
+        return result
 
     def _cut_off(self, reason: Exception) -> Result:
         """Returns the end of an episode whose server has gone."""

@@ -52,7 +52,7 @@ from envkit._shared.json_schema import JsonForm, schema_of
 from envkit._shared.peer_errors import PeerError
 from envkit._shared.text import escaped
 from envkit.errors import SpecError
-from envkit.extend import describe
+from envkit.extend import Result, describe
 from envkit.nest import flatten
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray, NestedSpec
@@ -69,7 +69,6 @@ __all__ = [
     "Left",
     "MessageError",
     "OpenEnvError",
-    "OpenEnvStep",
     "ResetAsked",
     "ServedSession",
     "ServerEvent",
@@ -620,24 +619,6 @@ class OpenEnvError(PeerError, RuntimeError):
     code: str = ""
 
 
-class OpenEnvStep(NamedTuple):
-    """What a server shows: the answer to a reset or a step.
-
-    Attributes:
-        observation: The observation, as it was in JSON.
-        reward: The reward.
-        is_last: Whether the episode is over.
-        discount: The discount, which the metadata say, or the end of the episode.
-        info: The rest of the metadata.
-    """
-
-    observation: Any
-    reward: float
-    is_last: bool
-    discount: float
-    info: dict[str, Any]
-
-
 class ClientSession:
     """The end of a client.
 
@@ -650,8 +631,8 @@ class ClientSession:
         '{"type":"reset","data":{"seed":3}}'
         >>> answer = '{"observation": {"value": 7}, "reward": null, "done": false}'
         >>> session.receive(f'{{"type": "observation", "data": {answer}}}')
-        OpenEnvStep(observation={'value': 7}, reward=0.0, is_last=False, discount=1.0, \
-info={})
+        Result(observation={'value': 7}, reward=0.0, terminated=False, \
+truncated=False, info={}, discount=1.0)
     """
 
     def __init__(self, server: str) -> None:
@@ -672,7 +653,7 @@ info={})
         return _dumped(message)
 
     def receive(self, text: str | bytes) -> Any:
-        """Reads the answer: an `OpenEnvStep`, or the data of another type.
+        """Reads the answer: the `Result` of a reset or a step, or a state.
 
         Raises:
             OpenEnvError: It is an error, or breaks the protocol.
@@ -695,21 +676,20 @@ info={})
         is_over = isinstance(code, str) and code in CODES and CODES[code].ends
         self._go(_S.CLOSED if is_over else _S.READY)
         if kind == "error":
-            what = (
-                f"{self._server} answered {code!s:.80}: {data.get('message')!s:.2000}"
-            )
-            error = OpenEnvError(what)
-            error.code = escaped(f"{code!s:.80}")
+            message, code = f"{data.get('message')!s:.{_LONGEST}}", f"{code!s:.80}"
+            error = OpenEnvError(f"{self._server} answered {code}: {message}")
+            error.code = escaped(code)
             raise error
-        return self._step_of(data) if kind == "observation" else data
+        return self._result_of(data) if kind == "observation" else data
 
     def _go(self, state: SessionState) -> None:
         if state not in CLIENT[self.state].then:
             raise RuntimeError(f"A client must not go from {self.state} to {state}.")
         self.state = state
 
-    def _step_of(self, data: Mapping[str, Any]) -> OpenEnvStep:
-        metadata = data.get("metadata")
+    def _result_of(self, data: Mapping[str, Any]) -> Result:
+        # Hot: called once per step.
+        metadata, reward = data.get("metadata"), data.get("reward")
         info = dict(metadata) if isinstance(metadata, Mapping) else {}
         is_last = bool(data.get("done"))
         discount = _number(info.pop("discount", None))
@@ -718,21 +698,17 @@ info={})
         if not is_last:  # They say how an episode has ended.
             info.pop("terminated", None)
             info.pop("truncated", None)
-        given = data.get("reward")
-        # JSON has no infinite numbers: they are words.
-        reward = (
-            _WORDS.get(given)
-            if isinstance(given, str)
-            else _number(0.0 if given is None else given)
-        )
-        if reward is None:
+        number = 0.0 if reward is None else _number(reward)
+        if number is None:
             raise SpecError(
-                f"{self._server} sent the reward {describe(given)}, which must be a "
+                f"{self._server} sent the reward {describe(reward)}, which must be a "
                 "number or nothing."
             )
-        return OpenEnvStep(data.get("observation"), reward, is_last, discount, info)
+        ends = is_last and not discount, is_last and bool(discount)
+        return Result(data.get("observation"), number, *ends, info, discount)
 
 
+# JSON has no infinite numbers: they are words.
 _WORDS = {
     **dict.fromkeys(("Infinity", "inf"), math.inf),
     **dict.fromkeys(("-Infinity", "-inf"), -math.inf),
@@ -742,6 +718,8 @@ _WORDS = {
 
 def _number(value: Any) -> float | None:
     """Returns a number as a float; `None` for what is none, or too large for one."""
+    if isinstance(value, str):
+        return _WORDS.get(value)
     try:
         return float(value) if isinstance(value, bool | int | float) else None
     except OverflowError:

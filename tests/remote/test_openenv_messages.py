@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from envkit._shared.json_schema import spec_of
 from envkit.envs import CartPole
 from envkit.errors import SpecError
+from envkit.extend import Result
 from envkit.remote.openenv_messages import (
     ANSWERS,
     CLIENT,
@@ -25,7 +26,6 @@ from envkit.remote.openenv_messages import (
     Left,
     MessageError,
     OpenEnvError,
-    OpenEnvStep,
     ResetAsked,
     ServedSession,
     SessionState,
@@ -200,7 +200,8 @@ def test_a_client_says_to_a_genuine_server_what_was_recorded(name):
         info = data.get("metadata", {})
         discount = float(not data["done"] or "truncated" in info)
         reward = data["reward"] or 0.0
-        assert (data["observation"], reward, data["done"], discount, info) == step
+        ends = data["done"] and not discount, data["done"] and bool(discount)
+        assert (data["observation"], reward, *ends, info, discount) == step
     is_full = name == "OUR_CLIENT_FULL"
     over = SessionState.CLOSED if is_full else SessionState.ASKED
     assert over is session.state
@@ -439,9 +440,9 @@ def test_any_answer_is_an_event_or_an_error_of_the_client(kind, text):
     except (OpenEnvError, SpecError) as error:
         reason = str(error)
     else:
-        assert isinstance(event, OpenEnvStep | dict)
+        assert isinstance(event, Result | dict)
         assert session.state is SessionState.READY
-        if isinstance(event, OpenEnvStep):
+        if isinstance(event, Result):
             assert {float} == {type(event.reward), type(event.discount)}
     assert reason.startswith(SERVER_NAME)
     assert len(reason) < 30_000
@@ -476,7 +477,7 @@ def test_a_client_sees_what_the_environment_shows(seed, calls):
         for key, array in time_step.observation.items():
             np.testing.assert_array_equal(array, seen[key])
         reward = 0.0 if kind == "reset" else float(time_step.reward)
-        assert (reward, is_last, discount) == step[1:4]
+        assert (reward, *flags, discount) == (*step[1:4], step.discount)
 
 
 def test_names_of_sessions_are_drawn_where_the_client_has_none():
