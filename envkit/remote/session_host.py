@@ -18,6 +18,7 @@ sessions import it themselves.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import faulthandler
 import gc
@@ -34,6 +35,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.random  # NumPy imports it at its first use, which would be a session's.
 
 from envkit._shared.unread_stderr import unhurried_stderr
 from envkit.distributed.link import HEAD
@@ -153,7 +155,8 @@ class _SessionForker:
         """Imports what targets need; returns False if that cannot be forked."""
         printed = unfit = ""
         if self._forks:
-            package_version("numpy")  # It loads more than it looks.
+            package_version("numpy")  # It imports more than it looks.
+            codecs.lookup("ascii")
             before = os.listdir("/proc/self/fd")
             printed, unfit = _imported(targets)
             if not unfit and len(os.listdir("/proc/self/task")) > 1:
@@ -301,7 +304,10 @@ def _run_session(channel: SessionChannel) -> None:
     """Runs a session until it is over, or the server is gone."""
     faulthandler.enable()
     _say_who(channel)
-    job, _ = channel.receive()
+    try:
+        job, _ = channel.receive()
+    except EOFError:  # It was forked ahead, and the server has no use for it.
+        os._exit(0)
     forked: list[int] = []
     os.register_at_fork(after_in_child=lambda: forked.append(os.getppid()))
     hosted = _HostedSession(channel)

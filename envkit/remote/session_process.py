@@ -89,13 +89,12 @@ class Templates:
         """
         (library, *others) = libraries
         for _ in range(_TRIES):
-            name = "" if others or library not in self._targets else library
-            template = self._template(name)
+            template = self._template("" if others else library)
             try:
                 template.await_ready()
                 channel, pid, pidfd = template.start()
             except (EOFError, _UnfitError) as error:
-                self._drop(name, template, error)
+                self._drop(template, error)
             else:
                 self._guardian.watch(pid)
                 return channel, pid, pidfd
@@ -105,15 +104,17 @@ class Templates:
         with self._lock:
             if self._is_over:
                 raise Refusal("the server is stopping")
+            library = library if library in self._targets else ""
             found = self._templates.get(library)
             if found is None:
-                found = _Template(self._targets[library])
+                found = _Template(library, self._targets[library])
                 self._templates[library] = found
                 self._guardian.watch(found.pid)
             return found
 
-    def _drop(self, library: str, template: _Template, error: Exception) -> None:
+    def _drop(self, template: _Template, error: Exception) -> None:
         """Does without a template that has ended; the first to see that says so."""
+        library = template.library
         with self._lock:
             if self._is_over or self._templates.get(library) is not template:
                 return
@@ -162,11 +163,12 @@ class _Template:
     """A process that has libraries imported, as the server sees it.
 
     Attributes:
+        library: What it has imported; "" for envkit alone.
         pid: The process.
         is_ready: Whether sessions can be forked from it.
     """
 
-    def __init__(self, targets: list[str]) -> None:
+    def __init__(self, library: str, targets: list[str]) -> None:
         """Starts the process, which imports what targets need."""
         here, there = socket.socketpair()
         path = [each for each in sys.path if isinstance(each, str)]
@@ -175,11 +177,13 @@ class _Template:
             self._process = ChildInterpreter(
                 _PROGRAM, json.dumps(job), fds=[there.fileno()]
             )
-        self.pid = self._process.pid
+        self.library, self.pid = library, self._process.pid
         self.is_ready = False
         self._unfit = ""
         self._channel = SessionChannel(here)
         self._lock = threading.Lock()
+        # One is forked ahead, so that nobody waits for that.
+        self._spare = self._order()
 
     def await_ready(self) -> None:
         """Waits until everything is imported.
@@ -196,6 +200,8 @@ class _Template:
                 self.is_ready = not self._unfit
             if self._unfit:
                 raise _UnfitError(self._unfit)
+            if self._process.poll() is not None:
+                raise EOFError("the process has ended")
 
     def start(self) -> tuple[SessionChannel, int, int | None]:
         """Starts a session.
@@ -204,19 +210,19 @@ class _Template:
             EOFError: The process has ended.
             Refusal: The system makes no more processes.
         """
+        with self._lock:
+            channel, self._spare = self._spare, self._order()
+        try:
+            return _begun(channel)
+        except EOFError:  # Something has killed the one that was waiting.
+            return _begun(self._order())
+
+    def _order(self) -> SessionChannel:
+        """Has a session forked, which waits for what it is to be."""
         here, there = socket.socketpair()
-        channel = SessionChannel(here)
         with there:
             self._channel.send({}, there.fileno())
-        try:
-            message, pidfd = channel.receive()
-        except EOFError:
-            channel.close()
-            raise
-        if "refused" in message:
-            channel.close()
-            raise Refusal(str(message["refused"]))
-        return channel, message["pid"], pidfd
+        return SessionChannel(here)
 
     def cut(self) -> None:
         """Ends the process, whatever it is doing."""
@@ -229,7 +235,33 @@ class _Template:
             self.cut()
         code = self._process.end()
         self._channel.close()
+        self._spare.close()
         return _end_of(code)
+
+
+def _begun(channel: SessionChannel) -> tuple[SessionChannel, int, int | None]:
+    """Returns what a session's process says first: the channel, and which one it is.
+
+    Raises:
+        EOFError: It has ended.
+        Refusal: There is none.
+    """
+    try:
+        message, pidfd = channel.receive()
+        if "refused" in message:
+            raise Refusal(str(message["refused"]))
+        if pidfd is not None:
+            poller = select.poll()
+            poller.register(pidfd, select.POLLIN)
+            if poller.poll(0):
+                os.close(pidfd)
+                raise EOFError("the process has ended")
+        if "pid" not in message:
+            raise EOFError("the process has ended")
+        return channel, message["pid"], pidfd
+    except BaseException:
+        channel.close()
+        raise
 
 
 def _end_of(code: int) -> str:
