@@ -186,7 +186,7 @@ class BrowserServer(Closable):
         if controls is None:
             _hang_up(connection, protocol, _WRONG_PASSWORD, "The password is wrong.")
         else:
-            self._view(connection, protocol, desktop, controls)
+            self._view(connection, protocol, events, desktop, controls)
 
     def _judge(
         self, connection: Connection, desktop: DesktopServer, password: bytes
@@ -209,6 +209,7 @@ class BrowserServer(Closable):
         self,
         connection: Connection,
         protocol: ServerProtocol,
+        events: Iterator[Any],
         desktop: DesktopServer,
         controls: bool,
     ) -> None:
@@ -222,7 +223,7 @@ class BrowserServer(Closable):
                 self._links.add(link)
                 try:
                     if not self._is_closing:
-                        _carry(connection.sock, protocol, link)
+                        _carry(connection.sock, protocol, events, link)
                 finally:
                     self._links.discard(link)
             _hang_up(connection, protocol, _GOING_AWAY, self._reason)
@@ -343,7 +344,12 @@ def _events(sock: socket.socket, protocol: ServerProtocol) -> Iterator[Any]:
         yield from protocol.events_received()
 
 
-def _carry(sock: socket.socket, protocol: ServerProtocol, link: socket.socket) -> None:
+def _carry(
+    sock: socket.socket,
+    protocol: ServerProtocol,
+    events: Iterator[Any],
+    link: socket.socket,
+) -> None:
     """Carries bytes between a browser and its desktop until one of them has left.
 
     Raises:
@@ -368,9 +374,10 @@ def _carry(sock: socket.socket, protocol: ServerProtocol, link: socket.socket) -
             if not part:
                 return
             protocol.send_binary(part)
-        for frame in _events(sock, protocol):
+        for frame in events:  # at first those that came with the password
             if frame.opcode in (_BINARY, _CONTINUED):
                 link.sendall(frame.data)
+        events = _events(sock, protocol)
         out += b"".join(protocol.data_to_send())
         if out:
             with contextlib.suppress(BlockingIOError, ssl.SSLWantWriteError):

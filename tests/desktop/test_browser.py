@@ -375,6 +375,18 @@ def test_a_browser_that_only_pings_and_reads_nothing_is_dropped():
 # What is shown, and what is pressed.
 
 
+def test_what_comes_with_the_password_counts():
+    with (
+        shown() as (_, browsers, events),
+        socket.create_connection(browsers.address, PATIENCE) as link,
+    ):
+        sent = version_text((3, 8)) + b"\1\1" + struct.pack(">BBxxI", 4, 1, A)
+        password = b"\x81\x80" + MASK
+        frame = b"\x82" + bytes([0x80 | len(sent)]) + MASK + sent
+        link.sendall(OPENING + password + frame)
+        assert KeyEvent(A, True) == events.get(timeout=PATIENCE)
+
+
 def test_a_viewer_and_a_browser_see_the_same_and_one_of_them_controls():
     first, second = (picture_of(seed, 64, 48, 9, 4) for seed in (1, 2))
     with (
