@@ -60,6 +60,9 @@ __all__ = [
     "MESSAGES",
     "SERVER",
     "SLOWEST",
+    "USUAL_PACE",
+    "USUAL_PASSWORD",
+    "USUAL_PORTS",
     "Action",
     "AxisEvent",
     "ClientEnd",
@@ -86,6 +89,9 @@ __all__ = [
     "request_headers",
 ]
 
+# What both ends have unless told: the password, the ports of the desktop and of the
+# rewarder, and the steps in a second.
+USUAL_PASSWORD, USUAL_PORTS, USUAL_PACE = "openai", (5900, 15900), 60.0
 SLOWEST, FASTEST = 1.0, 240.0
 # The longest message of a server to a client, but for observations.
 _LONGEST = 1 << 18

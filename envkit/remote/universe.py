@@ -21,6 +21,7 @@ know of the episode that it was given is given the same one.
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 import math
 import re
@@ -53,6 +54,9 @@ from envkit.remote.rewarder import (
     FASTEST,
     JOYSTICK,
     SLOWEST,
+    USUAL_PACE,
+    USUAL_PASSWORD,
+    USUAL_PORTS,
     AxisEvent,
     Describe,
     ErrorReply,
@@ -73,9 +77,6 @@ _log = logging.getLogger(__name__)
 
 # What clients of Universe press to measure how long a key takes.
 PROBE_KEY = 0xBEEF1
-_PASSWORD = "openai"  # The one that Universe's clients have unless told.
-_DESKTOP, _REWARDER = 5900, 15900
-_USUAL = 60.0
 # Clients ask so for an environment that waits for each action.
 _SYNC = re.compile(r"Sync(?=-v\d+$|$)")
 # And so for observations of few numbers, which are told in any case.
@@ -112,19 +113,20 @@ class Remote:
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
         """Makes the first environment of the menu, and listens."""
         self._menu = menu
-        given = _PASSWORD if options.password is None else options.password
+        given = USUAL_PASSWORD if options.password is None else options.password
         self._offer = menu.offers[0]
         self._is_sync = False
         self._game = _ServedGame(self._offer)
         self._pending: collections.deque[_PendingReset] = collections.deque()
-        self._env_id, self._fps = _env_id_of(self._offer), _USUAL
+        self._env_id, self._fps = _env_id_of(self._offer), USUAL_PACE
         self._asked_fps: float | None = None
         self._episodes = ServedEpisodes()
         self._wake = threading.Event()
         self._closed = False
         self._failure: str | None = None
         ports: tuple[int | socket.socket, ...] = options.sockets or _ports(options.port)
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._game.close)
             first = self._game.reset()
             self.desktop = DesktopServer(
                 None,  # so that no viewer sees another picture before the first
@@ -135,26 +137,21 @@ class Remote:
                 on_event=self._on_event,
                 max_viewers=options.max_sessions,
             )
+            stack.callback(self.desktop.close)
+            self.desktop.show(first)
             # A drawn one is found by the address of the desktop.
             self.password = self.desktop.passwords[0] or ""
-            try:
-                self.desktop.show(first)
-                self.rewarder = RewarderServer(
-                    host=options.host,
-                    port=ports[1],
-                    password=self.password,
-                    on_reset=self._on_reset,
-                    on_action=self._on_action,
-                    tls=options.tls,
-                    max_clients=options.max_sessions,
-                    is_public=options.password is None,
-                )
-            except BaseException:
-                self.desktop.close()
-                raise
-        except BaseException:
-            self._game.close()
-            raise
+            self.rewarder = RewarderServer(
+                host=options.host,
+                port=ports[1],
+                password=self.password,
+                on_reset=self._on_reset,
+                on_action=self._on_action,
+                tls=options.tls,
+                max_clients=options.max_sessions,
+                is_public=options.password is None,
+            )
+            stack.pop_all()
         self._describe()
         place, rewarder = place_of(self.desktop.address), self.rewarder.address[1]
         self.line = f"universe: vnc://{place}+{rewarder}"
@@ -343,7 +340,7 @@ class Remote:
 
     def _pace(self) -> float:
         """Returns the steps in a second, which the environment may say."""
-        return self._game.fps or self._asked_fps or _USUAL
+        return self._game.fps or self._asked_fps or USUAL_PACE
 
     def _describe(self) -> None:
         """Tells clients where the environment stands."""
@@ -650,12 +647,13 @@ def _is_pace(fps: Any) -> bool:
 
 def _ports(port: int | None) -> tuple[int, int]:
     if port is None:
-        return _DESKTOP, _REWARDER
+        return USUAL_PORTS
     if port == 0:
         return 0, 0
-    if port > 65535 - (_REWARDER - _DESKTOP):
+    above = USUAL_PORTS[1] - USUAL_PORTS[0]
+    if port > 65535 - above:
         raise ValueError(
             f"The port must leave room for the rewarder's, which is "
-            f"{_REWARDER - _DESKTOP} above, got {port}."
+            f"{above} above, got {port}."
         )
-    return port, port + _REWARDER - _DESKTOP
+    return port, port + above

@@ -35,6 +35,8 @@ from envkit.desktop.screen_thread import ScreenThread
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
 from envkit.extend import counted, describe, listed
 from envkit.remote.rewarder import (
+    USUAL_PASSWORD,
+    USUAL_PORTS,
     Action,
     AxisEvent,
     Received,
@@ -59,7 +61,6 @@ __all__ = ["RemoteAddress", "UniverseRemotes", "load", "remotes_in"]
 
 _log = logging.getLogger(__name__)
 
-_PASSWORD = "openai"
 _FIRST, _MID, _LAST = (
     np.int32(kind) for kind in (StepType.FIRST, StepType.MID, StepType.LAST)
 )
@@ -111,9 +112,10 @@ def remotes_in(target: str) -> tuple[list[RemoteAddress], dict[str, str]]:
             "with commas between them, with ?password= and &env_id= after them, got "
             f"{target!r}."
         )
+    desktop, rewarder = USUAL_PORTS
     addresses = [
         RemoteAddress(
-            match[1].strip("[]"), int(match[2] or 5900), int(match[3] or 15900)
+            match[1].strip("[]"), int(match[2] or desktop), int(match[3] or rewarder)
         )
         for match in found
         if match is not None
@@ -660,7 +662,7 @@ class _RemoteRow:
         except SecretFileError as error:
             _log.warning("%s", error)
             found = None
-        return found or _PASSWORD
+        return found or USUAL_PASSWORD
 
     def _connect(self, timeout: float, password: str) -> None:
         env, address = self._env, self.address
