@@ -41,6 +41,11 @@ class HealthAnswer(NamedTuple):
     body: str
     refused: str = ""
 
+    @property
+    def content_type(self) -> str:
+        """What the text is."""
+        return "text/plain; charset=utf-8" if self.refused else "application/json"
+
     @classmethod
     def to(
         cls,
@@ -92,11 +97,10 @@ class HealthAnswer(NamedTuple):
 
     def data(self) -> bytes:
         """Returns the answer as HTTP writes it, after which the connection ends."""
-        kind = "text/plain; charset=utf-8" if self.refused else "application/json"
         body = self.body.encode()
         head = (
             f"HTTP/1.1 {self.status} {http.HTTPStatus(self.status).phrase}\r\n"
-            f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            f"Content-Type: {self.content_type}\r\nContent-Length: {len(body)}\r\n"
             "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
         )
         return head.encode() + body

@@ -114,7 +114,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokens-file",
         metavar="FILE",
         help="a file with a token for each client, a line being NAME TOKEN or NAME "
-        "TOKEN EXPIRY; it is read again when it has changed",
+        "TOKEN EXPIRY; it is read again when it has changed (default: one token for "
+        "all)",
     )
     parser.add_argument(
         "--no-token",

@@ -250,7 +250,10 @@ class BrowserServer(Closable):
         if request.path == HEALTH_PATH and not is_socket:
             report = {"status": "ok", "protocol": self._admission.protocol}
             answer = HealthAnswer.to(request.path, headers, self._host, report)
-            return protocol.reject(answer.status, answer.body)
+            response = protocol.reject(answer.status, answer.body)
+            del response.headers["Content-Type"]
+            response.headers["Content-Type"] = answer.content_type
+            return response
         name = self._name_of(request.path)
         if name is None and (is_socket or request.path != "/"):
             return protocol.reject(404, "There is no such page.\n")

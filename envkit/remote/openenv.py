@@ -254,7 +254,9 @@ class OpenEnvServer:
                 if answer.refused:
                     self._admission.refuse(place, answer.refused)
                 self._admission.excuse(place)
-                told = Response(answer.body, answer.status, media_type=_JSON)
+                told = Response(
+                    answer.body, answer.status, media_type=answer.content_type
+                )
                 await told(scope, receive, send)
                 return
             try:

@@ -245,7 +245,12 @@ class RewarderServer:
             answer = HealthAnswer.to(request.path, headers, self._host, self._health())
             if not answer.refused:
                 self._admission.excuse(place)
-                return connection.respond(http.HTTPStatus(answer.status), answer.body)
+                response = connection.respond(
+                    http.HTTPStatus(answer.status), answer.body
+                )
+                del response.headers["Content-Type"]
+                response.headers["Content-Type"] = answer.content_type
+                return response
             reason = answer.refused
         elif self._is_public:
             reason = web_page_refusal(headers, self._host)

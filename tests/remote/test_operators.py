@@ -577,6 +577,8 @@ def get(place, path="/healthz", cafile=None, **headers):
     with contextlib.closing(connection):
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
+        if answer.status == 200:
+            assert "application/json" == answer.headers["Content-Type"]
         return answer.status, answer.read().decode()
 
 
