@@ -56,7 +56,7 @@ from envkit.remote.openenv_messages import (
     TasksAsked,
 )
 
-__all__ = ["OpenEnvServer", "serve"]
+__all__ = ["OpenEnvServer", "Site", "serve"]
 
 _LOGGER = logging.getLogger(__name__)
 
