@@ -19,14 +19,16 @@ from envkit._shared.listening import host_and_port, place_of
 from envkit._shared.peer_errors import LostError
 from envkit._shared.secret_files import find
 from envkit.adapters.foreign import ForeignEnvironment, require
-from envkit.adapters.values import Converter, action_leaf, array_leaf, map_specs
+from envkit.adapters.values import Converter, Leaf, action_leaf, array_leaf, map_specs
+from envkit.errors import SpecError
 from envkit.extend import Result, describe
 from envkit.remote.dm_env_rpc_messages import (
     ClientStream,
     DmEnvRpcError,
     ReceivedStep,
 )
-from envkit.types import Seed
+from envkit.specs.arrays import ArraySpec
+from envkit.types import Array, Seed
 
 __all__ = ["DmEnvRpcError", "DmEnvRpcWrapper", "load"]
 
@@ -119,7 +121,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         self._discount_spec = served.discount_spec
         self._to_observation = Converter(
             self._observation_spec,
-            map_specs(array_leaf, self._observation_spec),
+            map_specs(_observation_leaf, self._observation_spec),
             subject=f"{self._name} sent an observation that",
             root="observation",
         )
@@ -237,6 +239,26 @@ class DmEnvRpcWrapper(ForeignEnvironment):
                 self._ask(self._conversation.destroy, made)
         self._stream, self._made = None, ""
         stream.close()
+
+
+def _observation_leaf(spec: ArraySpec) -> Leaf:
+    convert = array_leaf(spec)
+    if spec.dtype.kind != "U":
+        return convert
+
+    def convert_text(value: Any) -> Array:
+        try:
+            text: Array = convert(value)
+        except SpecError:
+            raise SpecError(
+                f"The observation {spec.name!r} has a text of "
+                f"{max(map(len, value.flat))} characters, and text_length is "
+                f"{spec.dtype.itemsize // 4}. Make it larger, or leave it out for "
+                "texts of any length."
+            ) from None
+        return text
+
+    return convert_text
 
 
 def load(address: str, **kwargs: Any) -> DmEnvRpcWrapper:

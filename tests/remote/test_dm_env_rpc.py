@@ -639,6 +639,13 @@ def test_it_is_found_by_its_scheme_and_plays_in_a_pool(walks):
             expect_same(nest.map_structure(lambda *rows: np.stack(rows), *alone), batch)
 
 
+def test_a_text_that_is_longer_than_text_length_is_refused(walks):
+    with DmEnvRpcWrapper(walks.address, text_length=1) as env:
+        env.seed(1)
+        with pytest.raises(SpecError, match="'word' has a text of 3 characters, and"):
+            env.reset()
+
+
 @pytest.mark.heavy
 def test_it_keeps_the_contract(walks):
     check_environment(functools.partial(DmEnvRpcWrapper, walks.address, text_length=3))
