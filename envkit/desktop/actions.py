@@ -1,8 +1,8 @@
-"""What an agent may do with keys and a pointer, as arrays; and back from events.
+"""Encodings of actions: arrays to keys and pointer events, and back.
 
-Each class has the specs of an action, turns an action into events, and turns the events
-of a person into the action that comes nearest, so that demonstrations can be recorded.
-It knows which keys and buttons are down, so that a new episode begins with none.
+Each class has the specs of an action, turns an action into events, and turns a person's
+events into the closest action, so that demonstrations can be recorded. It keeps track
+of the keys and buttons that are down, so that a new episode begins with none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BUTTONS = {"left": 1, "middle": 2, "right": 3, "wheel up": 4, "wheel down": 5}
 
 
 class Actions(Protocol):
-    """An encoding of what can be done with keys and a pointer.
+    """An encoding of actions with keys and a pointer.
 
     It may also have a method `fitting(events)`, which returns how many of the oldest
     events one action can do without losing any or their order; the others are then for
@@ -57,13 +57,13 @@ class Actions(Protocol):
         """Returns the specs of an action."""
 
     def begin(self) -> list[Event]:
-        """Forgets the episode, and returns the events that let go of everything."""
+        """Forgets the episode, and returns the events that release everything."""
 
     def events(self, action: NestedArray) -> list[Event]:
         """Returns the events of an action."""
 
     def array(self, events: Iterable[Event]) -> NestedArray:
-        """Returns the action that comes nearest to what a person did in a step."""
+        """Returns the action closest to what a person did in a step."""
 
 
 def fitting(actions: Any, events: Sequence[Event]) -> int:
@@ -225,7 +225,7 @@ class Controls:
         return specs
 
     def begin(self) -> list[Event]:
-        """Forgets the episode, and returns the events that let go of everything."""
+        """Forgets the episode, and returns the events that release everything."""
         self._seen = InputState(self._size)
         return self._held.release()
 
@@ -352,7 +352,7 @@ class Events:
         }
 
     def begin(self) -> list[Event]:
-        """Forgets the episode, and returns the events that let go of everything."""
+        """Forgets the episode, and returns the events that release everything."""
         self._down = 0
         return self._held.release()
 
@@ -452,7 +452,7 @@ class Macros:
         return BoundedArraySpec((), np.int64, 0, len(self._menu) - 1, "macro")
 
     def begin(self) -> list[Event]:
-        """Forgets the episode, and returns the events that let go of everything."""
+        """Forgets the episode, and returns the events that release everything."""
         self._seen = InputState()
         return self._held.release()
 
@@ -644,7 +644,7 @@ class Joystick:
         self._speed = float(speed)
         self._buttons = checked_size("buttons", buttons, least=0)
         self._held, self._seen = InputState(self._size), InputState(self._size)
-        # Where the pointer would be, with parts of pixels: by actions, and by a person.
+        # The pointer in fractions of pixels: after actions, and after events.
         self._place = self._shown = np.array([self._held.x, self._held.y], float)
 
     def spec(self) -> dict[str, ArraySpec]:
@@ -728,7 +728,7 @@ class Together:
         return {name: part.spec() for name, part in self._parts.items()}
 
     def begin(self) -> list[Event]:
-        """Forgets the episode, and returns the events that let go of everything."""
+        """Forgets the episode, and returns the events that release everything."""
         return [event for part in self._parts.values() for event in part.begin()]
 
     def events(self, action: Any) -> list[Event]:

@@ -135,7 +135,7 @@ class DesktopClient(Closable):
             f"The VNC server at {self._where}", password=password, shared=shared
         )
         self._ready = False
-        # Whether an update was read before all bytes that have come.
+        # True if an update ended before the last byte received.
         self._has_more = False
         # How often the current update has changed the size, and pixels that it drew.
         self._resized = self._drawn = 0

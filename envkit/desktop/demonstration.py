@@ -16,11 +16,11 @@ __all__ = ["Demonstration"]
 
 
 class Demonstration(Closable):
-    """Lets people play in any VNC viewer, in steps that an agent could do.
+    """Lets people play in any VNC viewer, in steps that an agent could take.
 
-    What a person does in a step becomes the action that comes nearest, and only that
-    reaches the program of a `Desktop`. So a recording of the environment has
-    demonstrations with its own actions, and playing them again does what was done.
+    What a person does in a step becomes the closest action, and only that action
+    reaches the program of a `Desktop`. So a recording has demonstrations with the
+    environment's own actions, and replaying it repeats them.
 
     Attributes:
         address: The host and port for the viewer.
@@ -85,7 +85,7 @@ class Demonstration(Closable):
         self.action: Any = None
 
     def step(self) -> Demonstration:
-        """Takes a step with what the person has done since the last one.
+        """Steps with what the person has done since the last step.
 
         Returns:
             This object, which has the `action` and the `time_step`.
@@ -97,7 +97,7 @@ class Demonstration(Closable):
 
     @property
     def time_step(self) -> TimeStep:
-        """Where the environment stands."""
+        """The current time step."""
         return self._time_step
 
     @property
@@ -113,7 +113,7 @@ class Demonstration(Closable):
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Any] = time.sleep,
     ) -> None:
-        """Takes steps until so many episodes have ended.
+        """Steps until so many episodes have ended.
 
         Args:
             episodes: How many.

@@ -558,7 +558,7 @@ class Desktop(PyEnvironment):
             text = self._read_text(self._frame)
         else:
             text = "\n".join(texts)
-        # Of a longer one the end, which is the newest.
+        # Too long a text loses its beginning; the end is the newest.
         found = np.array(text[-self._most_text :], f"<U{self._most_text}")
         if self._has_pixels:
             return {"pixels": frame, "text": found}

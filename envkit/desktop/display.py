@@ -25,9 +25,9 @@ __all__ = ["Display"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# Seconds for which a screen may keep showing a program that has ended.
+# Longest wait for an ended program to vanish from the screen, in seconds.
 _SHADOW = 2.0
-# Of its pixels, the part that a cursor covers at most.
+# The largest share of the pixels that a cursor covers.
 _CURSOR = 0.01
 # X servers have places up to this number.
 _LARGEST = 32767
@@ -144,7 +144,7 @@ class Display:
 
     @property
     def name(self) -> str:
-        """What X calls the display, such as ":7", or the address."""
+        """The X display, such as ":7", or the address."""
         return self._address if self._number is None else f":{self._number}"
 
     def access(self) -> dict[str, str]:

@@ -56,7 +56,7 @@ RAW, COPY, ZLIB, TIGHT, ZRLE = 0, 1, 6, 7, 16
 DESKTOP_SIZE, CURSOR, NAME, ROLE = -223, -239, -307, -20011
 # The lowest of ten numbers, by which a viewer allows JPEG of a quality from 0 to 9.
 QUALITY = -32
-# Those that a server can choose for pixels.
+# The encodings of pixels that a server chooses from.
 ENCODINGS = {"raw": RAW, "zlib": ZLIB, "tight": TIGHT, "zrle": ZRLE}
 
 # Yields how many bytes it needs next, and is sent them.
@@ -219,7 +219,7 @@ def blocks_of(encoding: int, place: Rectangle) -> list[Rectangle]:
     """
     if encoding != TIGHT:
         return [place]
-    # So that lengths fit into 22 bits, and colours into palettes.
+    # Larger blocks could exceed the 22 bits of a length.
     rows = 256
     return [
         Rectangle(

@@ -30,7 +30,7 @@ __all__ = ["Person"]
 _SMALLEST = 300
 # The steps in a second of a desktop, which has no pace of its own.
 _OF_DESKTOPS = 30.0
-# Seconds between two looks whether the waiting is over.
+# Seconds between two checks whether the wait is over.
 _POLL_INTERVAL = 0.2
 
 
@@ -254,7 +254,7 @@ class Person(Closable):
     def _pictures(self, env: Any) -> Callable[[TimeStep], Array]:
         """Returns a function from time steps to the pictures that viewers see."""
         if self._is_desktop:
-            # What an agent sees, pixel by pixel, because it is pointed at.
+            # The agent's own pixels, because the person points at them.
             return lambda time_step: _seen(env, time_step)
         look = picture_of(env)
         return lambda time_step: _enlarged(look(time_step))

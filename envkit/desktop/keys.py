@@ -123,8 +123,8 @@ _BY_NAME = {name.lower(): sym for name, sym in _NAMED.items()}
 _BY_NAME |= {short: _NAMED[name] for short, name in _SHORT.items()}
 _NAME_OF = {sym: name for name, sym in _NAMED.items()}
 
-# Those of a keyboard, as far as `_NAMED` has them, and all characters of ASCII, because
-# viewers send a shifted key as the character that it types.
+# The keys of a keyboard, and all characters of ASCII, because viewers send a shifted
+# key as the character that it types.
 KEYBOARD = [
     *(chr(code) for code in range(0x21, 0x7F)),
     *("space", "Return", "BackSpace", "Tab", "Escape", "Delete", "Insert"),

@@ -1,4 +1,4 @@
-"""What encodings share: rectangles, the formats of pixels, bits, and unpacking.
+"""Rectangles, pixel formats, bits and zlib streams, which all encodings share.
 
 A picture is an array of height, width and red, green, blue, of uint8.
 """
@@ -243,7 +243,7 @@ class Unpacker:
             DesktopError: It is longer than so many bytes can be when compressed, it is
                 damaged, or it unpacks to another size.
         """
-        # What does not shrink grows by five bytes for each block of some kilobytes.
+        # Incompressible data grows by five bytes for each block of some kilobytes.
         if length > most + most // 64 + 1024:
             raise DesktopError(
                 f"A compressed rectangle must have no more bytes than its pixels need, "

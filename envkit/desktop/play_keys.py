@@ -25,7 +25,7 @@ from envkit.types import NestedArray
 
 __all__ = ["KeyChanges", "KeyboardActions", "ProgramKeys", "encoding_of", "play_name"]
 
-# What `envkit play` calls keys that X11 calls otherwise.
+# Keys that have other names in `envkit play` than in X11.
 _PLAY_NAMES = {"return": "enter", "escape": "esc"}
 # It stays the key that ends the game, as the program's keys are all others.
 _QUIT = "esc"
@@ -34,7 +34,7 @@ _FEW = 20
 
 
 class KeyChanges:
-    """Tells which keys of `envkit play` go down or up with the events of a viewer.
+    """Turns events of a viewer into keys of `envkit play` that go down or up.
 
     The left button of the pointer is the space bar, unless it is said not to be.
     """
@@ -262,7 +262,7 @@ class ProgramKeys:
         return self._action_of([])
 
     def point(self, pointed: Sequence[Pointed]) -> None:
-        """Takes what the pointer did, for the next action."""
+        """Adds moves and clicks of the pointer to the next action."""
         if self._size is None:
             return
         width, height = self._size

@@ -314,7 +314,7 @@ class End(ProtocolEnd[State, ProtocolEvent]):
         return event
 
     def _on_text(self, length: int) -> None:
-        # Of the clipboard, which nothing here has a use for.
+        # The clipboard, which nothing here uses.
         self._skip(length)
 
     def _skip(self, count: int) -> None:
@@ -462,7 +462,7 @@ class ClientProtocol(End):
         self._skip(6 * count)
 
     def _on_bell(self) -> None:
-        """Has no use for it."""
+        """Ignores it."""
 
     def _go_on(self) -> ProtocolEvent | None:
         """Goes on with the next rectangle of an update, or ends it."""
@@ -572,7 +572,7 @@ class ServerProtocol(End):
         self._out += _NUMBER.pack(0)
 
     def begin(self, size: tuple[int, int], pixel_format: bytes, name: str) -> None:
-        """Tells the client its desktop after `Entered`; then the handshake is over."""
+        """Describes the desktop after `Entered`, which ends the handshake."""
         self._go(State.MESSAGE)
         self._out += struct.pack(">HH16s", *size, pixel_format) + name_bytes(name)
 
@@ -677,7 +677,7 @@ def name_bytes(name: str) -> bytes:
     return _NUMBER.pack(len(data)) + data
 
 
-# What the two ends send after the handshake.
+# The messages that the two ends send after the handshake.
 
 
 def _packed(messages: Mapping[int, Message], kind: int, *fields: Any) -> bytes:

@@ -70,7 +70,7 @@ class Reported:
 
 
 class RewardChannel:
-    """Takes rewards, ends and texts from the program itself, by episode.
+    """Receives rewards, ends and texts from the program itself, by episode.
 
     A `Desktop` opens it, and gives its address to the program. Lines about another
     episode than the present one are counted in `dropped`; lines that are none of this

@@ -22,12 +22,12 @@ from envkit.types import Array
 
 __all__ = ["Probe", "ScreenThread", "checked_probe"]
 
-# Seconds that the thread waits for a change before it looks whether it is to end.
+# Seconds that the thread waits for a change before it checks whether to end.
 _PATIENCE = 0.05
 
 
 class Probe(NamedTuple):
-    """What a program draws back, for `Desktop(probe=...)`.
+    """A region in which a program shows its response, for `Desktop(probe=...)`.
 
     `key_to_pixel` is then the time from the key to the first change in this region, and
     what moves elsewhere is not mistaken for it.
@@ -105,7 +105,7 @@ class ScreenThread:
         return self._key_to_pixel
 
     def update(self, timeout: float | None = 0.0) -> bool:
-        """Takes the newest picture; returns whether it is another one.
+        """Switches to the newest picture; returns whether that is another one.
 
         Args:
             timeout: How many seconds to wait for a change if there is none yet; `None`

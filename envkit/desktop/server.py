@@ -181,7 +181,7 @@ class DesktopServer(Closable):
     def adopt(
         self, link: socket.socket, address: tuple[str, int], *, controls: bool
     ) -> None:
-        """Takes the connection of a viewer whose password was judged elsewhere.
+        """Adopts the connection of a viewer whose password was judged elsewhere.
 
         Args:
             link: The connection, by which the viewer speaks as by any other.
@@ -399,7 +399,7 @@ class DesktopServer(Closable):
             self._drop(viewer, f"the server has raised {type(error).__name__}")
 
     def _watch(self, viewer: Viewer, wanted: int) -> None:
-        """Lets the thread wake when a viewer can be read or written."""
+        """Wakes the thread when a viewer can be read or written."""
         if wanted == viewer.watched:
             return
         if not viewer.watched:

@@ -35,7 +35,7 @@ __all__ = ["ProgramEnd", "Supervisor", "SupervisorError"]
 _PATIENCE = 120.0  # Seconds within which it answers, also on a busy machine.
 _GRACE = 2.0  # Seconds that an X server has for removing its files.
 _MOST_WORDS = 4096  # The last characters that are kept of what a program prints.
-_MARK = "ENVKIT_POOL"  # Of the workers of a pool, and of what they start.
+_MARK = "ENVKIT_POOL"  # In the environment of a pool's workers and of their children.
 _PDEATHSIG, _SUBREAPER = 1, 36  # Of <linux/prctl.h>.
 _LOCAL, _WILD = 256, 0xFFFF  # Of <X11/Xauth.h>: this machine, and wherever.
 _METHOD = b"MIT-MAGIC-COOKIE-1"
@@ -376,7 +376,7 @@ class _Process:
         self._start(0, [*command, *options], {})
 
     def _announce_display(self) -> None:
-        """Tells the owner the number of a display, once the X server has printed it."""
+        """Sends the number of a display once the X server has printed it."""
         display = self._running.get(0)
         found = re.search(rb"^(\d+)\n", display.printed, re.M) if display else None
         if self._cookie is None or found is None:
@@ -486,7 +486,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """Lets a program end with the supervisor, if that is killed itself."""
+    """Ends a program when the supervisor is killed."""
     _prctl(_PDEATHSIG, signal.SIGKILL)
 
 

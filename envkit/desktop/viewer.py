@@ -54,7 +54,7 @@ _MOST_KEYS = 256
 
 
 class Desk(Protocol):
-    """What the viewers of a desktop share.
+    """The desktop as its viewers see it.
 
     Attributes:
         name: The name of the desktop.
@@ -124,12 +124,12 @@ class Viewer:
         self.leaving = ""
         self._codec = Codec(PixelFormat())
         self._encoding = RAW
-        # What it knows beside pixels.
+        # The pseudo-encodings that it understands.
         self._resizes = self._has_cursor = self._has_name = self._has_role = False
         self._size, self._name = (0, 0), ""
         self._role: tuple[bool, bool] | None = None
         self._cursor_sent = False
-        # What it has not been shown yet, and what it has asked for.
+        # Tiles that it has not been shown yet, and the region of its last request.
         self._dirty: Array = np.zeros((0, 0), bool)
         self._region: Rectangle | None = None
         self._down: set[int] = set()
@@ -140,7 +140,7 @@ class Viewer:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for the verdict on its password, or for a picture."""
+        """True while it waits for the verdict on its password, or for a picture."""
         return self._protocol.state in (State.JUDGEMENT, State.PICTURE)
 
     def read(self) -> bool:
@@ -297,7 +297,7 @@ class Viewer:
         self.stranger.deadline += max(0.0, self.due - time.monotonic())
 
     def _decide(self) -> None:
-        """Tells the viewer the verdict or the desktop, once that is due."""
+        """Sends the verdict or the desktop, once that is due."""
         if self._protocol.state is State.PICTURE:
             if self._desk.size != (0, 0):
                 self._begin()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import socket
 import struct
@@ -256,8 +257,11 @@ def test_who_has_connected_and_who_was_refused_is_one_line_of_the_log_each(caplo
     with DesktopServer(password="secret", observer_password="watch") as server:
         ports = []
         for password in ("secret", "watch"):
-            with DesktopClient(*server.address, password=password) as viewer:
-                ports.append(viewer._link._socket.getsockname()[1])
+            with (
+                DesktopClient(*server.address, password=password) as viewer,
+                socket.socket(fileno=os.dup(viewer.fileno())) as link,
+            ):
+                ports.append(link.getsockname()[1])
             assert until(lambda: server.viewers == 0)
         with pytest.raises(DesktopError):
             DesktopClient(*server.address, password="wrong")
