@@ -1,4 +1,4 @@
-"""`PyEnvironmentBaseWrapper`: an environment before another one; `wrap`: several."""
+"""`PyEnvironmentBaseWrapper`, an environment around another one, and `wrap`."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ __all__ = [
 
 
 class WrapperState(NamedTuple):
-    """What a wrapper's state consists of.
+    """The state of a wrapper.
 
     Attributes:
         wrapper: The wrapper's class, by name.
         environment: What the environment's `get_state` returned.
-        own: What the wrapper itself keeps.
+        own: The wrapper's own state.
     """
 
     wrapper: str
@@ -127,20 +127,19 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
 
     A subclass overrides one or both of these, and the specs that change with them:
 
-    - `_act(action)` returns what the environment is to be given;
-    - `_see(time_step, rows)` returns what the user is to see.
+    - `_act(action)` returns the action for the environment;
+    - `_see(time_step, rows)` returns the time step for the user.
 
-    Both work for a batch as they do for a single environment, and in every way that
-    rows move. `rows` says which of them have moved: `None` for all, else a mask, and
-    what `_see` returns for the others is not used. `_dims` has the dimensions in front
-    of every array: none, or that of the rows. A subclass that keeps something between
-    steps, an array of those dimensions, begins anew in those rows of `time_step` that
-    are a `FIRST`, and lists the attribute's name in `_kept`, so that it becomes a part
-    of the state.
+    Both get whole arrays, in a batch with the dimension of rows in front. `rows` is the
+    mask of the rows that have moved, or `None` for all; the values that `_see` returns
+    for other rows are ignored. `_dims` are the dimensions in front of every array:
+    `()`, or `(batch_size,)`. A subclass that keeps an array between steps gives it
+    these dimensions, restarts the rows of each `FIRST`, and lists the attribute in
+    `_kept`, so that states hold it.
 
     Wrappers written for TF-Agents override `_reset` and `_step`, and work too.
 
-    Public attributes that the wrapper does not have are those of the environment.
+    A wrapper also has the public attributes of its environment.
 
     Example:
         >>> import numpy as np
@@ -169,10 +168,10 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
         """Wraps an environment; closing the wrapper closes it.
 
         Args:
-            env: The environment, which has to exist already.
-            handle_auto_reset: Whether the wrapper begins a new episode itself after a
-                `LAST`. Environments do that, so it is needed only for one that does
-                not. Where the environment repeats a `LAST` to pad, it has no effect.
+            env: The environment.
+            handle_auto_reset: Whether the wrapper itself begins a new episode after a
+                `LAST`, for environments that don't. It has no effect on environments
+                that repeat a `LAST` as padding.
         """
         name = type(self).__name__
         if isinstance(env, AsyncEnvironment):
@@ -229,7 +228,7 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
 
     @property
     def batch_size(self) -> int | None:
-        """How many rows the environment has; `None` for a single one."""
+        """The number of rows; `None` for a single environment."""
         return getattr(self._env, "batch_size", None)
 
     @property
@@ -239,36 +238,36 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
 
     @property
     def holds_rows(self) -> bool:
-        """Whether `step` takes a mask of rows: the others stay where they are."""
+        """Whether `step` takes a mask of rows."""
         return self._envkit.methods.moves_rows and _says(self._env, "holds_rows")
 
     @property
     def seeds_rows(self) -> bool:
-        """Whether `reset` takes seeds for some rows: the streams of others go on."""
+        """Whether `reset` takes seeds for some of the rows."""
         return self._envkit.methods.seeds_rows and _says(self._env, "seeds_rows")
 
     @property
     def repeats_last(self) -> bool:
-        """Whether a `LAST` may be followed by another one, which only pads."""
+        """Whether another `LAST` may follow a `LAST`, as padding."""
         return _says(self._env, "repeats_last")
 
     @property
     def continues_after_last(self) -> bool:
-        """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
+        """Whether the step after a `LAST` uses its action: no `FIRST` follows."""
         return _says(self._env, "continues_after_last")
 
     @property
     def adapts(self) -> bool:
-        """Whether what it shows depends on all that it has shown before."""
+        """Whether its output depends on everything before."""
         return _says(self._env, "adapts")
 
     @property
     def one_per_process(self) -> bool:
-        """Whether a process may hold one such environment at a time."""
+        """Whether a process may hold only one such environment at a time."""
         return _says(self._env, "one_per_process")
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of what the environment declares of its info."""
+        """Returns the specs of the environment's declared info."""
         return info_spec_of(self._env)
 
     def get_info(self) -> Any:
@@ -292,16 +291,16 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
         self._env.close()
 
     def _act(self, action: NestedArray) -> NestedArray:
-        """Returns what the environment is given for an action; called once a step."""
+        """Returns the action for the environment; called once a step."""
         return action
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
-        """Returns what the user gets to see of the environment's time step.
+        """Returns the time step for the user.
 
         Args:
-            time_step: What the environment returned; it is not to be changed.
-            rows: A mask of the rows that have moved; `None` if all have, as is always
-                so with a single environment.
+            time_step: The environment's time step; don't change it.
+            rows: The mask of the rows that have moved; `None` if all have, as always
+                for a single environment.
         """
         return time_step
 
@@ -395,7 +394,7 @@ def _says(env: Any, name: str) -> bool:
 
 
 def no_environment(thing: Any) -> str:
-    """Describes a thing that should be an environment, up to the full stop."""
+    """Describes an object that should be an environment, up to the full stop."""
     if isinstance(thing, type):
         return f"the class {thing.__name__}. Did you mean {thing.__name__}()?"
     return f"{describe(thing)}.{' Did you mean to call it?' if callable(thing) else ''}"
@@ -412,11 +411,10 @@ def _text_of(env: Any) -> str:
 def set_attribute(env: Any, name: str, value: Any) -> None:
     """Sets an attribute of an environment, in whichever of its wrappers it is.
 
-    One that neither the wrappers nor the environment have is set in the outermost.
+    A new attribute is set in the outermost wrapper.
 
     Raises:
-        AttributeError: It belongs to something that the environment adapts, and that
-            cannot be reached.
+        AttributeError: It belongs to an adapted object that cannot be reached.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -448,7 +446,7 @@ def set_attribute(env: Any, name: str, value: Any) -> None:
 
 
 def rows_in_wrapper(env: Any, wrapper_class: type) -> list[bool]:
-    """Returns for each row of an environment whether it is in a wrapper of a class.
+    """Tells for each row of an environment whether it has a wrapper of a class.
 
     Example:
         >>> from envkit import BatchedPyEnvironment
@@ -472,12 +470,12 @@ def rows_in_wrapper(env: Any, wrapper_class: type) -> list[bool]:
 
 
 def _layers(env: Any, *, foreign: bool = False) -> Iterator[Any]:
-    """Yields the wrappers from the outside, and last the environment.
+    """Yields the wrappers from the outside in, then the environment.
 
     Args:
         env: An environment.
-        foreign: Whether to go on to the environment that an adapter of Gymnasium's or
-            the old Gym's has, and its wrappers.
+        foreign: Whether to continue with the Gymnasium or Gym environment that is
+            adapted, and its wrappers.
     """
     layer = env
     while layer is not None:
@@ -530,14 +528,11 @@ def wrap(env: Any, *wrappers: Callable[..., Any] | Sequence[Any]) -> Any:
 
 
 def rendered(env: Any, mode: str) -> Any:
-    """Returns what an environment renders, and refuses every other mode alike.
-
-    Environments that are given a mode they do not have raise all kinds of errors.
+    """Renders an environment, with one kind of error for unknown modes.
 
     Raises:
-        NotImplementedError: The environment does not render in this mode; the message
-            says in which it does, if the environment has `render_modes` or Gymnasium's
-            `metadata`.
+        NotImplementedError: The environment does not render in this mode. The message
+            lists its modes if it has `render_modes` or Gymnasium's `metadata`.
 
     Example:
         >>> class Writer:
@@ -565,7 +560,7 @@ def rendered(env: Any, mode: str) -> Any:
 
 
 def _modes_of(env: Any) -> list[str]:
-    """Returns the modes in which an environment says that it renders."""
+    """Returns the modes that an environment declares."""
     modes = getattr(env, "render_modes", None)
     if modes is None:
         metadata = getattr(env, "metadata", None)

@@ -1,4 +1,4 @@
-"""Batches: what `PyEnvironment` offers for rows, and how it moves some of them."""
+"""Batches: the part of `PyEnvironment` for rows, and moving some of them."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
 class MaskedRows(abc.ABC):
-    """The part of `PyEnvironment` that concerns batches and their rows.
+    """The part of `PyEnvironment` for batches.
 
-    A batch that can begin episodes in some rows alone overrides `_reset_rows`, and one
-    that can leave rows where they are while others step overrides `_step_rows`.
+    A batch that can reset some of its rows overrides `_reset_rows`, and one that can
+    step some of its rows overrides `_step_rows`.
     """
 
     _envkit: Internals
 
     @property
     def batched(self) -> bool:
-        """Whether this is a batch: arrays then have a dimension of rows in front."""
+        """Whether this is a batch, whose arrays have a dimension of rows in front."""
         return False
 
     @property
     def batch_size(self) -> int | None:
-        """How many rows a batch has; `None` for a single environment."""
+        """The number of rows of a batch; `None` for a single environment."""
         if self.batched:
             raise RuntimeError(
                 f"{type(self).__name__} says it is batched but has no batch_size: "
@@ -84,12 +84,12 @@ class MaskedRows(abc.ABC):
 
     @property
     def holds_rows(self) -> bool:
-        """Whether `step` takes a mask of rows: the others stay where they are."""
+        """Whether `step` takes a mask of rows."""
         return self.batched and type(self)._step_rows is not MaskedRows._step_rows
 
     @property
     def seeds_rows(self) -> bool:
-        """Whether `reset` takes seeds for some rows: the streams of others go on."""
+        """Whether `reset` takes seeds for some of the rows."""
         methods = self._envkit.methods
         return self.batched and (
             methods.seeds_rows or "seed" in methods.reset_rows_takes
@@ -97,9 +97,9 @@ class MaskedRows(abc.ABC):
 
     @property
     def autoreset(self) -> AutoReset:
-        """When the episode after a `LAST` begins; of a batch it may be changed.
+        """When a row begins the episode after a `LAST`; assign to it to change it.
 
-        A wrapper's order is that of the batch inside: to change either is the same.
+        A wrapper has the order of the batch inside, and changes it too.
 
         Example:
             >>> from envkit.envs import Catch
@@ -119,23 +119,23 @@ class MaskedRows(abc.ABC):
     ) -> TimeStep:
         """Steps some rows of a batch, resets others, and leaves the rest as they are.
 
-        That is `step(action, stepping)` and `reset(beginning)` in one call.
+        This is `step(action, stepping)` and `reset(beginning)` in one call.
 
         Args:
-            action: A batch of actions; those of rows that do not step are ignored.
-            stepping: A mask of the rows that take their action. Those whose episode
-                has ended begin the next one, as in every step.
-            beginning: A mask of the rows that begin an episode whatever they were at.
+            action: A batch of actions; those of rows that don't step are ignored.
+            stepping: The mask of the rows that step. Ended rows among them begin the
+                next episode, as in every step.
+            beginning: The mask of the rows that begin an episode in any case.
 
         Returns:
-            The time step of the whole batch, as it stands now in each row.
+            The current time step of the whole batch.
         """
         return _step_rows(self, action, *as_moves(self, stepping, beginning))
 
     def _reset_rows(self, mask: Array) -> TimeStep:
         """Starts an episode in the rows where `mask` is true; for batches.
 
-        Returns the time step of the whole batch; only the masked rows of it are used.
+        Returns the time step of the whole batch; only its masked rows are used.
         """
         raise NotImplementedError(
             f"{type(self).__name__} cannot reset single rows: override "
@@ -146,8 +146,7 @@ class MaskedRows(abc.ABC):
         """Seeds some rows from their next reset on; for batches.
 
         Args:
-            seeds: An entry for each row: its seed, or `None` for a row whose random
-                numbers go on.
+            seeds: An entry for each row: its seed, or `None` to continue its stream.
         """
         keep_seeds_of_rows(self, seeds)
 
@@ -158,11 +157,11 @@ class MaskedRows(abc.ABC):
 
         Args:
             action: A batch of actions, of which those of stepping rows are used.
-            stepping: Which rows take their action: some, but not all.
-            beginning: Which rows begin an episode; none of those that step.
+            stepping: The mask of the rows that step: some, but not all.
+            beginning: The mask of the rows that begin an episode; they don't step.
 
         Returns:
-            The time step of the whole batch; held rows of it are not used.
+            The time step of the whole batch, of which held rows are ignored.
         """
         held = ~(stepping | beginning)
         if held.any():
@@ -181,7 +180,7 @@ class MaskedRows(abc.ABC):
 def reset(
     env: Any, mask: Any = None, seed: ResetSeed = None, options: Options = None
 ) -> TimeStep:
-    """Does what `reset` does for a batch, and for a first result."""
+    """Implements `reset` for batches and for first results."""
     if seed is not None or options is not None:
         return reset_with(env, mask, seed, options)
     if moves_in_other_order(env):
@@ -212,7 +211,7 @@ def _reset_masked(env: Any, mask: Any) -> TimeStep:
 
 
 def step(env: Any, action: NestedArray, mask: Any = None) -> TimeStep:
-    """Does what `step` does for a batch, and for a first result."""
+    """Implements `step` for batches and for first results."""
     # Hot: called once per step of a batch.
     stepping = None if mask is None else as_mask(env, mask, "step", STEPS)
     internals = env._envkit
@@ -286,7 +285,7 @@ def _moved(
 
 
 def _step_and_reset(env: Any, action: NestedArray, ended: Array) -> TimeStep:
-    """Steps a batch some of whose rows have ended: those begin a new episode."""
+    """Steps a batch in which some rows have ended and begin a new episode."""
     if env.resets_rows or env.holds_rows:
         stepped = env._step_rows(action, ~ended, ended)
         stepped = check_time_step(env, stepped, "_step_rows")

@@ -1,8 +1,8 @@
-"""`PyEnvironment`: what every environment is, single or batched.
+"""`PyEnvironment`: the base class of all environments, single or batched.
 
-A subclass says what it takes and gives (`action_spec`, `observation_spec`) and how an
-episode begins and goes on (`_reset`, `_step`). The base class keeps the current time
-step, starts episodes that were not started, and turns state into a token.
+A subclass defines its specs (`action_spec`, `observation_spec`) and how an episode
+begins and continues (`_reset`, `_step`). The base class keeps the current time step,
+resets an environment that was not reset, and makes state tokens.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ __all__ = [
 
 
 class Specified(abc.ABC):
-    """Has specs for what it takes and gives; the base of every environment class.
+    """Declares specs; the base of every environment class.
 
-    The specs are those of one environment, without the dimensions of a batch.
+    The specs describe one environment, without the dimensions of a batch.
     """
 
     # All else that envkit keeps of an environment. The name is envkit's own.
@@ -86,16 +86,16 @@ class Specified(abc.ABC):
         )
 
     def environment_spec(self) -> EnvironmentSpec:
-        """Returns the four specs together, ready to be compared."""
+        """Returns the four specs together, for comparison."""
         return EnvironmentSpec.of(self)
 
     def provenance(self) -> dict[str, Any]:
-        """Returns where the environment comes from, as data that JSON can hold.
+        """Returns the origin of the environment, as data that JSON can hold.
 
-        A dictionary with the keys `id`, `version`, `class`, `arguments` (those it was
-        made with, or `None` where `envkit.make` has not noted them), `seed` (the last
-        one), `wrappers` (the outermost first), in a batch `environments`, then
-        `envkit`, `python` and `packages` (their versions), and `machine`.
+        The keys are `id`, `version`, `class`, `arguments` (of the constructor, or
+        `None` if `envkit.make` did not record them), `seed` (the last one), `wrappers`
+        (the outermost first), in a batch `environments`, then `envkit`, `python` and
+        `packages` (their versions), and `machine`.
 
         Example:
             >>> from envkit import make
@@ -124,7 +124,7 @@ _ONE_AT_A_TIME = (
 
 
 class SpecKeeper(Specified):
-    """Has its four specs as one value, in `_spec`; a base for those beside it."""
+    """Keeps its four specs as one value, in `_spec`."""
 
     _spec: EnvironmentSpec
 
@@ -146,7 +146,7 @@ class SpecKeeper(Specified):
 
 
 class InnerSpecs(Specified):
-    """Has the specs of the environment in `_env`; a base for what is around one."""
+    """Forwards the specs of the environment in `_env`."""
 
     _env: Any
 
@@ -168,13 +168,13 @@ class InnerSpecs(Specified):
 
 
 class EnvironmentState(NamedTuple):
-    """What `get_state` returns: a token for `set_state`, to be kept or pickled.
+    """A token that `get_state` returns for `set_state`; it pickles.
 
     Attributes:
         environment: What the environment's `_get_state` returned.
         time_step: The current time step; `None` before the first reset.
-        made_by: Which versions it is of; `None` if it does not say.
-        next_seed: What the next reset is seeded with; `None` for nothing.
+        made_by: The versions that made it; `None` if unknown.
+        next_seed: The seed of the next reset; `None` for none.
     """
 
     environment: Any
@@ -184,7 +184,7 @@ class EnvironmentState(NamedTuple):
 
 
 class PyEnvironment(Specified, batches.MaskedRows):
-    """An environment in Python, which takes actions and returns time steps.
+    """An environment that takes actions and returns time steps.
 
     Example:
         >>> import numpy as np
@@ -246,20 +246,20 @@ class PyEnvironment(Specified, batches.MaskedRows):
 
     @property
     def repeats_last(self) -> bool:
-        """Whether a `LAST` may be followed by another one, which only pads.
+        """Whether another `LAST` may follow a `LAST`, as padding.
 
-        Then the environment alone knows which step begins the next episode. Only
-        wrappers that give all episodes the same length do so.
+        Then only the environment knows which step begins the next episode. Wrappers
+        that give all episodes the same length do this.
         """
         return False
 
     @property
     def continues_after_last(self) -> bool:
-        """Whether the step after a `LAST` takes its action: no `FIRST` follows it.
+        """Whether the step after a `LAST` uses its action, so that no `FIRST` follows.
 
-        So it is where each step is an episode of its own, as with contextual bandits:
-        the observation of a `LAST` is what the next action is for. Only `reset` begins
-        anew, and all orders of `autoreset` are the same.
+        This is for environments whose every step is an episode, such as contextual
+        bandits: the next action answers the observation of the `LAST`. Only `reset`
+        returns a `FIRST`, and all orders of `autoreset` are the same.
 
         Example:
             >>> import numpy as np
@@ -288,24 +288,24 @@ class PyEnvironment(Specified, batches.MaskedRows):
 
     @property
     def adapts(self) -> bool:
-        """Whether what it shows depends on all that it has shown before.
+        """Whether its output depends on everything before, as running statistics do.
 
-        So it is with running statistics. A seed then does not repeat a stream, and the
-        rows of a batch are not independent of one another.
+        Then a seed does not repeat a stream, and the rows of a batch are not
+        independent.
         """
         return False
 
     @property
     def one_per_process(self) -> bool:
-        """Whether a process may hold one such environment at a time.
+        """Whether a process may hold only one such environment at a time.
 
-        So it is where a library keeps a window or a simulator for all of a process. A
-        second one is made after the first is closed, or in another process.
+        This is for libraries that have one window or simulator for a whole process.
+        Close the first environment before you make a second, or use another process.
         """
         return False
 
     def current_time_step(self) -> TimeStep:
-        """Returns where the environment stands now: what a policy should act on."""
+        """Returns the last time step, which a policy should act on."""
         time_step = self._current_time_step
         if time_step is None:
             raise CallOrderError(
@@ -325,12 +325,12 @@ class PyEnvironment(Specified, batches.MaskedRows):
         """Starts an episode and returns its first time step.
 
         Args:
-            mask: For a batch, which rows start an episode; the others stay where they
-                are. `None` means all.
-            seed: What the rows that start are seeded with before, as by `seed()`. In a
-                list for a batch, `None` lets a row's random numbers go on.
-            options: What the environment is told of this one reset: a dictionary, for
-                a batch one for all rows or a list with one, or `None`, for each.
+            mask: For a batch, the rows that start an episode; the others don't move.
+                `None` means all.
+            seed: Seeds the rows that start, as `seed()` does. In a list for a batch,
+                `None` lets a row continue its random stream.
+            options: Configures this one reset: a dictionary, or for a batch a list
+                with a dictionary or `None` for each row.
 
         Returns:
             The time step of the whole batch: `FIRST` in the rows that were reset.
@@ -348,18 +348,17 @@ class PyEnvironment(Specified, batches.MaskedRows):
         return time_step
 
     def step(self, action: NestedArray, mask: Array | None = None) -> TimeStep:
-        """Applies an action and returns what comes of it.
+        """Applies an action and returns the next time step.
 
-        The first step of a new environment starts an episode, and so does the step
-        after a `LAST`: both return a `FIRST` and ignore the action. In a batch that
-        holds for each row on its own, unless its `autoreset` says otherwise. An
-        environment made without `handle_auto_reset` sees to the second in its own
-        `_step`.
+        The first step of a new environment, and the step after a `LAST`, start an
+        episode: they return a `FIRST` and ignore the action. In a batch each row does
+        this on its own, in the order of `autoreset`. An environment made without
+        `handle_auto_reset` must start the next episode in its own `_step`.
 
         Args:
             action: An action, or one for each row of a batch.
-            mask: For a batch, which rows step; the others stay where they are, and
-                their actions are not used. `None` means all.
+            mask: For a batch, the rows that step; the others don't move, and their
+                actions are ignored. `None` means all.
 
         Returns:
             The time step of the whole batch.
@@ -390,7 +389,7 @@ class PyEnvironment(Specified, batches.MaskedRows):
         )
 
     def close(self) -> None:  # most environments hold nothing
-        """Frees what the environment holds; calling it again does nothing."""
+        """Frees the environment's resources; calling it again does nothing."""
 
     def __enter__(self: Self) -> Self:
         return self
@@ -408,8 +407,8 @@ class PyEnvironment(Specified, batches.MaskedRows):
 
         Args:
             mode: "rgb_array" for a uint8 array of shape `(height, width, 3)`, with
-                the batch dimension in front in a batch. What else there is, the
-                environment says, in `render_modes` if it has several.
+                the batch dimension in front in a batch. Environments with more
+                modes list them in `render_modes`.
 
         Raises:
             NotImplementedError: The environment does not render, or not in this mode.
@@ -417,10 +416,10 @@ class PyEnvironment(Specified, batches.MaskedRows):
         raise NotImplementedError(f"{type(self).__name__} cannot render.")
 
     def seed(self, seed: Seed) -> Any:
-        """Makes what is random from the next reset on depend on `seed` alone.
+        """Makes everything random from the next reset on depend on `seed` alone.
 
-        A batch gives each row a stream of its own, or takes one seed per row. An
-        environment whose `_reset` has an argument `seed` is given it there.
+        A batch gives each row a stream of its own, or takes a seed for each row. An
+        environment whose `_reset` has an argument `seed` gets it there.
         """
         if "seed" not in self._envkit.methods.reset_takes:
             raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
@@ -428,11 +427,11 @@ class PyEnvironment(Specified, batches.MaskedRows):
         keep_seed(self, seed)
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of what `get_info` has at every time step, or of a part.
+        """Returns the specs of the entries that `get_info` has at every time step.
 
-        They stand in dictionaries, as the values do in the info; `{}` declares nothing.
-        What is declared a pool has in shared memory beside the observation, where it
-        is read without asking the worker, and a recording has it as arrays.
+        They are nested in dictionaries like the info itself; `{}` declares nothing. A
+        pool keeps declared entries in shared memory beside the observation and reads
+        them without asking the worker; a recording keeps them as arrays.
 
         Example:
             >>> from envkit.realtime import RealTimeEnvironment
@@ -444,13 +443,13 @@ class PyEnvironment(Specified, batches.MaskedRows):
         return {}
 
     def get_info(self) -> Any:
-        """Returns what else there is to know about the current time step."""
+        """Returns further information about the current time step."""
         raise NotImplementedError(f"{type(self).__name__} has no info.")
 
     def get_state(self) -> Any:
-        """Returns a token with which `set_state` brings everything back.
+        """Returns a token from which `set_state` restores everything.
 
-        The token is a copy: later steps do not change it. It pickles.
+        The token is a copy that later steps don't change. It pickles.
         """
         if is_in_other_order(self):
             return with_order_suspended(self, self.get_state)
@@ -464,13 +463,13 @@ class PyEnvironment(Specified, batches.MaskedRows):
         )
 
     def set_state(self, state: Any) -> None:
-        """Brings back everything a token of `get_state` holds.
+        """Restores everything from a token of `get_state`.
 
-        The same actions then give the same time steps as they did.
+        Equal actions then give equal time steps.
 
         Raises:
-            ValueError: It is the state of another version of the environment. Of that
-                which another version of envkit has saved, a `VersionWarning` tells.
+            ValueError: The state belongs to another version of the environment. A state
+                saved by another version of envkit gives a `VersionWarning`.
         """
         if moves_in_other_order(self):
             with_order_suspended(self, functools.partial(self.set_state, state))
@@ -492,28 +491,28 @@ class PyEnvironment(Specified, batches.MaskedRows):
     def _reset(self) -> TimeStep:
         """Starts an episode, in every row of a batch, and returns a `FIRST`.
 
-        It may have an argument `seed`, an argument `options`, or both: then it is given
-        by name what the caller of `reset` gave, or `None`. In a batch these are lists
-        with an entry for each row.
+        It may have arguments `seed` and `options`, which get what the caller of `reset`
+        passed, or `None`, by name. In a batch these are lists with an entry for each
+        row.
         """
 
     @abc.abstractmethod
     def _step(self, action: NestedArray) -> TimeStep:
         """Applies an action and returns the time step that follows.
 
-        In a batch with `handle_auto_reset` it is called for rows that have ended, too,
-        before `_reset_rows`; what it returns for them is not used.
+        In a batch with `handle_auto_reset`, it is called for ended rows too, before
+        `_reset_rows`; its values for them are ignored.
         """
 
     def _get_state(self) -> Any:
-        """Returns all that later steps depend on, besides the current time step."""
+        """Returns all that later steps depend on, except the current time step."""
         raise NotImplementedError(
             f"{type(self).__name__} cannot save its state: override _get_state() and "
             "_set_state()."
         )
 
     def _set_state(self, state: Any) -> None:
-        """Takes over what `_get_state` returned; the object is this environment's."""
+        """Adopts what `_get_state` returned; the object belongs to this environment."""
         raise NotImplementedError(
             f"{type(self).__name__} cannot restore a state: override _get_state() and "
             "_set_state()."
@@ -521,7 +520,7 @@ class PyEnvironment(Specified, batches.MaskedRows):
 
 
 def _check_template(cls: type[PyEnvironment]) -> None:
-    """Refuses a class that overrides what keeps the current time step."""
+    """Refuses a class that overrides `reset` or `step`."""
     found = _overridden_template(cls)
     if found is not None:
         owner, name = found
@@ -533,9 +532,9 @@ def _check_template(cls: type[PyEnvironment]) -> None:
 
 
 def _overridden_template(cls: type[PyEnvironment]) -> tuple[type, str] | None:
-    """Returns which class overrides `reset` or `step`, and which of the two.
+    """Returns the class that overrides `reset` or `step`, and which of the two.
 
-    Those of envkit may, which know what depends on it.
+    Classes of envkit may override them.
     """
     if cls._envkit.is_template:
         return None
@@ -549,10 +548,10 @@ def _overridden_template(cls: type[PyEnvironment]) -> tuple[type, str] | None:
 
 
 class SpecifiedEnvironment(PyEnvironment):
-    """Is the base of environments whose specs and batch size are attributes.
+    """Keeps specs and batch size in attributes.
 
-    A subclass sets `_observation_spec` and `_action_spec`; `_reward_spec` and
-    `_discount_spec` unless one float32 is right; `_batch_size`, of a batch.
+    A subclass sets `_observation_spec` and `_action_spec`, a batch `_batch_size` too,
+    and `_reward_spec` and `_discount_spec` if they are no float32 scalars.
     """
 
     # On the class, so that an object that is not made yet can be closed and copied.

@@ -1,8 +1,8 @@
-"""Time steps: what an environment returns, and the functions that make them.
+"""Time steps, and the functions that make them.
 
 Every environment's stream is `FIRST (MID)* LAST`, repeated. A `LAST` with discount 0 is
-a termination; a `LAST` with a positive discount is a truncation, after which the value
-of the state may still be bootstrapped.
+a termination; a `LAST` with a positive discount is a truncation, whose state value can
+be bootstrapped.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def _constant(value: int) -> Array:
 
 
 class StepType:
-    """Where in an episode a time step stands: `FIRST`, `MID` or `LAST`.
+    """The place of a time step in its episode: `FIRST`, `MID` or `LAST`.
 
-    Each is a read-only scalar array, so that comparing it with arrays, numbers and
-    tensors does what one expects. `StepType(1)` is `StepType.MID`.
+    Each is a read-only scalar array, so comparing it with arrays, numbers and tensors
+    works as expected. `StepType(1)` is `StepType.MID`.
 
     Example:
         >>> bool(StepType.FIRST == 0), StepType(2) is StepType.LAST
@@ -84,16 +84,15 @@ DISCOUNT_SPEC = BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount")
 
 
 class TimeStep(NamedTuple):
-    """One answer of an environment.
+    """What `reset` and `step` return.
 
-    In a batch every array has the batch's dimensions in front. The name of the class
-    and the order of its fields are those of TF-Agents: TensorFlow treats both as one
-    structure.
+    In a batch every array has the dimension of rows in front. The class's name and the
+    order of its fields are TF-Agents', so TensorFlow treats both as one structure.
 
     Attributes:
         step_type: `FIRST`, `MID` or `LAST`.
-        reward: What the action before earned; 0 in a `FIRST`.
-        discount: What later rewards are worth; 0 after a termination.
+        reward: The reward of the action before; 0 in a `FIRST`.
+        discount: The weight of later rewards; 0 after a termination.
         observation: What the agent sees.
 
     Example:
@@ -108,15 +107,15 @@ class TimeStep(NamedTuple):
     observation: NestedArray
 
     def is_first(self) -> Any:
-        """Says, for each row of a batch, whether an episode begins here."""
+        """Tells, for each row of a batch, whether an episode begins here."""
         return self.step_type == _FIRST_NUMBER
 
     def is_mid(self) -> Any:
-        """Says, for each row of a batch, whether this is neither begin nor end."""
+        """Tells, for each row of a batch, whether this is neither begin nor end."""
         return self.step_type == _MID_NUMBER
 
     def is_last(self) -> Any:
-        """Says, for each row of a batch, whether an episode ends here."""
+        """Tells, for each row of a batch, whether an episode ends here."""
         return self.step_type == _LAST_NUMBER
 
     def __hash__(self) -> int:
@@ -132,10 +131,10 @@ class TimeStep(NamedTuple):
 def derive_from_tf_agents() -> None:
     """Makes `TimeStep` a subclass of TF-Agents' `TimeStep`, if that is imported.
 
-    Agents and policies of TF-Agents refuse the specs of time steps of any other class.
-    With that as its base, every time step of envkit is one of theirs, earlier ones
-    included, and no step has to be converted. This does not import TF-Agents, and it
-    changes no method, because envkit's class has all of them.
+    TF-Agents' agents and policies refuse time step specs of other classes. With their
+    class as a base, every time step of envkit is one of theirs, earlier ones included,
+    and needs no conversion. This neither imports TF-Agents nor changes a method,
+    because envkit's class has all of them.
     """
     theirs = getattr(
         sys.modules.get("tf_agents.trajectories.time_step"), "TimeStep", TimeStep
@@ -187,10 +186,9 @@ def transition(
         observation: Passed through as it is.
         reward: A number, an array or a nest of them.
         discount: A number for all, or an array with the batch's dimensions.
-        outer_dims: The batch's dimensions. `None` takes them from the reward: a
-            reward with dimensions is a batch, and its first is the batch's size.
-            `()` says that there is no batch, whatever the reward's shape; the
-            reward's dtype is then kept.
+        outer_dims: The batch's dimensions. `None` takes them from the reward, whose
+            first dimension then is the batch size. `()` means that there is no batch,
+            whatever the reward's shape, and keeps the reward's dtype.
 
     Example:
         >>> transition(np.zeros((2, 4)), reward=np.ones(2), discount=0.5).discount
@@ -293,7 +291,7 @@ def time_step_spec(
 
 
 class AutoReset(enum.Enum):
-    """In which order a batch returns the end of one episode and the next beginning.
+    """The order in which a batch returns the end of an episode and the next beginning.
 
     | | `step` returns for a row that ended | the next `step` of it | right after the end, `current_time_step()` |
     |---|---|---|---|
@@ -301,8 +299,8 @@ class AutoReset(enum.Enum):
     | `SAME_STEP` | `LAST` | is the first step of the new episode | the new episode's `FIRST` |
     | `DISABLED` | `LAST` | an error, until `reset(mask)` | that `LAST` |
 
-    Under every order `step` says what happened and `current_time_step()` says where
-    the environments stand; the transitions are the same.
+    In every order `step` returns what happened, `current_time_step()` returns where the
+    environments are, and the transitions are the same.
     """  # noqa: E501  # a table
 
     NEXT_STEP = "next_step"
@@ -311,7 +309,7 @@ class AutoReset(enum.Enum):
 
     @classmethod
     def of(cls, value: AutoReset | str) -> AutoReset:
-        """Returns the member a value stands for: itself, or its name.
+        """Returns the member for a member or its name.
 
         Example:
             >>> AutoReset.of("same_step") is AutoReset.SAME_STEP
@@ -330,7 +328,7 @@ class AutoReset(enum.Enum):
 
     @classmethod
     def kept_by(cls, env: Any) -> AutoReset:
-        """Returns the order that an environment keeps, whatever kind it is of.
+        """Returns the order of any environment.
 
         Example:
             >>> AutoReset.kept_by(object()) is AutoReset.NEXT_STEP
@@ -456,7 +454,7 @@ def _map_reward(call: str, reward: NestedArray, *, keep_dtype: bool) -> NestedAr
 
 
 def _as_reward(call: str, reward: Any, path: str, keep_dtype: bool) -> Array:
-    """Copies one reward: environments reuse their arrays, time steps do not change."""
+    """Copies one reward, because environments reuse their arrays."""
     if reward is None:
         raise SpecError(
             f"{call}() was given None as {path}. A reward is a number or an array; "
