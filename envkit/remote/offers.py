@@ -19,6 +19,7 @@ from envkit._shared.secret_files import DRAW, Draw
 from envkit._shared.server_secret import TokensFile
 from envkit.errors import EnvkitError
 from envkit.extend import listed, suggestion
+from envkit.provenance import name_of
 from envkit.registry import constructor, load, make
 
 __all__ = [
@@ -144,7 +145,8 @@ class Offer:
         version: The version, or `None`.
         arguments: What the server makes it with, which clients cannot change.
         recipe: What makes one.
-        library: The package that makes it, as Python imports it; "" if that is unknown.
+        source: What the target stands for: `"module:attribute"` or `"scheme:id"`.
+        library: The package or scheme in that.
         num_workers: How many processes `make` may use; `None` for this process.
 
     Example:
@@ -177,8 +179,8 @@ class Offer:
         self.num_workers, self._recover = num_workers, recover
         self.recipe = constructor(self.target, **self.arguments)
         build = self.recipe.build
-        where = build if isinstance(build, str) else getattr(build, "__module__", "")
-        self.library = where.partition(":")[0].partition(".")[0]
+        self.source = build if isinstance(build, str) else name_of(build)
+        self.library = self.source.partition(":")[0].partition(".")[0]
         recipe = self.recipe.plain_recipe()
         self.id: str = recipe["id"]
         self.version: int | None = recipe["version"]

@@ -43,7 +43,7 @@ from envkit.errors import EnvkitError
 from envkit.extend import scheme_named
 from envkit.parallel.system.doorbell import may_linger
 from envkit.provenance import from_plain, package_version
-from envkit.registry import constructor, load
+from envkit.registry import constructor, load, register, registered
 from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
 from envkit.remote.protocol import ProtocolError, frame_of, message_of
 from envkit.remote.session import Session
@@ -343,6 +343,9 @@ def _session_of(
 ) -> Session:
     names = {key: tuple(job["options"][key]) for key in ("allow_call", "allow_arg")}
     options = ServeOptions(**{**job["options"], **names})
+    # The program may have names of its own.
+    for name in job["names"].keys() - registered():
+        register(name, job["names"][name])
     menu = Menu(
         [
             Offer(

@@ -70,7 +70,7 @@ class Templates:
         self._guardian = guardian
         self._targets: dict[str, list[str]] = {"": []}
         for offer in offers:
-            self._targets.setdefault(offer.library, []).append(offer.target)
+            self._targets.setdefault(offer.library, []).append(offer.source)
         self._lock = threading.Lock()
         self._is_over = False
         self._templates: dict[str, _Template] = {}
@@ -324,6 +324,11 @@ class SessionProcess:
                     [offer.name, offer.target, to_plain(offer.arguments, "--arg")]
                     for offer in menu.offers
                 ],
+                "names": {
+                    offer.id: offer.source
+                    for offer in menu.offers
+                    if ":" not in offer.target
+                },
                 "options": {name: given[name] for name in _OPTIONS},
                 "resume": resume,
                 "said": said,

@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from envkit import ParallelPyEnvironment, connect, make
+from envkit import ParallelPyEnvironment, connect, make, register, registry
 from envkit.errors import ClosedError, ConstructorError, WorkerCrashed
 from envkit.remote import observe
+from envkit.testing import CountingEnv
 from tests.remote.serving import Between, certificate_in, served
 from tests.waiting import PATIENCE, is_running, until
 
@@ -176,6 +177,18 @@ def game(tmp_path, monkeypatch):
 def test_a_session_has_its_library_imported_when_it_begins(game):
     with served(game()) as server, connect(server.address) as env:
         assert 1 == env.reset().observation[0]
+
+
+def test_names_that_the_program_has_registered_are_served(game, monkeypatch):
+    monkeypatch.setattr("envkit.registry._registry", {**registry._registry})
+    register("Served-v3", game().partition("=")[2])
+    register("Counted-v1", CountingEnv)
+    with served("Served", "Counted") as server:
+        with connect(f"{server.address}/Served-v3") as env:
+            assert 1 == env.reset().observation[0]
+            assert ["Served-v3"] == env.servers()[0].facts["names"]
+        with connect(f"{server.address}/Counted") as env:
+            assert env.reset().is_first().all()
 
 
 def test_a_session_of_several_libraries_imports_them_itself(game):
