@@ -40,7 +40,6 @@ from envkit.provenance import (
     provenance_of,
 )
 from envkit.py_environment import PyEnvironment
-from envkit.remote.action_guard import ActionGuard
 from envkit.remote.observers import SessionObserver
 from envkit.remote.offers import Refusal, ServeOptions
 from envkit.remote.plain_values import (
@@ -64,7 +63,7 @@ from envkit.remote.protocol import (
     SessionMessage,
     TooLongError,
 )
-from envkit.remote.session_request import SessionRequest
+from envkit.remote.session_request import ActionGuard, SessionRequest
 from envkit.specs.environment_spec import common_info_spec
 
 __all__ = ["Session"]
