@@ -19,7 +19,6 @@ from envkit._shared.secret_files import DRAW, Draw
 from envkit._shared.server_secret import TokensFile
 from envkit.errors import EnvkitError
 from envkit.extend import listed, suggestion
-from envkit.provenance import name_of
 from envkit.registry import constructor, load, make
 
 __all__ = [
@@ -179,7 +178,10 @@ class Offer:
         self.num_workers, self._recover = num_workers, recover
         self.recipe = constructor(self.target, **self.arguments)
         build = self.recipe.build
-        self.source = build if isinstance(build, str) else name_of(build)
+        if not isinstance(build, str):
+            kind = build if hasattr(build, "__qualname__") else type(build)
+            build = f"{kind.__module__}:{kind.__qualname__}"
+        self.source = build
         self.library = self.source.partition(":")[0].partition(".")[0]
         recipe = self.recipe.plain_recipe()
         self.id: str = recipe["id"]
