@@ -36,6 +36,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple, TypeVar
 
 from envkit._shared.admission import Admission, WrongSecretError
+from envkit._shared.closing import Closable
 from envkit._shared.listening import listener, place_of
 from envkit._shared.server_secret import Holder, ServerSecret
 from envkit._shared.text import escaped
@@ -116,7 +117,7 @@ class _WorldEnv(NamedTuple):
     is_kept: bool
 
 
-class DmEnvRpcServer:
+class DmEnvRpcServer(Closable):
     """A server of environments for clients of dm_env_rpc, in threads of its own.
 
     Attributes:
@@ -189,12 +190,6 @@ class DmEnvRpcServer:
         # It returns as soon as all have ended.
         self._server.stop(_GRACE).wait(_GRACE + 5)
         self._close_hosts()
-
-    def __enter__(self) -> DmEnvRpcServer:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
     def _close_hosts(self) -> None:
         with self._lock:

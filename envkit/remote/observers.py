@@ -12,12 +12,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
+from envkit._shared.closing import Closable
 from envkit._shared.text import escaped
 from envkit.distributed.link import HEAD, Link
 from envkit.errors import ClosedError
@@ -75,7 +75,7 @@ def observe(address: str, session: str = "", **how: Any) -> Observed:
         raise
 
 
-class Observed:
+class Observed(Closable):
     """The time steps of a session, as its client gets them.
 
     An observer that reads too slowly misses some; the session never waits for it.
@@ -178,17 +178,6 @@ class Observed:
         self._reason = self._reason or "it was closed here"
         self._link.shut()
         self._link.close()
-
-    def __enter__(self) -> Observed:
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 # The end of a session.

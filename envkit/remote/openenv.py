@@ -26,6 +26,7 @@ from typing import Any
 
 from envkit._shared.admission import Admission, WrongSecretError
 from envkit._shared.admitting_loop import AdmittingLoop
+from envkit._shared.closing import Closable
 from envkit._shared.health import HEALTH_PATH, HealthAnswer
 from envkit._shared.json_schema import EXACT_SCHEMA
 from envkit._shared.listening import listener, place_of
@@ -84,7 +85,7 @@ def serve(menu: Menu, options: ServeOptions) -> OpenEnvServer:
     return OpenEnvServer(menu, options)
 
 
-class OpenEnvServer:
+class OpenEnvServer(Closable):
     """A server for OpenEnv's clients, in a thread of its own.
 
     Attributes:
@@ -161,12 +162,6 @@ class OpenEnvServer:
             site.close()
         self._secret.close()
         self._socket.close()
-
-    def __enter__(self) -> OpenEnvServer:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
     def _make_server(self) -> Any:
         import uvicorn
