@@ -1,7 +1,7 @@
 """Wrappers: environments that change one thing about another environment.
 
-Each works on a single environment and on a batch, row by row, and is an
-environment itself, so they nest. Names are loaded when they are first used.
+Each works on a single environment and on a batch, row by row, and is an environment
+itself, so wrappers nest. A name is loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Wrappers that change actions and keep their structure, and the base of all such."""
+"""Wrappers that change actions and keep their structure, and their base class."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ __all__ = [
 ]
 
 
-# Says in which rows the action is not used. It is asked only where one does not fit.
+# Returns the rows whose action is not used. Called only if an action does not fit.
 Ignored: TypeAlias = Callable[[], Array]
 
 
 class GivenActions:
-    """What actions must look like, those of one environment or of all rows of a batch.
+    """Checks actions against a spec, for one environment or all rows of a batch.
 
-    Lists, numbers, and arrays of another dtype will do where nothing is lost. Integers
-    have to be within their bounds. Beyond those of floating numbers many policies go on
-    purpose, and environments clip what they do.
+    Lists, numbers and arrays of another dtype are accepted if nothing is lost. Integers
+    must be within their bounds. Floats may exceed theirs: many policies do that on
+    purpose, and environments clip.
 
     Attributes:
         structure: The structure of one row's action, whose leaves are specs.
@@ -74,19 +74,19 @@ class GivenActions:
         *,
         bounds: bool = True,
     ) -> None:
-        """Prepares for actions.
+        """Prepares to check actions.
 
         Args:
-            subject: How a sentence about a wrong one begins.
+            subject: The beginning of the error message about a wrong action.
             spec: The specs of one row's action.
-            dims: The dimensions in front of every array: none, or that of the rows.
-            bounds: Whether to look whether integers are within their bounds.
+            dims: The leading dimensions of every array: none, or the number of rows.
+            bounds: Whether integers must be within their bounds.
         """
         self._places = [
             _place(path, leaf, dims, bounds)
             for path, leaf in nest.flatten_with_paths(spec)
         ]
-        # Of a nest of its own, because the caller may change the one that was given.
+        # The caller may change the nest that was given, so keep another one.
         self.structure = nest.Structure(fresh_nest(spec))
         self._subject = subject
         self._dims = dims
@@ -102,8 +102,8 @@ class GivenActions:
     def leaves(self, action: NestedArray, ignored: Ignored) -> list[Array]:
         """Returns an array of exactly its spec's shape and dtype for each leaf.
 
-        They may be the caller's own arrays. What an ignored row has out of bounds is
-        replaced by something within them.
+        The arrays may be the caller's own. Values out of bounds in ignored rows are
+        replaced by values within bounds.
         """
         columns = self.columns(action)
         return [
@@ -111,7 +111,7 @@ class GivenActions:
         ]
 
     def columns(self, action: NestedArray) -> list[Array]:
-        """Returns an array of the right shape, and kind of numbers, for each leaf."""
+        """Returns an array of the right shape and kind of number for each leaf."""
         # Hot: called once per step.
         leaves = flatten_as(
             self.structure, action, subject=f"{self._subject} that", root="action"
@@ -126,23 +126,23 @@ class GivenActions:
         ]
 
     def settled(self, index: int, column: Array, ignored: Ignored) -> Array:
-        """Brings one leaf of the right shape to its dtype, within the bounds of that.
+        """Converts one leaf of the right shape to its dtype, and checks its bounds.
 
-        Floating numbers become integers by losing their fractions.
+        Floats become integers by losing their fractions.
         """
         # Hot: called once per step and leaf.
         place = self._places[index]
         dtype = place.spec.dtype
         if dtype.kind in "iu":
             return self._settled_integers(column, place, ignored)
-        # Of objects nothing is known, not even that they are an array.
+        # Nothing is known of object arrays, not even that their elements are arrays.
         if dtype.hasobject or column.dtype == dtype:
             return column
         with np.errstate(over="ignore"):
             converted = column.astype(dtype)
         if dtype.kind not in "fc":
             return converted
-        # That digits get lost is what floats are about, but what is finite stays so.
+        # Floats may lose digits, but a finite number stays finite.
         lost = np.isinf(converted) & ~np.isinf(column)
         if not lost.any():
             return converted
@@ -159,19 +159,19 @@ class GivenActions:
             whole = np.asarray(np.trunc(column.astype(low.dtype)))
         elif column.dtype == dtype and not place.has_bounds:
             return column
-        # Hot: what comparing arrays costs is most of a step of a single row.
+        # Hot: comparing arrays is most of the cost of a single row's step.
         is_one = place.limits is not None and column.size == 1
         if is_one and place.limits[0] <= whole.item() <= place.limits[1]:  # type: ignore[index]  # there are
             return whole.astype(dtype, copy=False)
         if within(whole, low, high):
             return whole.astype(dtype, copy=False)
-        outside = ~((whole >= low) & (whole <= high))  # where there is NaN, too
+        outside = ~((whole >= low) & (whole <= high))  # also where there is NaN
         self._check_ignored(outside, column, place, ignored)
         with np.errstate(invalid="ignore"):
             return np.where(outside, place.low, whole.astype(dtype))
 
     def _converted(self, leaf: Any, place: _Place) -> Array:
-        """Makes an array of a leaf; it keeps the dtype it gets."""
+        """Makes an array of a leaf, and keeps its dtype."""
         dtype = place.spec.dtype
         if dtype.hasobject:
             return leaf  # type: ignore[no-any-return]  # it may be anything
@@ -189,14 +189,14 @@ class GivenActions:
     def _refuse(
         self, leaf: Any, column: Array, place: _Place, is_of_kind: bool
     ) -> None:
-        """Raises the error for a leaf of another shape or kind."""
+        """Raises the error for a leaf of the wrong shape or kind."""
         spec = place.spec
         subject = f"{self._subject} that"
         value: Any = column
         if column.dtype.hasobject or isinstance(leaf, numbers.Number | np.generic):
-            value = leaf  # A sentence can say what it is.
+            value = leaf  # the message can describe it
         elif is_of_kind:
-            # Any number of the kind will do, so the dtype is not what is wrong.
+            # Any dtype of this kind would do, so the message does not blame it.
             with np.errstate(over="ignore"):
                 value = column.astype(spec.dtype)
         if column.shape != place.shape and not column.dtype.hasobject:
@@ -214,7 +214,7 @@ class GivenActions:
     def _check_ignored(
         self, wrong: Array, column: Array, place: _Place, ignored: Ignored
     ) -> None:
-        """Refuses values that are wrong unless they are in rows that are ignored."""
+        """Raises if a wrong value is in a row whose action is used."""
         wrong = wrong & ~beside(ignored(), wrong)
         if not wrong.any():
             return
@@ -238,18 +238,18 @@ class GivenActions:
 
 
 class _Place(NamedTuple):
-    """Where a leaf goes: what is asked of it, bounds of integers in several forms.
+    """Describes a leaf of the action: its spec, and integer bounds in several forms.
 
     Attributes:
-        path: The place in the nest.
+        path: The path in the nest.
         spec: The spec of one row.
         shape: The shape of all rows.
-        has_bounds: Whether it is one of integers whose bounds are looked at.
+        has_bounds: Whether the leaf has integers whose bounds are checked.
         low: The smallest allowed values.
         high: The largest allowed values.
-        limits: Both as Python's numbers, if one holds for all elements.
-        float_low: The smallest allowed values as floating numbers.
-        float_high: The largest allowed values as floating numbers.
+        limits: Both as Python numbers, if one pair holds for all elements.
+        float_low: The smallest allowed values as floats.
+        float_high: The largest allowed values as floats.
     """
 
     path: str
@@ -286,7 +286,7 @@ def _place(path: str, spec: Any, dims: tuple[int, ...], bounds: bool) -> _Place:
 
 
 def _fault(value: Any, index: tuple[int, ...], place: _Place) -> str:
-    """Returns the reason why a number does not fit, as the end of a message."""
+    """Returns why a number does not fit, as the end of a message."""
     if place.low is None:
         return f"too large for {place.spec.dtype}"
     if np.isnan(value):
@@ -300,23 +300,22 @@ def _fault(value: Any, index: tuple[int, ...], place: _Place) -> str:
     return f"too {'large' if value > high else 'small'} for {place.spec.dtype}"
 
 
-# With more actions than that the bounds are those of the dtype: none were given.
+# With more actions than that, the bounds are just the dtype's limits.
 MOST_CHOICES = 2**31 - 1
 
 _LAST = int(StepType.LAST)
 
 
 class ActionWrapper(PyEnvironmentBaseWrapper):
-    """Takes actions of a spec of its own, and gives the environment others for them.
+    """Takes actions of its own spec, and translates them for the environment.
 
-    A subclass sets `_given` in its constructor and overrides `_translate`. What does
-    not fit is refused before the environment moves; but not in rows that begin an
-    episode, or stay where they are, for there the action is not used.
+    A subclass sets `_given` in its constructor and overrides `_translate`. An action
+    that does not fit is refused before the environment steps, except in rows that begin
+    an episode or are held: they do not use their action.
     """
 
     _given: GivenActions
-    # A mask of the rows that take their action in the step that is being made; `None`
-    # for all.
+    # A mask of the rows that use their action in the current step; `None` for all.
     _stepping: Array | None = None
 
     def action_spec(self) -> NestedSpec:
@@ -325,10 +324,10 @@ class ActionWrapper(PyEnvironmentBaseWrapper):
 
     @abc.abstractmethod
     def _translate(self, action: NestedArray) -> NestedArray:
-        """Returns what the environment is given for an action, or refuses it."""
+        """Returns the environment's action for an action, or refuses it."""
 
     def _takes(self, spec: NestedSpec) -> GivenActions:
-        """Returns what takes actions of a spec apart; for constructors."""
+        """Returns the check for actions of a spec; for constructors."""
         subject = f"{type(self).__name__}.step() was given an action"
         return GivenActions(subject, spec, self._dims)
 
@@ -337,7 +336,7 @@ class ActionWrapper(PyEnvironmentBaseWrapper):
         try:
             return self._translate(action)
         except SpecError:
-            # The action of a batch has to fit, because other rows use it. A single
+            # A batch's action has to fit, because other rows use it. A single
             # environment that begins an episode ignores its action.
             if self._dims or not self._ignored():
                 raise
@@ -353,7 +352,7 @@ class ActionWrapper(PyEnvironmentBaseWrapper):
             self._stepping = None
 
     def _ignored(self) -> Array:
-        """Returns in which rows the action is not used."""
+        """Returns the rows whose action is not used."""
         ended = np.asarray(self.current_time_step().step_type) == _LAST
         if self.continues_after_last:
             ended = np.zeros_like(ended)
@@ -362,7 +361,7 @@ class ActionWrapper(PyEnvironmentBaseWrapper):
         return np.asarray(ended)
 
     def _spec_text(self, spec: Any, path: str = "") -> str:
-        """Returns the spec of the environment's action as a part of a sentence."""
+        """Returns the spec of the environment's action, as part of a sentence."""
         at = f" at {path}" if path else ""
         shown = foreign(spec) or spec
         return f"the action spec of {type(self._env).__name__}{at} is {shown}"
@@ -371,8 +370,8 @@ class ActionWrapper(PyEnvironmentBaseWrapper):
 class TransformAction(ActionWrapper):
     """Applies a function to actions before the environment gets them.
 
-    In a batch the function is called once a step, with the actions of all rows: arrays
-    then have the dimension of rows in front. What it is given is its own to change.
+    In a batch, the function is called once per step with the actions of all rows, in
+    arrays with a leading dimension of rows. It may change its argument.
 
     Example:
         >>> from envkit.envs import Catch
@@ -398,9 +397,8 @@ class TransformAction(ActionWrapper):
             env: The environment to wrap.
             function: Takes an action of the new spec, and returns one of the
                 environment's.
-            action_spec: What actions are to look like from now on; as those of the
-                environment, if it is `None`.
-            handle_auto_reset: As with every wrapper.
+            action_spec: The specs of the new actions; `None` keeps the environment's.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         if not callable(function):
@@ -412,7 +410,7 @@ class TransformAction(ActionWrapper):
         spec = env.action_spec()
         self._given = self._takes(spec if action_spec is None else action_spec)
         subject = "The function of TransformAction returned an action"
-        # Whether bounds matter, the environment knows: it may be one that clips.
+        # The environment knows whether bounds matter: it may clip actions.
         self._returned = GivenActions(subject, spec, self._dims, bounds=False)
 
     def _translate(self, action: NestedArray) -> NestedArray:
@@ -423,9 +421,9 @@ class TransformAction(ActionWrapper):
 
 
 class ActionClipWrapper(ActionWrapper):
-    """Brings actions within the bounds of the environment's spec.
+    """Clips actions to the bounds of the environment's spec.
 
-    Parts of a nest that have no bounds stay as they are. The spec stays, too.
+    Leaves without bounds are passed on unchanged. The spec stays the same.
 
     Example:
         >>> from envkit.envs import Catch
@@ -441,7 +439,7 @@ class ActionClipWrapper(ActionWrapper):
 
         Args:
             env: The environment to wrap.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._given = self._takes(env.action_spec())
@@ -460,11 +458,11 @@ class ActionClipWrapper(ActionWrapper):
 
 
 class RescaleAction(ActionWrapper):
-    """Lets every continuous action go from `min_action` to `max_action`.
+    """Rescales continuous actions to the range from `min_action` to `max_action`.
 
-    They are mapped to the bounds of the environment's spec by a linear function, which
-    is not cut off: an action beyond the new bounds becomes one beyond the old ones.
-    Parts of a nest that are not floating numbers, or have no bounds, stay as they are.
+    A linear function maps the new range to the bounds of the environment's spec. It
+    does not clip: an action beyond the new bounds ends up beyond the old ones. Leaves
+    that are not floats, or have no bounds, are passed on unchanged.
 
     Example:
         >>> from envkit import ArraySpec, BoundedArraySpec, RandomPyEnvironment
@@ -494,10 +492,10 @@ class RescaleAction(ActionWrapper):
 
         Args:
             env: The environment to wrap.
-            min_action: What becomes the environment's minimum: a number, or an array
-                that broadcasts to the shape of each continuous action.
-            max_action: What becomes the environment's maximum, likewise.
-            handle_auto_reset: As with every wrapper.
+            min_action: The new minimum: a number, or an array that broadcasts to the
+                shape of each continuous action.
+            max_action: The new maximum, likewise.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._min_action, self._max_action = checked_ends(min_action, max_action)
@@ -519,12 +517,12 @@ class RescaleAction(ActionWrapper):
 
     @property
     def min_action(self) -> Any:
-        """What becomes the environment's minimum: a number, or a list of them."""
+        """The new minimum: a number, or a list of numbers."""
         return self._min_action.tolist()
 
     @property
     def max_action(self) -> Any:
-        """What becomes the environment's maximum: a number, or a list of them."""
+        """The new maximum: a number, or a list of numbers."""
         return self._max_action.tolist()
 
     def _scale_of(self, spec: ArraySpec, path: str) -> ActionScale | None:
@@ -571,10 +569,10 @@ class RescaleAction(ActionWrapper):
 
 
 class ActionOffsetWrapper(ActionWrapper):
-    """Lets discrete actions count from 0, for agents that index with them.
+    """Makes discrete actions count from 0, for agents that index with them.
 
-    The environment's minimum is added to every action. Its action must be a single
-    array of bounded integers.
+    The environment's minimum is added to every action. The environment's action must be
+    a single array of bounded integers.
 
     Example:
         >>> from envkit import ArraySpec, BoundedArraySpec, RandomPyEnvironment
@@ -596,7 +594,7 @@ class ActionOffsetWrapper(ActionWrapper):
 
         Args:
             env: The environment to wrap.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         spec = self._checked_spec(env.action_spec())
@@ -630,18 +628,18 @@ class ActionOffsetWrapper(ActionWrapper):
 
 
 def _clipped(column: Array, spec: BoundedArraySpec) -> Array:
-    """Brings numbers of any dtype within bounds, and to their dtype."""
+    """Clips numbers of any dtype to bounds, and converts them to the bounds' dtype."""
     low, high = spec.minimum, spec.maximum
     if column.dtype == spec.dtype:
         return np.asarray(np.minimum(np.maximum(column, low), high))
-    # Compared as they came: the spec's dtype may not hold what has to be clipped.
+    # Compares before converting: the spec's dtype may not hold the original numbers.
     with np.errstate(over="ignore"):
         clipped = np.where(column < low, low, column.astype(spec.dtype))
     return np.where(column > high, high, clipped)
 
 
 def _width(spec: BoundedArraySpec) -> Array:
-    """Returns the differences between bounds as Python's integers."""
+    """Returns the differences between bounds as Python integers."""
     return np.asarray(spec.maximum.astype(object) - spec.minimum.astype(object), object)
 
 
@@ -649,10 +647,10 @@ _NAMES = "min_action", "max_action"
 
 
 class ActionScale:
-    """Maps what lies between the bounds of one spec to what does between another's.
+    """Maps the range of one spec linearly to the range of another.
 
     Attributes:
-        spec: What is mapped.
+        spec: The spec of the input.
 
     Example:
         >>> spec = BoundedArraySpec((), np.float32, minimum=-1.0, maximum=1.0)
@@ -676,24 +674,24 @@ class ActionScale:
         """Prepares for arrays of `spec`, or batches of them.
 
         Args:
-            spec: What is mapped; its bounds are finite, and differ.
-            inner: What comes out; its bounds are finite.
+            spec: The spec of the input; its bounds are finite and differ.
+            inner: The spec of the output; its bounds are finite.
         """
         self.spec = spec
         self._dtype = inner.dtype
         wide = self._wide = np.promote_types(inner.dtype, np.float64)
         self._start = spec.minimum.astype(wide)
-        # As they are stored: what was given may lie between two numbers of the dtype.
+        # Uses the bounds as stored: a given number may lie between two of the dtype.
         self._width = spec.maximum.astype(wide) - self._start
         self._low = inner.minimum.astype(wide)
         self._high = inner.maximum.astype(wide)
-        # Rounding to a narrower dtype undoes what rounding did before.
+        # Rounding to a narrower dtype cancels the rounding before.
         self._may_pass = wide == inner.dtype
 
     def __call__(self, action: Array) -> Array:
         """Returns a new array of the dtype of `inner`."""
-        # Hot: called once per step. Of the ways to write a linear function this one
-        # hits both ends exactly, whatever their sizes.
+        # Hot: called once per step. This form of a linear function hits both ends
+        # exactly, whatever their sizes.
         share = (action.astype(self._wide) - self._start) / self._width
         scaled = self._low * (1.0 - share) + self._high * share
         if self._may_pass:
@@ -704,7 +702,7 @@ class ActionScale:
 
 
 def checked_ends(min_action: Any, max_action: Any) -> tuple[Array, Array]:
-    """Returns the ends of a range as arrays, or says what is wrong with them.
+    """Returns the ends of a range as arrays; raises if they are wrong.
 
     Example:
         >>> checked_ends(-1, [1.0, 2.0])

@@ -1,4 +1,4 @@
-"""Bounds that wrappers are given: checked, in words, and in another dtype."""
+"""Checks bounds that wrappers are given, and converts them to another dtype."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["checked_range", "nearest_within", "range_text"]
 def checked_range(
     names: tuple[str, str], ends: Any, leaves: str
 ) -> tuple[Array, Array]:
-    """Returns the ends of a range as arrays, or says what is wrong with them.
+    """Returns the ends of a range as arrays; raises if they are wrong.
 
     Args:
-        names: What the lower and the upper one are called.
-        ends: The two, each a number or an array.
-        leaves: To what they broadcast, in words.
+        names: The names of the lower and the upper end.
+        ends: Both ends, each a number or an array.
+        leaves: The arrays they must broadcast to, in words.
 
     Example:
         >>> checked_range(("low", "high"), (-1, [1.0, 2.0]), "every action")
@@ -65,10 +65,10 @@ def _finite_numbers(name: str, value: Any) -> Array:
 
 
 def nearest_within(bounds: Array, dtype: np.dtype[Any], inwards: float) -> Array:
-    """Converts bounds to another dtype such that none of them is passed.
+    """Converts bounds to another dtype without widening the range.
 
-    A bound that the dtype cannot hold becomes the next number towards `inwards`, which
-    is infinity for lower bounds and minus infinity for upper ones.
+    A bound that the dtype cannot represent becomes the next number towards `inwards`:
+    infinity for lower bounds, minus infinity for upper ones.
 
     Example:
         >>> nearest_within(np.array([0.5, 2.0]), np.dtype(np.int64), math.inf)
@@ -96,5 +96,5 @@ def _nearest_float(bound: Any, dtype: np.dtype[Any], inwards: float) -> Any:
 def _nearest_integer(bound: Any, dtype: np.dtype[Any], inwards: float) -> int:
     info = np.iinfo(dtype)
     lowest, highest = int(info.min), int(info.max)
-    number: float = min(max(bound, lowest), highest)  # none of which is infinite
+    number: float = min(max(bound, lowest), highest)  # always finite
     return math.ceil(number) if inwards > 0 else math.floor(number)

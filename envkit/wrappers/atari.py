@@ -1,4 +1,4 @@
-"""Wrappers for Atari games: pictures, openings, lives and a limit."""
+"""Wrappers for Atari games: preprocessing, no-ops, fire, frame stacks, time limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def move(env: Any, action: NestedArray, stepping: Array, beginning: Array) -> TimeStep:
-    """Steps an environment, or begins an episode, in some rows; the others stay.
+    """Steps or resets an environment in some rows; the other rows stay.
 
     Example:
         >>> from envkit.envs import Catch
@@ -64,7 +64,7 @@ def move(env: Any, action: NestedArray, stepping: Array, beginning: Array) -> Ti
 
 
 def as_first(rows: Array, time_step: TimeStep) -> TimeStep:
-    """Makes a `FIRST` of the time step, with nothing earned, in some rows.
+    """Makes the time step a `FIRST` with reward 0 and discount 1 in some rows.
 
     Example:
         >>> from envkit import transition
@@ -78,7 +78,7 @@ def as_first(rows: Array, time_step: TimeStep) -> TimeStep:
 
 
 def as_termination(rows: Array, time_step: TimeStep) -> TimeStep:
-    """Makes a `LAST` of the time step, after which nothing counts, in some rows."""
+    """Makes the time step a `LAST` with discount 0 in some rows."""
     return _at(rows, time_step, StepType.LAST, 0)
 
 
@@ -92,21 +92,21 @@ def _at(rows: Array, time_step: TimeStep, step_type: Array, discount: int) -> Ti
 
 
 def _put(rows: Array, value: Any, leaf: Any) -> Array:
-    """Puts a value in some rows; the dtype stays."""
+    """Writes a value into some rows; the dtype stays."""
     return where_rows(rows, value, leaf).astype(np.asarray(leaf).dtype)
 
 
-# Who wants more wants no episode to begin.
+# With more no-ops than this, the episode would practically never begin.
 _MOST_NOOPS = 2**31 - 1
 _PRESS = "It is the action of one row that presses fire."
 _NO_OTHER = "With next_action=None fire is pressed and nothing else."
 
 
 class _Opening(PyEnvironmentBaseWrapper):
-    """Takes certain actions at the beginning of each episode, before the agent does.
+    """Takes certain actions at the beginning of each episode, before the agent acts.
 
-    What they earn is lost, and the episode begins with what is there after them. A row
-    whose episode ends in between is reset, and goes on with the actions that are left.
+    Their rewards are dropped, and the episode begins with the observation after them. A
+    row whose episode ends meanwhile is reset, and goes on with the remaining actions.
     """
 
     def __init__(self, env: Any, handle_auto_reset: bool) -> None:
@@ -120,7 +120,7 @@ class _Opening(PyEnvironmentBaseWrapper):
         """Returns the actions in order, each with a mask of the rows that take it."""
 
     def _as_action(self, name: str, value: Any, advice: str) -> NestedArray:
-        """Returns an action for all rows, given that of one, or refuses it."""
+        """Returns an action for all rows from one row's action, or refuses it."""
         try:
             leaves = [np.asarray(leaf) for leaf in self._action.flatten(value)]
             leaves = [
@@ -158,7 +158,7 @@ class _Opening(PyEnvironmentBaseWrapper):
         return as_first(begun, time_step)
 
     def _move(self, action: NestedArray, rows: Array) -> Any:
-        # A copy each time: an environment may write into what it is given.
+        # Copies each time: an environment may write into its action.
         action = self._action.map(np.array, action)
         if rows.all():
             return self._env.step(action)
@@ -177,13 +177,13 @@ def _loses_nothing(array: Array, dtype: np.dtype[Any]) -> bool:
 class NoopReset(_Opening):
     """Begins each episode with a random number of no-ops, from 1 to `noop_max`.
 
-    So a game that always begins in the same way begins in different ones. What the
-    no-ops earn is lost. How many there are in each row is drawn from a stream of the
-    row's own, which `seed` sets.
+    A game that always begins in the same way then begins in different ones. Rewards of
+    the no-ops are dropped. Each row draws its number of no-ops from a random stream of
+    its own; `seed` sets the streams.
 
-    A batch has to be able to leave rows where they are while others step, and to reset
-    single rows. Put it inside `AtariPreprocessing`: a no-op is then a frame, and there
-    are none after the loss of a life.
+    A batch must be able to hold and to reset single rows. Put the wrapper inside
+    `AtariPreprocessing`: then a no-op is one frame, and none are played after the loss
+    of a life.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -208,8 +208,8 @@ class NoopReset(_Opening):
         Args:
             env: The environment to wrap.
             noop_max: The most no-ops; with 0 there are none.
-            noop_action: The action that does nothing, of a single row.
-            handle_auto_reset: As with every wrapper.
+            noop_action: The no-op action of a single row.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._noop_max = limited_size("noop_max", noop_max, most=_MOST_NOOPS, least=0)
@@ -224,7 +224,7 @@ class NoopReset(_Opening):
         return self._noop_max
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment, and how many no-ops there are."""
+        """Seeds the environment, and the numbers of no-ops."""
         self._streams = wrapper_streams(self, seed, Branch.NOOPS)
         return super().seed(seed)
 
@@ -244,14 +244,13 @@ class NoopReset(_Opening):
 class FireOnReset(_Opening):
     """Begins each episode by pressing fire, and then another button.
 
-    In some games nothing happens until fire is pressed. Where that ends the episode,
-    there is another reset before the other button. What is earned is lost.
+    Some games wait for fire. If pressing it ends the episode, the game is reset again
+    before the other button is pressed. Rewards of both are dropped.
 
-    A single environment that says what its actions mean, by `get_action_meanings()`,
-    is left alone if `fire_action` is not "FIRE" there.
+    A single environment is left alone if its `get_action_meanings()` gives
+    `fire_action` a name other than "FIRE".
 
-    A batch has to be able to leave rows where they are while others step, and to reset
-    single rows.
+    A batch must be able to hold and to reset single rows.
 
     Example:
         >>> from envkit.envs import Catch
@@ -273,12 +272,12 @@ class FireOnReset(_Opening):
 
         Args:
             env: The environment to wrap.
-            fire_action: The action that presses fire, of a single row.
-            next_action: The action after that; `None` for none.
-            handle_auto_reset: As with every wrapper.
+            fire_action: The action of a single row that presses fire.
+            next_action: The next action; `None` for none.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        # Copies, here and below: it is not to show what is not done.
+        # Copies, here and below: later changes to the caller's array must not show.
         self._given = copy.deepcopy((fire_action, next_action))
         self._presses: list[NestedArray] = []
         if not _has_no_fire(env, fire_action):
@@ -295,7 +294,7 @@ class FireOnReset(_Opening):
 
     @property
     def next_action(self) -> NestedArray | None:
-        """The action after that; `None` for none."""
+        """The action after fire; `None` for none."""
         return copy.deepcopy(self._given[1])
 
     def _actions_for(self, rows: Array) -> list[tuple[NestedArray, Array]]:
@@ -303,7 +302,7 @@ class FireOnReset(_Opening):
 
 
 def _has_no_fire(env: Any, fire_action: Any) -> bool:
-    """True if an environment names its actions, and this one does not fire."""
+    """True if the environment names its actions and this one is not FIRE."""
     meanings = getattr(env, "get_action_meanings", None)
     if not callable(meanings) or np.ndim(fire_action) != 0:
         return False
@@ -326,12 +325,12 @@ class LivesLookup:
     def __init__(
         self, env: Any, lives: Callable[[TimeStep, Any], Any] | None = None
     ) -> None:
-        """Prepares for an environment.
+        """Prepares to look up lives in an environment.
 
         Args:
             env: The environment.
-            lives: What takes its time step and its info and returns the lives; `None`
-                for `get_info()["lives"]`.
+            lives: Takes a time step and an info and returns the lives; `None` for
+                `get_info()["lives"]`.
         """
         if lives is not None and not callable(lives):
             raise TypeError(
@@ -344,7 +343,7 @@ class LivesLookup:
         self._dims = (env.batch_size,) if batched else ()
 
     def __call__(self, time_step: TimeStep) -> Array:
-        """Returns the lives, for the environment's current time step."""
+        """Returns the lives at the environment's current time step."""
         info = self._info()
         if self._lives is None:
             found = self._lives_in(info)
@@ -365,11 +364,11 @@ class LivesLookup:
         try:
             return self._env.get_info()
         except NotImplementedError:
-            return None  # The time step may do.
+            return None  # The function may need only the time step.
 
     def _lives_in(self, info: Any) -> Any:
         try:
-            # Of a batch whose infos cannot be stacked there is a list of them.
+            # A batch whose infos cannot be stacked returns a list of them.
             if isinstance(info, list | tuple):
                 return [one["lives"] for one in info]
             return info["lives"]
@@ -392,7 +391,7 @@ _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
 class _LivesInternals(WrapperInternals):
-    """Lets a reset with options begin a game, and not its next life."""
+    """Makes a reset with options begin a game, not the next life."""
 
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
         super().hand_options(env, options, rows)
@@ -401,27 +400,26 @@ class _LivesInternals(WrapperInternals):
 
 
 class AtariPreprocessing(PyEnvironmentBaseWrapper):
-    """Shows a game as agents of Atari games have seen it since DQN.
+    """Preprocesses Atari games as agents have done since DQN.
 
-    - Each action is repeated for `frame_skip` frames, and the rewards are added up. An
-      episode that ends earlier stops there. The discount is that of the last frame.
-    - What is seen is, at each point, the brighter of the last two of these frames, as
-      many games draw things in every other frame only. At the beginning of an episode,
-      and where it ended before both were there, it is a single frame.
-    - Pictures are gray, and resized to `(screen_size, screen_size, 1)`. Gymnasium's
-      arguments choose other ones; its own pictures have no dimension of channels, which
-      is `grayscale_newaxis=False` here.
-    - With `terminal_on_life_loss` the loss of a life ends an episode: `LAST`, discount
-      0. The next one begins where the game stands, with the same picture as a `FIRST`.
-      Only when the game is over, it is reset.
+    - Each action is repeated for `frame_skip` frames, and the rewards are added up. The
+      repetition stops when the episode ends. The discount is that of the last frame.
+    - The observation is the pixel-wise maximum of the last two of these frames, because
+      many games draw some things in every other frame only. At the beginning of an
+      episode, and if it ended after one frame, the observation is a single frame.
+    - Pictures are gray, and resized to `(screen_size, screen_size, 1)`; the arguments
+      of Gymnasium's wrapper choose otherwise. Gymnasium's pictures have no channel
+      dimension: that is `grayscale_newaxis=False` here.
+    - With `terminal_on_life_loss`, losing a life ends an episode: `LAST`, discount 0.
+      The next episode continues the game, with the same picture as its `FIRST`. The
+      game is reset only when it is over.
 
-    So a `reset()` right after the loss of a life begins the next life, which is what
-    batches and pools rely on; at any other time, and after `seed()`, it begins a game.
+    So a `reset()` right after the loss of a life begins the next life, and batches and
+    pools rely on that. At any other time, and after `seed()`, it begins a game.
 
-    Each row of a batch stops for itself, so the batch has to be able to leave rows
-    where they are while others step, as its `holds_rows` says. Lives are looked up
-    after each frame: where that takes long, as in a pool of processes, it is better to
-    wrap the single games.
+    Each row of a batch stops on its own, so the batch must be able to hold rows while
+    others step (see its `holds_rows`). Lives are looked up after each frame. In a pool
+    of processes that takes long: wrap the single games there instead.
 
     Example:
         >>> from envkit.envs import GridWorld
@@ -458,18 +456,18 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
             env: An environment whose observation is a uint8 picture of the shape
                 `(height, width, 3)` or `(height, width)`.
             frame_skip: How many frames an action lasts.
-            terminal_on_life_loss: Whether the loss of a life ends an episode.
-            screen_size: The height and width of what is seen, or the width and the
-                height, in this order, as in Gymnasium.
-            handle_auto_reset: As with every wrapper.
-            noop_max: The most no-ops, of one frame each, with which a game begins: a
-                `NoopReset` inside of this wrapper. Gymnasium's default is 30.
-            grayscale_obs: Whether pictures are made gray.
-            grayscale_newaxis: Whether gray pictures have a dimension of channels, of
-                size 1. Gymnasium's default is `False`.
-            scale_obs: Whether pictures are float32 from 0 to 1 in place of bytes.
-            lives: Takes a time step of the environment and its info, and returns how
-                many lives are left, in a batch for each row. Without it that is
+            terminal_on_life_loss: Whether losing a life ends an episode.
+            screen_size: The height and width of the observation, or `(width, height)`,
+                in this order, as in Gymnasium.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
+            noop_max: The most no-ops at the beginning of a game, of one frame each;
+                adds a `NoopReset` inside this wrapper. Gymnasium's default is 30.
+            grayscale_obs: Whether pictures are converted to gray.
+            grayscale_newaxis: Whether gray pictures have a channel dimension of size 1.
+                Gymnasium's default is `False`.
+            scale_obs: Whether pictures are float32 from 0 to 1 instead of bytes.
+            lives: Takes the environment's time step and info, and returns how many
+                lives are left; in a batch, one number per row. The default is
                 `get_info()["lives"]`.
         """
         # The base class would begin a game after the loss of a life.
@@ -481,7 +479,7 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         self._is_gray = checked_flag("grayscale_obs", grayscale_obs)
         self._has_newaxis = checked_flag("grayscale_newaxis", grayscale_newaxis)
         self._is_scaled = checked_flag("scale_obs", scale_obs)
-        # Of Gymnasium's, only what was chosen.
+        # Of Gymnasium's arguments, show only those that were chosen.
         usual = {"grayscale_obs": True, "grayscale_newaxis": True, "scale_obs": False}
         chosen = (name for name in usual if getattr(self, name) != usual[name])
         self._shown = (*type(self)._shown, *chosen)  # type: ignore[misc]  # of this one
@@ -498,10 +496,10 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         self._rewards = nest.Structure(env.reward_spec())
         self._no_rows = np.zeros(self._dims, bool)
         self._lives = np.zeros(self._dims)
-        # Where the current time step is a LAST of a life alone, and of the game.
+        # Rows whose current time step is a LAST: of a life only, and of the game.
         self._has_lost = self._no_rows
         self._is_over = self._no_rows
-        # The pictures of the rows at the loss of a life.
+        # The rows' pictures at the loss of a life.
         spec = self._observation_spec
         shape = spec.shape if self._counts_lives else (0,)
         self._screen = np.zeros((*self._dims, *shape), spec.dtype)
@@ -513,22 +511,22 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
 
     @property
     def terminal_on_life_loss(self) -> bool:
-        """Whether the loss of a life ends an episode."""
+        """Whether losing a life ends an episode."""
         return self._counts_lives
 
     @property
     def screen_size(self) -> int | tuple[int, int]:
-        """The height and width of what is seen, or the width and the height."""
-        return self._screen_size  # type: ignore[no-any-return]  # as it was given
+        """The height and width of the observation, or `(width, height)`."""
+        return self._screen_size  # type: ignore[no-any-return]  # the caller's own value
 
     @property
     def grayscale_obs(self) -> bool:
-        """Whether pictures are made gray."""
+        """Whether pictures are converted to gray."""
         return self._is_gray
 
     @property
     def grayscale_newaxis(self) -> bool:
-        """Whether gray pictures have a dimension of channels."""
+        """Whether gray pictures have a channel dimension."""
         return self._has_newaxis
 
     @property
@@ -538,21 +536,21 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
 
     @property
     def game_over(self) -> Any:
-        """Whether the game itself has ended; in a batch an array of booleans."""
+        """Whether the game itself has ended; in a batch, an array of booleans."""
         return self._is_over.copy() if self._dims else bool(self._is_over)
 
     def observation_spec(self) -> ArraySpec:
-        """Returns the spec of the picture that is seen."""
+        """Returns the spec of the preprocessed picture."""
         return self._observation_spec
 
     def reward_spec(self) -> NestedSpec:
-        """Returns the specs of what several frames earn together."""
+        """Returns the specs of the sum of several frames' rewards."""
         return self._rewards.map(
             lambda spec: sum_spec(spec, self._frame_skip), self._rewards.template
         )
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment; the next reset begins a game everywhere."""
+        """Seeds the environment; the next reset begins a game in every row."""
         result = super().seed(seed)
         self._begin_games()
         return result
@@ -562,7 +560,7 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         self._begin_games(np.array([seed is not None for seed in seeds]))
 
     def _begin_games(self, rows: Array | None = None) -> None:
-        """Lets the next reset begin a game where it would have begun a life."""
+        """Makes the next reset begin a game, where it would have begun a life."""
         lost = self._has_lost if rows is None else self._has_lost & rows
         self._is_over = self._is_over | lost
         self._has_lost = self._has_lost & ~lost
@@ -613,9 +611,9 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         return self._play(action, stepping, beginning)
 
     def _play(self, action: NestedArray, stepping: Array, beginning: Array) -> TimeStep:
-        """Moves the games of some rows and begins them, or their next life, in others.
+        """Steps the games of some rows, and begins a game or the next life in others.
 
-        Of a single environment all masks are arrays without dimensions.
+        For a single environment, all masks are arrays without dimensions.
         """
         touched = stepping | beginning
         next_life = self._has_lost & touched
@@ -637,18 +635,18 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         return time_step
 
     def _with_next_life(self, time_step: TimeStep, rows: Array) -> TimeStep:
-        """Shows some rows as they were when a life was lost, as a `FIRST`."""
+        """Shows some rows' pictures at the loss of a life again, as a `FIRST`."""
         screen = where_rows(rows, self._screen, time_step.observation)
         return as_first(rows, time_step)._replace(observation=screen)
 
     def _skip(
         self, action: NestedArray, moving: Array, beginning: Array, touched: Array
     ) -> tuple[TimeStep, Array, Array]:
-        """Repeats an action until it has lasted long enough, or a row has ended.
+        """Repeats an action for `frame_skip` frames, or until a row's episode ends.
 
         Returns:
-            The last time step, with the sum of rewards; the screens of touched rows;
-            and which rows have lost a life.
+            The last time step, with the sum of rewards; the screens of the rows that
+            moved; and the rows that have lost a life.
         """
         lost, brighter, before = self._no_rows, self._no_rows, None
         time_step = move(self._env, action, moving, beginning)
@@ -675,7 +673,7 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         return time_step._replace(reward=rewards), shown, lost
 
     def _update_lives(self, time_step: TimeStep, moved: Array) -> Array:
-        """Updates the lives, and returns where one has been lost in this step."""
+        """Updates the lives, and returns the rows that have lost one in this step."""
         if not self._counts_lives:
             return self._no_rows
         lives = self._look_up_lives(time_step)
@@ -693,7 +691,7 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         return grayscale(picture) if is_to_change else picture.copy()
 
     def _shown_of(self, screen: Array, rows: Array) -> Array:
-        """Returns what is seen, given the pictures of some rows."""
+        """Returns the preprocessed pictures of some rows."""
         shown = resize(screen, self._shape, channels=not self._is_gray)
         if self._is_scaled:
             shown = _scaled(shown)
@@ -712,7 +710,7 @@ def _scaled(picture: Any) -> Array:
 
 
 def _checked_screen(size: Any) -> tuple[Any, tuple[int, int]]:
-    """Returns a size as it is shown, and the height and the width."""
+    """Returns a size as the caller gave it, and its height and width."""
     if not isinstance(size, tuple | list):
         edge = limited_size("screen_size", size, most=LARGEST_SIZE)
         return edge, (edge, edge)
@@ -729,11 +727,11 @@ def _checked_screen(size: Any) -> tuple[Any, tuple[int, int]]:
 
 
 class FrameStack4(FrameStack):
-    """Shows the last four pictures as one, along the axis of channels.
+    """Shows the last four pictures as one, stacked along the channel axis.
 
-    So pictures of shape `(height, width, 1)` become one of `(height, width, 4)`. At the
-    beginning of an episode it is four times the first. It is TF-Agents' name for
-    `FrameStack(env, 4, axis=-1, concatenate=True)`.
+    Pictures of shape `(height, width, 1)` become one of shape `(height, width, 4)`. At
+    the beginning of an episode it repeats the first picture four times. This is
+    TF-Agents' name for `FrameStack(env, 4, axis=-1, concatenate=True)`.
 
     Example:
         >>> from envkit.envs import GridWorld
@@ -748,9 +746,9 @@ class FrameStack4(FrameStack):
         """Wraps an environment.
 
         Args:
-            env: The environment to wrap, whose observations are pictures with the
+            env: The environment to wrap; its observations are pictures with the
                 channels last.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         if hasattr(env, "time_step_spec") and not isinstance(env, type):
             _check_pictures(env)
@@ -776,14 +774,14 @@ def _check_pictures(env: Any) -> None:
 
 
 class AtariTimeLimit(PyEnvironmentBaseWrapper):
-    """Truncates a game after so many steps, however many lives they were.
+    """Truncates a game after `duration` steps, over however many lives.
 
-    It goes around `AtariPreprocessing`, whose episodes may be lives, and counts the
-    steps since a game has begun. The last of them becomes a `LAST` and keeps its
-    discount, and the next one resets the game.
+    The wrapper goes around `AtariPreprocessing`, whose episodes may be single lives,
+    and counts steps from the beginning of a game. Step number `duration` becomes a
+    `LAST` and keeps its discount; the next step resets the game.
 
-    Each row of a batch counts for itself. The batch has to be able to reset single
-    rows for that, as its `resets_rows` says.
+    Each row of a batch counts its own steps. The batch must be able to reset single
+    rows (see its `resets_rows`).
 
     Example:
         >>> from envkit.envs import GridWorld
@@ -803,9 +801,9 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         """Wraps an environment.
 
         Args:
-            env: The environment to wrap, which has an attribute `game_over`.
+            env: The environment to wrap; it has an attribute `game_over`.
             duration: The most steps a game has.
-            handle_auto_reset: As with every wrapper; it makes no difference here.
+            handle_auto_reset: Has no effect here.
         """
         # The base class would begin a game after the loss of a life.
         super().__init__(env, handle_auto_reset=False)
@@ -820,11 +818,11 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         self._envkit.check_resets_rows(self)
         self._no_rows = np.zeros(self._dims, bool)
         self._steps = np.zeros(self._dims, np.int64)
-        # Where a game has ended with the current time step, inside or here; and
-        # where a life has ended.
+        # Rows whose game has ended with the current time step, inside or here; and
+        # rows that have lost a life.
         self._has_ended = self._no_rows
         self._has_lost = self._no_rows
-        # Where the current time step is a LAST at the limit, and one only here.
+        # Rows whose time step is a LAST at the limit, and those cut only here.
         self._limited = self._cut = self._no_rows
 
     @property
@@ -834,15 +832,15 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
 
     @property
     def game_over(self) -> Any:
-        """Whether the game has ended; in a batch an array of booleans."""
+        """Whether the game has ended; in a batch, an array of booleans."""
         return self._has_ended.copy() if self._dims else bool(self._has_ended)
 
     def get_info(self) -> Any:
-        """Returns the environment's info, and how an episode at the limit has ended."""
+        """Returns the environment's info, and how an episode at the limit ended."""
         return info_at_limit(self)
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment; the next reset begins a game everywhere."""
+        """Seeds the environment; the next reset begins a game in every row."""
         result = super().seed(seed)
         self._begin_games()
         return result
@@ -852,7 +850,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         self._begin_games(np.array([seed is not None for seed in seeds]))
 
     def _begin_games(self, rows: Array | None = None) -> None:
-        """Lets the next reset begin a game where it would have begun a life."""
+        """Makes the next reset begin a game, where it would have begun a life."""
         lost = self._has_lost if rows is None else self._has_lost & rows
         self._has_ended = self._has_ended | lost
         self._has_lost = self._has_lost & ~lost
@@ -876,14 +874,14 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         may_begin = beginning | stands_at_last(self)
         goes_on = self._has_lost & ~self._has_ended
         games = (beginning & ~goes_on) | (stepping & self._has_ended)
-        # A reset right after the loss of a life begins the next one: it takes another
-        # to begin a game.
+        # A reset right after the loss of a life begins the next life: a second reset
+        # begins a game.
         twice = games & self._has_lost
         if twice.any():
             move(self._env, action, self._no_rows, twice)
         time_step = move(self._env, action, stepping & ~games, beginning | games)
         step_type = np.asarray(time_step.step_type)
-        # Elsewhere a FIRST is a step like any other, which has to count.
+        # Elsewhere a FIRST is a step like any other, and counts.
         begun = may_begin & (step_type == _FIRST)
         steps = np.where(games, 0, self._steps + ~begun)
         is_last = step_type == _LAST

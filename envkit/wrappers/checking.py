@@ -1,4 +1,4 @@
-"""`PassiveChecker`: checks everything that an environment is given and returns."""
+"""Checks everything that an environment is given and returns: `PassiveChecker`."""
 
 from __future__ import annotations
 
@@ -57,38 +57,39 @@ __all__ = [
 
 
 class _CheckInternals(WrapperInternals):
-    """Saves what is known of the episode."""
+    """Saves the facts about the current episode."""
 
     def save(self, env: Any) -> Any:
         return env._book.save()
 
     def restore(self, env: Any, saved: Any) -> None:
         env._book.restore(saved)
-        # These are of another time.
+        # These belong to the time before the restored state.
         env._returned, env._copies = [], []
 
 
 class PassiveChecker(PyEnvironmentBaseWrapper):
     """Checks every action and every time step, and changes neither.
 
-    A broken promise raises a `SpecError` in the words of `check_environment`, whose
-    name for it is the error's attribute `check`. Checked are:
+    A broken promise raises a `SpecError` with the message of `check_environment`; the
+    error's attribute `check` is that check's name. The wrapper checks
 
-    - actions: structure, shape, dtype and bounds, before the environment moves, which
-      must not write into them;
+    - actions: structure, shape, dtype and bounds, before the environment steps; and
+      that the environment does not write into them;
     - time steps: structure, shapes, dtypes and bounds; the order `FIRST (MID)* LAST` in
-      every row, and that rows which are held do not change; the reward 0 and the
-      discount 1 of a `FIRST`; discounts between 0 and 1; rewards that are NaN; and
-      arrays that the environment writes into after it has returned them;
-    - pictures are pictures, infos and states pickle, and specs stay the same.
+      every row, and that held rows do not change; reward 0 and discount 1 in a `FIRST`;
+      discounts between 0 and 1; that no reward is NaN; and that the environment does
+      not write into arrays it has returned;
+    - that pictures are pictures, infos and states can be pickled, and specs stay the
+      same.
 
-    A doubt is an `EnvironmentWarning`, once for each kind and place: floats of an
-    action beyond their bounds, observations and rewards that are not finite, a `MID`
+    Something doubtful is an `EnvironmentWarning`, once for each kind and place: action
+    floats beyond their bounds, observations and rewards that are not finite, a `MID`
     with discount 0.
 
-    It checks the calls that are made. `envkit.testing.check_environment` makes more of
-    them, and finds more. Time steps are copied, so leave the wrapper out where speed
-    matters.
+    The wrapper checks only the calls you make. `envkit.testing.check_environment` makes
+    more calls, and finds more. Time steps are copied, so leave the wrapper out where
+    speed matters.
 
     Example:
         >>> from envkit.envs import Catch
@@ -109,10 +110,10 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        leave_unseen(self)  # Here everything is looked at.
+        leave_unseen(self)  # it looks at every time step
         self._name = type(env).__name__
         self._spec = EnvironmentSpec.of(env)
         self._actions = ActionCheck(self._spec.action, self._dims, self._name)
@@ -126,13 +127,13 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         self._said: set[str] = set()
 
     def get_info(self) -> Any:
-        """Returns the environment's info, if it pickles."""
+        """Returns the environment's info; raises if it cannot be pickled."""
         info = super().get_info()
         self._check_pickles(info, "get_info()")
         return info
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns what the environment renders, if it is a picture."""
+        """Returns what the environment renders; raises if it is not a picture."""
         picture = super().render(mode)
         if mode == "rgb_array":
             check_picture(picture, self._dims, f'{self._name}.render("rgb_array")')
@@ -149,7 +150,7 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         return self._look("reset(mask)", time_step, mask, self._none, ~mask)
 
     def _ended(self) -> Array:
-        """Returns in which rows a step begins an episode and ignores its action."""
+        """Returns the rows in which a step begins an episode and ignores its action."""
         if self.continues_after_last:
             return self._none
         return np.asarray(self._book.step_types == _LAST)
@@ -176,7 +177,7 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         )
 
     def _before(self, action: NestedArray, ignored: Array) -> list[Any] | None:
-        """Looks at an action if a row uses it, and returns copies of its arrays."""
+        """Checks an action if a row uses it, and returns copies of its arrays."""
         if ignored.all():
             return None
         columns = self._actions.look(action, ignored)
@@ -201,12 +202,12 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         """Checks the time step that a call returned, and returns a copy of it.
 
         Args:
-            call: What was called.
-            time_step: What it returned.
-            begins: Which rows were to begin an episode.
-            steps: Which rows took a step.
-            held: Which rows were to stay where they are.
-            action: The action that it was given.
+            call: The name of the call.
+            time_step: The time step it returned.
+            begins: Rows that were to begin an episode.
+            steps: Rows that took a step.
+            held: Rows that were to stay where they are.
+            action: The action of the call.
             copies: Copies of the action's arrays, if the action was used.
         """
         check, book = self._time_steps, self._book
@@ -227,12 +228,12 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
             self._actions.check_separate(action, list(pairs))
         for key, text in check.doubts(call, arrays, book, moved):
             self._doubt(key, text)
-        # Not the arrays themselves: whatever happens to these, the environment did it.
+        # Returns copies: any later change of the originals is then the environment's.
         seen: TimeStep = check.structure.unflatten([np.array(leaf) for leaf in arrays])
         return seen
 
     def _check_kept(self, call: str) -> None:
-        """Raises if what was returned last has changed since."""
+        """Raises if the arrays that were returned last have changed since."""
         kept, self._returned = self._returned, []
         for index, returned in enumerate(kept):
             copied = self._copies[index]
@@ -264,7 +265,7 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
             )
 
     def _check_pickles(self, value: Any, call: str) -> None:
-        # Values refuse with errors of many kinds; each means the same here.
+        # Values raise many kinds of errors; all mean the same here.
         try:
             pickle.loads(pickle.dumps(value))
         except Exception as error:
@@ -290,7 +291,7 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
 
 
 class EnvironmentWarning(UserWarning):
-    """Something about an environment is allowed, and most likely not meant."""
+    """Warns about something that an environment may do, but most likely should not."""
 
 
 def _error(finding: Finding) -> SpecError:
@@ -300,12 +301,12 @@ def _error(finding: Finding) -> SpecError:
 
 
 def _fault(check: str, problem: str, advice: str, **facts: str) -> SpecError:
-    """Builds the error for a promise that a check of `check_environment` is about."""
+    """Builds the error for a broken promise that `check_environment` also finds."""
     return _error(Finding(check, paragraphs(problem, advice, **facts)))
 
 
 def warn_of(text: str) -> None:
-    """Warns the one who called the environment, wherever that was."""
+    """Warns the caller of the environment, however deep the call is."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and _is_ours(frame.f_globals.get("__name__", "")):
         level, frame = level + 1, frame.f_back
@@ -319,7 +320,7 @@ def _is_ours(module: str) -> bool:
 def same_values(first: Array, second: Array) -> bool:
     """True if two arrays of one dtype hold the same values; NaN equals NaN.
 
-    Of objects nothing is known, so they count as the same.
+    Nothing is known of objects, so they count as the same.
     """
     if first.dtype.hasobject:
         return True
@@ -329,7 +330,7 @@ def same_values(first: Array, second: Array) -> bool:
 
 
 def unlike(first: Array, second: Array) -> tuple[str, str]:
-    """Says in what two arrays of one shape and dtype differ first.
+    """Describes the first difference between two arrays of one shape and dtype.
 
     Example:
         >>> unlike(np.array([0, 1, 2]), np.array([0, 1, 5]))
@@ -358,14 +359,14 @@ class EpisodeBook:
     """
 
     def __init__(self, dims: tuple[int, ...]) -> None:
-        """Begins before the first episode of every row, or of no batch."""
+        """Begins before the first episode of every row, or of the only environment."""
         self.step_types: Array = np.full(dims, _LAST, np.int32)
         self._episodes: Array = np.zeros(dims, np.int64)
         self._steps: Array = np.zeros(dims, np.int64)
         self._calls = 0
 
     def advance(self, step_types: Array, moved: Array) -> None:
-        """Takes down that some rows have moved."""
+        """Records that some rows have moved."""
         first = moved & (step_types == _FIRST)
         self._episodes = self._episodes + first
         self._steps = np.where(first, 0, self._steps + moved)
@@ -373,7 +374,7 @@ class EpisodeBook:
         self._calls += 1
 
     def place(self, row: Any = None) -> str:
-        """Returns the place of a row, whose `FIRST` is step 0, or of a batch."""
+        """Names the position of a row, whose `FIRST` is step 0, or of a batch."""
         if self._steps.ndim == 0:
             return f"step {self._steps} of episode {self._episodes}"
         if row is None:
@@ -383,7 +384,7 @@ class EpisodeBook:
         )
 
     def since(self) -> str:
-        """Says, in a sentence, after what the present call came."""
+        """Says, in a sentence, which call came before the present one."""
         if not self._calls:
             return "This was the first reset()."
         return f"This came after {self.place()}."
@@ -393,16 +394,16 @@ class EpisodeBook:
         return self.step_types, self._episodes, self._steps, self._calls
 
     def restore(self, saved: tuple[Any, ...]) -> None:
-        """Takes over what `save` returned."""
+        """Restores what `save` returned."""
         self.step_types, self._episodes, self._steps, self._calls = saved
 
 
 class ActionCheck:
-    """Looks at each action before and after the step that it is for.
+    """Checks each action before and after its step.
 
-    What holds an action without loss passes: integers of any dtype, lists, Python's
+    Any value that fits without loss passes: integers of any dtype, lists, Python
     numbers. So do floats beyond their bounds, which are only doubtful: many policies
-    go there on purpose, and many environments clip what they do.
+    exceed bounds on purpose, and many environments clip actions.
 
     Example:
         >>> spec = BoundedArraySpec((), np.float32, -1.0, 1.0)
@@ -412,7 +413,7 @@ class ActionCheck:
     """
 
     def __init__(self, spec: NestedSpec, dims: tuple[int, ...], name: str) -> None:
-        """Prepares for the actions of an environment, or batch, called `name`."""
+        """Prepares to check the actions of an environment or batch called `name`."""
         self._structure = nest.Structure(spec)
         self._dims = dims
         self._call = f"{name}.step()"
@@ -420,15 +421,15 @@ class ActionCheck:
         self._unmoved = (
             "None of the rows has moved." if dims else "The environment has not moved."
         )
-        # Of floats, all but NaN and infinities.
+        # Allows any floats but NaN and infinities.
         self._needed = [_without_bounds(leaf) for leaf in self._structure.leaves]
 
     def look(self, action: NestedArray, ignored: Array) -> list[Any]:
-        """Raises unless an action fits; returns its leaves as the spec has them.
+        """Raises unless an action fits; returns its leaves in the spec's dtypes.
 
         Args:
             action: An action, or one for each row.
-            ignored: In which rows it is not used.
+            ignored: The rows that do not use it.
         """
         leaves = flatten_as(
             self._structure, action, subject=self._subject, root="action"
@@ -437,7 +438,7 @@ class ActionCheck:
         for index, leaf in enumerate(leaves):
             spec = self._structure.leaves[index]
             column = _without(ignored, _as_spec(leaf, spec), spec)
-            # First as the spec says it, which the reader knows.
+            # First checks the spec itself, whose messages the reader knows.
             needed = self._needed[index]
             if not _fits(column, needed, self._dims):
                 self._check(column, index, spec)
@@ -446,7 +447,7 @@ class ActionCheck:
         return columns
 
     def doubts(self, columns: list[Any]) -> dict[str, str]:
-        """Returns what is doubtful about an action, by the place."""
+        """Returns what is doubtful about an action, by path."""
         found = {}
         for index, column in enumerate(columns):
             spec = self._structure.leaves[index]
@@ -461,7 +462,7 @@ class ActionCheck:
         return found
 
     def taken(self, action: NestedArray) -> list[Any]:
-        """Returns copies of the arrays of an action, for `check_untouched`."""
+        """Returns copies of an action's arrays, for `check_untouched`."""
         return [
             leaf.copy() if isinstance(leaf, np.ndarray) else None
             for leaf in self._structure.flatten(action)
@@ -485,7 +486,7 @@ class ActionCheck:
     def check_separate(
         self, action: NestedArray, returned: list[tuple[str, Array]]
     ) -> None:
-        """Raises if something that was returned is the action's own memory."""
+        """Raises if a returned array shares memory with the action."""
         leaves = self._structure.flatten(action)
         for index, leaf in enumerate(leaves):
             if not isinstance(leaf, np.ndarray):
@@ -537,19 +538,19 @@ def _fits(value: Any, spec: ArraySpec, dims: tuple[int, ...]) -> bool:
 
 
 def _as_spec(leaf: Any, spec: ArraySpec) -> Any:
-    """Returns an array of the spec's dtype, if that loses nothing; else what came."""
+    """Returns an array of the spec's dtype if that loses nothing; else the leaf."""
     dtype = spec.dtype
     array = as_array(leaf)
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in ACCEPTED_KINDS.get(dtype.kind, dtype.kind):
-        # Because a message about the original says more than one about its array.
+        # A message about the original says more than one about its array.
         return leaf
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         holds = within(array, np.asarray(info.min), np.asarray(info.max))
     elif dtype.kind in "fc":
-        # Digits may get lost, as with all floats; infinite is none that was finite.
+        # Floats may lose digits, but no finite number may become infinite.
         with np.errstate(over="ignore"):
             infinite = np.isinf(array.astype(dtype)) & ~np.isinf(array)
         holds = not infinite.any()
@@ -559,7 +560,7 @@ def _as_spec(leaf: Any, spec: ArraySpec) -> Any:
 
 
 def _without(ignored: Array, column: Any, spec: ArraySpec) -> Any:
-    """Puts something that fits where an action is not used."""
+    """Replaces values of rows that do not use the action by values that fit."""
     if not ignored.any() or not isinstance(column, np.ndarray):
         return column
     if column.shape != ignored.shape + spec.shape:
@@ -574,10 +575,10 @@ _FIRST, _MID, _LAST = (
 
 
 class TimeStepCheck:
-    """Looks at the time steps of one environment, single or batched.
+    """Checks the time steps of one environment, single or batched.
 
     Attributes:
-        structure: That of its time steps.
+        structure: The structure of its time steps.
 
     Example:
         >>> from envkit.envs import Catch
@@ -588,7 +589,7 @@ class TimeStepCheck:
     """
 
     def __init__(self, env: Any, dims: tuple[int, ...], name: str) -> None:
-        """Asks an environment for its specs."""
+        """Reads an environment's specs."""
         self.structure = nest.Structure(env.time_step_spec())
         self._dims = dims
         self._name = name
@@ -659,14 +660,14 @@ class TimeStepCheck:
     def disorder(
         self, call: str, now: Array, book: EpisodeBook, begins: Array, steps: Array
     ) -> SpecError | None:
-        """Returns what is wrong with the order of step types, if something is.
+        """Returns the fault in the order of step types, if there is one.
 
         Args:
-            call: What was called.
+            call: The name of the call.
             now: The step types it returned.
-            book: Where the rows stood before.
-            begins: Which rows were to begin an episode.
-            steps: Which rows took a step.
+            book: The rows' positions before the call.
+            begins: Rows that were to begin an episode.
+            steps: Rows that took a step.
         """
         before = book.step_types
         source = f"{self._name}.{call}"
@@ -687,7 +688,7 @@ class TimeStepCheck:
     def check_held(
         self, call: str, arrays: list[Array], before: list[Array], held: Array
     ) -> None:
-        """Raises if rows have changed that were to stay as they are."""
+        """Raises if rows changed that were held."""
         rows = held.nonzero()[0]
         for path, now, then in zip(self.structure.paths, arrays, before, strict=True):
             if not same_values(then[rows], now[rows]):
@@ -706,7 +707,7 @@ class TimeStepCheck:
     def check_values(
         self, call: str, arrays: list[Array], book: EpisodeBook, moved: Array
     ) -> None:
-        """Raises if a `FIRST`, a discount or a reward holds what it must not."""
+        """Raises if a `FIRST`, a discount or a reward has a forbidden value."""
         source = f"{self._name}.{call}"
         first = moved & (arrays[0] == _FIRST)
         for part, value in (("reward", 0), ("discount", 1)):
@@ -716,7 +717,7 @@ class TimeStepCheck:
                     raise _error(first_with(source, part, value, path, got, place))
         for path, array, spec in self._leaves("discount", arrays):
             if isinstance(spec, BoundedArraySpec):
-                continue  # Its bounds have been compared, and may allow more.
+                continue  # its bounds are checked already, and may allow more
             outside = ~((array >= 0) & (array <= 1))
             for row in _rows_of(moved & self._per_row(outside)):
                 got = self._at(array, row)
@@ -729,7 +730,7 @@ class TimeStepCheck:
     def doubts(
         self, call: str, arrays: list[Array], book: EpisodeBook, moved: Array
     ) -> Iterator[tuple[str, str]]:
-        """Yields what is doubtful about a time step: a key for it, and the text."""
+        """Yields each doubt about a time step: a key and the text."""
         source = f"{self._name}.{call}"
         mid = moved & (arrays[0] == _MID)
         for path, array, _ in self._leaves("discount", arrays):
@@ -766,7 +767,7 @@ class TimeStepCheck:
             )
 
     def _per_row(self, where: Array) -> Array:
-        """Says for each row whether any of its elements is meant."""
+        """Reduces a mask of elements to a mask of rows with any such element."""
         where = np.asarray(where)
         return np.asarray(where.any(axis=tuple(range(len(self._dims), where.ndim))))
 

@@ -31,10 +31,9 @@ __all__ = [
 class ActionDiscretizeWrapper(ActionWrapper):
     """Offers a continuous action as a choice between `num_actions` values.
 
-    They are spread evenly between the bounds, both of which are among them. The
-    environment's action must be one array of bounded floating numbers. It may be in a
-    nest; the discrete action is not in one. An action of shape `(1,)` becomes a single
-    number.
+    The values are spread evenly between the bounds, and include both bounds. The
+    environment's action must be one array of bounded floats. It may be in a nest; the
+    discrete action is not. An action of shape `(1,)` becomes a scalar.
 
     Example:
         >>> from envkit import ArraySpec, BoundedArraySpec, RandomPyEnvironment
@@ -60,9 +59,9 @@ class ActionDiscretizeWrapper(ActionWrapper):
 
         Args:
             env: The environment to wrap.
-            num_actions: How many values there are, at least two: an integer, or an
-                array that broadcasts to the shape of the action.
-            handle_auto_reset: As with every wrapper.
+            num_actions: How many values to offer, at least 2: an integer, or an array
+                that broadcasts to the shape of the action.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         inner = GivenActions("An action", env.action_spec(), self._dims)
@@ -72,7 +71,7 @@ class ActionDiscretizeWrapper(ActionWrapper):
         self._num_actions = np.array(num_actions)
         self._given = self._takes(
             BoundedArraySpec(
-                # Scalars are what agents choose best.
+                # Agents handle scalars best.
                 () if spec.shape == (1,) else spec.shape,
                 np.int32,
                 minimum=0,
@@ -82,13 +81,13 @@ class ActionDiscretizeWrapper(ActionWrapper):
         )
         self._shape = (*self._dims, *spec.shape)
         values = _evenly_spread(spec, counts)
-        # In one row, and where in it those of each element begin.
+        # All values in one flat array, and where the values of each element begin.
         self._values = values.reshape(-1)
         self._begins = np.arange(counts.size) * values.shape[1]
 
     @property
     def num_actions(self) -> Any:
-        """How many values there are: a number, or a list of them."""
+        """How many values are offered: a number, or a list of numbers."""
         return self._num_actions.tolist()
 
     def _checked_counts(self, num_actions: Any, spec: ArraySpec) -> Array:
@@ -122,11 +121,12 @@ class ActionDiscretizeWrapper(ActionWrapper):
 
 
 class DiscretizeAction(ActionWrapper):
-    """Offers a continuous action as a choice between the middles of equal intervals.
+    """Offers a continuous action as a choice between the midpoints of equal intervals.
 
-    Each element's range is cut into so many `bins`. One number chooses one of each, and
-    counts that of the last element first; or an array has a number for each element.
-    `ActionDiscretizeWrapper` has the bounds themselves among its values.
+    Each element's range is divided into `bins` intervals. One number encodes the
+    choices of all elements, the last element counting fastest; with `multidiscrete` an
+    array has one number per element. `ActionDiscretizeWrapper` offers the bounds
+    themselves too.
 
     Example:
         >>> from envkit import ArraySpec, BoundedArraySpec, RandomPyEnvironment
@@ -156,9 +156,9 @@ class DiscretizeAction(ActionWrapper):
 
         Args:
             env: The environment to wrap, whose action is one array of bounded floats.
-            bins: How many intervals each element has: an integer, or one for each.
-            multidiscrete: Whether an action has a number for each element.
-            handle_auto_reset: As with every wrapper.
+            bins: How many intervals each element has: an integer, or one per element.
+            multidiscrete: Whether an action has one number per element.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         inner = GivenActions("An action", env.action_spec(), self._dims)
@@ -177,7 +177,7 @@ class DiscretizeAction(ActionWrapper):
 
     @property
     def multidiscrete(self) -> bool:
-        """Whether an action has a number for each element."""
+        """Whether an action has one number per element."""
         return self._is_multi
 
     def _translate(self, action: NestedArray) -> NestedArray:
@@ -189,10 +189,10 @@ class DiscretizeAction(ActionWrapper):
 
 
 class OneHotActionWrapper(ActionWrapper):
-    """Takes each discrete action as an array with a 1 in its place and 0 elsewhere.
+    """Takes each discrete action as a one-hot array.
 
-    The action is the place of the largest number, the first of them, plus the
-    environment's minimum. Parts of a nest that are not integers stay as they are.
+    The environment gets the index of the array's first maximum, plus the spec's
+    minimum. Leaves that are not integers stay as they are.
 
     Example:
         >>> from envkit.envs import Catch
@@ -210,7 +210,7 @@ class OneHotActionWrapper(ActionWrapper):
 
         Args:
             env: The environment to wrap.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         inner = GivenActions("An action", env.action_spec(), self._dims)
@@ -269,7 +269,7 @@ class OneHotActionWrapper(ActionWrapper):
 
 
 def _continuous(wrapper: ActionWrapper, structure: nest.Structure) -> BoundedArraySpec:
-    """Returns the spec of the only action there is, if it can be made discrete."""
+    """Returns the spec of the only action, if it can be made discrete."""
     name, leaves = type(wrapper).__name__, structure.leaves
     if len(leaves) != 1:
         raise ValueError(
@@ -298,35 +298,34 @@ def _evenly_spread(spec: BoundedArraySpec, counts: Array) -> Array:
     high = np.broadcast_to(spec.maximum, spec.shape).astype(wide).reshape(-1, 1)
     last = counts.reshape(-1, 1) - 1
     share = np.minimum(np.arange(counts.max(initial=2)) / last, 1.0)
-    # Both ends are exact, and no bounds are too far apart for a difference.
+    # Both ends are exact, and the difference of the bounds cannot overflow.
     values = low * (1.0 - share) + high * share
     return np.asarray(np.clip(values, low, high), spec.dtype)
 
 
 def _as_one(counts: Array) -> Array:
-    """Returns a single number if all are the same."""
+    """Returns a single number if all counts are the same."""
     if counts.size and (counts == counts.flat[0]).all():
         return np.asarray(counts.flat[0])
     return counts
 
 
 def _chosen(one_hot: Array, spec: BoundedArraySpec) -> Array:
-    # Hot: called once per step. In 64 bits, for an index may be too large for the
-    # dtype of an action that counts from below 0.
+    # Hot: called once per step. Computes in 64 bits: an index may exceed the action's
+    # dtype if actions begin below 0.
     wide = np.uint64 if spec.dtype == np.uint64 else np.int64
     index = np.asarray(one_hot.argmax(axis=-1), wide)
     return np.asarray(index + spec.minimum.astype(wide), spec.dtype)
 
 
 class ExtraDisabledActionsWrapper(ActionWrapper):
-    """Adds actions that must not be taken, and a mask that says so.
+    """Adds actions that must not be taken, and a mask that marks them.
 
-    The observation becomes a pair of the environment's observation and the mask, an
-    int64 array with a 1 for every action of the environment followed by a 0 for every
-    extra one. It is for trying out agents that mask actions. One that takes an extra
-    action all the same gets an error.
+    The observation becomes a pair: the environment's observation and the mask, an int64
+    array with 1 for each of the environment's actions followed by 0 for each extra one.
+    Use it to test agents that mask actions. An extra action raises an error.
 
-    The environment's action must be an array of integers, all with the same bounds.
+    The environment's action must be an array of integers with the same bounds for all.
 
     Example:
         >>> from envkit.envs import Catch
@@ -348,7 +347,7 @@ class ExtraDisabledActionsWrapper(ActionWrapper):
         Args:
             env: The environment to wrap.
             num_extra_actions: How many actions to add.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         extra = checked_size("num_extra_actions", num_extra_actions, least=0)

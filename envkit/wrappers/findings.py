@@ -1,6 +1,6 @@
-"""The words for broken promises, which `PassiveChecker` and `check_environment` share.
+"""Messages about broken promises, for `PassiveChecker` and `check_environment`.
 
-A `Finding` has the name of the check of `check_environment` that looks for it.
+A `Finding` carries the name of the check in `check_environment` that finds it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 _NAMES = {0: "FIRST", 1: "MID", 2: "LAST"}
-# The number of elements that are written out.
+# How many elements are written out.
 _FEW = 4
 
 AUTO_RESET = "Pass handle_auto_reset=True to PyEnvironment.__init__, and it will."
-# That for an environment that answers every step with LAST.
+# The advice for an environment that answers every step with LAST.
 CONTINUES = (
     "If each step is an episode of its own, as with bandits, declare it in the class: "
     "continues_after_last = True."
@@ -57,7 +57,7 @@ _IN_FIRST = {
 
 
 class Finding(NamedTuple):
-    """A broken promise.
+    """Describes a broken promise.
 
     Attributes:
         check: The name of the check of `check_environment`.
@@ -86,7 +86,7 @@ def paragraphs(problem: str, advice: str, **facts: str) -> str:
 
 
 def not_first(call: str, got: str, at: str = "", note: str = "") -> Finding:
-    """Describes a reset that returned another step type than `FIRST`."""
+    """Describes a reset that returned a step type other than `FIRST`."""
     text = paragraphs(
         f"{call} returned {got}{at}.",
         f"An episode begins with envkit.restart(observation).{note}",
@@ -174,7 +174,7 @@ def bad_reward(call: str, path: str, got: Any, place: str) -> Finding:
 
 
 def name_of(step_type: Any) -> str:
-    """Returns the name of a step type; an unknown number is its own name.
+    """Returns the name of a step type; an unknown number stands for itself.
 
     Example:
         >>> name_of(np.int32(1)), name_of(7)
@@ -184,7 +184,7 @@ def name_of(step_type: Any) -> str:
 
 
 def show(value: Any) -> str:
-    """Summarises a value in one line; a few elements are shown as they are.
+    """Summarises a value in one line; short arrays are written out.
 
     Example:
         >>> show(np.float32(0.5)), show(np.array([[2, 3]], np.int32))
@@ -196,7 +196,7 @@ def show(value: Any) -> str:
 
 
 def is_short(array: Array | np.generic) -> bool:
-    """Returns true if `show` writes out every element."""
+    """Returns True if `show` writes out every element."""
     return array.size <= _FEW
 
 

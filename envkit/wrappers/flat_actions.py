@@ -1,4 +1,4 @@
-"""`FlattenActionWrapper`: all parts of an action in one array."""
+"""Flattens all parts of an action into one array: `FlattenActionWrapper`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NUMBERS = "biuf"
 class FlattenActionWrapper(ActionWrapper):
     """Takes a nest of numbers and vectors as one vector, in the order of leaves.
 
-    Where the flat action has floating numbers and the environment integers, they lose
-    their fractions. If all parts have bounds, the vector has them, too.
+    Where the flat action has floats and the environment integers, the fractions are cut
+    off. The vector has bounds if all parts have.
 
     Example:
         >>> from envkit import ArraySpec, BoundedArraySpec, RandomPyEnvironment
@@ -52,12 +52,12 @@ class FlattenActionWrapper(ActionWrapper):
 
         Args:
             env: The environment to wrap.
-            flat_dtype: The dtype of the vector. It can be left out if all parts of the
-                action have the same.
-            handle_auto_reset: As with every wrapper.
+            flat_dtype: The dtype of the vector. Required only if the parts differ in
+                dtype.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        # Parts are checked in their own places, which say more than an index does.
+        # Parts are checked one by one: their paths say more than an index does.
         subject = f"{type(self).__name__}.step() was given an action"
         self._parts = GivenActions(subject, env.action_spec(), self._dims)
         self._flat_dtype = self._checked_dtype(flat_dtype)
@@ -144,7 +144,7 @@ class FlattenActionWrapper(ActionWrapper):
 
     def _translate(self, action: NestedArray) -> NestedArray:
         (flat,) = self._given.columns(action)
-        # The environment gets arrays of its own, as it would without the wrapper.
+        # The environment gets its own arrays, as it would without the wrapper.
         pieces = [flat[..., place].copy() for place in self._slices]
         return self._parts.structure.unflatten(
             [
@@ -155,12 +155,12 @@ class FlattenActionWrapper(ActionWrapper):
 
 
 def _slices(specs: tuple[Any, ...]) -> list[int | slice]:
-    """Returns where each part is: an index for a number, which has no dimension."""
+    """Returns each part's index; a part without dimensions is a single index."""
     slices: list[int | slice] = []
     start = 0
     for spec in specs:
         end = start + math.prod(spec.shape)
-        # Compared by value: not every scalar's shape is the one empty tuple.
+        # Compared by value: an empty shape need not be the same tuple object.
         slices.append(slice(start, end) if len(spec.shape) else start)
         start = end
     return slices

@@ -1,4 +1,4 @@
-"""`GoalReplayEnvWrapper`: gives each episode a goal, for hindsight replay."""
+"""Gives each episode a goal, for hindsight replay: `GoalReplayEnvWrapper`."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ class _GoalInternals(WrapperInternals):
 class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
     """Gives each episode a goal, and shows it in every time step of the episode.
 
-    This is what hindsight experience replay (https://arxiv.org/abs/1707.01495) asks of
-    an environment. A subclass says what the goal of an episode is,
-    `get_goal_from_trajectory`, and a time step as it is for an agent with that
-    goal, `get_trajectory_with_goal`: goal in the observation, reward, or both. A
-    learner calls the second again for transitions it has stored, with a goal that was
-    reached later. Where that changes the specs, the subclass overrides those, too.
+    It provides the interface that hindsight experience replay
+    (https://arxiv.org/abs/1707.01495) needs. A subclass implements
+    `get_goal_from_trajectory`, which returns the goal of an episode, and
+    `get_trajectory_with_goal`, which puts a goal into a time step: into its
+    observation, its reward, or both. A learner calls the second method again for stored
+    transitions, with a goal that was reached later. A subclass that changes the specs
+    overrides those too.
 
-    The goal is taken from the `FIRST` of every episode, also where the environment
-    begins one automatically in a step. In a batch each row has a goal of its own: both
-    methods get the time step of the whole batch, every array of the goal has one
-    row for each row of the batch, and of a new goal only those rows are taken whose
-    episode begins.
+    The goal is taken from the `FIRST` of every episode, also when the environment
+    begins an episode automatically in a step. In a batch, each row has its own goal:
+    both methods get the time step of the whole batch, and every array of the goal has
+    one row per row of the batch. Only rows that begin an episode take their row of a
+    new goal.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -89,31 +90,31 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._observation = nest.Structure(env.observation_spec())
         self._goal: NestedArray = None
-        # Of a batch's goals; only the first of them tells what they are made of.
+        # For a batch's goals; only the first goal tells the structure.
         self._goals: nest.Structure | None = None
 
     @abc.abstractmethod
     def get_trajectory_with_goal(
         self, trajectory: TimeStep, goal: NestedArray
     ) -> TimeStep:
-        """Returns a time step as it is for an agent with this goal.
+        """Returns a time step as an agent with this goal sees it.
 
         Args:
-            trajectory: What the environment returned; its dictionaries may be changed,
-                its arrays may not.
-            goal: The goal; the arrays are the method's to keep.
+            trajectory: The environment's time step; you may change its dictionaries,
+                but not its arrays.
+            goal: The goal; the method may keep its arrays.
         """
 
     @abc.abstractmethod
     def get_goal_from_trajectory(self, trajectory: TimeStep) -> NestedArray:
         """Returns the goal of the episode that begins with this time step.
 
-        In a batch those rows of it are used whose episode begins.
+        In a batch, only rows that begin an episode use the result.
 
         Args:
             trajectory: As in `get_trajectory_with_goal`.
@@ -132,7 +133,7 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
                 )
             self._goal = self._joined(goal, first) if self._dims else _kept_goal(goal)
         shown = self.get_trajectory_with_goal(
-            # A copy, because it goes on to the user with every step.
+            # A copy, because users get the goal with every step.
             self._with_own_nest(time_step),
             copy.deepcopy(self._goal),
         )
@@ -145,12 +146,12 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
         return shown
 
     def _with_own_nest(self, time_step: TimeStep) -> TimeStep:
-        """Packs the observation anew: people write `observation["goal"] = ...`."""
+        """Repacks the observation: subclasses write `observation["goal"] = ...`."""
         leaves = self._observation.flatten(time_step.observation)
         return time_step._replace(observation=self._observation.unflatten(leaves))
 
     def _joined(self, goal: NestedArray, first: Array) -> NestedArray:
-        """Takes the goals of the rows that begin, and keeps those of the others."""
+        """Takes the new goals of rows that begin, and keeps the other rows' goals."""
         subject = f"{type(self).__name__}.get_goal_from_trajectory() returned a goal"
         goals = self._goals or _structure_of(goal if self._goal is None else self._goal)
         try:
@@ -174,7 +175,7 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
         return goals.unflatten([where_rows(first, new, old) for new, old in pairs])
 
     def _check_rows(self, new: Array, old: Array, subject: str, place: str) -> None:
-        """Refuses what cannot be taken row by row; `old` is what other rows have."""
+        """Raises if a new goal cannot be taken row by row; `old` has the other rows."""
         if new.shape[:1] != self._dims:
             raise SpecError(
                 f"{subject} that does not have {self.batch_size} rows{place}.\n\n"
@@ -193,7 +194,7 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
 
 
 def _kept_goal(goal: NestedArray) -> NestedArray:
-    """Copies a goal; of arrays without dimensions arithmetic makes NumPy's numbers."""
+    """Copies a goal; arithmetic turns arrays without dimensions into NumPy scalars."""
     return nest.map_structure(
         lambda leaf: (
             np.array(leaf)
@@ -209,5 +210,5 @@ def _dtype_of(leaf: Any) -> np.dtype[Any] | None:
 
 
 def _structure_of(goal: NestedArray) -> nest.Structure:
-    """Compiles the structure of a goal, without keeping its arrays."""
+    """Returns the structure of a goal, without keeping its arrays."""
     return nest.Structure(nest.map_structure(lambda _: 0, goal))

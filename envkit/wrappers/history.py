@@ -41,18 +41,18 @@ __all__ = [
 ]
 
 
-# Copying runs of so many elements takes longer than copying each in a loop of its own.
+# Up to this length, one strided copy per element is faster than copying runs.
 _FEW = 4
 
 
 class RowHistory:
     """Keeps the last values of some arrays, the same number of them for each row.
 
-    An array's history is a ring of places, and the newest value of every row is at the
-    same place of it. One step of all rows then writes one place. When some rows stay,
-    either they or those that move are turned by a place, whichever are fewer.
+    Each array's history is a ring buffer, and the newest values of all rows are in the
+    same slot. So a step of all rows writes one slot. When some rows are held, either
+    they or the moving rows are rotated by one slot, whichever are fewer.
 
-    Values are copied when they come and when they are asked for.
+    Values are copied on the way in and on the way out.
 
     Example:
         >>> history = RowHistory([ArraySpec((), np.int64)], 3, (2,))
@@ -73,10 +73,10 @@ class RowHistory:
         """Makes a history of zeros.
 
         Args:
-            specs: What the arrays look like in one row.
+            specs: The specs of the arrays in one row.
             length: How many values are kept.
-            dims: The size of the batch in a tuple, or `()` without one. Arrays without
-                a batch are kept as those of one row.
+            dims: The size of the batch in a tuple, or `()` for a single environment,
+                whose arrays are kept as those of one row.
         """
         self._dims = dims
         self._length = length
@@ -87,7 +87,7 @@ class RowHistory:
         ]
 
     def push(self, values: Sequence[Array], rows: Array | None = None) -> None:
-        """Adds a value of each array in the rows of a mask, or in all."""
+        """Adds a value of each array in the rows of a mask, or in all rows."""
         # Hot: called once per step.
         self._make_place(rows)
         newest = self._newest
@@ -98,12 +98,12 @@ class RowHistory:
                 ring[rows, newest] = value[rows]
 
     def clear(self, rows: Array | slice) -> None:
-        """Makes everything zero in these rows."""
+        """Fills the history of these rows with zeros."""
         for ring in self._rings:
             ring[rows] = np.zeros((), ring.dtype)  # a plain 0 would be the text "0"
 
     def repeat(self, rows: Array | slice) -> None:
-        """Makes everything the newest value in these rows."""
+        """Fills the history of these rows with their newest value."""
         for ring in self._rings:
             ring[rows] = ring[rows, self._newest][:, np.newaxis]
 
@@ -111,7 +111,8 @@ class RowHistory:
         """Returns all values of each array along a new axis, the oldest first.
 
         Args:
-            axes: Where the new axis of each array is, counted in a row from the front.
+            axes: The position of each array's new axis, counted from the front of a
+                row.
         """
         return [
             self._stack(ring, axis)
@@ -119,8 +120,8 @@ class RowHistory:
         ]
 
     def _stack(self, ring: Array, axis: int) -> Array:
-        # Hot: called once per step for each array. Two large pieces are faster than
-        # many small ones, where the new axis allows it.
+        # Hot: called once per step for each array. If the new axis allows, two large
+        # pieces are copied, which is faster than many small ones.
         length, after = self._length, self._newest + 1
         shape = ring.shape[2:]
         whole = (*self._dims, *shape[:axis], length, *shape[axis:])
@@ -133,7 +134,7 @@ class RowHistory:
         outer, inner = math.prod(shape[:axis]), math.prod(shape[axis:])
         places = stack.reshape(len(ring), outer, length, inner)
         values = ring.reshape(len(ring), length, outer, inner)
-        # A few elements at a time are copied one by one; better each one everywhere.
+        # Short runs are copied one element at a time, for all runs at once.
         parts: Iterable[Any] = range(inner) if inner <= _FEW else [slice(None)]
         for part in parts:
             for step in range(length):
@@ -149,11 +150,11 @@ class RowHistory:
         ]
 
     def save(self) -> dict[str, Any]:
-        """Returns the state, which later steps change."""
+        """Returns the state; later steps change it."""
         return {"newest": self._newest, "rings": self._rings}
 
     def fits(self, saved: Any) -> bool:
-        """True if a state is of a history like this one."""
+        """True if a state belongs to a history of this form."""
         newest = saved["newest"]
         return (
             _kinds_of(saved["rings"]) == _kinds_of(self._rings)
@@ -162,7 +163,7 @@ class RowHistory:
         )
 
     def restore(self, saved: Any) -> None:
-        """Takes over a state; it belongs to this history from then on."""
+        """Restores a state, which belongs to this history from then on."""
         self._newest = saved["newest"]
         # Pickled arrays come back in native byte order.
         self._rings = [
@@ -171,7 +172,7 @@ class RowHistory:
         ]
 
     def _make_place(self, rows: Array | None) -> None:
-        """Makes the newest place of the rows the one of their oldest value."""
+        """Rotates the rows so that the newest slot holds their oldest value."""
         next_place = (self._newest + 1) % self._length
         if rows is None:
             self._newest = next_place
@@ -192,14 +193,14 @@ def history_of(
     length: int,
     dims: tuple[int, ...],
 ) -> RowHistory:
-    """Makes a wrapper's history, or says that it would be too long.
+    """Creates a wrapper's history; raises if it would be too long.
 
     Args:
         wrapper: The wrapper.
-        what: What is kept, in the plural.
-        specs: What the arrays look like in one row.
+        what: What the history holds, in the plural.
+        specs: The specs of the arrays in one row.
         length: How many values are kept.
-        dims: The size of the batch in a tuple, or `()` without one.
+        dims: The size of the batch in a tuple, or `()` for a single environment.
     """
     try:
         return RowHistory(specs, length, dims)
@@ -211,12 +212,12 @@ def history_of(
 
 
 def _kinds_of(arrays: Iterable[Array]) -> list[Any]:
-    """Returns the shapes and dtypes of arrays, in whatever byte order they are."""
+    """Returns the shapes and dtypes of arrays, ignoring byte order."""
     return [(array.shape, array.dtype.newbyteorder("=")) for array in arrays]
 
 
 def with_zero(spec: ArraySpec) -> ArraySpec:
-    """Returns a spec whose bounds hold zeros, too.
+    """Returns a spec whose bounds include zero.
 
     Example:
         >>> with_zero(BoundedArraySpec((), np.int64, 1, 3))
@@ -224,7 +225,7 @@ def with_zero(spec: ArraySpec) -> ArraySpec:
     """
     if not isinstance(spec, BoundedArraySpec):
         return spec
-    # Of the same dtype, or NumPy before 2 makes floats of large integers.
+    # In the same dtype: NumPy before 2 turns large integers into floats.
     zero = np.zeros((), spec.dtype)
     return spec.replace(
         minimum=np.minimum(spec.minimum, zero), maximum=np.maximum(spec.maximum, zero)
@@ -254,7 +255,7 @@ def concatenated_spec(spec: ArraySpec, count: int, axis: int) -> ArraySpec:
 
     def repeated(bound: Array) -> Array:
         if bound.shape[axis] == 1:
-            return bound  # It is the same along the whole axis.
+            return bound  # it is the same along the whole axis
         return np.concatenate([bound] * count, axis)
 
     return _reshaped(spec, shape, repeated)
@@ -280,7 +281,7 @@ _FIRST = StepType.FIRST
 
 
 class _PastInternals(WrapperInternals):
-    """Saves the observations of the past."""
+    """Saves past observations."""
 
     def save(self, env: Any) -> Any:
         return {"observations": env._past.save()}
@@ -296,7 +297,7 @@ class _PastInternals(WrapperInternals):
 class Remembering(PyEnvironmentBaseWrapper):
     """Keeps the last observations of each row's episode.
 
-    Subclasses set `_observation_spec` and say in `_shown_now` what is seen of them.
+    Subclasses set `_observation_spec`, and build the shown observation in `_shown_now`.
     """
 
     _envkit = _PastInternals()
@@ -311,9 +312,9 @@ class Remembering(PyEnvironmentBaseWrapper):
         Args:
             env: The environment to wrap.
             length: How many observations are kept.
-            repeats_first: Whether the first observation of an episode stands for those
-                before it; if not, zeros do.
-            handle_auto_reset: As with every wrapper.
+            repeats_first: Whether the first observation of an episode stands in for the
+                missing earlier ones; if not, zeros do.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._repeats_first = repeats_first
@@ -331,7 +332,7 @@ class Remembering(PyEnvironmentBaseWrapper):
         ]
 
     def observation_spec(self) -> NestedSpec:
-        """Returns the specs of what is shown in one row."""
+        """Returns the specs of one row's observation as shown."""
         return fresh_nest(self._observation_spec)
 
     @abc.abstractmethod
@@ -346,7 +347,7 @@ class Remembering(PyEnvironmentBaseWrapper):
         return time_step._replace(observation=self._shown_now())
 
     def _begun(self, step_type: Any, rows: Array | None) -> Array | slice | None:
-        """Returns the rows in which an episode has begun; `None` if in none."""
+        """Returns the rows in which an episode has begun; `None` if there are none."""
         first = np.asarray(step_type) == _FIRST
         if not self._dims:
             return slice(None) if first else None
@@ -364,7 +365,7 @@ class Remembering(PyEnvironmentBaseWrapper):
             self._past.repeat(begun)
 
     def _checked_leaves(self, observation: NestedArray) -> list[Any]:
-        """Flattens an observation; nothing may broadcast or change its dtype."""
+        """Flattens an observation; no leaf may broadcast or change dtype."""
         subject = f"{type(self._env).__name__} returned an observation that"
         leaves = flatten_as(self._structure, observation, subject=subject)
         for index, (shape, dtype) in enumerate(self._expected):
@@ -387,19 +388,18 @@ class Remembering(PyEnvironmentBaseWrapper):
 class FrameStack(Remembering):
     """Shows the last `stack_size` observations as one array, the newest last.
 
-    They are put together as NumPy does it: stacked along a new axis, as with
-    `numpy.stack`, or, with `concatenate`, one after the other along an axis they have,
-    as with `numpy.concatenate`. Common ways for pictures:
+    Observations are combined as in NumPy: stacked along a new axis, as by
+    `numpy.stack`, or, with `concatenate`, joined along an existing one, as by
+    `numpy.concatenate`. Common choices for pictures:
 
-    - without more arguments, `(h, w)` becomes `(stack_size, h, w)`, as in Gymnasium;
-    - `axis=-1` makes `(h, w, stack_size)` of it;
-    - `axis=-1, concatenate=True` makes `(h, w, stack_size)` of `(h, w, 1)`, as in
-      TF-Agents, and `(h, w, 3 * stack_size)` of `(h, w, 3)`.
+    - by default, `(h, w)` becomes `(stack_size, h, w)`, as in Gymnasium;
+    - `axis=-1` turns `(h, w)` into `(h, w, stack_size)`;
+    - `axis=-1, concatenate=True` turns `(h, w, 1)` into `(h, w, stack_size)`, as in
+      TF-Agents, and `(h, w, 3)` into `(h, w, 3 * stack_size)`.
 
-    At the beginning of an episode the first observation stands for those that were not
-    there yet, or, with `padding_type="zero"`, zeros do; bounds are then widened to hold
-    zeros. Of a nest every array is treated in this way. Each row of a batch has
-    observations of its own.
+    At the beginning of an episode, the first observation stands in for the missing
+    ones. With `padding_type="zero"` zeros do, and bounds are widened to include 0. In a
+    nest, every array is stacked. Each row of a batch has its own history.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -425,12 +425,12 @@ class FrameStack(Remembering):
         Args:
             env: The environment to wrap.
             stack_size: How many observations are shown.
-            padding_type: What stands for observations before the first: "reset" for
-                the first, "zero" for zeros.
-            axis: Along which axis of one row, from the front or, below 0, from the end.
-            concatenate: Whether that is an axis the observations have, rather than a
-                new one.
-            handle_auto_reset: As with every wrapper.
+            padding_type: What fills in for observations before the first: "reset" for
+                the first observation, "zero" for zeros.
+            axis: The axis of one row's array, from the front or, if negative, from the
+                end.
+            concatenate: Whether `axis` is an existing axis rather than a new one.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         size = checked_size("stack_size", stack_size)
         if padding_type not in ("reset", "zero"):
@@ -452,7 +452,7 @@ class FrameStack(Remembering):
             for spec, along in zip(self._padded_specs, axes, strict=True)
         ]
         self._observation_spec = self._structure.unflatten(specs)
-        # A new axis right before another is that axis made longer, in memory.
+        # In memory, a new axis right before another just makes that one longer.
         self._axes = axes
         self._shapes = [(*self._dims, *spec.shape) for spec in specs]
 
@@ -469,10 +469,10 @@ class FrameStack(Remembering):
 class DelayObservation(Remembering):
     """Shows the observation of `delay` steps ago.
 
-    In the first `delay` time steps of an episode there is none, and zeros are shown;
-    bounds are widened to hold them. Step type, reward and discount come without delay,
-    so that the last `delay` observations of an episode are never seen. Each row of a
-    batch is delayed for itself.
+    In the first `delay` time steps of an episode there is none yet, and zeros are
+    shown; bounds are widened to include 0. Step type, reward and discount are not
+    delayed, so the last `delay` observations of an episode are never seen. Each row of
+    a batch has its own history.
 
     Example:
         >>> from envkit.testing import EpisodeCountingEnv
@@ -488,8 +488,8 @@ class DelayObservation(Remembering):
 
         Args:
             env: The environment to wrap.
-            delay: How many steps late observations are; 0 for none.
-            handle_auto_reset: As with every wrapper.
+            delay: How many steps late observations are; 0 for no delay.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         self._delay = checked_size("delay", delay, least=0)
         super().__init__(env, self._delay + 1, False, handle_auto_reset)
@@ -505,7 +505,7 @@ class DelayObservation(Remembering):
 
 
 def _checked_axis(spec: ArraySpec, path: str, axis: Any, concatenate: bool) -> int:
-    """Returns an axis as counted from the front, or says why there is none such."""
+    """Returns an axis counted from the front; raises if there is no such axis."""
     try:
         along = operator.index(axis)
     except TypeError:
@@ -530,7 +530,7 @@ _LAST = StepType.LAST
 
 
 class _PastActionsInternals(_PastInternals):
-    """Saves the actions of the past, too."""
+    """Saves past actions too."""
 
     def save(self, env: Any) -> Any:
         actions = env._past_actions.save()
@@ -548,18 +548,18 @@ class _PastActionsInternals(_PastInternals):
 class HistoryWrapper(Remembering):
     """Shows the last `history_length` observations, and the actions between them.
 
-    They are along a new first axis of every array, the newest last. At the beginning of
-    an episode zeros stand for the observations that were not there yet, or, with
+    Every array gets a new first axis for the history, the newest entry last. At the
+    beginning of an episode, zeros stand in for the missing observations, or, with
     `tile_first_step_obs`, the first observation does.
 
-    With `include_actions` the observation is a dictionary: under `observation` what has
-    been said, under `action` the actions that led to each of those observations. None
-    led to the first, nor to what stands before it, and there the actions are zeros.
-    Actions are shown as they were given; if a policy goes beyond their bounds, put
-    `ActionClipWrapper` around this one.
+    With `include_actions` the observation is a dictionary: `observation` holds the
+    observations, `action` the actions that led to them. No action led to the first
+    observation, nor to the padding before it, so their actions are zeros. Actions are
+    shown as the caller gave them. If a policy exceeds their bounds, put
+    `ActionClipWrapper` around this wrapper.
 
-    Bounds are those of one observation or action; where zeros fill up they are widened
-    to hold zeros. Each row of a batch has a history of its own.
+    Bounds are those of one observation or action; where zeros pad, they are widened to
+    include 0. Each row of a batch has its own history.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -573,7 +573,7 @@ class HistoryWrapper(Remembering):
 
     _shown = ("history_length", "include_actions", "tile_first_step_obs")
 
-    # It shows the caller's actions, which may be out of bounds.
+    # It shows the caller's actions, even out of bounds.
     _envkit = _PastActionsInternals(first_look=False)
 
     def __init__(
@@ -589,10 +589,10 @@ class HistoryWrapper(Remembering):
         Args:
             env: The environment to wrap.
             history_length: How many observations are shown.
-            include_actions: Whether actions are shown, too.
+            include_actions: Whether to show actions too.
             tile_first_step_obs: Whether the first observation of an episode, rather
-                than zeros, stands for those before it.
-            handle_auto_reset: As with every wrapper.
+                than zeros, stands in for the missing earlier ones.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         length = checked_size("history_length", history_length)
         include_actions = checked_flag("include_actions", include_actions)
@@ -609,9 +609,9 @@ class HistoryWrapper(Remembering):
         self._no_action = [
             np.zeros((*self._dims, *spec.shape), spec.dtype) for spec in specs
         ]
-        # The action of the step that is going on. An episode that begins clears it.
+        # The action of the current step. Beginning an episode clears it.
         self._action: list[Array] = self._no_action
-        # Where the current time step is a LAST: no action leads on from there.
+        # Rows whose current time step is a LAST: their next action leads to nothing.
         self._over = np.zeros(self._dims, bool)
         if self._include_actions:
             self._observation_spec = {
@@ -628,12 +628,12 @@ class HistoryWrapper(Remembering):
 
     @property
     def include_actions(self) -> bool:
-        """Whether actions are shown, too."""
+        """Whether actions are shown too."""
         return self._include_actions
 
     @property
     def tile_first_step_obs(self) -> bool:
-        """Whether the first observation stands for those before it."""
+        """Whether the first observation stands in for the missing earlier ones."""
         return self._repeats_first
 
     def _act(self, action: NestedArray) -> NestedArray:
@@ -642,14 +642,14 @@ class HistoryWrapper(Remembering):
         return action
 
     def _taken(self, action: NestedArray) -> list[Array]:
-        """Copies the arrays of an action; zeros if it fits no spec and need not."""
-        if not self._no_action:  # Some environments take any action and say ().
+        """Copies an action's arrays; zeros for an unfit action that nobody uses."""
+        if not self._no_action:  # some environments ignore actions and declare ()
             return self._no_action
         try:
             return self._copied(action)
         except SpecError:
             if not self._dims and self._over:
-                return self._no_action  # The environment ignores it.
+                return self._no_action  # the environment ignores it
             raise
 
     def _copied(self, action: NestedArray) -> list[Array]:
@@ -666,7 +666,7 @@ class HistoryWrapper(Remembering):
     def _refuse(self, value: Any, index: int, subject: str) -> None:
         spec = self._actions.leaves[index]
         if isinstance(value, np.ndarray):
-            # Any integers will do, so where they fit the dtype is not what is wrong.
+            # Any integers that fit would do, so the message does not blame the dtype.
             fitting = _converted(value, ArraySpec(value.shape, spec.dtype), ())
             value = value if fitting is None else fitting
         check_fits(
@@ -709,14 +709,14 @@ class HistoryWrapper(Remembering):
 
 
 def _converted(array: Array, spec: ArraySpec, dims: tuple[int, ...]) -> Array | None:
-    """Copies an action as its spec has it; `None` if that would lose something."""
+    """Copies an action in its spec's dtype; `None` if that would lose something."""
     if array.shape != (*dims, *spec.shape):
         return None
     integers = array.dtype.kind in "biu" and spec.dtype.kind in "iu"
     if not integers and not np.can_cast(array.dtype, spec.dtype, "same_kind"):
         return None
     converted = array.astype(spec.dtype)
-    # That digits get lost is what floats are about.
+    # Floats may lose digits.
     if array.dtype == spec.dtype or spec.dtype.kind in "fc":
         return converted
     return converted if np.array_equal(converted, array) else None

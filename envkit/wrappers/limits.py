@@ -36,7 +36,7 @@ __all__ = [
 
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
-# What decides what a step of `TimeLimit` is, and what is told of it.
+# What decides how a step of `TimeLimit` ends, and what users are told about it.
 _STEPPING = (
     "step",
     "_step",
@@ -52,7 +52,7 @@ _STEPPING = (
 
 
 class _LimitInternals(WrapperInternals):
-    """Lets a worker count steps where it steps the environment without time steps."""
+    """Lets a worker count the steps it makes without creating time steps."""
 
     def direct_row(self, env: Any) -> DirectRow | None:
         is_plain = not env._dims and env._seconds is None
@@ -65,7 +65,7 @@ class _LimitInternals(WrapperInternals):
         return row
 
     def save(self, env: Any) -> Any:
-        # What counts is how long it has been, on whatever clock.
+        # Saves the elapsed time: another clock may have another zero.
         return {**super().save(env), "elapsed": env._now() - env._began}
 
     def fits(self, env: Any, saved: Any) -> bool:
@@ -79,9 +79,9 @@ class _LimitInternals(WrapperInternals):
 
 
 class _CountedSteps:
-    """Reads the number of steps of a layer that leaves it to its `DirectRow` to count.
+    """Reads the step count of a wrapper whose `DirectRow` counts for it.
 
-    An attribute of the same name of the object goes before it.
+    An instance attribute of the same name takes precedence.
     """
 
     def __get__(self, env: Any, owner: type) -> Any:
@@ -90,20 +90,19 @@ class _CountedSteps:
 
 
 class TimeLimit(PyEnvironmentBaseWrapper):
-    """Truncates episodes: their step number `duration` is the last.
+    """Truncates episodes after `duration` steps, `seconds`, or whichever comes first.
 
-    Or the first step after so many `seconds`, whichever comes first. That step becomes
-    a `LAST` and keeps its discount, so that what would have come can still be
-    estimated. Each row counts for itself. An environment that ends an episode earlier
-    does so. Where it pads its episodes, as with `FixedLength`, the padding is left
-    alone. A `FIRST` where no episode has ended counts as a step.
+    The last step becomes a `LAST` and keeps its discount, so the value of the future
+    can still be estimated. Each row counts on its own. Episodes that the environment
+    ends earlier stay as they are, and so does the padding of `FixedLength`. A `FIRST`
+    counts as a step if no episode has ended.
 
     The environment does not know that an episode was cut, so the wrapper begins the
-    next one with the next step. A batch has to be able to reset single rows for that,
-    as its `resets_rows` says.
+    next one with the next step. A batch must be able to reset single rows for that (see
+    its `resets_rows`).
 
-    Where an episode has reached the limit, `get_info` says `truncated`, and whether the
-    environment has `terminated` it in the same step.
+    When an episode reaches the limit, `get_info` has `truncated`, and `terminated` says
+    whether the environment ended it in the same step.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -134,11 +133,11 @@ class TimeLimit(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            duration: The most steps an episode has; `None` for any number.
-            handle_auto_reset: As with every wrapper.
+            duration: The most steps an episode has; `None` for no limit.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
             max_episode_steps: Gymnasium's name for `duration`.
-            seconds: How long an episode lasts at most; `None` for any time.
-            now: The clock for that.
+            seconds: The longest time an episode lasts; `None` for no limit.
+            now: The clock that measures `seconds`.
         """
         super().__init__(env, handle_auto_reset)
         if max_episode_steps is not None:
@@ -156,37 +155,37 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         )
         if seconds is not None:
             checked_seconds("seconds", seconds, above_zero=True, hint=", such as 60")
-        # As it was given, because that is shown.
+        # Kept as given, for the repr.
         self._seconds = seconds
-        # Only what was chosen.
+        # Shows only what was chosen.
         chosen = {"duration": duration, "seconds": seconds}
         self._shown = tuple(name for name in chosen if chosen[name] is not None)  # type: ignore[misc]  # of this one
         self._now = now
-        # When the episode of each row began.
+        # The time at which each row's episode began.
         self._began: Any = np.full(self._dims, now() if seconds is not None else 0.0)
         self._envkit.check_resets_rows(self)
         self._continues = self.continues_after_last
         self._steps = np.zeros(self._dims, np.int64)
-        # Where the current time step is a LAST only here. Of a single environment it
-        # is a Python bool, as its steps are a Python int.
+        # Rows whose time step is a LAST only here. For a single environment it is a
+        # Python bool, as its step count is a Python int.
         self._cut: Any = np.zeros(self._dims, bool)
-        # Where it is a LAST at the limit, here or of its own.
+        # Rows whose time step is a LAST at the limit, ended here or by the environment.
         self._limited: Any = np.zeros(self._dims, bool)
         if not self._dims:
             self._steps, self._cut, self._limited = 0, False, False
 
     @property
     def duration(self) -> int | None:
-        """The most steps an episode has; `None` for any number."""
+        """The most steps an episode has; `None` for no limit."""
         return None if self._duration == sys.maxsize else self._duration
 
     @property
     def seconds(self) -> float | None:
-        """How long an episode lasts at most; `None` for any time."""
+        """The longest time an episode lasts; `None` for no limit."""
         return self._seconds
 
     def get_info(self) -> Any:
-        """Returns the environment's info, and how an episode at the limit has ended."""
+        """Returns the environment's info, and how an episode at the limit ended."""
         return info_at_limit(self)
 
     def _step(self, action: NestedArray) -> TimeStep:
@@ -213,7 +212,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
             if stands_at_last(self):
                 self._begin()
                 return time_step
-            # Nothing has ended: it is a step of the episode, however it is called.
+            # No episode has ended, so even a FIRST is a step of this one.
             is_amid = True
         limited = self._steps >= self._duration or (
             self._seconds is not None and self._now() - self._began >= self._seconds
@@ -229,7 +228,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         return time_step
 
     def _begin(self) -> None:
-        """Begins to count for a single environment."""
+        """Starts counting for a single environment."""
         self._limited = False
         self._begin_next()
 
@@ -259,8 +258,8 @@ class TimeLimit(PyEnvironmentBaseWrapper):
     ) -> TimeStep:
         """Counts a step of some rows, or of all, and ends episodes at the limit.
 
-        A `FIRST` begins an episode where `begins` is true. Elsewhere it is a step like
-        any other: an environment that answers `FIRST` for ever has to be ended, too.
+        A `FIRST` begins an episode only where `begins` is true. Elsewhere it counts as
+        a step: an environment that returns `FIRST` forever must be ended too.
         """
         step_type = time_step.step_type
         begun = begins & (step_type == _FIRST)
@@ -274,7 +273,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
             steps = np.where(rows, steps, self._steps)
             cut = np.where(rows, cut, self._cut)
             limited = np.where(rows, limited, self._limited)
-        if self._continues:  # The next step is the first of another episode.
+        if self._continues:  # the next step is the first of another episode
             over = step_type == _LAST
             steps = np.where(over, 0, steps)
             if self._seconds is not None:
@@ -285,7 +284,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         return time_step._replace(step_type=np.where(cut, _LAST, step_type))
 
     def _is_out_of_time(self, begun: Array, rows: Array | None) -> Array:
-        """Returns which rows have had their time; those that begin have all of it."""
+        """Returns the rows whose time is up; rows that begin have all of theirs."""
         now = self._now()
         self._began = np.where(
             begun if rows is None else begun & rows, now, self._began
@@ -295,7 +294,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
 
 
 class _FixedLengthInternals(WrapperInternals):
-    """Knows the rows that are padded."""
+    """Tracks the rows that are padded."""
 
     def padding_rows(self, env: Any) -> Array | None:
         over: Array = env._over & (env._steps < env._fix_length)
@@ -305,15 +304,14 @@ class _FixedLengthInternals(WrapperInternals):
 class FixedLength(PyEnvironmentBaseWrapper):
     """Gives every episode the same number of steps, `fix_length`.
 
-    Longer episodes are cut there: the step becomes a `LAST` and keeps its discount.
-    Shorter ones are padded: from the end on each step repeats the environment's last
-    observation with reward and discount 0, without a step of the environment, until
-    there are enough. The environment's own `LAST` is a `LAST` here too, and so is each
-    of the repetitions, as in TF-Agents: to count episodes, count each `FIRST`.
+    Longer episodes are cut: step number `fix_length` becomes a `LAST` and keeps its
+    discount. Shorter ones are padded: after the end, each step repeats the
+    environment's last observation with reward and discount 0, without stepping the
+    environment. The environment's own `LAST` stays a `LAST`, and so is each repetition,
+    as in TF-Agents. So to count episodes, count `FIRST`s.
 
-    Each row of a batch counts for itself. The batch has to be able to leave rows where
-    they are while others step, and to reset single rows, as its `holds_rows` and
-    `resets_rows` say.
+    Each row of a batch counts on its own. The batch must be able to hold and to reset
+    single rows (see its `holds_rows` and `resets_rows`).
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -334,8 +332,8 @@ class FixedLength(PyEnvironmentBaseWrapper):
         Args:
             env: The environment to wrap.
             fix_length: How many steps every episode has.
-            handle_auto_reset: Makes no difference: the wrapper begins every episode
-                itself, and a reset after the first `LAST` would leave nothing to pad.
+            handle_auto_reset: Has no effect: the wrapper begins every episode itself,
+                and a reset after the first `LAST` would leave nothing to pad.
         """
         super().__init__(env, handle_auto_reset)
         self._fix_length = checked_size("fix_length", fix_length)
@@ -343,10 +341,10 @@ class FixedLength(PyEnvironmentBaseWrapper):
         self._envkit.check_resets_rows(self)
         self._structure = nest.Structure(env.time_step_spec())
         self._steps = np.zeros(self._dims, np.int64)
-        # Which rows stand at a LAST, and the time step there: what was returned belongs
-        # to others.
+        # Rows at a LAST, and a copy of their time step: the returned one is the
+        # caller's.
         self._over = np.zeros(self._dims, bool)
-        # Which of these the wrapper has cut, and which ended at the length at least.
+        # Rows that the wrapper has cut, and rows that ended at the length or later.
         self._cut = np.zeros(self._dims, bool)
         self._limited = np.zeros(self._dims, bool)
         self._end: TimeStep = self._structure.map(
@@ -356,7 +354,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
 
     @property
     def repeats_last(self) -> bool:
-        """True: repetitions of a `LAST` pad short episodes."""
+        """True: repetitions of `LAST` pad short episodes."""
         return True
 
     @property
@@ -365,7 +363,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
         return False
 
     def get_info(self) -> Any:
-        """Returns the environment's info, and how an episode that was cut has ended."""
+        """Returns the environment's info, and how an episode that was cut ended."""
         return info_at_limit(self)
 
     @property
@@ -379,7 +377,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
         if self._dims:
             return self._move(action, ~over, over & ~pads, pads)
         if not over:
-            # Nothing has ended, so that a FIRST is a step like any other.
+            # No episode has ended, so a FIRST is a step like any other.
             return self._count(self._env.step(action), None, over)
         if not pads:
             return self._reset()
@@ -396,7 +394,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
     def _move(
         self, action: NestedArray, stepping: Array, beginning: Array, pads: Array
     ) -> TimeStep:
-        """Moves rows of a batch, and pads those that wait for the others."""
+        """Steps rows of a batch, and pads rows that have ended early."""
         if stepping.all():
             return self._count(self._env.step(action), None, beginning)
         moved = self._env.step_rows(action, stepping, beginning)
@@ -407,7 +405,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
         return self._rows_of(pads, self._padded(), time_step)
 
     def _padded(self) -> TimeStep:
-        """Returns the time step of the end once more, with nothing earned."""
+        """Returns the last time step again, with reward and discount 0."""
         again: TimeStep = self._structure.map(np.array, self._end)
         return again._replace(
             reward=nest.map_structure(np.zeros_like, again.reward),
@@ -445,8 +443,8 @@ class FixedLength(PyEnvironmentBaseWrapper):
         self._over = over
         if not self._dims:
             return time_step
-        # Rows that are padded are held, which shows the environment's time step again;
-        # a policy that takes the mask out of its observation must not empty that.
+        # Padded rows are held, and show the environment's time step again; a policy
+        # that removes the mask from its observation must not damage the copy.
         repacked: TimeStep = self._structure.unflatten(
             self._structure.flatten(time_step)
         )
@@ -455,12 +453,12 @@ class FixedLength(PyEnvironmentBaseWrapper):
     def _set_state(self, state: Any) -> None:
         if isinstance(state, WrapperState) and state.wrapper == type(self).__qualname__:
             end = state.own["_end"]
-            # A pickle does not keep the byte order.
+            # Pickling does not keep the byte order.
             leaves = zip(nest.flatten(end), self._structure.leaves, strict=False)
             end = nest.unflatten_as(
                 end, [leaf.astype(spec.dtype, copy=False) for leaf, spec in leaves]
             )
-            # Where no row has ended yet there are zeros, whatever the bounds.
+            # Rows that have not ended hold zeros, whatever the bounds.
             check_fits(
                 end,
                 self._structure.map(_without_bounds, self._structure.template),
@@ -482,7 +480,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
 
 
 def stands_at_last(env: PyEnvironment) -> Array:
-    """Returns in which rows the current time step is a `LAST`; all if there is none."""
+    """Returns the rows at a `LAST`; all rows if there is no time step."""
     current = env._current_time_step
     if current is None:
         return np.ones(env.batch_size or (), bool)
@@ -490,14 +488,14 @@ def stands_at_last(env: PyEnvironment) -> Array:
 
 
 def info_at_limit(wrapper: Any) -> Any:
-    """Returns an environment's info, with both flags where episodes reached a limit.
+    """Returns the environment's info, with both flags for episodes at a limit.
 
     Args:
-        wrapper: What limits the episodes. Its `_limited` says where the time step is a
-            `LAST` at the limit, and its `_cut` where the limit alone has made it one.
+        wrapper: The wrapper that limits the episodes. `_limited` marks rows whose time
+            step is a `LAST` at the limit, `_cut` those that only the limit has ended.
             The environment inside need not have an info.
     """
-    # Hot: called once per step where somebody wants infos.
+    # Hot: called once per step if infos are read.
     try:
         info = wrapper._env.get_info()
     except NotImplementedError:
@@ -510,7 +508,7 @@ def info_at_limit(wrapper: Any) -> Any:
     if not nest.is_nested(time_step.discount):
         zero = np.asarray(time_step.discount) == 0.0
         if zero.ndim > over.ndim:
-            # Each agent ends in its own way, and the info is by agents.
+            # Each agent ends in its own way, and the info is split by agent.
             return info
         over = over & zero
     if isinstance(info, list) and len(info) == np.size(limited):
@@ -520,7 +518,7 @@ def info_at_limit(wrapper: Any) -> Any:
 
 
 def _with_flags(info: Any, limited: Any, over: Any) -> Any:
-    """Adds the flags to an info of one row, or to one of arrays for all rows."""
+    """Adds the flags to one row's info, or to an info of arrays for all rows."""
     if not isinstance(info, Mapping):
         return info
     given = [np.asarray(info.get(name)) for name in FLAGS]
@@ -528,7 +526,7 @@ def _with_flags(info: Any, limited: Any, over: Any) -> Any:
     if all(
         flag.dtype == np.bool_ and flag.shape == np.shape(limited) for flag in given
     ):
-        # What the environment says of its own ends goes before what they are worth.
+        # What the environment says about its own end takes precedence.
         over = np.where(given[0] | given[1], given[0], limited & over)
         limited = given[1] | limited
     if np.ndim(limited) or are_arrays:
@@ -541,7 +539,7 @@ def _without_bounds(spec: ArraySpec) -> ArraySpec:
 
 
 class _EpisodeLimitInternals(WrapperInternals):
-    """Knows the rows that have had their episodes."""
+    """Tracks the rows that have finished their episodes."""
 
     def padding_rows(self, env: Any) -> Array | None:
         over: Array = env._ended >= env._episodes
@@ -549,15 +547,15 @@ class _EpisodeLimitInternals(WrapperInternals):
 
 
 class EpisodeLimit(PyEnvironmentBaseWrapper):
-    """Ends a run after so many episodes, in each row of a batch alone.
+    """Ends a run after a number of episodes, counted in each row.
 
-    A row that has had its episodes stays at the `LAST` of the last one: every further
-    step shows it again, with reward and discount 0, and does not reach the environment.
-    `valid` is false there, and `is_over` is true when no row goes on; that is how a
-    loop ends. `reset()` begins a new run.
+    A finished row stays at the `LAST` of its last episode: further steps do not reach
+    the environment and show that `LAST` again, with reward and discount 0. `valid` is
+    false there. `is_over` is true once every row is finished, and ends your loop.
+    `reset()` begins a new run.
 
-    In a batch whose `autoreset` is another than `NEXT_STEP`, a reset of a row whose
-    episode has ended begins the next episode of its run, if there is one.
+    In a batch whose `autoreset` is not `NEXT_STEP`, resetting a row after its episode
+    begins the next episode of its run, if one is left.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -577,19 +575,20 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         """Wraps an environment.
 
         Args:
-            env: The environment. If it is a batch, it has to be able to leave rows
-                where they are, as its `holds_rows` says.
+            env: The environment. A batch must be able to hold rows (see its
+                `holds_rows`).
             episodes: How many episodes a run has.
         """
         super().__init__(env)
         self._episodes = checked_size("episodes", episodes)
         self._envkit.check_holds_rows(self)
         self._structure = nest.Structure(env.time_step_spec())
-        # By row: how many episodes have ended, and whether it stood still already when
-        # the last step came.
+        # Per row: how many episodes have ended, and whether the row was already
+        # finished before the last step.
         self._ended: Any = np.zeros(self._dims, np.int64)
         self._was_over: Any = np.zeros(self._dims, bool)
-        # By row: whether its episode had ended before, so that another LAST pads.
+        # Per row: whether its episode had ended before, so that another LAST is
+        # padding.
         self._stood_at_end: Any = np.ones(self._dims, bool)
         self._end: TimeStep | None = None
 
@@ -600,17 +599,17 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
 
     @property
     def repeats_last(self) -> bool:
-        """True: rows that have had their episodes show their end again."""
+        """True: finished rows show their last time step again."""
         return True
 
     @property
     def valid(self) -> Array:
-        """Which rows the last time step was new in; a scalar if there is one row."""
+        """The rows whose last time step was new; a scalar for a single environment."""
         return ~np.asarray(self._was_over)
 
     @property
     def is_over(self) -> bool:
-        """Whether all episodes of the run have ended."""
+        """Whether every row has finished its episodes."""
         return bool(np.all(self._ended >= self._episodes))
 
     def _reset(self) -> TimeStep:
@@ -622,9 +621,9 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         return super()._reset_rows(mask)
 
     def _begin_runs(self, rows: Array) -> None:
-        """Begins new runs; episodes that are given up do not count in them."""
+        """Begins new runs; episodes that are broken off do not count."""
         if self.autoreset is not AutoReset.NEXT_STEP:
-            # There a reset is what begins the next episode of a run.
+            # In such a batch, a reset begins the next episode of a run.
             has_next = (self._ended > 0) & (self._ended < self._episodes)
             rows = rows & ~(self._stood_at_end & has_next)
         self._ended = np.where(rows, 0, self._ended)
@@ -656,7 +655,7 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         stands = np.asarray(time_step.step_type) == _LAST
-        # Where no FIRST follows, each LAST ends an episode of its own.
+        # Without a FIRST after it, each LAST ends an episode of its own.
         ended = stands & (~self._stood_at_end | self.continues_after_last)
         if rows is not None:
             ended &= rows
@@ -670,7 +669,7 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         return time_step
 
     def _again(self) -> TimeStep:
-        """Returns the ends of episodes once more, with nothing earned."""
+        """Returns the last time steps again, with reward and discount 0."""
         again: TimeStep = self._structure.map(np.array, self._end)
         return again._replace(
             reward=nest.map_structure(np.zeros_like, again.reward),

@@ -1,4 +1,4 @@
-"""Nests that wrappers hand out."""
+"""Copies of nests, for wrappers to hand out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["fresh_nest"]
 
 
 def fresh_nest(value: Any) -> Any:
-    """Packs the leaves of a nest, of specs mostly, into new containers.
+    """Packs the leaves of a nest, mostly specs, into new containers.
 
     Example:
         >>> given = {"a": (1, 2)}

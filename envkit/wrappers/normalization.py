@@ -49,14 +49,14 @@ class _Moments(NamedTuple):
 
 
 class RunningStatistics:
-    """Counts arrays of one shape, and knows the mean and variance of each element.
+    """Tracks the mean and variance of each element over many arrays.
 
-    The result is that of looking at all values at once, to the last digits of float64,
-    whatever the order and the sizes of the batches in which they came, and without
-    keeping any of them. (It is Chan, Golub and LeVeque's formula, with the mean so far
-    as the origin, so that large values with a small spread keep their digits.)
+    The result equals that of computing over all values at once, to the last digits of
+    float64, whatever the order and size of the batches; no values are kept. (It uses
+    Chan, Golub and LeVeque's formula with the current mean as the origin, so large
+    values with a small spread keep their digits.)
 
-    The object pickles. Wrappers may share it, also from several threads.
+    The object can be pickled. Wrappers may share it, even across threads.
 
     Example:
         >>> statistics = RunningStatistics((2,))
@@ -69,7 +69,7 @@ class RunningStatistics:
     """
 
     def __init__(self, shape: Shape = ()) -> None:
-        """Begins with nothing.
+        """Creates empty statistics.
 
         Args:
             shape: The shape of each array that will be counted.
@@ -80,7 +80,7 @@ class RunningStatistics:
                 f"{describe(shape)}."
             )
         zeros = np.zeros(ArraySpec(shape, np.float64).shape)
-        # Replaced as a whole, never written into: who reads it while another thread
+        # Replaced as a whole, never written into: a thread that reads while another one
         # counts gets a count, a mean and a variance that belong together.
         self._moments = _Moments(0, _read_only(zeros), _read_only(zeros))
         self._frozen = False
@@ -98,21 +98,21 @@ class RunningStatistics:
 
     @property
     def mean(self) -> Array:
-        """The mean of each element, read-only; 0 where nothing was counted."""
+        """The mean of each element, read-only; 0 before anything is counted."""
         return self._moments.mean
 
     @property
     def variance(self) -> Array:
-        """The variance of each element, divided by the count; 1 of nothing."""
+        """The population variance of each element; 1 before anything is counted."""
         return _variance(self._moments)
 
     @property
     def frozen(self) -> bool:
-        """Whether `update` leaves everything as it is."""
+        """Whether `update` does nothing."""
         return self._frozen
 
     def freeze(self) -> None:
-        """Makes `update` do nothing from now on, for everyone who shares this."""
+        """Makes `update` do nothing from now on, for all who share this object."""
         self._frozen = True
 
     def unfreeze(self) -> None:
@@ -123,14 +123,14 @@ class RunningStatistics:
         """Counts an array, or a batch of them; does nothing while frozen.
 
         Args:
-            values: Numbers whose last dimensions are `shape`. Whatever is in front of
-                these are dimensions of a batch; there may be none.
+            values: Numbers whose last dimensions are `shape`. Any dimensions before
+                these are batch dimensions.
 
         Raises:
             SpecError: The values have another shape, or are not finite. Nothing was
                 counted.
         """
-        # Hot: called once per step by wrappers that learn what is normal.
+        # Hot: called once per step by wrappers that normalise.
         if self._frozen:
             return
         batch = self._as_batch(values)
@@ -139,16 +139,16 @@ class RunningStatistics:
         with self._counting:
             old = self._moments
             if not old.number:
-                # Any origin will do; near the values they keep their digits.
+                # Any origin is correct; one near the values keeps their digits.
                 old = old._replace(mean=np.asarray(batch[0], np.float64))
             new = _extended(old, batch)
-            # The squares alone tell: whatever is not finite gets into them.
+            # Checking the squares is enough: any value that is not finite reaches them.
             if not np.isfinite(new.squares).all():
                 raise self._not_finite(batch)
             self._moments = new
 
     def merge(self, other: RunningStatistics) -> None:
-        """Counts all that another object has counted, which stays as it is.
+        """Adds everything that another object has counted; the other stays unchanged.
 
         Example:
             >>> both, other = RunningStatistics(), RunningStatistics()
@@ -183,37 +183,38 @@ class RunningStatistics:
             self._moments = _joined(ours, theirs.number, shift, theirs.squares)
 
     def scale(self, epsilon: float = 1e-8) -> Array:
-        """Returns what to divide by: the standard deviation, or 1 where that is 0.
+        """Returns the divisor: the standard deviation, or 1 where that is 0.
 
-        What was the same each time has no scale. Divided by a number near 0, the first
-        value that differs would become enormous.
+        An element that never changed has no scale. Divided by a number near 0, its
+        first different value would become enormous.
 
         Args:
-            epsilon: Added to the variance, so that small ones do not do the same.
+            epsilon: Added to the variance, so small variances cause no such jump
+                either.
         """
         return _scale(self._moments, epsilon)
 
     def normalize(
         self, values: Any, epsilon: float = 1e-8, clip: float | None = None
     ) -> Array:
-        """Returns how many standard deviations values are from the mean, in float32.
+        """Returns distances from the mean in standard deviations, as float32.
 
         Args:
             values: Numbers whose last dimensions are `shape`.
             epsilon: As in `scale`.
-            clip: The largest distance there is; `None` for no limit.
+            clip: The largest distance to return; `None` for no limit.
         """
         array = self._checked(values, "normalize")
-        moments = self._moments  # Another thread may replace them.
+        moments = self._moments  # another thread may replace them
         distance = np.asarray(np.subtract(array, moments.mean, dtype=np.float64))
-        # In place: of many pictures, new memory takes longer than the arithmetic.
+        # In place: for many pictures, allocating takes longer than the arithmetic.
         np.divide(distance, _scale(moments, epsilon), out=distance)
         if clip is not None:
             np.clip(distance, -clip, clip, out=distance)
         return distance.astype(np.float32)
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all there is to know, as numbers and arrays, for `set_state`."""
+        """Returns the whole state, as numbers and arrays, for `set_state`."""
         count, mean, squares = self._moments
         return {
             "count": count,
@@ -223,7 +224,7 @@ class RunningStatistics:
         }
 
     def set_state(self, state: Any) -> None:
-        """Brings back what `get_state` returned, for everyone who shares this."""
+        """Restores what `get_state` returned, for all who share this object."""
         self.check_state(state)
         with self._counting:
             self._moments = _Moments(
@@ -234,7 +235,7 @@ class RunningStatistics:
             self._frozen = bool(state["frozen"])
 
     def check_state(self, state: Any) -> None:
-        """Raises what `set_state` would raise, and changes nothing."""
+        """Raises what `set_state` would raise, without changing anything."""
         keys = {"count", "mean", "squares", "frozen"}
         if not isinstance(state, dict) or state.keys() != keys:
             raise ValueError(
@@ -255,7 +256,7 @@ class RunningStatistics:
         return f"RunningStatistics(shape={self.shape}, count={self.count}{frozen})"
 
     def _as_batch(self, values: Any) -> Array:
-        """Returns the values with one dimension of the batch, whatever they had."""
+        """Returns the values with exactly one batch dimension."""
         array = self._checked(values, "update")
         outer = array.ndim - len(self.shape)
         if outer == 1:
@@ -305,8 +306,8 @@ def _scale(moments: _Moments, epsilon: float) -> Array:
 
 
 def _extended(old: _Moments, batch: Array) -> _Moments:
-    """Returns the moments after a batch was counted, too."""
-    with np.errstate(over="ignore", invalid="ignore"):  # It is looked at afterwards.
+    """Returns the moments after counting another batch."""
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
         distances = np.subtract(batch, old.mean, dtype=np.float64)
         # Several times as fast as .sum(axis=0) for few elements in many rows.
         shift = np.einsum("i...->...", distances) / len(batch)
@@ -316,14 +317,14 @@ def _extended(old: _Moments, batch: Array) -> _Moments:
 
 
 def _joined(old: _Moments, number: int, shift: Array, squares: Array) -> _Moments:
-    """Returns the moments of two collections together.
+    """Combines the moments of two collections.
 
-    Of the second are given the number, the distance of its mean from that of the
-    first, and its squares. Where all values are the same, the distance is 0, and what
-    comes out is exact.
+    The second one is given as its size, the distance of its mean from the first mean,
+    and its sum of squares. If all values are equal, the distance is 0 and the result is
+    exact.
     """
     total = old.number + number
-    # Of Python's integers, which do not overflow.
+    # In Python integers, which do not overflow.
     weight = old.number * number / total
     return _Moments(
         total,
@@ -343,7 +344,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class NormalizedLeaf(NamedTuple):
-    """A leaf that is normalised: its place among all, its shape with that of rows."""
+    """Describes a leaf to normalise: its index, and its shape with rows."""
 
     place: int
     shape: tuple[int, ...]
@@ -371,12 +372,12 @@ class _NormalizerInternals(WrapperInternals):
 
 
 class Normalizer(PyEnvironmentBaseWrapper):
-    """What both wrappers have in common: statistics, and whether they learn."""
+    """Holds the statistics of both wrappers, and whether they learn."""
 
     _envkit = _NormalizerInternals()
 
     _kept: ClassVar[tuple[str, ...]] = ("_over",)
-    # The part of a time step that is normalised: "observation" or "reward".
+    # The field of a time step to normalise: "observation" or "reward".
     _part: ClassVar[str]
 
     def __init__(
@@ -421,13 +422,13 @@ class Normalizer(PyEnvironmentBaseWrapper):
         if not self._leaves:
             raise ValueError(self._nothing_to_do(statistics is None))
         self._spec = self._structure.unflatten(list(self._specs()))
-        # In which rows the current time step is a LAST, if another may follow it.
+        # Rows whose current time step is a LAST, if repetitions may follow.
         self._pads = self.repeats_last
         self._over = np.zeros(self._dims, bool)
 
     @property
     def epsilon(self) -> float:
-        """The number that is added to a variance, because it may be 0."""
+        """The number added to variances, which may be 0."""
         return self._epsilon
 
     @property
@@ -437,29 +438,29 @@ class Normalizer(PyEnvironmentBaseWrapper):
 
     @property
     def statistics(self) -> Any:
-        """The `RunningStatistics` behind it all: to be saved, shared or looked at.
+        """The `RunningStatistics`: save, share or inspect them.
 
-        Where there is a nest, this is one, too, with `None` for each leaf that is left
-        as it is.
+        For a nest, this is a nest too, with `None` for each leaf that is not
+        normalised.
         """
         return self._structure.unflatten(self._chosen)
 
     @property
     def adapts(self) -> bool:
-        """Whether what it shows depends on all that it has shown before."""
+        """Whether the output depends on everything seen so far."""
         return not self._frozen or super().adapts
 
     @property
     def frozen(self) -> bool:
-        """Whether the statistics are used as they are, and nothing is learnt."""
+        """Whether the statistics are used as they are, without learning."""
         return self._frozen
 
     def freeze(self) -> None:
-        """Stops learning here; others that share the statistics go on."""
+        """Stops learning here; other wrappers that share the statistics go on."""
         self._frozen = True
 
     def unfreeze(self) -> None:
-        """Goes on learning."""
+        """Resumes learning."""
         self._frozen = False
 
     def _specs(self) -> Iterator[ArraySpec]:
@@ -474,9 +475,9 @@ class Normalizer(PyEnvironmentBaseWrapper):
                 )
 
     def _telling(self, step_type: Any, rows: Array | None) -> Array | None:
-        """Returns which rows show something new; `None` if all do.
+        """Returns the rows that show something new; `None` if all do.
 
-        A `LAST` after a `LAST` does not: it pads an episode that is over.
+        A `LAST` after a `LAST` is not new: it pads a finished episode.
         """
         if not self._pads:
             return rows
@@ -498,7 +499,7 @@ class Normalizer(PyEnvironmentBaseWrapper):
             ) from error
 
     def _flat(self, time_step: TimeStep) -> list[Any]:
-        """Returns the leaves of the part, having looked at what is about to count."""
+        """Returns the field's leaves, after checking those to be counted."""
         value = getattr(time_step, self._part)
         leaves = self._structure.flatten(value)
         if any(np.shape(leaves[place]) != shape for place, shape, _ in self._leaves):
@@ -548,7 +549,7 @@ class Normalizer(PyEnvironmentBaseWrapper):
         return f"{text}its {self._part} has the dtypes {dtypes}."
 
     def _set_state(self, state: Any) -> None:
-        # Before anything changes, in the environment or here.
+        # Checks before anything changes, in the environment or here.
         if isinstance(state, WrapperState) and state.wrapper == type(self).__qualname__:
             own = state.own if isinstance(state.own, dict) else {}
             given = own.get("statistics", ())
@@ -567,23 +568,23 @@ _FIRST = StepType.FIRST
 
 
 class NormalizeObservation(Normalizer):
-    """Gives observations mean 0 and variance 1, as far as they are known by now.
+    """Normalises observations to mean 0 and variance 1, as estimated so far.
 
-    Every observation is counted before it is normalised, that of a `FIRST` too, and
-    each element of an array alone. What only pads an episode, as with
-    `FixedLength`, is not counted. A batch learns from all rows that have moved,
-    and has one mean and one variance for all of them; wrap a pool rather than the
-    environments in it, for in workers each would learn for itself. What is normalised
-    is float32. An element that has been the same each time becomes 0. Of the first
-    observations little is known: `clip` keeps them, and rare ones later, in bounds.
+    Every observation is counted before it is normalised, including that of a `FIRST`;
+    each element of an array has its own mean and variance. Padding, as by
+    `FixedLength`, is not counted. A batch learns from all rows that have moved, and has
+    one mean and one variance for all of them. So wrap a pool rather than its
+    environments: each environment would learn for itself in its worker. Normalised
+    values are float32. An element that never changes becomes 0. Early estimates are
+    poor: `clip` bounds the first observations, and rare ones later.
 
-    Of a nest every float leaf is normalised; integers beside them stay as they are, for
-    most are choices and counts, unless `integers` says otherwise. Where there are no
-    floats, as with a picture, the integers are normalised; booleans never are.
-    `statistics` can say it for each leaf.
+    In a nest, every float leaf is normalised. Integer leaves beside floats stay as they
+    are, because most are choices and counts; `integers` changes that. Without any
+    floats, as with a picture, the integers are normalised. Booleans never are.
+    `statistics` can choose for each leaf.
 
-    A state holds what was learnt, and `set_state` brings it back for all who share it.
-    For evaluation share it, and learn no more:
+    A state holds the statistics, and `set_state` restores them for all who share them.
+    For evaluation, share and freeze them:
 
     Example:
         >>> from envkit.envs import CartPole
@@ -621,15 +622,14 @@ class NormalizeObservation(Normalizer):
         Args:
             env: The environment to wrap.
             epsilon: Added to the variance.
-            clip: The largest normalised value, in both directions; `None` for no
-                limit.
-            statistics: `RunningStatistics` to go on from and to share; `None` begins
-                with new ones. For a nest of observations a nest of them, with `None`
-                for each leaf that is to stay as it is.
-            frozen: Whether to use the statistics as they are, and to learn nothing.
-            integers: Whether integers are normalised, too, where `statistics` does not
-                say what is; `None` if there are no floats.
-            handle_auto_reset: As with every wrapper.
+            clip: The largest normalised value, in both directions; `None` for no limit.
+            statistics: `RunningStatistics` to continue from and to share; `None` starts
+                new ones. For a nest of observations, a nest of them with `None` for
+                each leaf that is not normalised.
+            frozen: Whether to use the statistics as they are, without learning.
+            integers: Whether to normalise integers too, unless `statistics` decides;
+                `None` does so only if there are no floats.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(
             env,
@@ -664,16 +664,16 @@ class NormalizeObservation(Normalizer):
 
 
 class NormalizeReward(Normalizer):
-    """Divides rewards by the standard deviation of the return, as far as it is known.
+    """Divides rewards by the standard deviation of the return, as estimated so far.
 
-    The return is what has been earned so far in an episode, where each step makes
-    earlier rewards worth `gamma` times the discount of the time step before. Each row
-    of a batch has its own, which begins with 0 in a `FIRST`; all of them count in the
-    same standard deviation. The reward of a `FIRST` stays 0 and is not counted. Until
-    returns differ, rewards stay as they are. They are float32 in any case.
+    The return is the sum of an episode's rewards so far; each step multiplies earlier
+    rewards by `gamma` and by the discount of the previous time step. Each row of a
+    batch has its own return, which starts at 0 in a `FIRST`; all rows count towards one
+    standard deviation. The reward of a `FIRST` stays 0 and is not counted. Rewards stay
+    as they are until returns differ. They are always float32.
 
-    Of a vector or a nest of rewards each element has a return of its own. What was
-    learnt is saved, shared and frozen as with `NormalizeObservation`.
+    In a vector or nest of rewards, each element has its own return. Statistics are
+    saved, shared and frozen as in `NormalizeObservation`.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -704,15 +704,15 @@ class NormalizeReward(Normalizer):
 
         Args:
             env: The environment to wrap.
-            gamma: What a reward is worth a step later.
+            gamma: The discount per step.
             epsilon: Added to the variance.
             clip: The largest normalised reward, in both directions; `None` for no
                 limit.
-            statistics: `RunningStatistics` of returns to go on from and to share;
-                `None` begins with new ones. For a nest of rewards a nest of them, with
-                `None` for each leaf that is to stay as it is.
-            frozen: Whether to use the statistics as they are, and to learn nothing.
-            handle_auto_reset: As with every wrapper.
+            statistics: `RunningStatistics` of returns to continue from and to share;
+                `None` starts new ones. For a nest of rewards, a nest of them with
+                `None` for each leaf that is not normalised.
+            frozen: Whether to use the statistics as they are, without learning.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         if not is_number(gamma) or not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be a number from 0 to 1, got {gamma!r}.")
@@ -732,12 +732,12 @@ class NormalizeReward(Normalizer):
                 f"{discount!r}, and summing up returns takes one number for each row."
             )
         self._gamma = float(gamma)
-        # The returns so far, as they will be worth in the next step.
+        # The returns so far, discounted to the next step.
         self._earlier = [np.zeros(leaf.shape) for leaf in self._leaves]
 
     @property
     def gamma(self) -> float:
-        """What a reward is worth a step later."""
+        """The discount per step."""
         return self._gamma
 
     def reward_spec(self) -> NestedSpec:

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class ObservationFilterWrapper(PyEnvironmentBaseWrapper):
-    """Shows some elements of an observation that is a vector, in the order asked for.
+    """Selects elements of a vector observation, in the given order.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -55,9 +55,8 @@ class ObservationFilterWrapper(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            idx: The indices of the elements that are seen; negative ones count from the
-                end.
-            handle_auto_reset: As with every wrapper.
+            idx: The indices of the elements to show; negative ones count from the end.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         spec = env.observation_spec()
@@ -73,12 +72,12 @@ class ObservationFilterWrapper(PyEnvironmentBaseWrapper):
 
     @property
     def idx(self) -> list[int]:
-        """The indices of the elements that are seen."""
+        """The indices of the elements that are shown."""
         indices: list[int] = self._idx.tolist()
         return indices
 
     def observation_spec(self) -> ArraySpec:
-        """Returns the spec of the elements that are seen."""
+        """Returns the spec of the selected elements."""
         return self._spec
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
@@ -88,11 +87,11 @@ class ObservationFilterWrapper(PyEnvironmentBaseWrapper):
 
 
 class FlattenObservationsWrapper(PyEnvironmentBaseWrapper):
-    """Joins all parts of an observation, or some of them, into one vector.
+    """Joins all parts of an observation, or selected ones, into one vector.
 
-    The parts follow one another by sorted key, as in every flattened nest, each in
-    row-major order. They have to be of one dtype. In a batch there is a vector for each
-    row. The vector has bounds if all of its parts have.
+    The parts follow by sorted key, as in every flattened nest, each in row-major order.
+    All must have the same dtype. In a batch, each row has its own vector. The vector
+    has bounds if all its parts have.
 
     Example:
         >>> from envkit.envs import TicTacToe
@@ -113,9 +112,9 @@ class FlattenObservationsWrapper(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            observations_allowlist: The keys of the parts that are seen, of an
-                observation that is a dictionary; `None` for all parts of any nest.
-            handle_auto_reset: As with every wrapper.
+            observations_allowlist: The keys of the parts to use from a dictionary
+                observation; `None` for all parts of any nest.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         spec = env.observation_spec()
@@ -139,7 +138,7 @@ class FlattenObservationsWrapper(PyEnvironmentBaseWrapper):
 
     @property
     def observations_allowlist(self) -> list[Any] | None:
-        """The keys of the parts that are seen; `None` for all."""
+        """The keys of the parts that are used; `None` for all."""
         return None if self._allowlist is None else [*self._allowlist]
 
     def observation_spec(self) -> ArraySpec:
@@ -152,21 +151,22 @@ class FlattenObservationsWrapper(PyEnvironmentBaseWrapper):
         return time_step._replace(observation=self._packing.pack(leaves))
 
     def _chosen(self, parts: Any) -> Any:
-        # The dictionary is the environment's, so nothing is deleted from it.
+        # The dictionary belongs to the environment, so nothing is deleted from it.
         if self._allowlist is None:
             return parts
         return {key: parts[key] for key in self._allowlist}
 
 
 class FlattenObservation(PyEnvironmentBaseWrapper):
-    """Joins all parts of an observation into one vector, with choices as one-hot parts.
+    """Joins all parts of an observation into one vector, and one-hot encodes choices.
 
-    A choice, which is an integer of several values, becomes as many places with a 1 in
-    one of them; a row of choices becomes those of each. Everything else follows in
-    row-major order. It is what Gymnasium's wrapper of this name returns: which specs
-    are choices says `space_from_spec`, and the parts come in the order of the spec.
+    A choice, which is an integer with several values, becomes a one-hot vector; an
+    array of choices becomes one such vector after another. All other parts follow in
+    row-major order. The result equals that of Gymnasium's wrapper of this name:
+    `space_from_spec` decides which specs are choices, and the parts keep the order of
+    the spec.
 
-    `FlattenObservationsWrapper` leaves numbers as they are.
+    `FlattenObservationsWrapper` leaves integers as they are.
 
     Example:
         >>> from envkit import BoundedArraySpec, RandomPyEnvironment
@@ -182,14 +182,14 @@ class FlattenObservation(PyEnvironmentBaseWrapper):
         """Wraps an environment.
 
         Args:
-            env: The environment to wrap, whose observation has numbers alone.
-            handle_auto_reset: As with every wrapper.
+            env: The environment to wrap; its observation must consist of numbers.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._structure = nest.Structure(env.observation_spec())
         specs = self._structure.leaves
         numbers = self._structure.unflatten(list(range(len(specs))))
-        # In the order of the spec; nests are flattened by sorted key.
+        # Keeps the spec's order; flattening a nest sorts by key.
         self._order = list(_in_order(numbers))
         self._one_hots = [_one_hot(spec) for spec in specs]
         flat = [
@@ -224,7 +224,7 @@ class FlattenObservation(PyEnvironmentBaseWrapper):
 
 
 class _OneHot:
-    """Makes one-hot parts of choices, those of a row one after the other."""
+    """One-hot encodes choices, one row's choices after another."""
 
     def __init__(self, spec: BoundedArraySpec) -> None:
         lows, highs = (
@@ -238,7 +238,7 @@ class _OneHot:
                 f"of {spec!r:.200}. RescaleObservation and DtypeObservation make other "
                 "numbers of integers."
             )
-        # For each place: whose it is, and of which number.
+        # For each position: the choice it belongs to, and the number it stands for.
         self._owners = np.repeat(np.arange(len(counts)), counts)
         numbers = [
             n
@@ -256,12 +256,12 @@ class _OneHot:
         return np.asarray(chosen == self._numbers, self.spec.dtype)
 
 
-# More would fill memory with zeros.
+# More would just fill memory with zeros.
 _MOST_PLACES = 2**24
 
 
 def _one_hot(spec: ArraySpec) -> _OneHot | None:
-    # A spec that came from a space knows its kind.
+    # A spec made from a space knows its kind.
     kind = getattr(spec, "kind", None)
     is_bounded = isinstance(spec, BoundedArraySpec)
     is_one = is_choice(spec) if kind is None else is_bounded and "Discrete" in kind
@@ -269,10 +269,10 @@ def _one_hot(spec: ArraySpec) -> _OneHot | None:
 
 
 def is_choice(spec: ArraySpec) -> bool:
-    """Returns True if the numbers of a spec are choices, and no amounts.
+    """Returns True if the numbers of a spec are choices rather than amounts.
 
-    They are where it is a single integer with bounds, or a row of integers whose dtype
-    and bounds are none that pictures and flags have.
+    They are choices in a single bounded integer, and in a vector of integers whose
+    dtype and bounds are not those of pictures and flags.
 
     Example:
         >>> is_choice(BoundedArraySpec((3,), np.int32, 0, [1, 2, 3]))
@@ -292,7 +292,7 @@ def is_choice(spec: ArraySpec) -> bool:
 
 
 def _in_order(numbers: Any) -> Iterator[int]:
-    """Yields the numbers in a nest in the order in which they stand there."""
+    """Yields the numbers of a nest in the order in which they appear in it."""
     if isinstance(numbers, Mapping):
         numbers = numbers.values()
     elif not isinstance(numbers, list | tuple):
@@ -303,7 +303,7 @@ def _in_order(numbers: Any) -> Iterator[int]:
 
 
 class SelectObservation(PyEnvironmentBaseWrapper):
-    """Shows some parts of an observation that is a dictionary, or one of them alone.
+    """Selects parts of a dictionary observation, or a single part.
 
     Example:
         >>> from envkit.envs import TicTacToe
@@ -322,9 +322,9 @@ class SelectObservation(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            names: The keys of the parts that are seen, in this order in a dictionary;
-                or, as a string, of the one part that is seen in place of all.
-            handle_auto_reset: As with every wrapper.
+            names: The keys of the parts to show, in this order; a string selects one
+                part, which is then the whole observation.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         spec = env.observation_spec()
@@ -336,11 +336,11 @@ class SelectObservation(PyEnvironmentBaseWrapper):
 
     @property
     def names(self) -> Any:
-        """The keys of the parts that are seen."""
+        """The keys of the parts that are shown."""
         return self._names[0] if self._one else [*self._names]
 
     def observation_spec(self) -> NestedSpec:
-        """Returns the specs of what is seen."""
+        """Returns the specs of the selected parts."""
         return fresh_nest(self._spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
@@ -353,7 +353,7 @@ class SelectObservation(PyEnvironmentBaseWrapper):
 
 
 class RenameObservation(PyEnvironmentBaseWrapper):
-    """Gives parts of an observation that is a dictionary other keys.
+    """Renames keys of a dictionary observation.
 
     Example:
         >>> from envkit.envs import TicTacToe
@@ -371,8 +371,8 @@ class RenameObservation(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            names: The new key for each old one; other parts keep theirs.
-            handle_auto_reset: As with every wrapper.
+            names: The new key for each old one; other parts keep their keys.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         if not isinstance(names, Mapping):
@@ -386,7 +386,7 @@ class RenameObservation(PyEnvironmentBaseWrapper):
         self._pairs = [(old, names.get(old, old)) for old in spec]
         self._check_collisions()
         self._spec = self._with_new_keys(spec)
-        # Nothing is made of the leaves: this refuses keys that cannot be sorted.
+        # Called only because it refuses keys that cannot be sorted.
         nest.flatten(self._spec)
 
     def _check_collisions(self) -> None:
@@ -401,7 +401,7 @@ class RenameObservation(PyEnvironmentBaseWrapper):
 
     @property
     def names(self) -> dict[Any, Any]:
-        """The new key for each old one that has changed."""
+        """The new key for each renamed one."""
         return dict(self._renamed)
 
     def observation_spec(self) -> NestedSpec:
@@ -451,7 +451,7 @@ def _filtered(spec: ArraySpec, indices: Array) -> ArraySpec:
 def _checked_keys(
     wrapper: PyEnvironmentBaseWrapper, argument: str, keys: Any, spec: NestedSpec
 ) -> list[Any]:
-    """Returns distinct keys of a dictionary of specs, or says what is wrong."""
+    """Returns distinct keys of a dictionary of specs; raises if they are wrong."""
     name = type(wrapper).__name__
     if not isinstance(spec, Mapping):
         raise ValueError(
@@ -459,7 +459,7 @@ def _checked_keys(
             f"one is {_kind(spec)}."
         )
     known = listed(map(repr, spec))
-    # Of arrays those without dimensions cannot be iterated over all the same.
+    # An array without dimensions claims to be iterable, but is not.
     is_list = hasattr(keys, "__iter__") and getattr(keys, "ndim", 1) > 0
     if isinstance(keys, str | bytes | Mapping) or not is_list:
         hint = " RenameObservation takes a dictionary of new keys."
@@ -474,7 +474,7 @@ def _checked_keys(
             f"{argument} must hold at least one key of the observation, of which "
             f"there are {known}, got none."
         )
-    # Of the list of keys, because what was given by mistake may have no hash.
+    # Uses a list of keys: a wrong key may not be hashable.
     unknown = [key for key in chosen if key not in list(spec)]
     if unknown:
         raise ValueError(
@@ -492,10 +492,10 @@ def _kind(spec: NestedSpec) -> str:
 
 
 class Packing:
-    """Puts leaves one after another into a vector, for each row of a batch.
+    """Concatenates leaves into a vector, for each row of a batch.
 
     Attributes:
-        spec: What the vector looks like. It has bounds if every leaf has.
+        spec: The vector's spec. It has bounds if every leaf has.
 
     Example:
         >>> leaves = [ArraySpec((2, 2), np.uint8), ArraySpec((), np.uint8)]
@@ -515,12 +515,12 @@ class Packing:
         dtype: npt.DTypeLike,
         name: str | None = None,
     ) -> None:
-        """Prepares for leaves with the dimensions `dims` before those of their specs.
+        """Prepares for leaves with the leading dimensions `dims`.
 
         Args:
             specs: The specs of the leaves, in order; there is at least one.
-            dims: The dimension of the rows, or nothing.
-            dtype: What the vector consists of; every leaf has to fit into it.
+            dims: The number of rows in a tuple, or `()`.
+            dtype: The vector's dtype; every leaf must fit into it.
             name: The name of the vector.
         """
         sizes = [math.prod(spec.shape) for spec in specs]
@@ -538,13 +538,13 @@ class Packing:
 
 
 def _vector(specs: Sequence[ArraySpec], plain: ArraySpec) -> ArraySpec:
-    """Adds bounds to the spec of a vector, if they are known of all its elements."""
+    """Adds bounds to a vector's spec, if they are known for all its elements."""
     if plain.dtype.kind not in "iuf":
         return plain
     lows, highs = [], []
     for spec in specs:
         bounds = known_bounds(spec)
-        # Without bounds an element may even be NaN, which no bounds contain.
+        # An element without bounds may even be NaN, which no bounds contain.
         if bounds is None:
             return plain
         low, high = (np.broadcast_to(bound, spec.shape).ravel() for bound in bounds)

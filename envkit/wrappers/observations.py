@@ -44,12 +44,12 @@ __all__ = [
 ]
 
 
-# Makes of a leaf, of one row or of all, what is seen in its place.
+# Converts a leaf, of one row or of all rows.
 Change: TypeAlias = Callable[[Any], Array]
 
 
 class LeafChanges(PyEnvironmentBaseWrapper):
-    """Changes the leaves of observations one by one, each in its own way.
+    """Changes each leaf of the observation on its own.
 
     A subclass calls `_prepare` in its constructor.
     """
@@ -57,9 +57,10 @@ class LeafChanges(PyEnvironmentBaseWrapper):
     def _prepare(
         self, prepare: Callable[[ArraySpec, str], tuple[ArraySpec, Change]]
     ) -> None:
-        """Lets `prepare` say of each leaf's spec and path what becomes of the leaf.
+        """Calls `prepare` with each leaf's spec and path.
 
-        It returns a spec and a function. Wrappers can be pickled if these can.
+        It returns the new spec and a function that converts the leaf. Wrappers can be
+        pickled if these functions can.
         """
         structure = nest.Structure(self._env.observation_spec())
         prepared = [
@@ -71,7 +72,7 @@ class LeafChanges(PyEnvironmentBaseWrapper):
         self._changes = [change for _, change in prepared]
 
     def observation_spec(self) -> NestedSpec:
-        """Returns the specs of what is seen."""
+        """Returns the specs of the changed observation."""
         return fresh_nest(self._spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
@@ -84,7 +85,7 @@ class LeafChanges(PyEnvironmentBaseWrapper):
 
 
 def place(path: str) -> str:
-    """Returns the place of a leaf in an observation, as the end of a phrase.
+    """Returns a leaf's position in an observation, as the end of a phrase.
 
     Example:
         >>> f"the observation{place('[0]')}", f"the observation{place('')}"
@@ -96,8 +97,8 @@ def place(path: str) -> str:
 def known_bounds(spec: ArraySpec) -> tuple[Array, Array] | None:
     """Returns the bounds of a spec in a form that survives a change of dtype.
 
-    The largest number of a floating dtype stands for infinity in a spec, and does so
-    in its own dtype only. Booleans lie between 0 and 1.
+    In a spec, the largest number of a float dtype stands for infinity, but only in that
+    dtype. Booleans have the bounds 0 and 1.
 
     Example:
         >>> known_bounds(BoundedArraySpec((), np.float32, minimum=0.0))
@@ -118,7 +119,7 @@ def known_bounds(spec: ArraySpec) -> tuple[Array, Array] | None:
 
 
 def has_finite_bounds(spec: ArraySpec) -> bool:
-    """True if every element has two bounds, none of which stands for infinity.
+    """True if every element has two bounds, neither of which stands for infinity.
 
     Example:
         >>> has_finite_bounds(BoundedArraySpec((), np.float32, minimum=0.0))
@@ -129,7 +130,7 @@ def has_finite_bounds(spec: ArraySpec) -> bool:
 
 
 def cast_spec(spec: ArraySpec, dtype: np.dtype[Any]) -> ArraySpec | None:
-    """Makes the spec of a leaf that is cast; `None` if the dtype cannot hold it.
+    """Returns the spec of a cast leaf; `None` if the dtype cannot hold its values.
 
     Example:
         >>> cast_spec(BoundedArraySpec((2,), np.int64, 0, 200), np.dtype(np.uint8))
@@ -144,7 +145,7 @@ def cast_spec(spec: ArraySpec, dtype: np.dtype[Any]) -> ArraySpec | None:
     else:
         low, high = bounds
     if dtype.kind == "b":
-        # Of fractions it could only say that they are not 0.
+        # A boolean could only say that a fraction is not 0.
         is_bit = spec.dtype.kind != "f" and bool(np.all(low >= 0) and np.all(high <= 1))
         return ArraySpec(spec.shape, dtype, spec.name) if is_bit else None
     try:
@@ -162,7 +163,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[Array, Array]:
 
 
 def reshaped_spec(spec: ArraySpec, shape: tuple[int, ...]) -> ArraySpec:
-    """Makes the spec of a leaf that gets another shape, with as many elements.
+    """Returns the spec of a leaf reshaped to a shape with as many elements.
 
     Example:
         >>> spec = BoundedArraySpec((4,), np.int64, 0, [1, 2, 3, 4])
@@ -180,17 +181,16 @@ def reshaped_spec(spec: ArraySpec, shape: tuple[int, ...]) -> ArraySpec:
 
 
 class TransformObservation(PyEnvironmentBaseWrapper):
-    """Shows what a function makes of each observation.
+    """Applies a function to every observation.
 
-    The function is called once a step, with the observation as the environment gave
-    it: that of a batch has the arrays of all rows, with the dimension of rows in
-    front. So the function works on whole arrays, treats rows apart and counts
-    axes from the end; then it does for a single environment, too. It is given a copy,
-    which it may change and return. It must not keep anything that the next observation
-    depends on, because no state would hold it.
+    The function is called once per step. For a batch it gets the arrays of all rows,
+    with a leading dimension of rows. So write it for whole arrays, keep rows apart, and
+    count axes from the end; then it works for a single environment too. It gets a copy,
+    which it may change and return. It must not remember anything between calls, because
+    states do not save it.
 
-    What it returns has to fit `observation_spec`, in structure, shape and dtype. The
-    bounds are looked at once, in the first observation.
+    The result must fit `observation_spec` in structure, shape and dtype. Bounds are
+    checked once, in the first observation.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -214,10 +214,11 @@ class TransformObservation(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            function: Takes an observation, of one row or of all, and returns another.
-            observation_spec: The specs of what it returns, for one row; `None` if
-                structure, shapes and dtypes stay as they are. Bounds are then unknown.
-            handle_auto_reset: As with every wrapper.
+            function: Takes an observation, of one row or of all rows, and returns
+                another.
+            observation_spec: The specs of the result, for one row; `None` if structure,
+                shapes and dtypes stay the same. Bounds are then unknown.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         if not callable(function):
@@ -240,7 +241,7 @@ class TransformObservation(PyEnvironmentBaseWrapper):
         self._bounds_are_tried = False
 
     def observation_spec(self) -> NestedSpec:
-        """Returns the specs of what the function returns."""
+        """Returns the specs of the function's result."""
         return self._structure.unflatten(self._structure.leaves)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
@@ -249,7 +250,7 @@ class TransformObservation(PyEnvironmentBaseWrapper):
         leaves = self._flattened(made)
         if not (self._bounds_are_tried and self._are_as_expected(leaves)):
             self._check(made)
-        # Arithmetic on arrays without dimensions makes numbers of them.
+        # Arithmetic turns arrays without dimensions into scalars.
         observation = self._structure.unflatten([np.asarray(leaf) for leaf in leaves])
         return time_step._replace(observation=observation)
 
@@ -267,7 +268,7 @@ class TransformObservation(PyEnvironmentBaseWrapper):
         )
 
     def _check(self, made: NestedArray) -> None:
-        """Refuses what does not fit, bounds included, and says how it would."""
+        """Raises if the result does not fit, bounds included; says what would fit."""
         advice = (
             "The function gets the arrays of all rows at once, and returns as many."
             if self._dims
@@ -291,12 +292,12 @@ class TransformObservation(PyEnvironmentBaseWrapper):
 
 
 class RescaleObservation(LeafChanges):
-    """Maps the range of every number in the observation to another, linearly.
+    """Rescales every number in the observation linearly to a new range.
 
-    What was at the lower bound of its spec becomes `min_obs`, what was at the upper
-    one becomes `max_obs`. The numbers become float32, and stay float64 where they are.
-    Every leaf of integers or floats needs bounds. An element whose bounds are equal
-    becomes `min_obs`, and leaves of other kinds, such as masks, stay as they are.
+    The lower bound of the spec maps to `min_obs`, the upper bound to `max_obs`. Results
+    are float32, and float64 leaves stay float64. Every leaf of integers or floats needs
+    bounds. An element whose bounds are equal becomes `min_obs`. Leaves of other kinds,
+    such as masks, stay as they are.
 
     Example:
         >>> from envkit.envs import GridWorld
@@ -321,7 +322,7 @@ class RescaleObservation(LeafChanges):
             min_obs: The new lower bound: a number, or an array that broadcasts to the
                 shape of every leaf.
             max_obs: The new upper bound, likewise.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._range = checked_bounds(min_obs, max_obs)
@@ -334,12 +335,12 @@ class RescaleObservation(LeafChanges):
 
     @property
     def min_obs(self) -> Any:
-        """The lower bound of what is seen."""
+        """The lower bound of the new range."""
         return _plain(self._range[0])
 
     @property
     def max_obs(self) -> Any:
-        """The upper bound of what is seen."""
+        """The upper bound of the new range."""
         return _plain(self._range[1])
 
     def _prepare_leaf(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
@@ -350,11 +351,11 @@ class RescaleObservation(LeafChanges):
 
 
 class DiscretizeObservation(PyEnvironmentBaseWrapper):
-    """Shows in which of equal intervals each element of an observation is.
+    """Maps each element of an observation to one of several equal intervals.
 
-    Each element's range is cut into so many `bins`. One number stands for the places of
-    all elements, in which that of the last one counts first; or there is an array with
-    one for each.
+    Each element's range is divided into `bins` intervals. One number encodes the
+    intervals of all elements, the last element counting fastest; with `multidiscrete`
+    the observation is an array with one number per element.
 
     Example:
         >>> from envkit.envs import Catch
@@ -377,11 +378,11 @@ class DiscretizeObservation(PyEnvironmentBaseWrapper):
         """Wraps an environment.
 
         Args:
-            env: The environment to wrap, whose observation is one array of numbers with
+            env: The environment to wrap; its observation is one array of numbers with
                 finite bounds.
-            bins: How many intervals each element has: an integer, or one for each.
-            multidiscrete: Whether what is seen has a number for each element.
-            handle_auto_reset: As with every wrapper.
+            bins: How many intervals each element has: an integer, or one per element.
+            multidiscrete: Whether the observation has one number per element.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         spec = env.observation_spec()
@@ -404,11 +405,11 @@ class DiscretizeObservation(PyEnvironmentBaseWrapper):
 
     @property
     def multidiscrete(self) -> bool:
-        """Whether what is seen has a number for each element."""
+        """Whether the observation has one number per element."""
         return self._is_multi
 
     def observation_spec(self) -> ArraySpec:
-        """Returns the spec of the number, or of one for each element."""
+        """Returns the spec of the single number, or of one number per element."""
         return self._spec
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
@@ -421,9 +422,9 @@ class DiscretizeObservation(PyEnvironmentBaseWrapper):
 class DtypeObservation(LeafChanges):
     """Casts every leaf of the observation to a dtype.
 
-    Bounds follow, and so does what is known of booleans: that they are 0 or 1. As in
-    NumPy, fractions are cut off on the way to integers, and digits are lost on the way
-    to shorter floats. A dtype that cannot hold all that a spec allows is refused.
+    Bounds are cast too, and booleans get the bounds 0 and 1. As in NumPy, casting to
+    integers cuts fractions off, and casting to shorter floats loses digits. A dtype
+    that cannot hold every value of a spec is refused.
 
     Example:
         >>> from envkit.envs import Catch
@@ -441,8 +442,8 @@ class DtypeObservation(LeafChanges):
 
         Args:
             env: The environment to wrap.
-            dtype: What every leaf becomes: a dtype of numbers, or booleans.
-            handle_auto_reset: As with every wrapper.
+            dtype: The new dtype of every leaf: a dtype of numbers, or booleans.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._dtype = _checked_dtype(dtype)
@@ -450,7 +451,7 @@ class DtypeObservation(LeafChanges):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What every leaf is cast to."""
+        """The dtype that every leaf is cast to."""
         return self._dtype
 
     def _prepare_leaf(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
@@ -468,7 +469,7 @@ class DtypeObservation(LeafChanges):
 class ReshapeObservation(LeafChanges):
     """Gives every leaf of the observation another shape, with the same elements.
 
-    Bounds follow. In a batch each row is reshaped alone.
+    Bounds are reshaped too. In a batch, each row is reshaped on its own.
 
     Example:
         >>> from envkit.envs import GridWorld
@@ -484,9 +485,9 @@ class ReshapeObservation(LeafChanges):
 
         Args:
             env: The environment to wrap.
-            shape: What the shape of every leaf becomes. One of the sizes may be -1: it
-                is what the others leave.
-            handle_auto_reset: As with every wrapper.
+            shape: The new shape of every leaf. One size may be -1: it is worked out
+                from the others.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._shape = _checked_shape(shape)
@@ -494,12 +495,12 @@ class ReshapeObservation(LeafChanges):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """What every leaf is reshaped to."""
+        """The shape that every leaf gets."""
         return self._shape
 
     def _prepare_leaf(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
         try:
-            # As if there were an array: this one has a single element in memory.
+            # Stands in for an array of any size; it has one element in memory.
             shape = np.broadcast_to(0, spec.shape).reshape(self._shape).shape
         except ValueError:
             raise ValueError(
@@ -519,11 +520,11 @@ def _checked_spec(given: NestedSpec) -> NestedSpec:
                 f"{nest.join('observation_spec', path)} is {describe(spec)}: use "
                 "envkit.ArraySpec(shape, dtype)."
             )
-    # A copy, because the caller may change the nest that was given.
+    # A copy, because the caller may change the given nest.
     return fresh_nest(given)
 
 
-# Functions of this module rather than lambdas, so that wrappers can be pickled.
+# Module functions rather than lambdas, so that wrappers can be pickled.
 def _cast(leaf: Any, dtype: np.dtype[Any]) -> Array:
     return np.asarray(leaf).astype(dtype, copy=False)
 
@@ -567,13 +568,13 @@ _NAMES = "min_obs", "max_obs"
 
 
 class Rescaling:
-    """Maps the bounds of a spec to others, and what is between them linearly.
+    """Maps the bounds of a spec to new ones, and interpolates linearly between them.
 
-    Whatever is within the bounds comes to lie within the new ones, whichever way the
-    arithmetic rounds. An element whose bounds are equal becomes the new minimum.
+    Values within the old bounds end up within the new ones, however the arithmetic
+    rounds. An element whose bounds are equal becomes the new minimum.
 
     Attributes:
-        spec: What comes out: float32, or float64 of float64.
+        spec: The spec of the result: float32, or float64 for float64 input.
 
     Example:
         >>> spec = BoundedArraySpec((2,), np.uint8, 0, 255)
@@ -588,18 +589,18 @@ class Rescaling:
         """Prepares for a leaf of integers or floats.
 
         Args:
-            spec: What the leaf looks like.
-            path: Where in the observation it is, for messages.
-            low: What its minimum becomes; less than `high`, and finite.
-            high: What its maximum becomes.
+            spec: The spec of the leaf.
+            path: The path in the observation, for messages.
+            low: The new minimum; less than `high`, and finite.
+            high: The new maximum.
         """
         is_double = spec.dtype.newbyteorder("=") == np.float64
         dtype = np.dtype(np.float64 if is_double else np.float32)
         self.spec = BoundedArraySpec(
             spec.shape, dtype, *_fitting(spec, path, low, high, dtype), spec.name
         )
-        # Float32 holds integers of up to 16 bits exactly, and those of others would
-        # lose more digits than the result has anyway.
+        # Float32 holds integers of up to 16 bits exactly. Wider ones would lose more
+        # digits than the result has anyway.
         exact = np.result_type(spec.dtype, np.float32)
         self._origin, width = _origin_and_width(spec, path, exact)
         self._target = low.astype(exact)
@@ -609,10 +610,10 @@ class Rescaling:
         self._lower_scale(width)
 
     def _lower_scale(self, width: Array) -> None:
-        """Makes the scale smaller by what the largest number would come out too large.
+        """Reduces the scale if the largest number would end up above the maximum.
 
-        Each operation keeps the order of numbers, so if the largest comes to lie
-        within the bounds, all do.
+        Each operation preserves order, so if the largest number ends up within the
+        bounds, all do.
         """
         while True:
             with np.errstate(over="ignore"):
@@ -625,7 +626,8 @@ class Rescaling:
 
     def __call__(self, leaf: Any) -> Array:
         """Returns a new array."""
-        # Hot: called once per step. An array without dimensions stays one in place.
+        # Hot: called once per step. In-place arithmetic keeps arrays without
+        # dimensions.
         rescaled = np.array(leaf, self._scale.dtype)
         rescaled -= self._origin
         rescaled *= self._scale
@@ -636,7 +638,7 @@ class Rescaling:
 def checked_bounds(
     min_obs: npt.ArrayLike, max_obs: npt.ArrayLike
 ) -> tuple[Array, Array]:
-    """Returns two bounds as arrays of float64, or says what is wrong with them.
+    """Returns two bounds as float64 arrays; raises if they are wrong.
 
     Example:
         >>> checked_bounds(-1, [1, 2])
@@ -650,7 +652,7 @@ def checked_bounds(
 def _fitting(
     spec: ArraySpec, path: str, low: Array, high: Array, dtype: np.dtype[Any]
 ) -> tuple[Array, Array]:
-    """Returns the new bounds in a leaf's dtype, or raises if they do not suit it."""
+    """Returns the new bounds in a leaf's dtype; raises if they do not suit it."""
     for name, bound in zip(_NAMES, (low, high), strict=True):
         try:
             suits = np.broadcast_shapes(bound.shape, spec.shape) == spec.shape
@@ -674,7 +676,7 @@ def _fitting(
 def _origin_and_width(
     spec: ArraySpec, path: str, dtype: np.dtype[Any]
 ) -> tuple[Array, Array]:
-    """Returns the bounds as a minimum and what the maximum is above it."""
+    """Returns the bounds as a minimum and a width."""
     if isinstance(spec, BoundedArraySpec):
         origin = spec.minimum.astype(dtype)
         with np.errstate(over="ignore"):
@@ -691,13 +693,13 @@ def _origin_and_width(
 
 
 class Bins:
-    """Intervals of equal length between the bounds of each element of a spec.
+    """Divides the range of each element of a spec into intervals of equal length.
 
-    They are made as Gymnasium makes them, in the dtype of the spec, so that equal
-    numbers fall into equal intervals.
+    The edges are computed as Gymnasium does, in the spec's dtype, so equal numbers fall
+    into equal intervals.
 
     Attributes:
-        given: How many there are, as it was said.
+        given: The number of intervals, as the caller gave it.
 
     Example:
         >>> bins = Bins((2, 3), BoundedArraySpec((2,), np.float32, -1.0, 1.0))
@@ -709,7 +711,7 @@ class Bins:
     """
 
     def __init__(self, bins: Any, spec: BoundedArraySpec) -> None:
-        """Cuts the ranges of the elements of a spec of finite bounds."""
+        """Divides the ranges of all elements of a spec with finite bounds."""
         size = math.prod(spec.shape)
         is_one = not isinstance(bins, Sequence | np.ndarray)
         counts = [bins] * size if is_one else list(bins)
@@ -727,7 +729,7 @@ class Bins:
         self._dtype = spec.dtype
 
     def spec(self, is_multi: bool, name: str | None = None) -> BoundedArraySpec:
-        """Returns the spec of a number for each element, or of one for all."""
+        """Returns the spec of one number per element, or of one number for all."""
         if is_multi:
             most = np.array(self._counts, np.int64) - 1
             return BoundedArraySpec((len(most),), np.int64, 0, most, name)
@@ -742,10 +744,10 @@ class Bins:
 
     @functools.cached_property
     def _edges(self) -> list[tuple[list[int], Array]]:
-        """The edges of intervals, each with the elements that they are for.
+        """Groups elements with the same edges: pairs of indices and edges.
 
-        Elements of the same range have the same edges, and there may be thousands of
-        elements, such as the pixels of a picture.
+        There may be thousands of elements, such as the pixels of a picture, but few
+        different ranges.
         """
         elements: dict[tuple[Any, ...], list[int]] = {}
         for element, ends in enumerate(
@@ -765,7 +767,7 @@ class Bins:
         return middles.astype(self._dtype)
 
     def places(self, values: Array) -> Array:
-        """Returns the interval in which each element of flat values is."""
+        """Returns the interval of each element of flat values."""
         clipped = np.clip(values, self._low, self._high - 1e-8)
         places = np.empty(values.shape, np.int64)
         for elements, edges in self._edges:
@@ -773,14 +775,14 @@ class Bins:
         return places
 
     def together(self, places: Array) -> Array:
-        """Makes one number of the places of all elements."""
+        """Encodes the intervals of all elements as one number."""
         number = np.zeros(places.shape[:-1], np.int64)
         for element, count in enumerate(self._counts):
             number = number * count + places[..., element]
         return np.asarray(number)
 
     def apart(self, number: Array) -> Array:
-        """Returns the places that one number stands for."""
+        """Decodes the intervals from one number."""
         places = np.empty((*number.shape, len(self._counts)), np.int64)
         for element in reversed(range(len(self._counts))):
             number, places[..., element] = np.divmod(number, self._counts[element])

@@ -1,4 +1,4 @@
-"""Wrappers of observations that are pictures, and one that makes some."""
+"""Wrappers for picture observations, and one that renders them."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ __all__ = [
 ]
 
 
-# Which entries of a nest are meant: one, several, or all that can be.
+# The entries of a nest to change: one, several, or every possible one.
 Keys: TypeAlias = str | int | Sequence[str | int] | None
 
 
 class PictureChanges(LeafChanges):
-    """Changes the pictures of an observation, and leaves the rest of it as it is.
+    """Changes the pictures in an observation, and leaves the rest as it is.
 
     A subclass calls `_change_pictures` in its constructor.
     """
 
-    # What a subclass takes for a picture, in words.
+    # What counts as a picture for a subclass, in words.
     _kind: ClassVar[str] = ""
 
     @abc.abstractmethod
@@ -61,7 +61,7 @@ class PictureChanges(LeafChanges):
     def _change_pictures(
         self, keys: Keys, change: Callable[[ArraySpec, str], tuple[ArraySpec, Change]]
     ) -> None:
-        """Lets `change` say of each picture's spec and path what it becomes."""
+        """Calls `change` with each picture's spec and path; it returns the change."""
         specs = dict(nest.flatten_with_paths(self._env.observation_spec()))
         pictures = self._chosen(keys, specs)
         for path in pictures:
@@ -74,7 +74,7 @@ class PictureChanges(LeafChanges):
         self._prepare(prepare)
 
     def _chosen(self, keys: Keys, specs: dict[str, Any]) -> list[str]:
-        """Returns where the leaves are that are to be pictures."""
+        """Returns the indices of the leaves that are pictures."""
         name, whose = type(self).__name__, type(self._env).__name__
         is_nest = list(specs) != [""]
         if keys is None:
@@ -115,7 +115,7 @@ class PictureChanges(LeafChanges):
 
 
 def _is_below(path: str, key: Any) -> bool:
-    """True if a leaf is what an entry of the nest holds, or a part of it."""
+    """True if a leaf is an entry of the nest, or a part of it."""
     for entry in (f"[{key!r}]", f".{key}"):
         if path == entry or path.startswith((f"{entry}[", f"{entry}.")):
             return True
@@ -123,9 +123,9 @@ def _is_below(path: str, key: Any) -> bool:
 
 
 def bounded_by(spec: ArraySpec, shape: tuple[int, ...], change: Change) -> ArraySpec:
-    """Makes the spec of pictures that are changed; their bounds are, too.
+    """Returns the spec of changed pictures, with changed bounds.
 
-    So the change must keep order: of larger values it makes no smaller ones.
+    The change must be monotonic: a larger value must not become a smaller one.
     """
     if not isinstance(spec, BoundedArraySpec):
         return spec.replace(shape=shape)
@@ -137,12 +137,12 @@ def bounded_by(spec: ArraySpec, shape: tuple[int, ...], change: Change) -> Array
 
 
 class GrayscaleObservation(PictureChanges):
-    """Makes pictures gray, as Gymnasium's wrapper does or as OpenCV does.
+    """Converts pictures to gray, as Gymnasium's wrapper does or as OpenCV does.
 
-    Gymnasium has the weights of ITU-R 709 and cuts fractions off; OpenCV, and with it
-    `AtariPreprocessing`, has those of ITU-R 601 and rounds. Pictures have dtype uint8
-    and the colours last. Of a nest all leaves of the shape `(height, width, 3)` are
-    taken, or those below certain `keys`.
+    Gymnasium uses the weights of ITU-R 709 and cuts fractions off. OpenCV, and with it
+    `AtariPreprocessing`, uses those of ITU-R 601 and rounds. Pictures must be uint8
+    with the colours last. In a nest, all leaves of shape `(height, width, 3)` are
+    converted, or only those below certain `keys`.
 
     Example:
         >>> from envkit.envs import GridWorld
@@ -167,11 +167,11 @@ class GrayscaleObservation(PictureChanges):
 
         Args:
             env: The environment to wrap.
-            keep_dim: Whether the dimension of colours stays, with size 1.
-            handle_auto_reset: As with every wrapper.
-            weights: Whose numbers to return: "gymnasium" or "opencv".
-            keys: Which entries of a dictionary of observations are pictures, or hold
-                them; `None` for all that can be.
+            keep_dim: Whether to keep the colour dimension, with size 1.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
+            weights: The weights and rounding to use: "gymnasium" or "opencv".
+            keys: The entries of a dictionary observation that are or contain pictures;
+                `None` for all possible ones.
         """
         super().__init__(env, handle_auto_reset)
         self._keep_dim = checked_flag("keep_dim", keep_dim)
@@ -185,12 +185,12 @@ class GrayscaleObservation(PictureChanges):
 
     @property
     def keep_dim(self) -> bool:
-        """Whether the dimension of colours stays."""
+        """Whether the colour dimension is kept."""
         return self._keep_dim
 
     @property
     def weights(self) -> str:
-        """Whose numbers are returned: "gymnasium" or "opencv"."""
+        """The weights and rounding in use: "gymnasium" or "opencv"."""
         return self._weights
 
     def _is_picture(self, spec: Any) -> bool:
@@ -205,13 +205,13 @@ class GrayscaleObservation(PictureChanges):
 
 
 class ResizeObservation(PictureChanges):
-    """Gives pictures another height and width.
+    """Resizes pictures.
 
-    Where they shrink, a new point is the mean of the area it covers, as with OpenCV's
-    INTER_AREA; where they grow, points between the old ones are interpolated.
+    When shrinking, each new pixel is the mean of the area it covers, as with OpenCV's
+    INTER_AREA. When enlarging, pixels are interpolated.
 
-    Pictures have dtype uint8 and two dimensions, or three with the channels last. Of a
-    nest all such leaves are taken, or those below certain `keys`.
+    Pictures must be uint8, with two dimensions, or three with the channels last. In a
+    nest, all such leaves are resized, or only those below certain `keys`.
 
     Example:
         >>> from envkit.envs import GridWorld
@@ -236,9 +236,9 @@ class ResizeObservation(PictureChanges):
         Args:
             env: The environment to wrap.
             shape: The new height and width.
-            handle_auto_reset: As with every wrapper.
-            keys: Which entries of a dictionary of observations are pictures, or hold
-                them; `None` for all that can be.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
+            keys: The entries of a dictionary observation that are or contain pictures;
+                `None` for all possible ones.
         """
         super().__init__(env, handle_auto_reset)
         is_list = isinstance(shape, Sequence | np.ndarray)
@@ -270,11 +270,11 @@ class ResizeObservation(PictureChanges):
 
 
 class TransposeObservation(PictureChanges):
-    """Moves the channels of pictures from the last place to the first, or other axes.
+    """Moves the channels of pictures from last to first, or permutes other axes.
 
-    Convolutions of PyTorch take pictures of shape `(channels, height, width)`. Arrays
-    of three dimensions and any dtype are pictures; of a nest all such leaves are taken,
-    or those below certain `keys`.
+    PyTorch's convolutions take pictures of shape `(channels, height, width)`. Any array
+    of three dimensions counts as a picture, whatever its dtype. In a nest, all such
+    leaves are transposed, or only those below certain `keys`.
 
     Example:
         >>> from envkit.envs import GridWorld
@@ -297,11 +297,10 @@ class TransposeObservation(PictureChanges):
 
         Args:
             env: The environment to wrap.
-            axes: The order in which the dimensions of one row's array are to come, as
-                `numpy.transpose` takes it.
-            handle_auto_reset: As with every wrapper.
-            keys: Which entries of a dictionary of observations are to be transposed, or
-                hold what is; `None` for all of as many dimensions as there are axes.
+            axes: The new order of one row's dimensions, as for `numpy.transpose`.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
+            keys: The entries of a dictionary observation to transpose; `None` for all
+                arrays with as many dimensions as there are axes.
         """
         super().__init__(env, handle_auto_reset)
         is_list = isinstance(axes, Sequence | np.ndarray)
@@ -315,7 +314,7 @@ class TransposeObservation(PictureChanges):
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The order of the dimensions."""
+        """The new order of the dimensions."""
         return self._axes
 
     @property
@@ -332,10 +331,10 @@ class TransposeObservation(PictureChanges):
 
 
 class CropObservation(PictureChanges):
-    """Cuts a rectangle out of pictures.
+    """Crops a rectangle out of pictures.
 
-    Pictures have two dimensions, or three with the channels last, and any dtype. Of a
-    nest all such leaves are taken, or those below certain `keys`.
+    Pictures have two dimensions, or three with the channels last, and any dtype. In a
+    nest, all such leaves are cropped, or only those below certain `keys`.
 
     Example:
         >>> from envkit.envs import Catch
@@ -362,13 +361,13 @@ class CropObservation(PictureChanges):
 
         Args:
             env: The environment to wrap.
-            top: How many lines of points are cut off at the top.
-            left: How many columns of points are cut off on the left.
-            height: How many lines stay; `None` for all below.
-            width: How many columns stay; `None` for all to the right.
-            handle_auto_reset: As with every wrapper.
-            keys: Which entries of a dictionary of observations are pictures, or hold
-                them; `None` for all that can be.
+            top: How many rows of pixels to cut off at the top.
+            left: How many columns of pixels to cut off on the left.
+            height: How many rows of pixels to keep; `None` for all below.
+            width: How many columns to keep; `None` for all to the right.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
+            keys: The entries of a dictionary observation that are or contain pictures;
+                `None` for all possible ones.
         """
         super().__init__(env, handle_auto_reset)
         self._corner = (
@@ -384,22 +383,22 @@ class CropObservation(PictureChanges):
 
     @property
     def top(self) -> int:
-        """How many lines are cut off at the top."""
+        """How many rows of pixels are cut off at the top."""
         return self._corner[0]
 
     @property
     def left(self) -> int:
-        """How many columns are cut off on the left."""
+        """How many columns of pixels are cut off on the left."""
         return self._corner[1]
 
     @property
     def height(self) -> int | None:
-        """How many lines stay; `None` for all below."""
+        """How many rows of pixels are kept; `None` for all below."""
         return self._size[0]
 
     @property
     def width(self) -> int | None:
-        """How many columns stay; `None` for all to the right."""
+        """How many columns are kept; `None` for all to the right."""
         return self._size[1]
 
     def _is_picture(self, spec: Any) -> bool:
@@ -441,7 +440,7 @@ def _is_uint8(spec: Any, ranks: tuple[int, ...]) -> bool:
 _GRAYS = {"gymnasium": grayscale_of_gymnasium, "opencv": grayscale}
 
 
-# Functions of this module rather than lambdas, so that wrappers can be pickled.
+# Module functions rather than lambdas, so that wrappers can be pickled.
 def _grayscale(pictures: Any, keep_dim: bool, weights: str) -> Array:
     gray = _GRAYS[weights](np.asarray(pictures))
     return gray[..., np.newaxis] if keep_dim else gray
@@ -459,14 +458,14 @@ def _part(pictures: Any, parts: Any) -> Array:
 
 
 class AddRenderObservation(PyEnvironmentBaseWrapper):
-    """Shows what the environment renders, in place of its observation or beside it.
+    """Shows the rendered picture instead of the observation, or beside it.
 
-    Beside it there is a dictionary. An observation that is one already gets another
-    entry, called `render_key`; any other is put under `obs_key`.
+    Beside it means in a dictionary. A dictionary observation gets another entry,
+    `render_key`; any other observation is stored under `obs_key`.
 
-    The environment renders once for each time step. What size its pictures have, the
-    wrapper learns from the first one. An environment that has not begun an episode is
-    reset for that, and its state is brought back afterwards if it can save it.
+    The environment renders once per time step. The wrapper learns the size of the
+    pictures from the first one. To render it, an environment that has not begun an
+    episode is reset; its state is restored afterwards if it can save one.
 
     Example:
         >>> from envkit.envs import Catch
@@ -489,10 +488,10 @@ class AddRenderObservation(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            render_only: Whether the picture is all that is seen.
-            render_key: What the picture is called in a dictionary.
-            obs_key: What the observation is called there, if it is not a dictionary.
-            handle_auto_reset: As with every wrapper.
+            render_only: Whether the picture is the whole observation.
+            render_key: The picture's key in a dictionary.
+            obs_key: The observation's key there, if it is not a dictionary.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._render_only = checked_flag("render_only", render_only)
@@ -504,12 +503,12 @@ class AddRenderObservation(PyEnvironmentBaseWrapper):
             self._check_keys(given)
         self._picture = self._picture_spec()
         self._spec = self._with_picture(given, self._picture)
-        # Nothing is made of the leaves: this refuses keys that cannot be sorted.
+        # Called only because it refuses keys that cannot be sorted.
         nest.flatten(self._spec)
 
     @property
     def render_only(self) -> bool:
-        """Whether the picture is all that is seen."""
+        """Whether the picture is the whole observation."""
         return self._render_only
 
     def observation_spec(self) -> NestedSpec:
@@ -538,7 +537,7 @@ class AddRenderObservation(PyEnvironmentBaseWrapper):
         )
 
     def _first_picture(self) -> Any:
-        """Renders the environment as it is, or as it is right after a reset."""
+        """Renders the environment as it is, or right after a reset."""
         env = self._env
         try:
             env.current_time_step()
@@ -570,7 +569,7 @@ class AddRenderObservation(PyEnvironmentBaseWrapper):
         return {self._obs_key: observation, self._render_key: picture}
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
-        # A copy, as some environments draw on the same canvas all the time.
+        # A copy: some environments always draw on the same canvas.
         picture = np.array(self._env.render("rgb_array"))
         expected = (*self._dims, *self._picture.shape)
         if picture.shape != expected or picture.dtype != np.uint8:
@@ -586,7 +585,7 @@ class AddRenderObservation(PyEnvironmentBaseWrapper):
 
 
 def _state_of(env: Any) -> Any:
-    # Whatever the reason is why it cannot: then it stays as it is after a reset.
+    # It may fail for any reason; then the environment stays as after the reset.
     with contextlib.suppress(Exception):
         return env.get_state()
     return None

@@ -1,4 +1,4 @@
-"""`ProcessMember`: an environment of a wrapper that lives in a process of its own."""
+"""Runs an environment of a wrapper in a process of its own: `ProcessMember`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class _MemberInternals(Internals):
 
 
 class ProcessMember(ProcessPyEnvironment):
-    """Is to a wrapper what the environment itself would be.
+    """Stands in for an environment that runs in its own process.
 
-    Its states are those of the environment, and methods of the environment can be
-    called. It must be a single environment, which the wrapper resets after each `LAST`.
+    Its states are the environment's, and the environment's methods can be called. It
+    must be a single environment, and the wrapper resets it after each `LAST`.
     """
 
     _envkit: Internals = _MemberInternals(keeps_order=False)
@@ -37,7 +37,7 @@ class ProcessMember(ProcessPyEnvironment):
     def __init__(self, make_env: Callable[[], Any]) -> None:
         """Starts the process, and waits until the environment is built."""
         hosted = functools.partial(_Hosted, make_env)
-        # `envkit top` lists pools that somebody made, and not parts of environments.
+        # `envkit top` lists pools that users made, not parts of environments.
         hosted.is_listed = False  # type: ignore[attr-defined]
         super().__init__(hosted)
         self._has_begun = False
@@ -52,7 +52,7 @@ class ProcessMember(ProcessPyEnvironment):
         return str(self._called("type_name"))
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs that the environment declares of its info."""
+        """Returns the environment's specs of its info."""
         return self._called("info_spec")  # type: ignore[no-any-return]
 
     def reset(self) -> TimeStep:  # type: ignore[override]  # wrappers pass nothing
@@ -70,7 +70,7 @@ class ProcessMember(ProcessPyEnvironment):
 
     def set_state(self, state: Any) -> None:
         """Restores a state of the environment."""
-        if not self._has_begun:  # The first step of the pool would reset it.
+        if not self._has_begun:  # the pool's first step would reset it
             self.reset()
         self._called("set_state", state)
 
@@ -93,10 +93,10 @@ def _typed(time_step: TimeStep) -> TimeStep:
 
 
 class _Hosted:
-    """The environment in its process."""
+    """Holds the environment in its process."""
 
-    # Its worker leaves a step after a LAST to it, because the wrapper decides when an
-    # episode begins, and may have restored a state that the worker has not seen.
+    # The worker passes steps after a LAST on, because the wrapper decides when an
+    # episode begins, and may have restored a state unknown to the worker.
     repeats_last = True
 
     def __init__(self, make_env: Callable[[], Any]) -> None:
@@ -109,7 +109,7 @@ class _Hosted:
         return info_spec_of(self._env)
 
     def attribute(self, name: str) -> tuple[bool, Any]:
-        """Returns whether there is a method of this name, and else the attribute."""
+        """Returns whether a method of this name exists; if not, also the attribute."""
         found = getattr(self._env, name)
         return (True, None) if callable(found) else (False, found)
 

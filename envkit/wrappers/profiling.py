@@ -1,4 +1,4 @@
-"""A wrapper that measures where an environment's time goes: `PerformanceProfiler`."""
+"""Measures where an environment's time goes: `PerformanceProfiler`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from envkit.types import Array, NestedArray
 __all__ = ["PerformanceProfiler"]
 
 
-# Since then Python itself refuses a second profiler; before, the second silently put an
-# end to the first.
+# Since 3.12, Python refuses a second profiler; before, the second one silently stopped
+# the first.
 _PYTHON_REFUSES = sys.version_info >= (3, 12)
 
 
 class PerformanceProfiler(PyEnvironmentBaseWrapper):
     """Runs an environment's `reset` and `step` under `cProfile`.
 
-    After every `process_steps` steps `process_profile_fn` is called with the
-    `cProfile.Profile`, and a new one begins. Resets are measured and not counted. A
-    step of a batch is one step. Only the environment is measured: neither the caller
-    nor this wrapper, and of a pool not what happens in its workers; wrap the
-    environments before the pool to see that.
+    After every `process_steps` steps, the wrapper calls `process_profile_fn` with the
+    `cProfile.Profile` and starts a new one. Resets are measured but not counted. A step
+    of a batch is one step. Only the environment is measured: not the caller, not this
+    wrapper, and not the workers of a pool. To measure those, wrap the environments
+    before they go into the pool.
 
-    There can be one profiler at a time: in a thread, and from Python 3.12 on in the
-    whole process, where it also sees what other threads do. While another one runs
-    (`python -m cProfile`, or a `PerformanceProfiler` around this one), the environment
-    works as always, unmeasured; such steps do not count, and a `RuntimeWarning` says so
-    once.
+    Only one profiler can run at a time: per thread, and since Python 3.12 per process,
+    where it also sees other threads. While another one runs (`python -m cProfile`, or
+    an outer `PerformanceProfiler`), the environment works as usual but unmeasured; such
+    steps do not count, and one `RuntimeWarning` says so.
 
-    What was measured so far is not a part of the environment's state.
+    Measurements are not part of the environment's state.
 
     Example:
         >>> import pstats
@@ -63,7 +62,7 @@ class PerformanceProfiler(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            process_profile_fn: What is to be done with a profile.
+            process_profile_fn: Called with each profile.
             process_steps: How many steps are measured in each profile.
         """
         super().__init__(env)
@@ -103,7 +102,7 @@ class PerformanceProfiler(PyEnvironmentBaseWrapper):
     def _measured(
         self, function: Callable[..., TimeStep], *args: Any
     ) -> tuple[TimeStep, bool]:
-        """Calls a function, and says whether it was measured."""
+        """Calls a function, and returns whether it was measured."""
         if not self._begin_measuring():
             return function(*args), False
         try:
@@ -139,7 +138,7 @@ class PerformanceProfiler(PyEnvironmentBaseWrapper):
         """Counts a step, and hands the profile over when it is full."""
         self._num_steps += measured
         if self._num_steps >= self._process_steps:
-            # In this order, so that the next profile is a new one even if this raises.
+            # In this order, so the next profile is new even if the function raises.
             profile, self._profile = self._profile, cProfile.Profile()
             self._num_steps = 0
             self._process_profile_fn(profile)

@@ -1,4 +1,4 @@
-"""Random streams for wrappers: one for each row, apart from those of environments."""
+"""Random streams for wrappers: one per row, separate from the environment's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Branch", "branched", "wrapper_streams"]
 
 
 class Branch(enum.IntEnum):
-    """Where wrappers' seeds branch off from those of rows, which count from 0.
+    """Distinguishes the seeds of wrappers from those of rows, which count from 0.
 
-    Each kind of wrapper has its own, or what is random in one would go together with
-    what is random in another around the same environment.
+    Each kind of wrapper has its own branch; otherwise the randomness of two wrappers
+    around one environment would be correlated.
     """
 
     STICKING = 2**31
@@ -27,11 +27,11 @@ class Branch(enum.IntEnum):
 
 
 def wrapper_streams(wrapper: Any, seed: Seed, branch: Branch) -> RowStreams:
-    """Returns the streams of a wrapper that is given `seed`, one for each row.
+    """Returns the streams of a wrapper seeded with `seed`, one per row.
 
-    They differ from those of the environment, and of other wrappers around it. Row `i`
-    has the same stream whether the wrapper is around the batch or around each of its
-    environments.
+    They differ from those of the environment and of other wrappers around it. Row `i`
+    has the same stream whether the wrapper is around the batch or around each
+    environment.
 
     Example:
         >>> from envkit.envs import Catch
@@ -46,7 +46,7 @@ def wrapper_streams(wrapper: Any, seed: Seed, branch: Branch) -> RowStreams:
     """
     seeds: Any = seed
     if not wrapper.batched and np.ndim(seeds) == 0:
-        seeds = [seed]  # It is used as it is, like that of one row in a sequence.
+        seeds = [seed]  # used as it is, like one row's seed in a sequence
     seeds = seed_per_row(seeds, wrapper.batch_size if wrapper.batched else 1)
     return RowStreams(branched(wrapper, seeds, branch))
 
@@ -54,7 +54,7 @@ def wrapper_streams(wrapper: Any, seed: Seed, branch: Branch) -> RowStreams:
 def branched(
     wrapper: Any, seeds: Sequence[int | None], branch: Branch
 ) -> list[int | None]:
-    """Returns a wrapper's seed for each row, derived from that of the row."""
+    """Derives a wrapper's seed for each row from the row's seed."""
     key = (int(branch), _number_inside(wrapper))
     return [None if one is None else _derived(one, key) for one in seeds]
 

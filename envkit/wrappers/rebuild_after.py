@@ -1,4 +1,4 @@
-"""`RebuildAfter`: builds an environment that leaks anew after so many episodes."""
+"""Rebuilds an environment that leaks after some episodes: `RebuildAfter`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIRST, _LAST = StepType.FIRST, StepType.LAST
 
 
 class _RebuildInternals(WrapperInternals):
-    """Hands options to the environment that the reset may build, too."""
+    """Hands options to the environment, even if the reset builds a new one."""
 
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
         super().hand_options(env, options, rows)
@@ -30,15 +30,15 @@ class _RebuildInternals(WrapperInternals):
 
 
 class RebuildAfter(PyEnvironmentBaseWrapper):
-    """Closes a single environment after so many episodes, and builds the next one.
+    """Closes a single environment after some episodes, and builds the next one.
 
-    That is part of the reset with which the next episode begins. The old environment is
+    This happens in the reset that begins the next episode. The old environment is
     closed first, because a process may be able to hold only one.
 
-    After `seed(s)`, the k-th environment that is built anew is seeded with
-    `derived_seed(s, k)`, unless its first reset has a seed of its own. It gets the
-    options of that reset, and the attributes that were set with `set_attr`. Without a
-    seed, it draws what its constructor lets it draw.
+    After `seed(s)`, the k-th rebuilt environment is seeded with `derived_seed(s, k)`,
+    unless its first reset comes with a seed. It gets the options of that reset, and all
+    attributes that were set with `set_attr`. Without a seed, the new environment is not
+    seeded.
 
     Example:
         >>> from envkit.testing import CountingEnv  # its episodes begin at 0, 10, 20
@@ -66,14 +66,14 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
         self._make = constructor(make_env)
         #: How many episodes each environment has.
         self.episodes = checked_size("episodes", episodes)
-        #: How many environments were built anew so far.
+        #: How many environments were rebuilt so far.
         self.rebuilds = 0
         super().__init__(self._single())
-        # The episodes that the environment has begun, and whether there was a step in
-        # the last of them: a reset without a step before it begins the same one again.
+        # The episodes that the environment has begun, and whether the last one had a
+        # step: a reset without a step before it begins the same episode again.
         self._begun, self._has_moved = 0, False
         self._seed: Any = None
-        # How many were built anew since it was seeded.
+        # How many were rebuilt since the last seed.
         self._since_seed = 0
         # Whether the next episode is the first after a seed.
         self._is_seeded = False
@@ -93,7 +93,7 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
         return env
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment, and those that are built after it."""
+        """Seeds the environment, and all that are built after it."""
         result = super().seed(seed)
         self._begin_stream(seed)
         return result
@@ -106,7 +106,7 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
         self._seed, self._since_seed, self._is_seeded = seed, 0, True
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Sets an attribute of the environment, and of those that are built after it.
+        """Sets an attribute of the environment, and of all that are built after it.
 
         Example:
             >>> from envkit.testing import CountingEnv
@@ -136,7 +136,7 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
         self._has_moved = True
         time_step = super()._step(action)
         if was_over and time_step.step_type == _FIRST:
-            # The environment takes the step after a LAST itself.
+            # The environment handles the step after a LAST itself.
             if is_due:
                 return self._reset()
             self._has_moved = self._is_seeded = False
@@ -152,13 +152,13 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
     def _rebuild(self) -> None:
         """Closes the environment and builds the next one.
 
-        If that raises, the next reset tries it again.
+        If that raises, the next reset tries again.
         """
         old = self._env
         spec = EnvironmentSpec.of(old)
         try:
             old.close()
-        except Exception:  # Anything may be wrong with it, and it is given up.
+        except Exception:  # any failure will do: it is given up
             _LOGGER.warning(
                 "close() of a %s that is built anew raised",
                 type(old).__name__,

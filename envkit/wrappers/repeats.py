@@ -1,4 +1,4 @@
-"""Wrappers that play actions again or later: repeated, sticking, delayed."""
+"""Wrappers that repeat or delay actions."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
 class ActionRepeat(PyEnvironmentBaseWrapper):
-    """Gives the environment every action several times, and adds up the rewards.
+    """Repeats every action several times, and adds up the rewards.
 
-    It stops where an episode ends or begins: then fewer steps are made. Everything but
-    the reward is that of the last step made, the discount too.
+    It stops early when an episode ends or begins. Everything but the reward comes from
+    the last step, including the discount.
 
-    Each row of a batch stops for itself. The batch has to be able to leave rows where
-    they are while others step, as its `holds_rows` says.
+    Each row of a batch stops on its own. The batch must be able to hold rows while
+    others step (see its `holds_rows`).
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -54,7 +54,7 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
         Args:
             env: The environment to wrap.
             times: How often an action is repeated; 2 or more.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._times = checked_size(
@@ -68,7 +68,7 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
         return self._times
 
     def reward_spec(self) -> NestedSpec:
-        """Returns the specs of one row's reward, with the bounds of a sum."""
+        """Returns the specs of one row's summed reward, with the bounds of the sum."""
         return nest.map_structure(
             lambda spec: sum_spec(spec, self._times), self._env.reward_spec()
         )
@@ -105,16 +105,16 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
     def _joined(
         self, rows: Any, before: NestedArray, observation: NestedArray
     ) -> NestedArray:
-        """Returns what is seen, in the rows that made the last of all repetitions."""
+        """Returns the observation, for rows that made the last repetition."""
         return observation
 
 
 class MaxAndSkipObservation(ActionRepeat):
-    """Repeats each action, and shows the larger of the last two observations.
+    """Repeats each action, and shows the maximum of the last two observations.
 
-    Games that draw some things in every other frame only are seen as a whole so. Each
-    number of the observation is compared alone. At the beginning of an episode, and
-    where one ended before the last repetition, it is a single observation.
+    This shows games completely that draw some things in every other frame only. The
+    maximum is taken element by element. At the beginning of an episode, and if it ended
+    before the last repetition, the observation is a single frame.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -131,9 +131,9 @@ class MaxAndSkipObservation(ActionRepeat):
         """Wraps an environment.
 
         Args:
-            env: The environment to wrap, whose observations are numbers.
-            skip: For how many steps each action is taken; 2 or more.
-            handle_auto_reset: As with every wrapper.
+            env: The environment to wrap; its observations must be numbers.
+            skip: How many steps each action takes; 2 or more.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         checked_size("skip", skip, least=2, hint=", or nothing is skipped")
         super().__init__(env, skip, handle_auto_reset)
@@ -146,7 +146,7 @@ class MaxAndSkipObservation(ActionRepeat):
 
     @property
     def skip(self) -> int:
-        """For how many steps each action is taken."""
+        """How many steps each action takes."""
         return self._times
 
     def _joined(
@@ -160,11 +160,10 @@ class MaxAndSkipObservation(ActionRepeat):
 
 
 class StickyAction(PyEnvironmentBaseWrapper):
-    """Repeats the action before with some probability, instead of the one given.
+    """Repeats the previous action with some probability, instead of the given one.
 
-    So a policy cannot rely on its actions. The first action of an episode is always
-    taken. What sticks in each row is drawn from a stream of the row's own, which
-    `seed` sets.
+    So a policy cannot count on its actions. An episode's first action is never
+    replaced. Each row draws from a random stream of its own; `seed` sets the streams.
 
     Example:
         >>> from envkit.envs import Catch
@@ -190,10 +189,10 @@ class StickyAction(PyEnvironmentBaseWrapper):
         Args:
             env: The environment to wrap.
             repeat_action_probability: How likely an action sticks; 0.25 is customary
-                with Atari games.
-            repeat_action_duration: For how many steps it then sticks: a number, or the
-                fewest and the most, between which it is drawn.
-            handle_auto_reset: As with every wrapper.
+                for Atari games.
+            repeat_action_duration: For how many steps it sticks: a number, or the
+                minimum and maximum of a random number.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         if (
@@ -210,8 +209,8 @@ class StickyAction(PyEnvironmentBaseWrapper):
         self._given = GivenActions(
             "StickyAction.step() was given an action", env.action_spec(), self._dims
         )
-        # The action before; how often it is still to be repeated; and in which rows
-        # the next step takes an action at all, and has one before it.
+        # The previous action; its remaining repetitions; and the rows whose next step
+        # uses an action, and has a previous one.
         self._before = [
             np.zeros((*self._dims, *spec.shape), spec.dtype)
             for spec in self._given.structure.leaves
@@ -227,7 +226,7 @@ class StickyAction(PyEnvironmentBaseWrapper):
         return self._probability
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment, and what sticks."""
+        """Seeds the environment, and the streams of this wrapper."""
         self._streams = wrapper_streams(self, seed, Branch.STICKING)
         return super().seed(seed)
 
@@ -264,7 +263,7 @@ class StickyAction(PyEnvironmentBaseWrapper):
                 time_step = self._env.step_rows(taken, stepping, beginning)
                 rows = stepping | beginning
         except BaseException:
-            # The environment has refused the action, and nothing is to have moved.
+            # The environment has refused the action, so nothing may have changed here.
             self._streams.positions[...] = positions
             raise
         self._left = left
@@ -276,7 +275,7 @@ class StickyAction(PyEnvironmentBaseWrapper):
         return self._see(time_step, rows)
 
     def _draw(self, acting: Array) -> tuple[Array, Array]:
-        """Draws in which rows the action before is repeated; returns what is left."""
+        """Draws the rows that repeat the previous action; returns what remains."""
         rows = acting.reshape(-1).nonzero()[0]
         share = np.ones(acting.size)
         share[rows] = self._streams.uniform(rows, 1)[0]
@@ -317,7 +316,7 @@ def _as_range(duration: Any) -> tuple[int, int]:
 
 
 class _DelayInternals(WrapperInternals):
-    """Saves the actions that are on their way."""
+    """Saves the delayed actions."""
 
     def save(self, env: Any) -> Any:
         return env._past.save()
@@ -333,10 +332,10 @@ class _DelayInternals(WrapperInternals):
 class DelayAction(PyEnvironmentBaseWrapper):
     """Plays the action that was given `delay` steps ago.
 
-    In the first `delay` steps of an episode there is none, and `first_action` is
+    In the first `delay` steps of an episode there is none yet, and `first_action` is
     played. The last `delay` actions of an episode are never played. Each row of a batch
-    is delayed for itself. `HistoryWrapper(env, include_actions=True)` around it shows
-    the actions that are on their way.
+    has its own delay line. To show the pending actions, put `HistoryWrapper(env,
+    include_actions=True)` around this wrapper.
 
     Example:
         >>> from envkit.envs import Catch
@@ -361,10 +360,10 @@ class DelayAction(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            delay: How many steps late actions are played; 0 for none.
-            first_action: What is played before the first action is due: the action of
-                one row. `None` for zeros, or what the bounds have nearest to zero.
-            handle_auto_reset: As with every wrapper.
+            delay: How many steps late actions are played; 0 for no delay.
+            first_action: One row's action before the first one is due; `None` for
+                zeros, or the nearest value to zero within bounds.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         self._delay = checked_size("delay", delay, least=0)
         super().__init__(env, handle_auto_reset)
@@ -373,7 +372,7 @@ class DelayAction(PyEnvironmentBaseWrapper):
             "DelayAction.step() was given an action", spec, self._dims
         )
         structure = self._given.structure
-        # A copy, here and below: it is not to show what is not done.
+        # Copies, here and below: later changes to the caller's array must not show.
         self._first_action = copy.deepcopy(first_action)
         if first_action is None:
             leaves = [nearest_to_zero(leaf) for leaf in structure.leaves]
@@ -408,11 +407,11 @@ class DelayAction(PyEnvironmentBaseWrapper):
 
     @property
     def first_action(self) -> NestedArray:
-        """The action before the first one that is due; `None` for about zeros."""
+        """The action before the first one is due; `None` for about zero."""
         return copy.deepcopy(self._first_action)
 
     def _play_first(self, rows: Array | None) -> None:
-        """Lets nothing but the first action be on its way in some rows, or in all."""
+        """Fills the delay line with the first action in some rows, or in all."""
         self._past.push(self._first, rows)
         self._past.repeat(slice(None) if rows is None else rows)
 
@@ -438,12 +437,12 @@ class DelayAction(PyEnvironmentBaseWrapper):
         else:
             time_step = self._env.step_rows(taken, stepping, beginning)
             rows = stepping | beginning
-        if given is not None:  # After the step, which may have refused to happen.
+        if given is not None:  # after the step, which may have raised
             self._past.push(given, stepping)
         return self._see(time_step, rows)
 
     def _ignored(self, stepping: Array | None) -> Array:
-        """Returns in which rows an action is not used: those that begin an episode."""
+        """Returns the rows that begin an episode, and so do not use their action."""
         current = self._current_time_step
         if current is None:
             return np.ones(self._dims, bool)
@@ -462,7 +461,7 @@ class DelayAction(PyEnvironmentBaseWrapper):
 
 
 def _of_dtypes(structure: nest.Structure, action: NestedArray) -> NestedArray:
-    """Returns an action in the dtypes of its specs, where nothing is lost by that."""
+    """Converts an action to the dtypes of its specs, if that loses nothing."""
 
     def of_dtype(spec: ArraySpec, leaf: Any) -> Any:
         array = np.asarray(leaf)
@@ -472,6 +471,6 @@ def _of_dtypes(structure: nest.Structure, action: NestedArray) -> NestedArray:
     try:
         leaves = structure.flatten(action)
     except SpecError:
-        return action  # Which is refused next.
+        return action  # the caller refuses it
     pairs = zip(structure.leaves, leaves, strict=True)
     return structure.unflatten([of_dtype(spec, leaf) for spec, leaf in pairs])

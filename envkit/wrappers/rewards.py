@@ -26,10 +26,10 @@ _FIRST = StepType.FIRST
 
 
 class ClipReward(PyEnvironmentBaseWrapper):
-    """Brings every reward into a range.
+    """Clips every reward to a range.
 
-    Of a vector or a nest of rewards every element is clipped. The reward of a `FIRST`
-    stays 0, also where 0 is not in the range; the spec's bounds include it.
+    In a vector or nest of rewards, every element is clipped. The reward of a `FIRST`
+    stays 0 even if the range excludes 0, and the spec's bounds include it.
 
     Example:
         >>> from envkit.envs import TicTacToe
@@ -37,7 +37,7 @@ class ClipReward(PyEnvironmentBaseWrapper):
         >>> env.reward_spec().minimum, env.reward_spec().maximum
         (array(-0.5, dtype=float32), array(0.5, dtype=float32))
 
-        For the sign alone, as it is usual with Atari's games:
+        To keep only the sign, as is usual for Atari games:
 
         >>> env = TransformReward(TicTacToe(seed=1), np.sign)
     """
@@ -55,10 +55,11 @@ class ClipReward(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            min_reward: The smallest reward, a number or an array that broadcasts to
+            min_reward: The smallest reward: a number, or an array that broadcasts to
                 every reward; `None` for no limit.
-            max_reward: The largest one, likewise. One of the two has to be given.
-            handle_auto_reset: As with every wrapper.
+            max_reward: The largest reward, likewise. At least one of the two is
+                required.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         if min_reward is None and max_reward is None:
@@ -86,16 +87,16 @@ class ClipReward(PyEnvironmentBaseWrapper):
 
     @property
     def min_reward(self) -> Any:
-        """The smallest reward, as it was given."""
+        """The smallest reward, as the caller gave it."""
         return copy.deepcopy(self._min_reward)
 
     @property
     def max_reward(self) -> Any:
-        """The largest reward, as it was given."""
+        """The largest reward, as the caller gave it."""
         return copy.deepcopy(self._max_reward)
 
     def reward_spec(self) -> NestedSpec:
-        """Returns the specs of one row's reward, with the bounds that follow."""
+        """Returns the specs of one row's clipped reward."""
         return fresh_nest(self._spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
@@ -114,7 +115,7 @@ class ClipReward(PyEnvironmentBaseWrapper):
 
 
 def _range(low: Any, high: Any, path: str, spec: Any) -> BoundedArraySpec:
-    """Returns the range of one leaf as a spec, whose bounds have the leaf's dtype."""
+    """Returns one leaf's range as a spec, with bounds in the leaf's dtype."""
     bounds = [as_array(bound) for bound in (low, high) if bound is not None]
     problem = ""
     if any(bound.dtype.kind == "f" and np.isnan(bound).any() for bound in bounds):
@@ -147,14 +148,14 @@ def _clipped_spec(spec: ArraySpec, limits: BoundedArraySpec) -> BoundedArraySpec
 class TransformReward(PyEnvironmentBaseWrapper):
     """Applies a function to every reward.
 
-    The function is called once a step, with the rewards of all rows in one array; of a
-    single environment with an array of one row. It is given a copy, which it may
-    change, and returns the new rewards, one for each row. Of a nest of rewards it is
-    given the nest, and it may return another one: `reward_spec` says so.
+    The function is called once per step with the rewards of all rows in one array; a
+    single environment counts as one row. It gets a copy, which it may change, and
+    returns the new rewards, one per row. For a nest of rewards it gets the nest. It may
+    return another structure, declared in `reward_spec`.
 
-    A `FIRST` has no reward, and the function no part in it: its reward is 0. In its
-    place the function sees the reward of another row and what it returns for it is not
-    used, so that it may divide by rewards or take logarithms.
+    The reward of a `FIRST` stays 0. In its place, the function gets a copy of another
+    row's reward, and its result there is dropped. So it may divide by rewards or take
+    logarithms.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -176,10 +177,10 @@ class TransformReward(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            function: Takes the rewards of all rows and returns others.
+            function: Takes the rewards of all rows and returns the new ones.
             reward_spec: The spec of one row's new reward; `None` if shape and dtype
-                stay as they are. Bounds are then unknown.
-            handle_auto_reset: As with every wrapper.
+                stay the same. Bounds are then unknown.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         if not callable(function):
@@ -199,7 +200,7 @@ class TransformReward(PyEnvironmentBaseWrapper):
         self._rows = self._dims[0] if self._dims else 1
 
     def reward_spec(self) -> NestedSpec:
-        """Returns the specs of one row's reward, as the function returns it."""
+        """Returns the specs of one row's reward, as returned by the function."""
         return fresh_nest(self._spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
@@ -216,7 +217,7 @@ class TransformReward(PyEnvironmentBaseWrapper):
         return time_step._replace(reward=self._structure.unflatten(leaves))
 
     def _transformed(self, reward: NestedArray, earned: Array) -> list[Array]:
-        """Returns new rewards for the rows that have earned something, 0 for others."""
+        """Returns new rewards for rows that earned one, and 0 for the others."""
         all_have = earned.all()
         one = 0 if all_have else earned.argmax()
 
@@ -226,7 +227,7 @@ class TransformReward(PyEnvironmentBaseWrapper):
 
         result = self._function(self._given.map(with_rows, reward))
         leaves = [
-            # A copy in any case, because the function may have kept the array.
+            # Always a copy, because the function may have kept the array.
             np.array(leaf) if all_have else where_rows(earned, leaf, _zero(leaf.dtype))
             for leaf in self._checked_leaves(result)
         ]
@@ -275,7 +276,7 @@ def _checked_spec(given: NestedSpec) -> NestedSpec:
                 f"{place} is {spec!r}, and 0 is not within its bounds: a FIRST has the "
                 "reward 0, whatever the function does with others."
             )
-    # A copy, because the caller may change the nest that was given.
+    # A copy, because the caller may change the given nest.
     return fresh_nest(given)
 
 
@@ -286,18 +287,18 @@ def _is_within(array: Array, spec: Any) -> bool:
 
 
 def _zero(dtype: Any) -> Array:
-    # Of the array's own dtype: a Python number may give another one.
+    # In the array's own dtype: a Python number may change it.
     return np.zeros((), dtype)
 
 
-# Of how many rewards a bound is worked out; more are those of an episode of any length.
+# The most rewards whose sum gets a bound; beyond it, any number counts as unlimited.
 _MOST_FLOATS = 2**20
 
 
 def add_in_rows(rows: Any, total: Array, reward: Array) -> Array:
-    """Adds rewards in some rows, and returns a new array of the dtype of `total`.
+    """Adds rewards in some rows; returns a new array with the dtype of `total`.
 
-    Sums beyond the limits of integers are these limits, as `sum_spec` has it.
+    Integer sums stop at the limits of their dtype, as `sum_spec` declares.
 
     Example:
         >>> add_in_rows(np.array([True, False]), np.array([1, 2]), np.array([5, 5]))
@@ -306,14 +307,14 @@ def add_in_rows(rows: Any, total: Array, reward: Array) -> Array:
         array(127, dtype=int8)
     """
     dtype = total.dtype
-    # Hot: called once per step. Of the same dtype, for with a plain 0 NumPy before 2
-    # makes wider integers.
+    # Hot: called once per step. Uses a zero of the same dtype: NumPy before 2 widens
+    # integers for a plain 0.
     more = np.where(beside(rows, reward), reward, np.zeros((), dtype))
     with np.errstate(over="ignore"):
         sums = np.asarray(total + more, dtype)
     if dtype.kind not in "iu":
         return sums
-    # Integers that are too large wrap around: a sum is less than it was before.
+    # Integers that are too large wrap around: then the sum is less than before.
     info = np.iinfo(dtype)
     too_large, too_small = (more > 0) & (sums < total), (more < 0) & (sums > total)
     if too_large.any() or too_small.any():
@@ -323,7 +324,7 @@ def add_in_rows(rows: Any, total: Array, reward: Array) -> Array:
 
 
 def sum_spec(spec: ArraySpec, most: int) -> ArraySpec:
-    """Makes the spec of sums of one reward up to `most` of them.
+    """Returns the spec of sums of 1 to `most` rewards.
 
     Example:
         >>> sum_spec(BoundedArraySpec((), np.float32, -1.0, 2.0), 4)
@@ -340,11 +341,11 @@ def sum_spec(spec: ArraySpec, most: int) -> ArraySpec:
 
 
 def _float_sum(bound: Array, most: int) -> Array:
-    # A spec takes infinity for the limit of its dtype.
+    # In a spec, infinity is the limit of the dtype.
     if most > _MOST_FLOATS:
         return np.asarray(np.copysign(np.inf, bound))
-    # Added one by one, as rewards are: a product is rounded in another way, and ten
-    # times 0.1 would be more than the bound.
+    # Added one by one, as rewards are: a product rounds differently, and ten times 0.1
+    # would exceed the bound.
     with np.errstate(over="ignore"):
         sums = np.cumsum(np.broadcast_to(bound, (most, *bound.shape)), axis=0)
     last: Array = sums[-1, ...].astype(bound.dtype)
@@ -352,7 +353,7 @@ def _float_sum(bound: Array, most: int) -> Array:
 
 
 def _integer_sum(bound: Array, most: int) -> Array:
-    # Of Python's integers, which do not overflow.
+    # In Python integers, which do not overflow.
     info = np.iinfo(bound.dtype)
     products = [
         min(max(number * most, info.min), info.max) for number in bound.ravel().tolist()

@@ -1,4 +1,4 @@
-"""Choosing between arrays row by row; without a batch there is one row and no axis."""
+"""Choosing between arrays row by row; a single environment is one row with no axis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["beside", "where_rows"]
 
 
 def beside(per_row: Any, leaf: Any) -> Array:
-    """Gives an array of one element per row the rank of `leaf`, to compute with it.
+    """Reshapes an array of one element per row so that it broadcasts with `leaf`.
 
     Example:
         >>> beside(np.array([1, 2]), np.zeros((2, 5, 3))).shape
@@ -39,7 +39,7 @@ def where_rows(rows: Any, chosen: Any, other: Any) -> Array:
     # `chosen` may be one row for all.
     larger = chosen if np.ndim(chosen) >= np.ndim(other) else other
     picked: Array = np.where(beside(rows, larger), chosen, other)
-    # Which is of native byte order, whatever the others were.
+    # The result has native byte order, whatever the inputs had.
     dtype = getattr(chosen, "dtype", None)
     if dtype is not None and dtype == getattr(other, "dtype", None):
         return picked.astype(dtype, copy=False)

@@ -1,4 +1,4 @@
-"""`StandbyEnvironment`: an environment that is reset while another one plays."""
+"""Resets one environment while another one plays: `StandbyEnvironment`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from envkit.wrappers.process_member import ProcessMember
 
 __all__ = ["ResetAhead", "StandbyEnvironment", "standby_seed"]
 
-# For how many seconds closing waits for a reset that is under way. Then the thread of
-# the reset closes the environment, when it comes back.
+# How many seconds `close` waits for a running reset. After that, the thread of the
+# reset closes the environment when it returns.
 _GRACE = 5.0
 _STRAYED = (
     "envkit: process {pid}, which an environment has forked in a reset, came back and "
@@ -47,25 +47,23 @@ class _StandbyInternals(WrapperInternals):
             for one in env._pair:
                 hand_options(one, None)
             return
-        # The episode that has begun ahead began without them.
+        # The episode that was begun early did not get them.
         env._settle()
         env._ahead = None
         hand_options(env._pair[env._next()], options)
 
 
 class StandbyEnvironment(PyEnvironmentBaseWrapper):
-    """Lets the episodes of a row alternate between two environments.
+    """Alternates the episodes of a row between two environments.
 
-    While one plays, the other is reset in a thread, so an episode begins at once, if
-    the reset takes no longer than the episode before. Which episodes there are does not
-    depend on that: the first, third and so on are those of one environment, the others
-    those of the other one.
+    While one plays, the other is reset in a thread. An episode begins at once if the
+    reset takes no longer than the previous episode. Timing does not change the
+    episodes: odd ones always come from one environment, even ones from the other.
 
-    The environment that plays is that of which everything is asked, up to the next
-    reset; `set_attr` and `seed` reach both. Each has half of the episodes, so they must
-    not share anything; it takes twice the memory. Where a reset must be made in the
-    thread of the steps, or holds Python's lock all the time, there is something to gain
-    only with `in_workers=True`.
+    All calls go to the environment that plays, until the next reset; `set_attr` and
+    `seed` reach both. Each environment plays half of the episodes, so they must not
+    share anything, and memory doubles. If a reset must run in the thread of the steps,
+    or holds Python's lock throughout, only `in_workers=True` gains anything.
 
     Example:
         >>> import functools
@@ -86,22 +84,22 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
 
         Args:
             make_env: A constructor of the environment, or a name for `envkit.make`.
-            in_workers: Whether each of the two lives in a worker process of its own,
-                where its reset delays nothing and its crash ends nothing else.
+            in_workers: Whether each environment runs in its own worker process, so that
+                its reset delays nothing and its crash ends nothing else.
 
         Raises:
-            ValueError: The environment is a batch, one that begins its episodes itself,
-                or one of which a process may hold only one.
+            ValueError: The environment is a batch, begins its episodes itself, or
+                allows only one instance per process.
             SpecMismatchError: The two environments have different specs.
         """
         make = constructor(make_env)
-        #: Whether both live in worker processes.
+        #: Whether both run in worker processes.
         self.in_workers = checked_flag("in_workers", in_workers)
-        #: How many resets were over before their episode was asked for.
+        #: How many resets had finished before their episode was needed.
         self.hidden_resets = 0
-        #: How long the caller would have waited for these, and for parts of others.
+        #: Seconds of waiting saved by resets that ran early.
         self.hidden_seconds = 0.0
-        #: How long the caller has waited for resets.
+        #: Seconds the caller has waited for resets.
         self.awaited_seconds = 0.0
         self._pair: list[Any] = []
         self._playing = 0
@@ -124,7 +122,7 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         return list(self._pair)
 
     def _next(self) -> int:
-        """Returns which of them plays the next episode."""
+        """Returns the index of the environment that plays the next episode."""
         return 1 - self._playing if self._has_begun else self._playing
 
     def _reset(self) -> TimeStep:
@@ -140,26 +138,26 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
             awaited = time.perf_counter() - began
             self.awaited_seconds += awaited
             self.hidden_seconds += max(ahead.seconds - awaited, 0.0)
-            self._ahead = None  # Not before: Ctrl-C may have ended the wait.
+            self._ahead = None  # only now: Ctrl-C may have ended the wait
             time_step = ahead.result()
         self._playing, self._has_begun, self._env = following, True, env
         self._ahead = ResetAhead(self._pair[1 - following])
         return time_step
 
     def _settle(self) -> None:
-        """Waits for a reset that is under way."""
+        """Waits for a running reset."""
         if self._ahead is not None:
             self._ahead.wait()
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds both: the one that plays next with this seed, the other with its own.
+        """Seeds both: the next to play with this seed, the other with a derived one.
 
-        So the next episode is that of an environment without another one.
+        So the next episode is the one that a single environment would play.
         """
         self._settle()
         following = self._next()
         result = self._pair[following].seed(seed)
-        # The episode that has begun ahead began before.
+        # The episode that was begun early used the old seed.
         self._ahead = None
         self._pair[1 - following].seed(standby_seed(seed))
         record_seed(self, seed)
@@ -203,19 +201,19 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         )
 
     def close(self) -> None:
-        """Closes both environments; waits for a reset that is under way."""
+        """Closes both environments; waits for a running reset."""
         pair, self._pair = self._pair, []
         ahead, self._ahead = self._ahead, None
         with contextlib.ExitStack() as stack:
             for env in pair:
-                # A process can be ended amid a reset.
+                # A process can be ended during a reset.
                 is_mine = self.in_workers or ahead is None or ahead.env is not env
                 if is_mine or ahead.is_left(_GRACE):  # type: ignore[union-attr]  # it is not None
                     stack.callback(env.close)
 
 
 def standby_seed(seed: Any) -> Any:
-    """Derives the seed of the environment that stands by.
+    """Derives the seed of the standby environment.
 
     Example:
         >>> standby_seed(7) == standby_seed(7), standby_seed(7) == 7
@@ -225,23 +223,23 @@ def standby_seed(seed: Any) -> Any:
         return None
     if isinstance(seed, list | tuple):
         return [standby_seed(part) for part in seed]
-    # A key of its own, because a rebuilt environment's seed has another word.
+    # A key of its own, because seeds of rebuilt environments use another word.
     sequence = np.random.SeedSequence(seed, spawn_key=(0x5742,))
     return int(sequence.generate_state(1)[0])
 
 
 class ResetAhead:
-    """A reset in a thread, and what has come of it.
+    """Runs a reset in a thread, and keeps its result.
 
     Attributes:
         env: The environment that is reset.
-        seconds: How long the reset took, once it is over.
+        seconds: How long the reset took, once it has finished.
     """
 
     seconds = 0.0
 
     def __init__(self, env: Any, first: TimeStep | None = None) -> None:
-        """Begins to reset an environment, unless a reset has returned `first`."""
+        """Begins to reset an environment, unless `first` is a reset's result."""
         self.env = env
         self._first = first
         self._error: BaseException | None = None
@@ -261,7 +259,7 @@ class ResetAhead:
         began = time.perf_counter()
         try:
             self._first = self.env.reset()
-        except BaseException as error:  # It is raised where the episode begins.
+        except BaseException as error:  # raised where the episode begins
             self._error = error
         if os.getpid() != self._pid:
             os.write(2, _STRAYED.format(pid=os.getpid()).encode())
@@ -278,11 +276,11 @@ class ResetAhead:
         return self._is_over.is_set()
 
     def wait(self) -> None:
-        """Waits until it is over."""
+        """Waits until the reset has finished."""
         wait_for_event(self._is_over)
 
     def is_left(self, seconds: float) -> bool:
-        """Waits for so long; returns False if the thread closes the environment."""
+        """Waits up to `seconds`; False if the thread will close the environment."""
         self._is_over.wait(seconds)
         with self._lock:
             self._is_abandoned = not self._is_over.is_set()
@@ -291,14 +289,14 @@ class ResetAhead:
         return not self._is_abandoned
 
     def result(self) -> Any:
-        """Returns what the reset has returned, or raises what it has raised."""
+        """Returns the reset's result, or raises its exception."""
         if self._error is not None:
             raise self._error
         return self._first
 
 
 def _checked(env: Any) -> Any:
-    """Refuses what cannot stand by."""
+    """Raises for environments that cannot stand by."""
     is_alone = isinstance(env, ProcessMember)
     name, why = env.type_name if is_alone else type(env).__name__, ""
     if getattr(env, "batched", False) is True:

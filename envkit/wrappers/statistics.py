@@ -28,15 +28,14 @@ _FIRST, _LAST = StepType.FIRST, StepType.LAST
 class RunStats(PyEnvironmentBaseWrapper):
     """Counts steps, resets and episodes.
 
-    `episodes` is how many `LAST`s there were, `resets` how many `FIRST`s, and
-    `total_steps` how many time steps that were no `FIRST`. Of a batch these are the
-    sums over its rows, and `episodes_per_row`, `resets_per_row` and
-    `total_steps_per_row` have an element for each of them. `episode_steps`, the steps
-    of the episode so far, is a number, and in a batch an array with an element for each
-    row. Where an episode begins in the step that ended the one before, it is the new
-    one's.
+    `episodes` counts `LAST`s, `resets` counts `FIRST`s, and `total_steps` counts all
+    time steps but `FIRST`s. For a batch, these are sums over its rows;
+    `episodes_per_row`, `resets_per_row` and `total_steps_per_row` have one element per
+    row. `episode_steps` counts the steps of the current episode: a number, or for a
+    batch an array with one element per row. If an episode begins in the step that ended
+    the previous one, it counts the new one's steps.
 
-    The counts are a part of the environment's state.
+    The counts are part of the environment's state.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -54,7 +53,7 @@ class RunStats(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._has_fillers = hasattr(env, "valid")
@@ -76,12 +75,12 @@ class RunStats(PyEnvironmentBaseWrapper):
 
     @property
     def total_steps(self) -> int:
-        """How many steps there were that began no episode, in all rows together."""
+        """How many steps began no episode, in all rows together."""
         return int(self._total_steps.sum())
 
     @property
     def episode_steps(self) -> int | Array:
-        """How many steps the episode has had so far; in a batch, that of each row."""
+        """How many steps the current episode has had; in a batch, one per row."""
         return self._episode_steps.copy() if self._dims else int(self._episode_steps)
 
     @property
@@ -109,7 +108,8 @@ class RunStats(PyEnvironmentBaseWrapper):
         if rows is not None:
             first, last, stepped = first & rows, last & rows, stepped & rows
         if self._continues:
-            # No FIRST follows a LAST, so this is the first step of another episode.
+            # No FIRST follows a LAST here, so this is the first step of another
+            # episode.
             over = stands_at_last(self)
             self._episode_steps[over if rows is None else over & rows] = 0
         self._resets += first
@@ -131,9 +131,9 @@ class _StatisticsInternals(WrapperInternals):
 
     def restore(self, env: Any, saved: Any) -> None:
         super().restore(env, saved)
-        # As if the clock had stood still since.
+        # As if the clock had stood still in between.
         env._began[...] = env._clock() - env._times
-        # The same objects, for those who hold them.
+        # The same deque objects, because users may hold them.
         for queue, entries in zip(env._queues(), saved["queues"], strict=True):
             queue.clear()
             queue.extend(entries)
@@ -142,35 +142,33 @@ class _StatisticsInternals(WrapperInternals):
 class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
     """Adds up each episode's rewards, steps and seconds.
 
-    `get_info` returns what the environment's does, and the key `episode` beside it: a
-    dictionary with the `return`, `length` and `time` of the episode so far and, under
-    `ended`, whether the last step ended it. They are there after every step, so look at
-    `ended` first. Programs for Gymnasium and Stable-Baselines3 get them with the step
-    that ends the episode alone, as `r`, `l` and `t`, through `PyToGymnasium`, `to_sb3`
-    and their like. In a
-    batch each has an element for each row. The properties `episode_returns`,
-    `episode_lengths`, `episode_times` and `episode_ended` tell the same without asking
-    the environment. All of it is about the time step that was returned last, also where
+    `get_info` returns the environment's info with an extra key `episode`: a dictionary
+    with the `return`, `length` and `time` of the episode so far and, as `ended`,
+    whether the last step ended it. It is there after every step, so check `ended`
+    first. Programs for Gymnasium and Stable-Baselines3 get `r`, `l` and `t`, only in
+    the step that ends the episode, through `PyToGymnasium`, `to_sb3` and the like. In a
+    batch, each entry has one element per row. The properties `episode_returns`,
+    `episode_lengths`, `episode_times` and `episode_ended` return the same without
+    asking the environment. All of them describe the last time step returned, even if
     the next episode has begun in the same step.
 
-    The queues hold what the last `buffer_length` episodes came to, of all rows in one.
-    An episode that was broken off by a reset does not count. One that is shown ending
-    more than once, as `FixedLength` does, ends with its first `LAST`.
+    The queues hold the last `buffer_length` episodes of all rows. An episode that was
+    broken off by a reset does not count. If an episode shows several `LAST`s, as with
+    `FixedLength`, it ends with the first.
 
     Rewards are added up in float64. Vectors and nests of rewards are added up element
-    by element, and their queue holds an array, or a nest, for each episode.
+    by element, and their queue holds an array or nest per episode.
 
-    `time` is what a clock on the wall would show from the `FIRST` to the last time
-    step. All that was counted is a part of the environment's state, the seconds
-    included: after `set_state` they go on from where they stood, whatever time has
-    passed since `get_state`, but how many are added is up to the machine.
+    `time` is wall-clock time from the `FIRST` to the last time step. All counts are
+    part of the environment's state, including the seconds: after `set_state` they
+    continue from the saved value, however much time has passed since `get_state`.
 
     Attributes:
         buffer_length: How many episodes the queues hold.
-        stats_key: Under which key `get_info` tells of the episode.
-        return_queue: The returns of the last episodes, the latest at the right.
+        stats_key: The key of the episode's statistics in `get_info`.
+        return_queue: The returns of the last episodes, the latest on the right.
         length_queue: Their lengths.
-        time_queue: The seconds they took.
+        time_queue: Their durations in seconds.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -211,9 +209,9 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         Args:
             env: The environment to wrap.
             buffer_length: How many episodes the queues hold.
-            stats_key: Under which key `get_info` tells of the episode.
-            handle_auto_reset: As with every wrapper.
-            clock: What tells the time, in seconds.
+            stats_key: The key of the episode's statistics in `get_info`.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
+            clock: Returns the time in seconds.
         """
         super().__init__(env, handle_auto_reset)
         self.buffer_length = limited_size(
@@ -237,10 +235,10 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         self._lengths = np.zeros(self._dims, np.int64)
         self._times = np.zeros(self._dims)
         self._began = np.full(self._dims, clock())
-        # From the LAST of an episode to the next FIRST, and in that LAST alone.
+        # Rows between a LAST and the next FIRST, and rows in that LAST itself.
         self._over = np.zeros(self._dims, bool)
         self._ended = np.zeros(self._dims, bool)
-        # Where the next episode has begun, and what is told is how the last has ended.
+        # Rows whose next episode has begun, while the last one's end is reported.
         self._begun_at_once = np.zeros(self._dims, bool)
         self._episode_count = 0
         self.return_queue: deque[Any] = deque(maxlen=self.buffer_length)
@@ -254,7 +252,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
 
     @property
     def episode_returns(self) -> NestedArray:
-        """What the rewards of the episode so far add up to, for each row."""
+        """The sum of the rewards of the episode so far, for each row."""
         return self._reward.unflatten([total.copy() for total in self._returns])
 
     @property
@@ -273,7 +271,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         return self._ended.copy()
 
     def get_info(self) -> Any:
-        """Returns the environment's info with what is known of the episode."""
+        """Returns the environment's info, with the statistics of the episode."""
         try:
             info = self._env.get_info()
         except NotImplementedError:
@@ -319,7 +317,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         if rows is not None:
             first = first & rows
         if self._envkit.resets_at_once:
-            # Until these rows move, what is told is how the episode before has ended.
+            # Until these rows move, the previous episode's end is reported.
             self._begun_at_once |= first
             self._began[first] = now
             return time_step
@@ -328,7 +326,8 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
             self._clear(moved)
             self._begun_at_once &= ~moved
         if self._continues and self._over.any():
-            # No FIRST follows the LAST, so this is the first step of another episode.
+            # No FIRST follows a LAST here, so this is the first step of another
+            # episode.
             moved = self._over if rows is None else self._over & rows
             self._clear(moved)
         counts = ~(first | self._over)
@@ -352,7 +351,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         return time_step
 
     def _clear(self, rows: Array) -> None:
-        """Begins to count anew in some rows."""
+        """Restarts the counts of some rows."""
         for total in self._returns:
             total[rows] = 0.0
         self._lengths[rows] = 0
@@ -362,7 +361,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
     def _append_episodes(self, ended: Array) -> None:
         rows = np.flatnonzero(ended)
         self._episode_count += rows.size
-        rows = rows[-self.buffer_length :]  # Earlier ones would be pushed out at once.
+        rows = rows[-self.buffer_length :]  # earlier ones would be pushed out at once
         self.length_queue.extend(self._lengths.reshape(-1)[rows].tolist())
         self.time_queue.extend(self._times.reshape(-1)[rows].tolist())
         if self._is_scalar:
@@ -379,7 +378,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
 
 
 def _one_by_one(structure: nest.Structure, columns: list[Array], rows: int) -> Any:
-    """Takes arrays with a row for each of several nests apart."""
+    """Splits arrays with one row per nest into separate nests."""
     return [
         structure.unflatten([column[row, ...] for column in columns])
         for row in range(rows)
@@ -387,6 +386,6 @@ def _one_by_one(structure: nest.Structure, columns: list[Array], rows: int) -> A
 
 
 def _new_rows(env: Any, rows: Array | None) -> Array:
-    """Returns the rows that have moved and show what is new, and no filler."""
+    """Returns the rows that have moved and do not show padding."""
     valid: Array = env.valid
     return valid if rows is None else valid & rows

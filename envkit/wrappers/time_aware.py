@@ -1,4 +1,4 @@
-"""`TimeAwareObservation`: shows how far the episode has come."""
+"""Shows how far the episode has come: `TimeAwareObservation`."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ __all__ = ["TimeAwareObservation"]
 
 
 _FIRST = StepType.FIRST
-# The key of an observation that gets into a dictionary with the time; Gymnasium's.
+# The key of a plain observation in a dictionary with the time, as in Gymnasium.
 _OBS = "obs"
-# What an int32 can count to.
+# The largest int32.
 _LARGEST = int(np.iinfo(np.int32).max)
 
 
 class TimeAwareObservation(PyEnvironmentBaseWrapper):
-    """Adds to each observation how many steps its episode has had.
+    """Adds the number of steps in the episode to each observation.
 
-    With a time limit the best action may depend on the time that is left, and an agent
-    cannot know that from the state alone. The time of a `FIRST` is 0. It stops at
-    `max_steps`, should an episode be longer. Each row counts for itself.
+    With a time limit, the best action may depend on the time left, which an agent
+    cannot see from the state alone. The time of a `FIRST` is 0, and it stops at
+    `max_steps` if an episode is longer. Each row counts on its own.
 
-    Flattened, all leaves become one vector whose last element is the time, of a dtype
-    that holds them all. Otherwise the time is an array of shape `(1,)`: another part of
-    an observation that is a dictionary, another element of a list or tuple, and beside
-    any other observation in a dictionary with the keys `"obs"` and `dict_time_key`.
+    With `flatten`, all leaves become one vector with the time as its last element, in a
+    dtype that holds them all. Otherwise the time is an array of shape `(1,)`: another
+    key of a dictionary, another element of a list or tuple; any other observation goes
+    into a dictionary with the keys `"obs"` and `dict_time_key`.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -71,14 +71,14 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            flatten: Whether observation and time become one vector.
-            normalize_time: Whether the time is a float32 from 0 to 1, which is reached
-                with step `max_steps`; an int32 that counts steps if not.
-            dict_time_key: What the time is called in a dictionary.
-            max_steps: The most steps an episode has; `None` asks the environment, which
-                has an attribute `duration` if there is a `TimeLimit` in it, and
-                `fix_length` if there is a `FixedLength`.
-            handle_auto_reset: As with every wrapper.
+            flatten: Whether to join observation and time into one vector.
+            normalize_time: Whether the time is a float32 from 0 to 1, reached at step
+                `max_steps`; if not, it is an int32 that counts steps.
+            dict_time_key: The key of the time in a dictionary.
+            max_steps: The most steps an episode has; `None` reads it from the
+                environment: `duration` if it contains a `TimeLimit`, `fix_length` if a
+                `FixedLength`.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._flatten = checked_flag("flatten", flatten)
@@ -102,12 +102,12 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
         else:
             self._join = _joiner(spec, dict_time_key)
             self._observation_spec = self._join(spec, time)
-            # Nothing is made of the leaves: this refuses keys that cannot be sorted.
+            # Called only because it refuses keys that cannot be sorted.
             nest.flatten(self._observation_spec)
 
     @property
     def flatten(self) -> bool:
-        """Whether observation and time are one vector."""
+        """Whether observation and time are joined into one vector."""
         return self._flatten
 
     @property
@@ -117,16 +117,16 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
 
     @property
     def dict_time_key(self) -> str:
-        """What the time is called in a dictionary."""
+        """The key of the time in a dictionary."""
         return self._dict_time_key
 
     @property
     def max_steps(self) -> int | None:
-        """The most steps an episode has; `None` if that is not known."""
+        """The most steps an episode has; `None` if unknown."""
         return self._max_steps
 
     def observation_spec(self) -> NestedSpec:
-        """Returns the specs of what is seen."""
+        """Returns the specs of the observation with the time."""
         return fresh_nest(self._observation_spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
@@ -141,7 +141,7 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
         return time_step._replace(observation=self._packing.pack(leaves))
 
     def _time(self) -> Array:
-        """Returns the time of every row as the last axis of an array."""
+        """Returns every row's time, along the last axis of an array."""
         steps = np.minimum(self._steps, self._most).reshape((*self._dims, 1))
         if self._normalize_time:
             return (steps / self._most).astype(np.float32)
@@ -170,10 +170,10 @@ def _limit(env: Any, max_steps: Any) -> int | None:
     if max_steps is not None:
         hint = ", or None to ask the environment"
         return checked_size("max_steps", max_steps, hint=hint)
-    # An episode of fixed length is as long as that, also where it ends earlier.
+    # `fix_length` is the full length, even if the episode itself ends earlier.
     for name in ("fix_length", "duration"):
         duration: Any = getattr(env, name, None)
-        # An attribute of this name may be anything, a time in seconds for instance.
+        # An attribute of this name may mean anything, for instance seconds.
         with contextlib.suppress(TypeError):
             steps = 0 if isinstance(duration, bool) else operator.index(duration)
             if steps >= 1:
@@ -182,7 +182,7 @@ def _limit(env: Any, max_steps: Any) -> int | None:
 
 
 def _joiner(spec: NestedSpec, key: str) -> Callable[[Any, Any], Any]:
-    """Chooses what adds the time to an observation, and to its spec."""
+    """Chooses the function that adds the time to an observation and its spec."""
     if isinstance(spec, Mapping):
         if key in spec:
             raise ValueError(
@@ -200,7 +200,7 @@ def _joiner(spec: NestedSpec, key: str) -> Callable[[Any, Any], Any]:
     return functools.partial(_in_new_dictionary, key=key)
 
 
-# Functions of this module rather than lambdas, so that wrappers can be pickled.
+# Module functions rather than lambdas, so that wrappers can be pickled.
 def _in_dictionary(observation: Any, time: Any, key: str) -> Any:
     return {**observation, key: time}
 

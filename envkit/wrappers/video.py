@@ -1,4 +1,4 @@
-"""`RecordVideo` films episodes; `Film` writes a GIF or an MP4, picture by picture."""
+"""Films episodes: `RecordVideo`, and `Film`, which writes a GIF or an MP4."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ __all__ = [
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 _LAYOUTS = ("episode", "grid")
-# GIFs count time in hundredths of a second, and players show what is shorter than two
-# of them for ten.
+# GIFs count time in hundredths of a second, and players slow down any picture shorter
+# than two of them to ten.
 FASTEST_GIF = 50
 
 
@@ -53,24 +53,24 @@ class _VideoInternals(WrapperInternals):
 
 
 class RecordVideo(PyEnvironmentBaseWrapper):
-    """Films some of the episodes, from `FIRST` to `LAST`, and writes them to files.
+    """Films some episodes, from `FIRST` to `LAST`, and writes them to files.
 
-    A picture is what `render("rgb_array")` returns at `FIRST` and after each step. It
-    goes to the file at once, so a long episode takes no memory; while no film runs,
-    nothing is rendered. Files are called `rl-video-episode-8.mp4`, episodes being
-    counted from 0. None is ever overwritten: another is `rl-video-episode-8-2.mp4`.
+    A picture is the result of `render("rgb_array")` at `FIRST` and after each step. It
+    goes to the file at once, so a long episode takes no memory. While no film runs,
+    nothing is rendered. Files are called `rl-video-episode-8.mp4`; episodes count from
+    0. No file is ever overwritten: the next one is `rl-video-episode-8-2.mp4`.
 
-    In a batch row 0 is filmed, or those in `rows`, each counting its own episodes into
-    files of its own (`rl-video-episode-8-row-3.mp4`). With `layout="grid"` one film
+    In a batch, row 0 is filmed, or the rows in `rows`; each counts its own episodes and
+    has its own files (`rl-video-episode-8-row-3.mp4`). With `layout="grid"`, one film
     shows all rows, or those in `rows`, side by side; it follows the first of them.
     Rendering a batch renders all its rows. To render only one, wrap that environment
     before it goes into the batch or pool: the others need no wrapper.
 
-    A film ends with its episode, and early with `reset`, `close` and `set_state`; the
-    next one begins with the next episode that is due. What was filmed until then stays,
-    also if the wrapper is not closed, or if its process is killed.
+    A film ends with its episode, or earlier with `reset`, `close` or `set_state`; the
+    next film begins with the next episode that is due. Everything filmed so far is
+    kept, even if the wrapper is not closed or its process is killed.
 
-    imageio-ffmpeg (the extra `video`), which brings ffmpeg, is imported with the first
+    imageio-ffmpeg (the extra `video`) brings ffmpeg; it is imported with the first
     picture.
 
     Example:
@@ -111,21 +111,21 @@ class RecordVideo(PyEnvironmentBaseWrapper):
         filmed.
 
         Args:
-            env: The environment to wrap; it has to render "rgb_array".
-            video_folder: Where the files go; made when the first one is.
+            env: The environment to wrap; it must render "rgb_array".
+            video_folder: The folder of the files; created with the first one.
             every: Films each episode whose number is a multiple of this.
-            episode_trigger: Called with the number of each episode that begins; says
+            episode_trigger: Called with the number of each episode that begins; returns
                 whether to film it.
             step_trigger: Called with the number of each step, counted from 0 over all
-                episodes; says whether to begin a film here. The one that runs ends.
-            video_length: How many pictures a film has, however many episodes that
-                takes. 0 is until the end of the episode.
-            name_prefix: What the names of the files begin with.
-            fps: How many pictures are shown in a second, at most 50 in a GIF.
+                episodes; returns whether to begin a film now, ending the running one.
+            video_length: How many pictures a film has, over however many episodes; 0
+                films until the end of the episode.
+            name_prefix: The beginning of file names.
+            fps: Pictures per second; at most 50 in a GIF.
             format: "mp4" or "gif". A GIF has 256 colours in each picture.
-            layout: "episode" for a film of each row, "grid" for one film.
-            rows: Which rows of a batch are filmed.
-            handle_auto_reset: As with every wrapper.
+            layout: "episode" for a film of each row, "grid" for one film of all.
+            rows: The rows of a batch to film.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._folder = _checked_folder(video_folder)
@@ -139,7 +139,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
         self._step_trigger = checked_trigger("step_trigger", step_trigger)
         self._episode_trigger = schedule(every, episode_trigger, step_trigger)
         chosen = self._chosen_rows(rows, layout)
-        # What each film shows; it follows the first of its rows.
+        # The rows in each film; it follows the first of them.
         self._views = [chosen] if layout == "grid" else [(row,) for row in chosen]
         self._in_grid = layout == "grid"
         self._leads = np.array([view[0] for view in self._views])
@@ -150,7 +150,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
 
     @property
     def video_folder(self) -> str:
-        """Where the files go."""
+        """The folder of the files."""
         return str(self._folder)
 
     @property
@@ -159,7 +159,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
         return bool(self._running.any())
 
     def close(self) -> None:
-        """Ends the films that run, and closes the environment."""
+        """Ends the running films, and closes the environment."""
         try:
             self._stop(range(len(self._films)))
         finally:
@@ -181,7 +181,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
         return time_step
 
     def _begin(self, first: Array, concerned: Array) -> None:
-        """Begins the films that are due, and ends those of episodes that are over."""
+        """Begins the films that are due, and ends those of finished episodes."""
         for index in concerned.nonzero()[0].tolist():
             if first[index]:
                 if not self._video_length:
@@ -199,7 +199,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
                 self._running[index] = True
 
     def _shoot(self, running: Array, last: Array) -> None:
-        """Adds a picture to the films that run, and ends those that are complete."""
+        """Adds a picture to the running films, and ends those that are complete."""
         indices = running.nonzero()[0].tolist()
         if not indices:
             return
@@ -220,7 +220,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
         )
 
     def _stop(self, indices: Iterable[int]) -> None:
-        # All of them, also if ending one fails.
+        # Ends all of them, even if ending one fails.
         with contextlib.ExitStack() as stack:
             for index in indices:
                 film, self._films[index] = self._films[index], None
@@ -229,7 +229,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
                     stack.callback(film.finish)
 
     def _pictures(self) -> Array:
-        """Returns the picture of each row; a single environment is one."""
+        """Returns the picture of each row; a single environment is one row."""
         name = type(self._env).__name__
         try:
             picture = self._env.render("rgb_array")
@@ -242,7 +242,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
         return picture if self._dims else picture[np.newaxis]  # type: ignore[no-any-return]  # it has been looked at
 
     def __getstate__(self) -> dict[str, Any]:
-        # A film is of one environment; a copy of it begins without.
+        # A film follows one environment; a copy of it starts without a film.
         films: list[Film | None] = [None] * len(self._films)
         running = np.zeros_like(self._running)
         return {**vars(self), "_films": films, "_running": running}
@@ -328,9 +328,9 @@ Trigger = Callable[[int], bool]
 
 
 def capped_cubic_video_schedule(episode_id: int) -> bool:
-    """True if an episode is filmed unless told otherwise.
+    """True for the episodes that are filmed by default.
 
-    These are 0, 1, 8, 27 and the other cubes, and from 1,000 on every thousandth.
+    These are 0, 1, 8, 27 and the other cubes up to 1,000, then every thousandth.
 
     Example:
         >>> [number for number in range(100) if capped_cubic_video_schedule(number)]
@@ -343,7 +343,7 @@ def capped_cubic_video_schedule(episode_id: int) -> bool:
 
 
 def schedule(every: Any, episode_trigger: Any, step_trigger: Any) -> Trigger | None:
-    """Returns what says which episodes are filmed; `None` for none of them.
+    """Returns a function that chooses the episodes to film; `None` for none.
 
     Example:
         >>> fifth = schedule(5, None, None)
@@ -361,7 +361,7 @@ def schedule(every: Any, episode_trigger: Any, step_trigger: Any) -> Trigger | N
             "thing in two ways: leave one of them out."
         )
     period = checked_size("every", every)
-    # Nothing that would not pickle with the wrapper.
+    # Everything in here must pickle with the wrapper.
     return functools.partial(_is_multiple, period)
 
 
@@ -370,7 +370,7 @@ def _is_multiple(period: int, episode_id: int) -> bool:
 
 
 def checked_trigger(name: str, trigger: Any) -> Trigger | None:
-    """Returns a trigger, or refuses what cannot be called."""
+    """Returns a trigger; raises if it cannot be called."""
     if trigger is None or callable(trigger):
         return trigger  # type: ignore[no-any-return]  # it has been looked at
     hint = " For every n-th episode, pass every=n." if isinstance(trigger, int) else ""
@@ -380,24 +380,24 @@ def checked_trigger(name: str, trigger: Any) -> Trigger | None:
     )
 
 
-# How long ffmpeg may take for what it has not written yet: some seconds of a film.
+# How long ffmpeg may take to write the rest: some seconds of film.
 _SECONDS = 60.0
 
-# By format, what ffmpeg is told.
+# Arguments of ffmpeg, by format.
 FORMATS = {
-    # A palette for each picture, so up to 256 colours come out nearly as they were.
+    # A palette for each picture, so up to 256 colours come out nearly unchanged.
     "gif": (
         *("-vcodec", "gif", "-pix_fmt", "pal8", "-gifflags", "-transdiff", "-vf"),
         "split[a][b];[a]palettegen=reserve_transparent=0:stats_mode=single[p];"
         "[b][p]paletteuse=dither=none:new=1",
     ),
-    # H.264 as all players know it.
+    # H.264 in the form that every player supports.
     "mp4": ("-vcodec", "libx264", "-pix_fmt", "yuv420p"),
 }
 
 
 def ffmpeg() -> str:
-    """Returns the path of ffmpeg, or says which package is missing."""
+    """Returns the path of ffmpeg; the error names the missing package."""
     try:
         from imageio_ffmpeg import get_ffmpeg_exe
     except ImportError as error:
@@ -409,9 +409,9 @@ def ffmpeg() -> str:
 
 
 class _File:
-    """A film that is being written by ffmpeg; where to, exists already.
+    """Writes a film through ffmpeg into a file that already exists.
 
-    When this process is killed, ffmpeg notices and ends the file.
+    If this process is killed, ffmpeg notices and finishes the file.
     """
 
     def __init__(
@@ -423,8 +423,8 @@ class _File:
     ) -> None:
         """Starts ffmpeg for pictures of one shape."""
         height, width = shape[:2]
-        # H.264 keeps colours for squares of 2 by 2 points, so odd sizes get their last
-        # line or column twice. Scaling would blur them.
+        # H.264 stores colours for squares of 2 by 2 pixels, so odd sizes get their last
+        # row or column twice. Scaling would blur them.
         is_odd = (height % 2, width % 2) if format == "mp4" else (0, 0)
         self._padding = [*((0, more) for more in is_odd), (0, 0)]
         self._path = path
@@ -432,13 +432,13 @@ class _File:
         rate = str(Fraction(fps).limit_denominator())
         command = [ffmpeg(), "-y", "-v", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
         command += ["-s", size, "-r", rate]
-        # imageio-ffmpeg's own writer runs Python in the fork, and there gRPC, which
-        # TensorFlow brings along, ends the process now and then.
+        # imageio-ffmpeg's own writer runs Python in the forked child, where gRPC, which
+        # comes with TensorFlow, occasionally ends the process.
         self._process = subprocess.Popen(
             [*command, "-i", "-", "-an", *FORMATS[format], str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            # Ctrl-C in a terminal is not for ffmpeg.
+            # Ctrl-C in a terminal must not reach ffmpeg.
             start_new_session=True,
         )
         assert self._process.stdin is not None
@@ -450,29 +450,29 @@ class _File:
             picture = np.pad(picture, self._padding, "edge")
         try:
             self._pipe.write(np.ascontiguousarray(picture).data)
-            # A forked process would write what is left in the buffer once more.
+            # A forked process would write the rest of the buffer once more.
             self._pipe.flush()
         except OSError as error:
             raise self._failure() from error
 
     def finish(self) -> None:
-        """Waits until ffmpeg has ended the file."""
+        """Waits until ffmpeg has finished the file."""
         if self._end() != 0:
             raise self._failure()
 
     def abandon(self) -> None:
-        """Lets go of the pipe, through which another process goes on writing."""
+        """Closes this process's end of the pipe; another process still writes to it."""
         self._pipe.close()
 
     def _failure(self) -> OSError:
-        """Ends ffmpeg, whose own words stand in the error output by then."""
+        """Ends ffmpeg; its own message is then in the error output."""
         return OSError(
             f"ffmpeg could not write {self._path}; it ended with status {self._end()}."
         )
 
     def _end(self) -> int:
         """Waits until ffmpeg has ended, and returns its status."""
-        with contextlib.suppress(OSError):  # It has ended already.
+        with contextlib.suppress(OSError):  # it has ended already
             self._pipe.close()
         try:
             return self._process.wait(_SECONDS)
@@ -488,7 +488,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Film:
-    """A film; its file begins with the first picture.
+    """Writes a film; its file begins with the first picture.
 
     Attributes:
         path: The file; `None` before there is one.
@@ -515,11 +515,11 @@ class Film:
         """Prepares a film.
 
         Args:
-            folder: Where the file goes; made if it is not there.
-            name: What the file is called. Where there is such a file, "-2" and so on
-                is added: none is ever overwritten, not even by another process.
+            folder: The folder of the file; created if missing.
+            name: The name of the file. If the file exists, "-2" and so on is added: no
+                file is ever overwritten, not even by another process.
             format: "gif" or "mp4".
-            fps: How many pictures are shown in a second.
+            fps: Pictures per second.
         """
         self.path: Path | None = None
         self.pictures = 0
@@ -534,7 +534,7 @@ class Film:
         if self._file is None:
             self._open(picture.shape)
         elif self._end is None or not self._end.alive:
-            return  # It belongs to the process that this one was forked from.
+            return  # it belongs to the parent of this fork
         elif picture.shape != self._shape:
             self.finish()
             raise SpecError(
@@ -544,7 +544,7 @@ class Film:
             )
         try:
             self._file.write(picture)  # type: ignore[union-attr]  # it is open
-        except Exception:  # Whatever the encoder raises, the file is broken.
+        except Exception:  # any encoder error leaves a broken file
             self._discard()
             raise
         except BaseException:  # Ctrl-C is not a fault of the file
@@ -553,7 +553,7 @@ class Film:
         self.pictures += 1
 
     def finish(self) -> None:
-        """Ends the file; a second time it does nothing."""
+        """Finishes the file; later calls do nothing."""
         if self._file is None or self._end is None or self._end.detach() is None:
             return
         _OPEN.discard(self)
@@ -565,7 +565,7 @@ class Film:
         _LOGGER.info("filmed %s: %d pictures", self.path, self.pictures)
 
     def _open(self, shape: tuple[int, ...]) -> None:
-        ffmpeg()  # Without its package there is to be no file either.
+        ffmpeg()  # without its package, no file may appear either
         self._shape = shape
         self.path = _new_file(self._folder, self._name, f".{self._format}")
         try:
@@ -578,7 +578,7 @@ class Film:
         _OPEN.add(self)
 
     def _discard(self) -> None:
-        """Ends and deletes a file that could not be written."""
+        """Finishes and deletes a file that could not be written."""
         self._end.detach()  # type: ignore[union-attr]  # it is open
         _OPEN.discard(self)
         with contextlib.suppress(Exception):  # the one on its way says why
@@ -598,18 +598,18 @@ _OPEN: weakref.WeakSet[Film] = weakref.WeakSet()
 
 
 def _finish_forgotten(file: _File, path: Path) -> None:
-    """Ends the file of a film that was forgotten."""
+    """Finishes the file of a film that was garbage-collected."""
     try:
         file.finish()
     except Exception as error:
-        # There is no caller to catch it, whatever the encoder raises.
+        # No caller could catch it, whatever the encoder raises.
         _LOGGER.warning("the film %s is lost: %s", path, error)
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def _new_file(folder: Path, name: str, suffix: str) -> Path:
-    """Makes an empty file with a name that no other has."""
+    """Creates an empty file with an unused name."""
     folder.mkdir(parents=True, exist_ok=True)
     path, number = folder / f"{name}{suffix}", 1
     while True:
@@ -623,7 +623,7 @@ def _new_file(folder: Path, name: str, suffix: str) -> Path:
 
 @functools.cache
 def _watch_forks() -> None:
-    """Makes processes that are forked leave the films of this one alone."""
+    """Makes forked processes leave the films of this one alone."""
     # Windows does not fork.
     register = getattr(os, "register_at_fork", lambda **_: None)
     register(after_in_child=_leave_all_to_parent)
