@@ -242,6 +242,8 @@ class ProcessBackend:
         """
         # Hot: called once per batch step.
         bells, last_cpus, awake = self._bells, self._last_cpus, self._awake
+        # The worker that slept on our CPU is rung last: the CPU is free as soon as we
+        # wait, while an earlier ring would move the worker to another worker's CPU.
         here, last = current_cpu(), []
         # One that falls asleep now sees what was asked, or is seen to be asleep.
         full_fence()
