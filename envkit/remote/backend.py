@@ -75,7 +75,13 @@ from envkit.remote.protocol import (
     frame_of,
 )
 
-__all__ = ["PING", "SERVER", "RemoteBackend", "ServerInfo"]
+__all__ = [
+    "PING",
+    "SERVER",
+    "RemoteBackend",
+    "ServerInfo",
+    "ServerInfos",
+]
 
 _LOGGER = logging.getLogger(__name__)
 
