@@ -44,12 +44,12 @@ from envkit.provenance import (
 )
 from envkit.registry import Constructor
 from envkit.remote.client_connection import (
+    Launched,
     Peer,
     ServerAddress,
     addresses_in,
     dial,
 )
-from envkit.remote.launch import Launched
 from envkit.remote.plain_values import (
     ProtocolError,
     plan_to_plain,

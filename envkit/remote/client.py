@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     import ssl
 
     from envkit.remote.backend import RemoteBackend, ServerInfo
-    from envkit.remote.client_connection import ServerAddress
-    from envkit.remote.launch import Launched
+    from envkit.remote.client_connection import Launched, ServerAddress
 
 __all__ = ["RemoteEnvironment", "connect", "servers"]
 
@@ -130,8 +129,7 @@ def connect(
         ...     env.reset().observation.shape
         (2, 4)
     """
-    from envkit.remote.client_connection import ServerAddress
-    from envkit.remote.launch import Launched
+    from envkit.remote.client_connection import Launched, ServerAddress
 
     settings = {
         "token": token,

@@ -23,7 +23,7 @@ from envkit import (
 from envkit.errors import ClosedError, ConstructorError, EnvironmentRaised
 from envkit.provenance import VersionWarning
 from envkit.remote import observe, servers
-from envkit.remote.launch import LaunchError
+from envkit.remote.client_connection import LaunchError
 from envkit.remote.protocol import MAGIC
 from envkit.specs import ObjectSpec
 from tests.parallel.streams import is_grammatical
