@@ -108,7 +108,7 @@ class ServerInfo(NamedTuple):
     differences: tuple[str, ...]
 
 
-class ServerInfos:
+class _ServerInfos:
     """Compares each server of a pool with this envkit and with the first server."""
 
     def __init__(self, mismatch: str) -> None:
@@ -174,6 +174,9 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
 
     An object serves one pool.
 
+    Attributes:
+        launched: What has started the server, and starts it again; `None` for nothing.
+
     Example:
         >>> from envkit import ParallelPyEnvironment
         >>> from envkit.remote.server import serve
@@ -203,7 +206,6 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         mismatch: str = "warn",
         patience: float = 0.0,
         resume: float = 30.0,
-        launched: Launched | None = None,
     ) -> None:
         """Prepares; nothing is connected yet.
 
@@ -214,9 +216,8 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
                 differs from another server: "warn" or "error".
             patience: For how many seconds to try where no server can be reached.
             resume: For how many seconds to try to take up a session whose link is lost.
-            launched: What has started the server, and starts it again.
         """
-        self._infos = ServerInfos(mismatch)
+        self._infos = _ServerInfos(mismatch)
         self._addresses: list[ServerAddress] = (
             addresses_in(addresses) if isinstance(addresses, str) else [*addresses]
         )
@@ -224,7 +225,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         self._patience = patience
         self._resume = resume
         self._news: deque[Callable[[], None]] = deque()
-        self._launched = launched
+        self.launched: Launched | None = None
         super().__init__()
 
     def places(self) -> int | None:
@@ -272,12 +273,12 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
 
     def _problem(self) -> str | None:
         """Returns why no further try to connect has any use; `None` where it has."""
-        return None if self._launched is None else self._launched.problem()
+        return None if self.launched is None else self.launched.problem()
 
     def _revive(self) -> None:
         """Starts a server again that was started here and has ended."""
-        if self._launched is not None:
-            address = self._launched.revive()
+        if self.launched is not None:
+            address = self.launched.revive()
             if address is not None:  # It may listen elsewhere now.
                 self._addresses = [ServerAddress.parse(address)]
 

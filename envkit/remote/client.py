@@ -69,16 +69,14 @@ def servers(
         >>> servers("tcp://a:7600,b:7600").usual_workers()
         2
     """
-    settings = {
-        "token": token,
-        "token_file": token_file,
-        "cafile": cafile,
-        "tls": tls,
-        "mismatch": mismatch,
-        "patience": patience,
-        "resume": resume,
-    }
-    return _backend_of(addresses, settings)
+    from envkit.remote.backend import RemoteBackend
+    from envkit.remote.client_connection import addresses_in, peer_of
+
+    found = addresses_in(addresses)
+    peer = peer_of(found, token=token, token_file=token_file, cafile=cafile, tls=tls)
+    return RemoteBackend(
+        found, peer, mismatch=mismatch, patience=patience, resume=resume
+    )
 
 
 def connect(
@@ -158,20 +156,6 @@ def connect(
         raise
 
 
-def _backend_of(
-    addresses: str, settings: Mapping[str, Any], launched: Launched | None = None
-) -> RemoteBackend:
-    """Returns the backend for servers; the settings are those of `servers`."""
-    from envkit.remote.backend import RemoteBackend
-    from envkit.remote.client_connection import addresses_in, peer_of
-
-    found = addresses_in(addresses)
-    ways = ("mismatch", "patience", "resume")
-    how = {name: settings[name] for name in settings if name not in ways}
-    options = {name: settings[name] for name in ways}
-    return RemoteBackend(found, peer_of(found, **how), **options, launched=launched)
-
-
 class _RemoteInternals(WrapperInternals):
     """Asks the server where the environments come from."""
 
@@ -202,7 +186,8 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
         self._address = address
         self._settings = dict(settings)
         self._launched = launched
-        backend = self._backend = _backend_of(str(address), settings, launched)
+        backend = self._backend = servers(str(address), **settings)
+        backend.launched = launched
         make_pool: Any = load("connect", _POOL)
         _, *known = inspect.signature(make_pool).parameters
         options = {name: arguments[name] for name in known if name in arguments}

@@ -159,7 +159,7 @@ def peer_of(
             "does not travel, but everything else can be read and changed on the way. "
             "Serve with --cert and --key, and pass cafile=.",
             InsecureWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return Peer(secret, tls)
 
