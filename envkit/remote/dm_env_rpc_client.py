@@ -7,10 +7,12 @@ and ends an episode whose server has gone.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,15 +93,19 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         """
         require("dm_env_rpc", needed_by="DmEnvRpcWrapper", extra="dm-env-rpc")
         super().__init__(handle_auto_reset=True)
-        self._connector = _Connector(
-            _checked_place(address),
+        place = _checked_place(address)
+        self._address = place_of(place)
+        self._name = f"The dm_env_rpc server at {self._address}"
+        self._connect = functools.partial(
+            _connected,
+            self._name,
+            place,
             token=token,
             cafile=cafile,
-            tls=tls or cafile is not None,
+            tls=tls,
             timeout=timeout,
             connect_timeout=connect_timeout,
         )
-        self._name = f"The dm_env_rpc server at {self.address}"
         self._settings, self._join_settings = settings or {}, join_settings or {}
         self._world, self._made = world, ""
         self._text_length = text_length
@@ -136,7 +142,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
     @property
     def address(self) -> str:
         """The address of the server."""
-        return self._connector.address
+        return self._address
 
     def seed(self, seed: Seed) -> None:
         """Seeds the environment at the next reset, by a setting of it."""
@@ -197,7 +203,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
     def _join(self) -> None:
         """Connects, makes a world unless one is named, and joins it."""
         self._close()
-        self._stream = self._connector.connect(self._name)
+        self._stream = self._connect()
         self._conversation = ClientStream(self._name, self._text_length)
         try:
             world = self._world
@@ -206,14 +212,13 @@ class DmEnvRpcWrapper(ForeignEnvironment):
                     self._conversation.create, self._settings
                 )
             self._ask(self._conversation.join, world, self._join_settings)
-        except LostError as error:
+        except BaseException as error:
             self._close()
+            if not isinstance(error, LostError):
+                raise
             raise DmEnvRpcError(
                 f"{self._name} let no world be joined: {error}."
             ) from error
-        except BaseException:
-            self._close()
-            raise
 
     def _ask(self, request: Callable[..., bytes], *arguments: Any) -> Any:
         """Sends a request of the conversation; returns the event of its answer."""
@@ -273,66 +278,47 @@ def load(address: str, **kwargs: Any) -> DmEnvRpcWrapper:
     return DmEnvRpcWrapper(address, **kwargs)
 
 
-class _Connector:
-    """Connects with a server."""
+def _connected(
+    server: str,
+    place: tuple[str, int],
+    *,
+    token: str | None,
+    cafile: str | None,
+    tls: bool,
+    timeout: float,
+    connect_timeout: float,
+) -> _GrpcStream:
+    """Returns a new stream to a server, which errors call so.
 
-    def __init__(
-        self,
-        place: tuple[str, int],
-        *,
-        token: str | None,
-        cafile: str | None,
-        tls: bool,
-        timeout: float,
-        connect_timeout: float,
-    ) -> None:
-        self._place, self.address = place, place_of(place)
-        self._token, self._cafile, self._tls = token, cafile, tls
-        self._timeout, self._connect_timeout = timeout, connect_timeout
+    Raises:
+        DmEnvRpcError: The server cannot be reached.
+    """
+    import grpc
 
-    def connect(self, server: str) -> _GrpcStream:
-        """Returns a new stream to a server, which errors call so.
-
-        Raises:
-            DmEnvRpcError: The server cannot be reached.
-        """
-        import grpc
-
-        channel = self._channel()
-        try:
-            grpc.channel_ready_future(channel).result(self._connect_timeout)
-            return _GrpcStream(channel, self._metadata(), self._timeout)
-        except BaseException as error:
-            channel.close()
-            if not isinstance(error, grpc.FutureTimeoutError):
-                raise
-            raise DmEnvRpcError(
-                f"{server} could not be reached within "
-                f"{self._connect_timeout:g} s. Check that it runs, the address, and "
-                "whether it uses TLS."
-            ) from error
-
-    def _channel(self) -> Any:
-        import grpc
-
-        options = [
-            ("grpc.max_send_message_length", -1),
-            ("grpc.max_receive_message_length", -1),
-        ]
-        if not self._tls:
-            return grpc.insecure_channel(self.address, options)
-        trusted = None
-        if self._cafile is not None:
-            with open(self._cafile, "rb") as file:
-                trusted = file.read()
+    options = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+    ]
+    if tls or cafile is not None:
+        trusted = None if cafile is None else Path(cafile).read_bytes()
         credentials = grpc.ssl_channel_credentials(trusted)
-        return grpc.secure_channel(self.address, credentials, options)
-
-    def _metadata(self) -> Any:
-        token = self._token
+        channel = grpc.secure_channel(place_of(place), credentials, options)
+    else:
+        channel = grpc.insecure_channel(place_of(place), options)
+    try:
+        grpc.channel_ready_future(channel).result(connect_timeout)
         if token is None:  # That of a server of the same user.
-            token = find("token", *self._place)
-        return None if token is None else (("authorization", f"Bearer {token}"),)
+            token = find("token", *place)
+        metadata = None if token is None else [("authorization", f"Bearer {token}")]
+        return _GrpcStream(channel, metadata, timeout)
+    except BaseException as error:
+        channel.close()
+        if not isinstance(error, grpc.FutureTimeoutError):
+            raise
+        raise DmEnvRpcError(
+            f"{server} could not be reached within {connect_timeout:g} s. Check that "
+            "it runs, the address, and whether it uses TLS."
+        ) from error
 
 
 class _GrpcStream:
@@ -366,16 +352,15 @@ class _GrpcStream:
         self._requests.put(request)
         try:
             answer = self._answers.get(timeout=self._timeout)
-        except queue.Empty:
-            # An answer that comes now would be taken for that to the next request.
+            if isinstance(answer, LostError):
+                raise answer
+        except BaseException as error:
+            # After Ctrl-C, for example, an answer that comes now would be taken for
+            # that to the next request.
             self.close()
+            if not isinstance(error, queue.Empty):
+                raise
             raise LostError(f"there was no answer within {self._timeout:g} s") from None
-        except BaseException:  # Ctrl-C, for example: likewise.
-            self.close()
-            raise
-        if isinstance(answer, LostError):
-            self.close()
-            raise answer
         return answer
 
     def close(self) -> None:
