@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import importlib.util
 import queue
 import threading
 import urllib.parse
@@ -40,7 +39,8 @@ from envkit._shared.closing import Closable
 from envkit._shared.listening import listener, place_of
 from envkit._shared.server_secret import Holder, ServerSecret
 from envkit._shared.text import escaped
-from envkit.errors import EnvkitError, MissingDependencyError
+from envkit.adapters.foreign import require
+from envkit.errors import EnvkitError
 from envkit.remote.dm_env_rpc_messages import (
     NOT_NOW,
     ApplyAction,
@@ -129,7 +129,11 @@ class DmEnvRpcServer(Closable):
 
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
         """Makes each environment once, for its specs, and listens."""
-        _require()
+        require(
+            "dm_env_rpc",
+            needed_by="Serving by dm_env_rpc's protocol",
+            extra="dm-env-rpc",
+        )
         self._menu, self._options = menu, options
         self._secret = ServerSecret("token", options.token)
         self.token = self._secret.data
@@ -532,10 +536,3 @@ def _key_and_cert(options: ServeOptions) -> tuple[bytes, bytes]:
         key = file.read()
     with open(options.cert, "rb") as file:
         return key, file.read()
-
-
-def _require() -> None:
-    if importlib.util.find_spec("dm_env_rpc") is None:
-        raise MissingDependencyError.needed_by(
-            "Serving by dm_env_rpc's protocol", package="dm_env_rpc", extra="dm-env-rpc"
-        )

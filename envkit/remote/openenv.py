@@ -14,9 +14,7 @@ import asyncio
 import base64
 import contextlib
 import hmac
-import importlib.util
 import logging
-import socket
 import threading
 import time
 import uuid
@@ -32,7 +30,7 @@ from envkit._shared.json_schema import EXACT_SCHEMA
 from envkit._shared.listening import listener, place_of
 from envkit._shared.server_secret import Holder, ServerSecret
 from envkit._shared.web_pages import is_json, web_page_refusal
-from envkit.errors import MissingDependencyError
+from envkit.adapters.foreign import require
 from envkit.provenance import envkit_version
 from envkit.remote.env_threads import (
     EnvThread,
@@ -98,7 +96,9 @@ class OpenEnvServer(Closable):
 
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
         """Makes an environment of each kind, for its specs, and listens."""
-        _require()
+        for package in ("starlette", "uvicorn", "websockets"):
+            needed_by = "Serving by OpenEnv's protocol"
+            require(package, needed_by=needed_by, extra="openenv")
         self._options = options
         self._secret = ServerSecret("token", options.token)
         self.token = self._secret.data
@@ -110,7 +110,7 @@ class OpenEnvServer(Closable):
             for offer in menu.offers:
                 self._sites.append(Site(offer, options, self._admission))
                 stack.callback(self._sites[-1].close)
-            self._socket = _listening(options)
+            self._socket = listener(options.host, options.port_or_socket(_PORT))
             stack.callback(self._socket.close)
             self._server = self._make_server()
             self._secret.publish(self._socket.getsockname())
@@ -381,18 +381,6 @@ def _token_in(headers: Any) -> bytes | None:
         return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
     except ValueError:  # binascii.Error is one, too.
         return None
-
-
-def _listening(options: ServeOptions) -> socket.socket:
-    return listener(options.host, options.port_or_socket(_PORT))
-
-
-def _require() -> None:
-    for package in ("starlette", "uvicorn", "websockets"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingDependencyError.needed_by(
-                "Serving by OpenEnv's protocol", package=package, extra="openenv"
-            )
 
 
 class Site:

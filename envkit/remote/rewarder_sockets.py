@@ -23,7 +23,7 @@ from envkit._shared.health import HEALTH_PATH, HealthAnswer
 from envkit._shared.listening import listener, place_of
 from envkit._shared.server_secret import ServerSecret
 from envkit._shared.web_pages import web_page_refusal
-from envkit.errors import MissingDependencyError
+from envkit.adapters.foreign import require
 from envkit.extend import counted
 from envkit.remote.rewarder import (
     Action,
@@ -51,16 +51,6 @@ _MOST_TO_SERVER, _MOST_TO_CLIENT = 1 << 16, 1 << 24
 # Messages that may wait for a client that takes them slowly.
 _MOST_WAITING = 1 << 13
 _PATIENCE = 2.0
-
-
-def _websockets(what: str) -> None:
-    """Raises unless the library is there."""
-    from importlib.util import find_spec
-
-    if find_spec("websockets") is None:
-        raise MissingDependencyError.needed_by(
-            what, package="websockets", extra="universe"
-        )
 
 
 class _Client:
@@ -136,7 +126,7 @@ class RewarderServer:
             is_public: Whether everyone knows the password, so that web pages must be
                 refused.
         """
-        _websockets("A server for Universe")
+        require("websockets", needed_by="A server for Universe", extra="universe")
         self._host, self._is_public = host, is_public
         self._secret = ServerSecret("password", password)
         self._admission = Admission("universe")
@@ -392,7 +382,7 @@ class RewarderLink:
         Raises:
             RewarderError: The server refuses, or there is none.
         """
-        _websockets("A client for Universe")
+        require("websockets", needed_by="A client for Universe", extra="universe")
         from websockets.exceptions import WebSocketException
         from websockets.sync.client import connect
 
