@@ -80,7 +80,6 @@ __all__ = [
     "SERVER",
     "RemoteBackend",
     "ServerInfo",
-    "ServerInfos",
 ]
 
 _LOGGER = logging.getLogger(__name__)
