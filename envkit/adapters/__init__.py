@@ -1,8 +1,8 @@
-"""Environments of other libraries as envkit environments, and some the other way.
+"""Adapters: other libraries' environments for envkit, and envkit's for others.
 
-The modules here are what users name; the folders hold what those are made of. Names
-are loaded when they are first used, and each adapter imports its library only
-when it is asked for an environment, so a library that is not used costs nothing.
+The modules here are public; the folders hold their parts. A name is loaded when it is
+first used, and an adapter imports its library when it makes an environment, so unused
+libraries cost nothing.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _HOMES = {
     "to_minari": "envkit.adapters.minari.datasets",
     "Adapter": "envkit.adapters.adapter",
     "AgentTimeSteps": "envkit.adapters.pettingzoo.agents",
-    "AsyncEnvPool": "envkit.adapters.envpool.suite",  # which refuses it
+    "AsyncEnvPool": "envkit.adapters.envpool.suite",  # raises: it was removed
     "AtariVectorWrapper": "envkit.adapters.ale.suite",
     "BraxWrapper": "envkit.adapters.jax.brax",
     "BrowserGymWrapper": "envkit.adapters.browsergym.suite",
@@ -130,7 +130,7 @@ _MODULES = (
     "pysc2",
     "urnai",
 )
-# The names that modules have in TF-Agents, and those that they had before.
+# The names of modules in TF-Agents, and former names.
 _ALIASES = {
     "agent_time_steps": "envkit.adapters.pettingzoo.agents",
     "atari_vector_wrapper": "envkit.adapters.ale.suite",
@@ -170,8 +170,7 @@ _ALIASES = {
     "vizdoom_wrapper": "envkit.adapters.vizdoom.suite",
 }
 
-# Without `gin`, `pysc2` and `urnai`, which would hide the packages of these names from
-# programs that import all.
+# Without `gin`, `pysc2` and `urnai`: `import *` would hide the packages of these names.
 __all__ = [
     "Adapter",
     "AgentTimeSteps",

@@ -1,4 +1,4 @@
-"""Environments of bsuite, the behaviour suite, by their ids."""
+"""bsuite, the Behaviour Suite: its environments by id."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def load(
     logging_mode: str = "csv",
     overwrite: bool = False,
 ) -> PyEnvironment:
-    """Makes an environment of bsuite, as an envkit environment.
+    """Makes a bsuite environment.
 
-    The number of an experiment's episodes is the environment's attribute
-    `bsuite_num_episodes`. Results are recorded in the format of bsuite's analysis.
+    The attribute `bsuite_num_episodes` is the number of episodes of the experiment.
+    Results are recorded in the format that bsuite's analysis reads.
 
     Args:
         bsuite_id: The experiment and its setting, such as `"deep_sea/7"`.
-        record: Whether results are recorded.
-        save_path: The folder that they are recorded in, for `"csv"`.
-        logging_mode: `"csv"`, or `"terminal"` to have them logged.
-        overwrite: Whether a file of the same experiment may be overwritten.
+        record: Whether to record results.
+        save_path: The folder for the results, if `logging_mode` is `"csv"`.
+        logging_mode: `"csv"` writes a file, `"terminal"` logs.
+        overwrite: Whether an existing file of the experiment may be overwritten.
 
     Raises:
-        ValueError: There is no such experiment, or results have nowhere to go.
+        ValueError: The experiment is unknown, or `save_path` is missing.
     """
     _require(f"The environment {bsuite_id!r}")
     from bsuite import bsuite, sweep
@@ -68,7 +68,7 @@ def load(
     if bsuite_id not in sweep.SETTINGS:
         raise ValueError(_unknown(bsuite_id, sweep.SETTINGS))
     name, _ = bsuite.unpack_bsuite_id(bsuite_id)
-    # Not their load_from_id, because it prints the name.
+    # Not bsuite's load_from_id, because it prints the name.
     env = bsuite.load(name, sweep.SETTINGS[bsuite_id])
     if record:
         env = _recorded(env, bsuite_id, save_path, logging_mode, overwrite)
@@ -82,17 +82,17 @@ def load_by_id(
     logging_mode: str = "csv",
     overwrite: bool = False,
 ) -> PyEnvironment:
-    """Makes an environment as `load` does, and records results only if asked to.
+    """Makes an environment as `load` does, but by default records nothing.
 
     `envkit.make("bsuite:catch/0")` calls this.
 
     Args:
         bsuite_id: The experiment and its setting.
-        record: Whether results are recorded; `None` for yes if there is a `save_path`,
-            or another `logging_mode` than `"csv"`.
-        save_path: The folder that they are recorded in.
-        logging_mode: `"csv"`, or `"terminal"` to have them logged.
-        overwrite: Whether a file of the same experiment may be overwritten.
+        record: Whether to record results; `None` means yes if `save_path` or a
+            `logging_mode` other than `"csv"` is given.
+        save_path: The folder for the results.
+        logging_mode: `"csv"` writes a file, `"terminal"` logs.
+        overwrite: Whether an existing file of the experiment may be overwritten.
     """
     if record is None:
         record = save_path is not None or logging_mode != "csv"

@@ -1,22 +1,21 @@
-"""dm_env: its environments as envkit environments, and its specs as envkit's.
+"""dm_env: wraps its environments, and converts specs in both directions.
 
 ```
 dm_env                          envkit
 Array                           ArraySpec
-BoundedArray                    BoundedArraySpec; of booleans, which have no bounds
-                                there, ArraySpec
+BoundedArray                    BoundedArraySpec; ArraySpec if the dtype is boolean
 DiscreteArray(n)                BoundedArraySpec, scalar, from 0 to n - 1
-StringArray                     ObjectSpec, which takes strings of any length; or, if
-                                their length is known, TextSpec
+StringArray                     ObjectSpec for strings of any length, or TextSpec if
+                                their length is known
 Array of other objects          ObjectSpec
 ```
 
-Specs of dm_env are recognized by their attributes, so only `spec_to_dm_env` needs the
+dm_env's specs are recognised by their attributes, so only `spec_to_dm_env` needs the
 library.
 
-dm_env knows neither seeds nor states. Both are found in the parts of an environment: in
-the attributes of the environment, of those that it wraps, and of the tasks of
-dm_control, which begin episodes and compute rewards.
+dm_env has neither seeds nor states. The adapter finds random generators and state in
+the attributes of the environment, of the environments it wraps, and of dm_control's
+tasks, which begin episodes and compute rewards.
 """
 
 from __future__ import annotations
@@ -70,24 +69,24 @@ __all__ = [
 ]
 
 _TIME_STEP = ("observation", "action", "reward", "discount")
-# The methods by which environments and tasks are recognized.
+# Environments and tasks are recognised by these methods.
 _ENVIRONMENT = ("reset", "step", "observation_spec", "action_spec")
 _TASK = ("initialize_episode", "get_reward")
 _GENERATORS = (np.random.RandomState, np.random.Generator, random.Random)
-_SEEDS = 2**32  # A RandomState takes no larger seed.
-# Of numbers of these classes rewards are made without a look at their values.
+_SEEDS = 2**32  # the largest seed of a RandomState, plus 1
+# Rewards of these classes are converted without checking them.
 _FLOATS = frozenset([float, np.float64])
 
 
 class DmEnvWrapper(ForeignEnvironment):
-    """Makes an envkit environment of any `dm_env.Environment`.
+    """Wraps any `dm_env.Environment`.
 
-    Time steps are the same in both libraries but for the `FIRST`, which has neither
-    reward nor discount in dm_env, and reward 0 and discount 1 here. Nothing of dm_env
-    is needed, only an environment with its methods.
+    Time steps are the same in both libraries except for `FIRST`: dm_env gives it no
+    reward and no discount, envkit gives it reward 0 and discount 1. dm_env need not be
+    installed; an environment with its methods is enough.
 
-    Public attributes that the wrapper does not have, such as `physics` and `task`, are
-    those of the environment.
+    Public attributes that the wrapper lacks, such as `physics` and `task`, are taken
+    from the environment.
 
     Example:
         >>> from envkit.adapters import PyToDMWrapper
@@ -107,17 +106,17 @@ class DmEnvWrapper(ForeignEnvironment):
         as_float32: Collection[str] = ("reward", "discount"),
         text_length: int | None = None,
     ) -> None:
-        """Wraps an environment; closing the wrapper closes it.
+        """Wraps an environment; closing the wrapper closes the environment.
 
         Args:
             env: A `dm_env.Environment`.
             render_kwargs: Keyword arguments for `physics.render`, if it has physics:
                 `height`, `width`, `camera_id` and others.
-            as_float32: Of what float64 becomes float32: "observation", "action",
-                "reward" and "discount". Everything else keeps its dtype.
-            text_length: The maximal length of strings. They are then text of a fixed
-                width, which travels between processes as numbers do; otherwise they
-                are objects of any length.
+            as_float32: The parts whose float64 becomes float32: "observation",
+                "action", "reward" and "discount". Other parts keep their dtypes.
+            text_length: The maximum length of strings. They then become text of a fixed
+                width, which travels between processes as fast as numbers; without it,
+                they are objects of any length.
         """
         if isinstance(env, type) or not _has_methods(env, _ENVIRONMENT):
             is_class = isinstance(env, type)
@@ -132,7 +131,7 @@ class DmEnvWrapper(ForeignEnvironment):
         self._render_kwargs = dict(render_kwargs or {})
         self._narrow = _checked_parts(as_float32)
         self._text_length = text_length
-        # A PyToDMWrapper, which has seeds and pictures of its own.
+        # A PyToDMWrapper has its own seeds and pictures.
         self._is_ours = isinstance(getattr(env, "environment", None), PyEnvironment)
         self._observation_spec, self._to_observation = self._read("observation")
         self._reward_spec, self._read_reward = self._read("reward", REWARD_SPEC)
@@ -151,7 +150,7 @@ class DmEnvWrapper(ForeignEnvironment):
     def _read(
         self, part: str, default: ArraySpec | None = None
     ) -> tuple[NestedSpec, Converter]:
-        """Returns the specs of a part of a time step, and its converter."""
+        """Returns the specs of a part of a time step, and the part's converter."""
         ask: Callable[[], Any] = getattr(self._foreign, f"{part}_spec", lambda: default)
         article = "an" if part == "observation" else "a"
         subject = f"{self._name} returned {article} {part} that"
@@ -190,23 +189,23 @@ class DmEnvWrapper(ForeignEnvironment):
 
     @property
     def dm_env(self) -> Any:
-        """The environment of dm_env."""
+        """The dm_env environment."""
         return self._foreign
 
     def wrapped_env(self) -> Any:
-        """Returns the environment of dm_env, as wrappers do."""
+        """Returns the dm_env environment, as wrappers do."""
         return self._foreign
 
     def seed(self, seed: Seed) -> None:
         """Seeds the environment at the next reset.
 
-        An environment with a method `seed` is seeded by it. In any other, all random
-        generators are seeded that the environment, those that it wraps, or their tasks
-        hold. What was random when the environment was made, as parts of some models
-        are, stays as it is.
+        If the environment has a `seed` method, that is called. Otherwise every random
+        generator held by the environment, by the environments it wraps, or by their
+        tasks is seeded. Whatever was drawn when the environment was made, such as parts
+        of some models, stays the same.
         """
         if self._is_ours:
-            self._foreign.seed(seed)  # That is for the next reset, too.
+            self._foreign.seed(seed)  # it applies to the next reset too
             return
         if not self._has("seed") and not _generators_of(self._foreign):
             raise NotImplementedError(
@@ -217,17 +216,17 @@ class DmEnvWrapper(ForeignEnvironment):
         super().seed(seed)
 
     def get_info(self) -> Any:
-        """Returns the environment's info, which few of dm_env's have."""
+        """Returns the environment's info; few dm_env environments have one."""
         if self._has("get_info"):
             return self._foreign.get_info()
         return PyEnvironment.get_info(self)
 
     def _draw(self, mode: str) -> Any:
-        """Returns a picture from the physics, if there is one.
+        """Returns a picture drawn by the physics, if there is one.
 
-        MuJoCo needs a way to draw. Where there is no display, `suite_dm_control.load`
-        lets it choose EGL or OSMesa; a program that imports dm_control before sets the
-        environment variable `MUJOCO_GL` to one of them.
+        MuJoCo needs a drawing library. Without a display, `suite_dm_control.load` lets
+        dm_control choose EGL or OSMesa; a program that imports dm_control earlier must
+        set the environment variable `MUJOCO_GL` to one of them.
         """
         if self._is_ours and self._foreign.row is None:
             return self._foreign.render(mode)
@@ -258,7 +257,7 @@ class DmEnvWrapper(ForeignEnvironment):
         # Hot: called once per step.
         step = self._foreign.step(action)
         try:
-            # The discount of most steps follows from the flags.
+            # Usually the discount follows from the flags.
             is_usual = step.discount.__class__ is float and step.discount == self._usual
             if is_usual and step.step_type == 1:
                 return step.observation, step.reward, False, False, {}
@@ -276,7 +275,7 @@ class DmEnvWrapper(ForeignEnvironment):
             self._refuse(step, call)
         discount = step.discount
         if discount is None and kind:
-            self._to_discount(discount)  # It raises.
+            self._to_discount(discount)  # raises
         return result_of_time_step(kind, step.observation, step.reward, discount)
 
     def _to_reward(self, reward: Any) -> NestedArray:
@@ -286,7 +285,7 @@ class DmEnvWrapper(ForeignEnvironment):
         return self._read_discount(discount)
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
-        self._info = info  # The discount tells it.
+        self._info = info  # the discount tells how it ended
 
     def _knows_info(self) -> bool:
         is_ours = type(self).get_info is DmEnvWrapper.get_info
@@ -354,12 +353,12 @@ class DmEnvWrapper(ForeignEnvironment):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _State:
-    """The state of an environment that has no `get_state`.
+    """Holds the state of an environment without `get_state`.
 
     Attributes:
-        snapshot: The attributes of its parts, which stay the objects they are.
-        physics: The states of its MuJoCo physics, which are no part of the snapshot
-            because a pickled copy of one does not go on with the same last digits.
+        snapshot: The attributes of its parts; the parts themselves stay in place.
+        physics: The states of its MuJoCo physics. They are not in the snapshot, because
+            a pickled copy of a physics computes slightly different digits.
     """
 
     snapshot: Snapshot
@@ -367,7 +366,7 @@ class _State:
 
 
 def _refuse_memory_of_mujoco(value: Any) -> None:
-    """Raises for an array that shows memory of a library that is not NumPy's."""
+    """Raises for an array whose memory belongs to a library other than NumPy."""
     if isinstance(value, np.ndarray):
         base: Any = value
         while isinstance(base, np.ndarray) and base.base is not None:
@@ -393,21 +392,21 @@ def _checked_parts(parts: Collection[str]) -> frozenset[str]:
 
 
 def zeros_of(spec: ArraySpec) -> Array:
-    """Returns the reward of a `FIRST`."""
+    """Returns the reward of a `FIRST`: zeros."""
     return np.zeros(spec.shape, spec.dtype)
 
 
 def ones_of(spec: ArraySpec) -> Array:
-    """Returns the discount of a `FIRST`."""
+    """Returns the discount of a `FIRST`: ones."""
     return np.ones(spec.shape, spec.dtype)
 
 
 def _parts_of(env: Any) -> list[Any]:
-    """Lists an environment, those that it wraps, and their tasks, from the outside."""
+    """Lists an environment, the ones it wraps, and their tasks, outermost first."""
     parts = [env]
-    for part in parts:  # It grows meanwhile.
+    for part in parts:  # grows meanwhile
         for name, value in getattr(part, "__dict__", {}).items():
-            # Not the object, because some wrappers look for attributes elsewhere.
+            # Look at the class: some wrappers forward attribute look-ups elsewhere.
             kind = type(value)
             is_part = _has_methods(kind, _ENVIRONMENT) or _has_methods(kind, _TASK)
             if is_part or name in ("task", "_task"):
@@ -420,12 +419,12 @@ def _has_methods(env: Any, names: tuple[str, ...]) -> bool:
 
 
 def _generators_of(env: Any) -> list[Any]:
-    """Lists the random generators of an environment and its parts."""
+    """Lists the random generators held by an environment and its parts."""
     return _held_by(_parts_of(env), lambda value: isinstance(value, _GENERATORS))
 
 
 def _held_by(parts: list[Any], fits: Callable[[Any], bool]) -> list[Any]:
-    """Lists the attributes of some parts that fit, each object once."""
+    """Lists the parts' attributes that satisfy `fits`, each object once."""
     found: list[Any] = []
     for part in parts:
         for value in getattr(part, "__dict__", {}).values():
@@ -440,7 +439,7 @@ def _add(found: list[Any], value: Any) -> None:
 
 
 def _reseed(generators: list[Any], seed: int) -> None:
-    """Seeds generators: one with the seed itself, several with seeds made of it."""
+    """Seeds one generator with the seed itself, several with seeds derived from it."""
     if len(generators) == 1 and seed < _SEEDS:
         seeds = [seed]
     else:
@@ -453,7 +452,7 @@ def _reseed(generators: list[Any], seed: int) -> None:
             generator.seed(own)
 
 
-# Makes the error for a value, and the reason why it does not fit.
+# Makes the error for a value, given the reason why it does not fit.
 _Refuse: TypeAlias = Callable[[Any, str], SpecError]
 
 _SUPPORTED = "biufUSO"
@@ -463,13 +462,13 @@ _FLOAT32 = np.dtype(np.float32)
 def spec_from_dm_env(
     spec: Any, path: str = "", *, narrow: bool = False, text_length: int | None = None
 ) -> ArraySpec:
-    """Makes a spec of envkit of one of dm_env's.
+    """Converts a dm_env spec to an envkit spec.
 
     Args:
         spec: The spec.
-        path: Where it stands, for errors.
+        path: Its path, for error messages.
         narrow: Whether float64 becomes float32.
-        text_length: The maximal length of strings; `None` if that is not known.
+        text_length: The maximum length of strings; `None` if unknown.
     """
     missing = [name for name in ("shape", "dtype") if not hasattr(spec, name)]
     if missing or np.dtype(spec.dtype).kind not in _SUPPORTED:
@@ -508,19 +507,19 @@ def _object_spec(spec: Any, name: str | None, text_length: int | None) -> ArrayS
 
 
 def _within_float32(bound: Any) -> Any:
-    """Returns bounds, with finite ones that float32 does not reach moved into it."""
+    """Returns bounds, with finite ones clipped to the range of float32."""
     limits = np.finfo(np.float32)
     bound = np.asarray(bound)
     return np.where(np.isinf(bound), bound, np.clip(bound, limits.min, limits.max))
 
 
 def _reader(theirs: Any, spec: ArraySpec, refuse: _Refuse) -> Leaf:
-    """Returns a function that makes the array of a spec from a value of dm_env.
+    """Returns a function that converts a value from dm_env to an array of a spec.
 
     Args:
-        theirs: The spec of dm_env.
-        spec: The spec that `spec_from_dm_env` made of it.
-        refuse: Makes the error for a value of another kind, and the reason.
+        theirs: The dm_env spec.
+        spec: The result of `spec_from_dm_env` for it.
+        refuse: Makes the error for an unsuitable value, given the reason.
     """
     if np.dtype(theirs.dtype).kind == "O":
         convert_objects = _object_leaf(theirs, spec, refuse)
@@ -543,15 +542,15 @@ def _reader(theirs: Any, spec: ArraySpec, refuse: _Refuse) -> Leaf:
 
 
 def _writer(theirs: Any, spec: ArraySpec, refuse: _Refuse) -> Leaf:
-    """Returns a function that makes an action of dm_env from a value that fits a spec.
+    """Returns a function that converts a value that fits a spec to a dm_env action.
 
-    Single values become NumPy's numbers, or strings, because environments use them as
-    indices and as keys.
+    Scalars become NumPy scalars or strings, because environments use them as indices
+    and dictionary keys.
 
     Args:
-        theirs: The spec of dm_env.
-        spec: The spec that `spec_from_dm_env` made of it.
-        refuse: Makes the error for a value of another kind, and the reason.
+        theirs: The dm_env spec.
+        spec: The result of `spec_from_dm_env` for it.
+        refuse: Makes the error for an unsuitable value, given the reason.
     """
     if np.dtype(theirs.dtype).kind == "O":
         convert_objects = _object_leaf(theirs, spec, refuse)
@@ -566,14 +565,14 @@ def _writer(theirs: Any, spec: ArraySpec, refuse: _Refuse) -> Leaf:
 
     def convert_wide(value: Any) -> Any:
         wide = convert(value).astype(dtype)
-        # A bound as a float32 may lie a little beyond the bound itself.
+        # Rounded to float32, a bound may lie slightly outside the original bound.
         return (wide if low is None else np.clip(wide, low, high))[()]
 
     return convert_wide
 
 
 def _object_leaf(theirs: Any, spec: ArraySpec, refuse: _Refuse) -> Leaf:
-    """Returns a function that makes a new array of checked objects."""
+    """Returns a function that copies objects to a new array and checks them."""
     shape = spec.shape
     kind = getattr(theirs, "string_type", None)
 
@@ -588,7 +587,7 @@ def _object_leaf(theirs: Any, spec: ArraySpec, refuse: _Refuse) -> Leaf:
                 place = f" at index {index}" if index else ""
                 reason = f"There is {describe(item)}{place}; it takes {kind.__name__}."
                 raise refuse(objects, reason)
-            objects[index] = kind(item)  # NumPy has strings of its own.
+            objects[index] = kind(item)  # NumPy has its own string classes
             if not isinstance(spec, ObjectSpec):
                 _check_width(objects[index], spec, objects, refuse)
         return objects
@@ -598,17 +597,17 @@ def _object_leaf(theirs: Any, spec: ArraySpec, refuse: _Refuse) -> Leaf:
 
 def _as_objects(value: Any, shape: tuple[int, ...], *, is_text: bool) -> Array | None:
     if not shape and not is_text and not isinstance(value, np.ndarray):
-        # It may be a list, of which NumPy would make an array.
+        # NumPy would turn a list into an array.
         return ObjectSpec.wrap(value)  # type: ignore[no-any-return]  # an array
     try:
         return np.array(value, object)
-    except ValueError:  # Rows that differ in length.
+    except ValueError:  # rows of different lengths
         return None
 
 
 def _check_width(text: Any, spec: ArraySpec, whole: Array, refuse: _Refuse) -> None:
-    """Refuses text that a fixed width would change."""
-    # It loses what is too long, and NULs at the end.
+    """Raises if a fixed width would change the text."""
+    # NumPy cuts long texts and drops trailing NULs.
     if np.array(text, spec.dtype)[()] != text:
         reason = (
             f"A text of {len(text)} characters does not keep its form in {spec.dtype}. "
@@ -619,10 +618,10 @@ def _check_width(text: Any, spec: ArraySpec, whole: Array, refuse: _Refuse) -> N
 
 
 def spec_to_dm_env(spec: ArraySpec) -> Any:
-    """Makes a spec of dm_env of one of envkit's; dm_env must be installed.
+    """Converts an envkit spec to a dm_env spec; dm_env must be installed.
 
-    An integer scalar from 0 is a `DiscreteArray`. Text of a fixed width is an `Array`
-    of its dtype, so that nothing is lost.
+    An integer scalar with minimum 0 becomes a `DiscreteArray`. Text of a fixed width
+    becomes an `Array` of its dtype, so that nothing is lost.
 
     Example:
         >>> spec_to_dm_env(BoundedArraySpec((), "int64", 0, 4, name="way")).num_values

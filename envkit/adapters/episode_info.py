@@ -1,10 +1,10 @@
-"""The statistics of episodes in infos, as Gymnasium and Stable-Baselines3 know them.
+"""Renames episode statistics in infos as Gymnasium and Stable-Baselines3 expect.
 
-`envkit.wrappers.RecordEpisodeStatistics` tells of an episode after every step. Other
-libraries take an info with the key `episode` for that of an episode's end, and call
-what is in it by other names. So where an info leaves envkit:
+`envkit.wrappers.RecordEpisodeStatistics` reports an episode after every step. Other
+libraries expect the key `episode` only when an episode ends, with other names inside.
+So an info that leaves envkit is translated:
 
-    return, length, time, ended       r, l, t, and only if it has ended
+        return, length, time, ended       r, l, t, and only when the episode has ended
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _KEYS = frozenset([*_NAMES, "ended"])
 
 
 def with_ended_alone(info: dict[str, Any], *, begun: bool = False) -> dict[str, Any]:
-    """Returns the info of one environment with the names of the others.
+    """Returns the info of one environment with the other libraries' names.
 
     Args:
-        info: The info, which stays as it is.
-        begun: Whether it is that of an episode's begin, where none has ended.
+        info: The info; it is not changed.
+        begun: Whether the info is from the beginning of an episode, when none has
+            ended.
 
     Example:
         >>> episode = {"return": 9.0, "length": 9, "time": 0.5, "ended": True}
@@ -51,15 +52,15 @@ def with_ended_alone(info: dict[str, Any], *, begun: bool = False) -> dict[str, 
 def take_ended_columns(
     columns: dict[str, Any], rows: int, *, begun: bool = False
 ) -> list[tuple[str, dict[str, Any], Array]]:
-    """Takes statistics out of infos that are arrays with an element for each row.
+    """Removes episode statistics from infos that have an array element per row.
 
     Args:
-        columns: The infos, from which they are removed.
-        rows: How many rows there are.
-        begun: Whether they are those of begins.
+        columns: The infos; the statistics are removed from them.
+        rows: The number of rows.
+        begun: Whether the infos are from the beginning of episodes.
 
     Returns:
-        For each key: its name, the renamed statistics, and a mask of the ended rows.
+        A name, the renamed statistics and a mask of the ended rows for each key.
     """
     taken = []
     for key in [key for key, value in columns.items() if _are_statistics(value)]:
@@ -79,7 +80,7 @@ def _renamed(statistics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a number of Python for an array that is one."""
+    """Returns a Python number for a zero-dimensional array."""
     if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
         return value.item()
     return value

@@ -1,7 +1,7 @@
-"""`ForeignEnvironment`, and what else the adapters of all libraries have in common.
+"""`ForeignEnvironment`, and what all adapters share.
 
-How the end of an episode reads in Gymnasium and PettingZoo, as two flags, and at times
-in an info:
+Gymnasium and PettingZoo mark the end of an episode with two flags, which an info may
+hold too:
 
 | time step                                  | terminated | truncated |
 |--------------------------------------------|------------|-----------|
@@ -10,10 +10,9 @@ in an info:
 | `LAST` whose info has both flags           | as it says | as it says |
 | any other                                  | false      | false     |
 
-An info has both flags, `terminated` and `truncated`, where an environment can end in
-both ways at once, or discounts by 0 without ending. There they are not repeated in the
-info that Gymnasium gets. A discount that does not follow from the flags is in it as
-`discount`.
+An info holds both flags, `terminated` and `truncated`, if an environment can end both
+ways at once, or can discount by 0 without ending. Gymnasium's own info then leaves them
+out. A discount that does not follow from the flags is in the info as `discount`.
 """
 
 from __future__ import annotations
@@ -84,25 +83,25 @@ _LOGGER = logging.getLogger(__name__)
 
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
-# The classes of rewards that need no look.
+# The classes of rewards that need no check.
 _NUMBERS = frozenset([float, int, np.float32, np.float64])
 
 
 class First(Result):
-    """An episode that begins, to which most libraries give no reward and no discount.
+    """The beginning of an episode; most libraries give it neither reward nor discount.
 
-    Without a `discount` the reward is 0, and the discount 1.
+    Without a `discount`, the reward is 0 and the discount 1.
     """
 
 
 def result_of_time_step(kind: int, observation: Any, reward: Any, worth: Any) -> Result:
-    """Returns a `Result` of a time step as dm_env has them.
+    """Returns a `Result` for a time step in dm_env's form.
 
     Args:
         kind: 0 for a `FIRST`, 1 for a `MID`, 2 for a `LAST`.
-        observation: What it shows.
-        reward: Its reward.
-        worth: Its discount.
+        observation: The observation.
+        reward: The reward.
+        worth: The discount.
     """
     # Hot: called once per step.
     if kind == 1:
@@ -114,9 +113,9 @@ def result_of_time_step(kind: int, observation: Any, reward: Any, worth: Any) ->
 
 
 def with_flags(info: Any, terminated: bool, truncated: bool) -> dict[Any, Any]:
-    """Returns an info that says how the episode has ended.
+    """Returns an info with flags that say how the episode ended.
 
-    Entries that the library calls so itself go: they say nothing about the end.
+    The library's own entries of these names are dropped: they mean something else.
 
     Example:
         >>> with_flags({"lives": 0, "truncated": 7}, True, False)
@@ -127,79 +126,79 @@ def with_flags(info: Any, terminated: bool, truncated: bool) -> dict[Any, Any]:
 
 
 class ForeignInternals(Internals):
-    """Asks an adapter what its library takes, and how a worker may step it."""
+    """Asks an adapter what its library accepts, and how a worker may step it."""
 
     def accepts_options(self, env: Any, rows: Array | None) -> bool:
-        """Returns True if the library takes options."""
+        """Returns True if the library accepts options."""
         accepts: bool | None = env._accepts_options()
         return super().accepts_options(env, rows) if accepts is None else accepts
 
     def direct_row(self, env: Any) -> DirectRow | None:
-        """Returns what the adapter has."""
+        """Returns the adapter's direct row, if it has one."""
         row: DirectRow | None = env._direct_row()
         return row
 
 
 class ForeignBase(SpecifiedEnvironment):
-    """Is the base of all that another library steps, batches among them.
+    """Is the base class of everything that another library steps, batches included.
 
-    `__init__` sets these attributes:
+    A subclass sets these attributes in `__init__`:
 
-    | attribute                           | which                                    |
+    | attribute                           | value                                    |
     |-------------------------------------|------------------------------------------|
-    | `_foreign`                          | the environment of the library           |
+    | `_foreign`                          | the library's environment                |
     | `_name`                             | its name in messages                     |
     | `_observation_spec`, `_action_spec` | the specs                                |
-    | `_reward_spec`, `_discount_spec`    | the specs, unless one float32 is right   |
-    | `_batch_size`                       | the number of rows, of a batch           |
+    | `_reward_spec`, `_discount_spec`    | the specs, unless one float32 each       |
+    | `_batch_size`                       | the number of rows, if it is a batch     |
 
-    The next `_reset` takes `_next_seed`. Public attributes that the subclass does not
-    have are those of `_foreign`.
+    The next `_reset` uses `_next_seed`. Public attributes that the subclass lacks are
+    taken from `_foreign`.
     """
 
-    # On the class, so that an object that is not made yet can be closed and copied.
+    # On the class, so that a half-made object can be closed and copied.
     _foreign: Any = None
     _name = "The environment"
-    _info: Any = {}  # noqa: RUF012  # nobody writes into it
+    _info: Any = {}  # noqa: RUF012  # never written to
     _next_seed: int | None = None
     _closed = False
-    # The attributes that a state has beside what the library's environment holds.
+    # The attributes that a state holds beside the library's environment.
     _in_state: ClassVar[tuple[str, ...]] = ("_info", "_next_seed")
     _envkit = ForeignInternals()
 
     def _accepts_options(self) -> bool | None:
-        """Returns whether the library takes options; `None` if `_reset` says it."""
+        """Returns whether the library accepts options; `None` asks `_reset`."""
         return None
 
     def _direct_row(self) -> DirectRow | None:
-        """Returns what steps the environment without time steps, if anything can."""
+        """Returns an object that steps without time steps, if there is one."""
         return None
 
     def __getattr__(self, name: str) -> Any:
         return forwarded(self, lambda: self._foreign, name)
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment at the next reset; later resets let it go on."""
+        """Seeds the environment at the next reset; later resets do not reseed."""
         record_seed(self, seed)
         (own,) = checked_seeds(seed, 1)
-        # To most libraries no seed means to go on with the old generator.
+        # In most libraries, no seed means that the old generator continues.
         self._next_seed = drawn_seed() if own is None else own
 
     def get_info(self) -> Any:
-        """Returns what the library tells of the current time step besides.
+        """Returns the library's info for the current time step.
 
         It is empty before the first reset.
         """
         return dict(self._info)
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns what the environment renders, in the mode that it was made with."""
+        """Returns a rendering in the mode that the environment was made with."""
         self._check_open("render")
         picture = self._draw(mode)
         return np.array(picture) if mode == "rgb_array" else picture
 
     def _draw(self, mode: str) -> Any:
-        """Returns a picture as the library draws it, which may be its own array."""
+        """Returns the library's picture, which may be the library's own array."""
         check_render_mode(self._foreign, self._name, mode)
         return self._foreign.render()
 
@@ -210,7 +209,7 @@ class ForeignBase(SpecifiedEnvironment):
             self._close()
 
     def _close(self) -> None:
-        """Closes the library's environment, if that can be closed; called once."""
+        """Closes the library's environment if it can be closed; called once."""
         close = getattr(self._foreign, "close", None)
         if callable(close):
             close()
@@ -219,8 +218,8 @@ class ForeignBase(SpecifiedEnvironment):
         if self._closed:
             raise ClosedError.used(type(self).__name__, call)
 
-    # The clients of servers are foreign environments, too, and no client loads what
-    # unpickles: so these two import it.
+    # Imported here, because clients of servers are foreign environments too, and a
+    # client must not load code that unpickles.
 
     def _get_state(self) -> Any:
         from envkit.adapters.state import take_snapshot
@@ -237,40 +236,40 @@ class ForeignBase(SpecifiedEnvironment):
 
 
 class ForeignEnvironment(ForeignBase):
-    """Is the base of single environments that another library steps.
+    """Is the base class of single environments that another library steps.
 
-    A subclass asks the library, in two methods. Time steps, flags, discounts and infos
-    are made here, or written into a row of a pool without a time step:
+    A subclass defines two methods, which call the library. The base class makes time
+    steps, flags, discounts and infos, or writes them directly into a pool's row:
 
     | method                   | returns                                             |
     |--------------------------|-----------------------------------------------------|
     | `_begin(seed, options)`  | the observation and the info of a new episode       |
-    | `_move(action)`          | a `Result`, or a tuple of its first five parts      |
+    | `_move(action)`          | a `Result`, or a tuple of its first five fields     |
 
-    Beside the attributes of every `ForeignBase` it has `_to_action` and
-    `_to_observation`, which convert, and calls `_prepare` when there are specs.
+    Besides the attributes of `ForeignBase`, a subclass sets the converters `_to_action`
+    and `_to_observation`, and calls `_prepare` once the specs are set.
     """
 
-    # Whose rewards they are, in messages.
+    # The library's name in messages about rewards.
     _library: ClassVar[str] = "foreign"
     _to_action: Leaf
     _to_observation: Leaf
     _reset_options: Any = None
     _next_options: Any = None
-    # The dtype and the shape of observations that are copied without a converter.
+    # The dtype and shape of observations that are copied without a converter.
     _plain_dtype: Any = None
     _plain_shape: tuple[int, ...] | None = None
-    # Says whether such an observation is within its bounds, if that is asked.
+    # Checks that such an observation is within its bounds, if that is wanted.
     _fits: Callable[[Any], bool] | None = None
     _numbers: frozenset[type] = frozenset()
 
     def _prepare(self, discount: float = 1.0, *, copies_arrays: bool = False) -> None:
-        """Makes what all time steps share; the specs are known.
+        """Prepares the values that all time steps share; the specs must be set.
 
         Args:
-            discount: That of steps that do not terminate the episode.
-            copies_arrays: Whether an observation that is an array of its spec's shape
-                and dtype is one already, but for a copy.
+            discount: The discount of steps that do not terminate the episode.
+            copies_arrays: Whether an array with the shape and dtype of its spec only
+                has to be copied to be an observation.
         """
         spec = self.discount_spec()
         worth = as_discount(discount)
@@ -284,33 +283,33 @@ class ForeignEnvironment(ForeignBase):
             self._plain_dtype, self._plain_shape = seen.dtype, seen.shape
 
     def get_info(self) -> Any:
-        """Returns what the library tells of the current time step besides.
+        """Returns the library's info for the current time step.
 
-        At the end of an episode it has `terminated` and `truncated`, too. Before the
+        At the end of an episode it includes `terminated` and `truncated`. Before the
         first reset it is empty.
         """
         return self._shown_info()
 
     @abc.abstractmethod
     def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
-        """Has the library begin an episode.
+        """Begins an episode in the library.
 
         Args:
-            seed: What it is seeded with; `None` to let its random numbers go on.
-            options: What it is told of this reset; `None` for nothing.
+            seed: The seed; `None` continues the library's random numbers.
+            options: The options of this reset; `None` for none.
         """
 
     @abc.abstractmethod
     def _move(self, action: Any) -> Any:
-        """Has the library apply an action, which is one of its own."""
+        """Applies one of the library's actions."""
 
     def _to_reward(self, reward: Any) -> NestedArray:
-        """Converts a reward that is no number of the usual classes."""
+        """Converts a reward that is not of one of the usual number classes."""
         number = reward_of(self, reward, self._library)
         return np.array(number, self._reward_dtype)
 
     def _to_discount(self, discount: Any) -> NestedArray:
-        """Converts a discount of the library's."""
+        """Converts the library's discount."""
         return np.array(discount, self.discount_spec().dtype)
 
     def _shown_info(self) -> Any:
@@ -318,19 +317,19 @@ class ForeignEnvironment(ForeignBase):
         return dict(self._info)
 
     def _knows_info(self) -> bool:
-        """Returns True if `get_info` returns what the library has told, and no more."""
+        """Returns True if `get_info` returns the library's info unchanged."""
         return type(self).get_info is ForeignEnvironment.get_info
 
     def _choices(self) -> Mapping[int, Any] | None:
         """Returns the library's action for each number, for rows of pools.
 
-        They are empty if actions are arrays of the library's, and `None` if an action
-        has to be converted.
+        The mapping is empty if the library takes arrays as actions; `None` means that
+        actions have to be converted.
         """
         return None
 
     def _refuse_result(self, call: str, result: Any, expected: str) -> NoReturn:
-        """Raises, for something that the library's environment must not return."""
+        """Raises for an invalid result of the library's environment."""
         raise SpecError(
             f"{self._name}.{call}() returned {describe(result)}, which must be the "
             f"tuple {expected}."
@@ -346,13 +345,13 @@ class ForeignEnvironment(ForeignBase):
         return self._first(self._begun(options))
 
     def _begun(self, options: Any = None) -> Any:
-        """Begins an episode, as seeds and options are due; returns an observation."""
+        """Begins an episode with pending seed and options; returns an observation."""
         self._check_open("reset")
         if options is None and self._next_options is not None:
             # A copy, because an environment may change its options.
             options = copy.deepcopy(self._next_options)
         observation, self._info = self._begin(self._next_seed, options)
-        # Only what is another, because some adapters have a `__setattr__`.
+        # Assign only changes: some adapters have a `__setattr__`.
         if self._next_seed is not None:
             self._next_seed = None
         if self._next_options is not self._reset_options:
@@ -361,7 +360,7 @@ class ForeignEnvironment(ForeignBase):
 
     def _first(self, observation: Any) -> TimeStep:
         if observation.__class__ is Result:
-            # Another time step than a FIRST is refused by those who need one.
+            # Callers that need a FIRST refuse any other time step.
             return self._time_step(observation)
         if observation.__class__ is First:
             if observation.discount is not None:
@@ -398,7 +397,7 @@ class ForeignEnvironment(ForeignBase):
             )
 
     def _time_step(self, result: Any) -> TimeStep:
-        """Returns the time step of what the library has returned."""
+        """Returns a time step for the library's result."""
         # Hot: called once per step.
         discount = None
         if result.__class__ is Result:
@@ -410,8 +409,8 @@ class ForeignEnvironment(ForeignBase):
                 observation, reward, terminated, truncated, self._info = result
             except (TypeError, ValueError):
                 self._refuse_result("step", result, _STEP_FORM)
-        # What `transition` and its like return for a number, without looking for
-        # tensors: a third of what this wrapper costs would be that.
+        # What `transition` returns for a number, but without checking for tensors,
+        # which would be a third of this wrapper's cost.
         reward = (
             np.array(reward, self._reward_dtype)
             if reward.__class__ in self._numbers
@@ -419,7 +418,7 @@ class ForeignEnvironment(ForeignBase):
         )
         if terminated or truncated:
             self._keep_end(self._info, bool(terminated), bool(truncated))
-        # The common case of what the converter does, without calling it.
+        # The common case of the converter, without a call.
         if (
             observation.__class__ is np.ndarray
             and observation.dtype is self._plain_dtype
@@ -439,11 +438,11 @@ class ForeignEnvironment(ForeignBase):
         )
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
-        """Keeps the info of an end; both flags can be true, a discount tells one."""
+        """Keeps an info with both flags, for an end that the discount cannot show."""
         self._info = with_flags(info, terminated, truncated)
 
     def _direct_row(self) -> DirectRow | None:
-        # Not where the class has a step or a reset of its own.
+        # Not if the class overrides step or reset.
         spec, choices = self.observation_spec(), self._choices()
         if (
             choices is None
@@ -468,7 +467,7 @@ class ForeignEnvironment(ForeignBase):
         )
 
 
-# What decides what a step of a foreign environment is.
+# Methods that define a foreign environment's step.
 _STEPPING = ("step", "_step", "_time_step", "reset", "_reset", "_first", "should_reset")
 _STEP_FORM = "(observation, reward, terminated, truncated, info)"
 
@@ -478,7 +477,7 @@ def _zeros(spec: ArraySpec) -> Array:
 
 
 def _constants(spec: NestedSpec, number: float) -> NestedArray:
-    """Makes arrays of one number that many time steps share, read-only therefore."""
+    """Makes arrays of one number; read-only, because many time steps share them."""
 
     def leaf_of(leaf: ArraySpec) -> Array:
         array = np.full(leaf.shape, number, leaf.dtype)
@@ -489,34 +488,34 @@ def _constants(spec: NestedSpec, number: float) -> NestedArray:
 
 
 def drawn_seed() -> int:
-    """Returns a fresh seed, for libraries that take `None` for no seed at all."""
+    """Draws a seed, for libraries in which `None` means not to seed."""
     return int(np.random.SeedSequence().generate_state(1)[0])
 
 
 def constant(number: float) -> Array:
-    """Makes a discount that many time steps share, which is read-only therefore."""
+    """Makes a discount; read-only, because many time steps share it."""
     array = np.array(number, np.float32)
     array.setflags(write=False)
     return array
 
 
 def require(package: str, *, needed_by: str, extra: str) -> None:
-    """Raises unless a package is installed; does not import it.
+    """Raises unless a package is installed, without importing it.
 
     Args:
-        package: What would be imported.
-        needed_by: Who needs it, as the sentence begins.
+        package: The name to import.
+        needed_by: What needs it: the subject of the error message.
         extra: The extra of envkit that installs it.
 
     Example:
         >>> require("numpy", needed_by="This example", extra="test")
 
     Raises:
-        MissingDependencyError: It is not, or is too old; the message has the command
-            that helps.
+        MissingDependencyError: It is missing or too old; the message has the command
+            that installs it.
     """
     spec = importlib.util.find_spec(package)
-    # Without an origin it is a folder that happens to have the name.
+    # Without an origin, it is a folder that happens to have the name.
     if spec is None or spec.origin is None:
         raise MissingDependencyError.needed_by(needed_by, package=package, extra=extra)
     if package == "gymnasium":
@@ -524,7 +523,7 @@ def require(package: str, *, needed_by: str, extra: str) -> None:
 
 
 def _check_gymnasium(needed_by: str) -> None:
-    """Raises for a Gymnasium whose vectors have other orders and infos."""
+    """Raises for a Gymnasium whose vector environments order resets differently."""
     loaded = sys.modules.get("gymnasium")
     version = getattr(loaded, "__version__", None)
     if version is None:
@@ -532,7 +531,7 @@ def _check_gymnasium(needed_by: str) -> None:
 
         try:
             version = importlib.metadata.version("gymnasium")
-        except importlib.metadata.PackageNotFoundError:  # It is a checkout.
+        except importlib.metadata.PackageNotFoundError:  # a checkout
             return
     if str(version).startswith("0."):
         error = MissingDependencyError(
@@ -544,14 +543,14 @@ def _check_gymnasium(needed_by: str) -> None:
 
 
 def forwarded(adapter: Any, wrapped_env: Callable[[], Any], name: str) -> Any:
-    """Returns an attribute of an environment, for the `__getattr__` of its adapter.
+    """Returns an environment's attribute, for the `__getattr__` of its adapter.
 
     Args:
-        adapter: The adapter, which does not have the attribute.
+        adapter: The adapter, which lacks the attribute.
         wrapped_env: Returns the environment.
         name: The attribute; private ones are not forwarded.
     """
-    # Besides, copy and pickle ask for some before there is an environment.
+    # Private names: copy and pickle look some up before there is an environment.
     if not name.startswith("_"):
         try:
             return getattr(wrapped_env(), name)
@@ -563,10 +562,10 @@ def forwarded(adapter: Any, wrapped_env: Callable[[], Any], name: str) -> Any:
 def forwarded_to_library(
     adapter: Any, wrapped_env: Callable[[], Any], name: str
 ) -> Any:
-    """Returns an attribute of an environment of envkit, to programs of a library.
+    """Returns an envkit environment's attribute to a program for another library.
 
-    Names that `PyEnvironment` has are not forwarded, because a program that asks an
-    environment of Gymnasium for `seed` means that of the old Gym.
+    `PyEnvironment`'s own names are not forwarded: a program that asks a Gymnasium
+    environment for `seed` means the method of the old Gym.
     """
     if hasattr(PyEnvironment, name):
         raise AttributeError(
@@ -577,16 +576,16 @@ def forwarded_to_library(
 
 
 def as_info(info: Any) -> dict[str, Any]:
-    """Returns the info of an environment as Gymnasium has it: a dictionary."""
+    """Returns an environment's info as a dictionary, as Gymnasium has it."""
     # Hot: called once per step.
     if type(info) is dict or isinstance(info, Mapping):
         return dict(info)
-    # Environments of the old Gym have none for a beginning.
+    # Environments of the old Gym have none at the beginning of an episode.
     return {} if info is None else {"info": info}
 
 
 def take_flags(info: dict[str, Any]) -> tuple[bool, bool] | None:
-    """Takes the two flags out of an info, if it has both.
+    """Removes the two flags from an info and returns them, if it has both.
 
     Example:
         >>> import numpy as np
@@ -605,7 +604,7 @@ def take_flags(info: dict[str, Any]) -> tuple[bool, bool] | None:
 
 
 def number_of(reward: Any) -> float | None:
-    """Returns a reward as a number, if it is one, of whatever kind.
+    """Returns a reward as a float if it is a number of any kind.
 
     Example:
         >>> from fractions import Fraction
@@ -620,7 +619,7 @@ def number_of(reward: Any) -> float | None:
 
 
 def reward_of(env: ForeignBase, reward: Any, library: str) -> float:
-    """Returns a reward of a library's environment as a number, which it must be."""
+    """Returns the library's reward as a float; raises if it is not a number."""
     number = number_of(reward)
     if number is not None:
         return number
@@ -636,7 +635,7 @@ def reward_of(env: ForeignBase, reward: Any, library: str) -> float:
 def check_render_mode(
     env: Any, name: str, mode: str, library: str = "Gymnasium"
 ) -> None:
-    """Raises unless an environment of a library was made with this `render_mode`."""
+    """Raises unless the library's environment was made with this `render_mode`."""
     made_with = getattr(env, "render_mode", None)
     if made_with != mode:
         how = f"with render_mode={made_with!r}" if made_with else "without one"
@@ -652,10 +651,10 @@ def check_render_mode(
 
 
 def rendered(env: Any, render_mode: str | None, name: str) -> Any:
-    """Returns what an environment renders for an object of another library.
+    """Returns an environment's rendering, for an adapter to another library.
 
     Raises:
-        NotImplementedError: The object was made without a mode.
+        NotImplementedError: The adapter was made without a render mode.
     """
     if render_mode is None:
         raise NotImplementedError(
@@ -667,16 +666,16 @@ def rendered(env: Any, render_mode: str | None, name: str) -> Any:
 
 @contextlib.contextmanager
 def handed_options(env: Any, options: Any, rows: Array | None = None) -> Iterator[None]:
-    """Hands options to an environment for a reset, and takes back what is left.
+    """Hands options to an environment for a reset, and withdraws unused ones.
 
-    Programs for Gymnasium and PettingZoo pass options to what has none. Of those that
-    are lost so, a line in the log tells.
+    Programs for Gymnasium and PettingZoo pass options even to environments that accept
+    none. A line in the log reports options that are lost that way.
 
     Args:
         env: The environment.
-        options: Those of a single one, or a list with those of each row; `None` or an
+        options: A single environment's options, or a list with each row's; `None` or an
             empty dictionary for none.
-        rows: In a batch, a mask of the rows that are to be reset; `None` for all.
+        rows: In a batch, a mask of the rows to reset; `None` for all.
     """
     is_by_row = isinstance(options, list)
     given = [own for own in options if own] if is_by_row else options
@@ -692,13 +691,13 @@ def handed_options(env: Any, options: Any, rows: Array | None = None) -> Iterato
 
 @contextlib.contextmanager
 def told_of_losses(argument: str, name: str) -> Iterator[None]:
-    """Logs that an environment takes no seed, or no options, instead of raising it.
+    """Logs that an environment accepts no seed or no options, instead of raising.
 
     Programs for Gymnasium and PettingZoo seed every environment.
 
     Args:
-        argument: What it is given: "seed" or "options".
-        name: The environment.
+        argument: "seed" or "options".
+        name: The environment's name.
     """
     try:
         yield
@@ -714,7 +713,7 @@ def limited_and_wrapped(
     time_limit_wrapper: Callable[[PyEnvironment, int], PyEnvironment],
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]],
 ) -> PyEnvironment:
-    """Puts a limit around an environment, if there is one, and then the wrappers."""
+    """Applies a time limit, if there is one, and then the wrappers."""
     if max_episode_steps is not None and max_episode_steps > 0:
         env = time_limit_wrapper(env, max_episode_steps)
     for wrap in env_wrappers:
@@ -726,10 +725,10 @@ Self = TypeVar("Self", bound="LateBase")
 
 
 class LateBase:
-    """Gets a base class of another library, which is imported when one is made.
+    """Adds a base class from another library, which is imported on first use.
 
-    An object is of a class with the same name that inherits from both. What the other
-    library has is then found by `super()`, too.
+    Instances are of a class of the same name that inherits from both, so `super()`
+    finds the other library's methods.
 
     Example:
         >>> class Settings(LateBase):
@@ -744,15 +743,15 @@ class LateBase:
 
     @classmethod
     def _load_base(cls) -> type:
-        """Imports the library and returns the class."""
+        """Imports the library and returns the base class."""
         raise NotImplementedError
 
     def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
-        """Makes an object of the completed class."""
+        """Makes an instance of the completed class."""
         made: Self = super().__new__(_completed(cls))  # type: ignore[arg-type]  # a class is hashable
         return made
 
-    # Pickle cannot find the completed class by its name, so it is made again.
+    # Pickle cannot find the completed class by its name, so unpickling makes it again.
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _new, (type(self).__mro__[1],), self.__getstate__()
 
@@ -762,7 +761,7 @@ class LateBase:
 
 @functools.cache
 def _completed(cls: Any) -> Any:
-    """Returns the class with its base."""
+    """Returns the class completed with its late base."""
     base = cls._load_base()
     if issubclass(cls, base):
         return cls

@@ -1,4 +1,4 @@
-"""gin-config: envkit's environments, wrappers and suites, named as in TF-Agents' files.
+"""gin-config: envkit's environments, wrappers and suites by TF-Agents' names.
 
 ```
 import envkit.adapters.gin
@@ -8,15 +8,15 @@ envkit.adapters.gin.register()
 gin.parse_config_file("cartpole.gin")
 ```
 
-From `register()` on, a file that was written for TF-Agents configures envkit. Values
-are bound by the same names, whole or shortened: `suite_gym.load.environment_name`,
-`TimeLimit.duration`. References such as `@suite_gym.load()` stand for what envkit has.
-And `import tf_agents.environments.suite_gym` in a file needs no TF-Agents.
+After `register()`, a file written for TF-Agents configures envkit. Values are bound
+under the same full or shortened names, such as `suite_gym.load.environment_name` and
+`TimeLimit.duration`. References such as `@suite_gym.load()` refer to envkit's version.
+A file's `import tf_agents.environments.suite_gym` does not need TF-Agents.
 
-Something else becomes configurable as gin says: `gin.configurable(FrameStack)`.
+Make anything else configurable with gin itself: `gin.configurable(FrameStack)`.
 
-gin takes a name once, and TF-Agents enters its own configurables under these names, so
-a process uses either envkit's or those of TF-Agents.
+gin accepts a name only once, and TF-Agents registers its own configurables under these
+names, so a process uses either envkit's or TF-Agents'.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _WRAPPERS = (
 )
 _COUNTING = ("CountingEnv", "EpisodeCountingEnv", "NestedCountingEnv")
 
-# By module of TF-Agents, and there by name: the module of envkit that has that name.
-# Strings, because some stand on other floors and no adapter imports those.
+# By TF-Agents module and name: the envkit module with that name. Strings, because
+# adapters must not import some of these modules.
 HOMES: dict[str, dict[str, str]] = {
     "tf_agents.environments.atari_preprocessing": {
         "AtariPreprocessing": "envkit.wrappers",
@@ -90,23 +90,23 @@ HOMES: dict[str, dict[str, str]] = {
     },
 }
 
-# The modules that files import before they use the names; they need not exist.
+# Modules that files import before they use the names; they need not exist.
 MODULES = frozenset({*HOMES, "tf_agents.environments", "tf_agents.specs"})
 
-# This home imports TensorFlow, so until that is imported a function stands for it.
+# This module imports TensorFlow; until it is loaded, a function stands in for it.
 NEEDS_TENSORFLOW = "envkit.tf.tf_py_environment"
 
 _IMPORT_OF_TF_AGENTS = re.compile(r"^(import|from) tf_agents\b.*\n", re.MULTILINE)
 
 
 class _Change(NamedTuple):
-    """An attribute that takes gin's values while envkit is registered.
+    """Describes an attribute that gin configures while envkit is registered.
 
     Attributes:
-        owner: Whose attribute it is: a class, or a module of envkit or gin.
+        owner: The owner of the attribute: a class, or a module of envkit or gin.
         name: Its name.
-        before: What it is otherwise; `None` for what a class inherits.
-        configured: What takes the values.
+        before: Its value otherwise; `None` if the class inherits it.
+        configured: The value that gin configures.
     """
 
     owner: Any
@@ -124,7 +124,7 @@ class _Change(NamedTuple):
             setattr(self.owner, self.name, self.before)
 
 
-# gin takes each name once in a process, so they are entered once and kept.
+# gin accepts each name once per process, so they are registered once and kept.
 _changes: list[_Change] = []
 _is_registered = False
 
@@ -132,12 +132,12 @@ _is_registered = False
 def register() -> None:
     """Makes envkit's environments, wrappers and suites configurable by gin.
 
-    Call it before files are parsed; calling it again changes nothing.
+    Call it before parsing files; calling it again changes nothing.
 
-    Classes take values wherever they are called. Functions do so through their module,
-    `suite_gym.load(...)`, but not where they were imported from it before.
-    `TFPyEnvironment` takes them by reference and, if envkit's class was imported before
-    `register()`, in calls.
+    Classes take values wherever they are called. Functions take them only when called
+    through their module, as in `suite_gym.load(...)`, not under a name imported
+    earlier. `TFPyEnvironment` takes them by reference, and in direct calls if envkit's
+    class was imported before `register()`.
 
     Example:
         >>> import gin
@@ -152,8 +152,8 @@ def register() -> None:
 
     Raises:
         MissingDependencyError: gin-config is not installed.
-        RuntimeError: gin's configuration is locked, as it is after `gin.finalize()`, or
-            TF-Agents has been imported, which has entered the same names.
+        RuntimeError: gin's configuration is locked, for example by `gin.finalize()`, or
+            TF-Agents has been imported and has registered the same names.
     """
     global _is_registered
     require("gin", needed_by="envkit.adapters.gin.register()", extra="gin")
@@ -167,10 +167,10 @@ def register() -> None:
 
 
 def unregister() -> None:
-    """Undoes `register`: envkit's configurables take no values any more.
+    """Undoes `register`: gin no longer configures envkit.
 
-    gin goes on knowing the names; `gin.clear_config()` drops the values. Without a
-    `register` before, it does nothing.
+    gin still knows the names; `gin.clear_config()` drops the values. Does nothing
+    without an earlier `register`.
 
     Example:
         >>> from envkit.wrappers import TimeLimit
@@ -188,18 +188,18 @@ def unregister() -> None:
 
 
 def worker_setup(*modules: str) -> Callable[[], None]:
-    """Returns what gives the workers of a pool the values that are bound now.
+    """Returns a function that gives a pool's workers the currently bound values.
 
-    Workers start as new programs, which know nothing of what this one has parsed:
+    Workers start as new programs and do not know what this one has parsed:
 
         ParallelPyEnvironment(makers, worker_setup=envkit.adapters.gin.worker_setup())
 
-    Values travel as gin writes them down, literals and references. Modules that a file
-    imports are imported in each worker, too, except those of TF-Agents; values of names
-    that are not configurable there are left out.
+    Values travel as gin writes them: literals and references. Each worker also imports
+    the modules that a file imports, except TF-Agents'; values for names that are not
+    configurable in the worker are skipped.
 
     Args:
-        *modules: What to import first, such as modules with configurables of your own
+        *modules: Modules to import first, such as those with your own configurables
             that no file imports.
 
     Example:
@@ -222,7 +222,7 @@ def worker_setup(*modules: str) -> Callable[[], None]:
 
 
 def _set_up_worker(parent: int, modules: tuple[str, ...], text: str) -> None:
-    # Workers that are threads have the values, and perhaps newer ones.
+    # Workers that are threads have the values already, perhaps newer ones.
     if os.getpid() == parent:
         return
     import gin
@@ -246,7 +246,7 @@ def _check_names_are_free() -> None:
 
 
 def _entered() -> list[_Change]:
-    """Enters all names in gin, and returns what takes the values."""
+    """Registers all names in gin, and returns the attributes to configure."""
     import gin
     from gin import config
 
@@ -274,16 +274,16 @@ def _entered() -> list[_Change]:
 def _make_tf_py_environment(
     environment: Any, check_dims: bool = False, isolation: Any = False
 ) -> Any:
-    """Stands for the class until TensorFlow is needed."""
+    """Stands in for the class until TensorFlow is needed."""
     made_by = importlib.import_module(NEEDS_TENSORFLOW).TFPyEnvironment
     return made_by(environment, check_dims, isolation)
 
 
 def _lenient(imported: Callable[..., None]) -> Callable[..., None]:
-    """Lets gin files import modules of TF-Agents that need not exist.
+    """Lets gin files import TF-Agents modules that need not exist.
 
-    Files with `from __gin__ import dynamic_registration` use the module itself, so for
-    them it is imported.
+    A file with `from __gin__ import dynamic_registration` uses the module itself, so
+    the module is imported.
     """
 
     def process_import(self: Any, statement: Any) -> None:
@@ -296,10 +296,10 @@ def _lenient(imported: Callable[..., None]) -> Callable[..., None]:
 
 
 def _with_facts(configured: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets errors of envkit through as they are.
+    """Lets envkit's errors through unchanged.
 
-    gin raises a copy of each error, with a sentence of its own, which has none of the
-    attributes that say which environment it was, and which does not pickle.
+    gin raises a copy of each error with its own sentence added. The copy lacks the
+    attributes that identify the environment, and does not pickle.
     """
 
     @functools.wraps(configured)
@@ -308,7 +308,7 @@ def _with_facts(configured: Callable[..., Any]) -> Callable[..., Any]:
             return configured(*args, **kwargs)
         except EnvkitError as copy:
             error: BaseException = copy
-            # A copy for each call of gin's that it came through.
+            # One copy for each gin call that the error came through.
             while type(error.__context__) in type(error).__bases__:
                 error = error.__context__  # type: ignore[assignment]  # of that type
             if error is copy:

@@ -1,4 +1,4 @@
-"""Environments of MiniGrid, those of BabyAI among them, by name."""
+"""MiniGrid, including BabyAI: environments by name."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SCHEME = Scheme(
 
 _PREFIXES = ("MiniGrid-", "BabyAI-")
 _VERSION = re.compile(r"-v\d+$")
-# The most missions that are measured one by one; of more, the longest words are.
+# Up to this many missions are measured one by one; beyond, only the longest words.
 _FEW = 10_000
-# BabyAI makes up its missions with a grammar: of four instructions at most, "put the
-# purple object in front of you next to ..." each, which are some 340 characters.
+# BabyAI generates missions with a grammar: at most four instructions, such as "put the
+# purple object in front of you next to ...", or about 340 characters.
 _GRAMMAR_LENGTH = 400
 _GRAMMAR_LETTERS = f" ,{string.ascii_lowercase}"
 
@@ -49,25 +49,25 @@ def load(
     mission_length: int | None = None,
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes an environment of MiniGrid or BabyAI, as an envkit environment.
+    """Makes an environment of MiniGrid or BabyAI.
 
-    `envkit.make("minigrid:MiniGrid-Empty-5x5-v0")` calls this. The mission is text of
-    a fixed width, which travels between processes as numbers do.
+    `envkit.make("minigrid:MiniGrid-Empty-5x5-v0")` calls this. The mission is text of a
+    fixed width, which travels between processes as fast as numbers.
 
     Args:
-        environment_name: The id. `MiniGrid-` or `BabyAI-` may be left out, and so may
-            the version, where there is only one that can be meant.
-        discount: What later rewards are worth.
-        max_episode_steps: After how many steps an episode is truncated; `None` or 0
-            for the limit that is part of most of these environments.
-        gym_env_wrappers: What to wrap Gymnasium's environment in, innermost first:
-            those of `minigrid.wrappers`, for example.
-        env_wrappers: What to wrap envkit's environment in, innermost first.
+        environment_name: The id. The prefix `MiniGrid-` or `BabyAI-` and the version
+            may be left out if the rest is unambiguous.
+        discount: The discount of steps that do not terminate the episode.
+        max_episode_steps: The number of steps after which an episode is truncated;
+            `None` or 0 keeps the environment's own limit, which most have.
+        gym_env_wrappers: Wrappers for the Gymnasium environment, innermost first, such
+            as those of `minigrid.wrappers`.
+        env_wrappers: Wrappers for the envkit environment, innermost first.
         gym_kwargs: Keyword arguments for `gymnasium.make`.
-        render_kwargs: More of them, for those that concern pictures.
-        mission_length: The maximal length of missions; `None` for the longest that the
-            environment has, or 400 in BabyAI, which makes them up.
-        **kwargs: Still more keyword arguments for `gymnasium.make`.
+        render_kwargs: More of them, about rendering.
+        mission_length: The maximum length of missions; `None` for the environment's
+            longest mission, or 400 in BabyAI, which generates missions.
+        **kwargs: More keyword arguments for `gymnasium.make`.
     """
     from envkit.adapters.gymnasium import suite as suite_gymnasium
 
@@ -101,21 +101,21 @@ def _prepare(needed_by: str) -> None:
     from envkit.play.window import prepare_sdl
 
     require("minigrid", needed_by=needed_by, extra="minigrid")
-    # Because MiniGrid imports pygame, which prints a greeting.
+    # MiniGrid imports pygame, which prints a greeting.
     prepare_sdl(shows_window=True)
 
 
 def with_text_missions(gym_env: Any, length: int | None = None) -> Any:
-    """Declares missions as text, because their own space is unknown to Gymnasium.
+    """Declares missions as text, because Gymnasium does not know their own space.
 
     Args:
         gym_env: An environment of MiniGrid, with or without wrappers.
-        length: The maximal length of missions; `None` for the longest that there is.
+        length: The maximum length of missions; `None` for the longest one.
     """
     import gymnasium
 
     space = _with_text(gym_env.observation_space, length)
-    if space is gym_env.observation_space:  # Some wrappers leave the mission out.
+    if space is gym_env.observation_space:  # some wrappers drop the mission
         return gym_env
     wrapped: Any = gymnasium.Wrapper(gym_env)
     wrapped.observation_space = space
@@ -129,14 +129,14 @@ def _registered() -> list[str]:
     def known() -> list[str]:
         return [name for name in gymnasium.registry if name.startswith(_PREFIXES)]
 
-    # Gymnasium imports MiniGrid automatically, unless plugins are switched off.
+    # Gymnasium imports MiniGrid automatically, unless plugins are disabled.
     if not known():
         minigrid.register_minigrid_envs()
     return known()
 
 
 def _full_id(name: str, registered: Iterable[str]) -> str:
-    """Returns the id that a name stands for, which may lack its ends."""
+    """Returns the full id for a name that may lack its prefix or version."""
     from envkit.registry import suggestion
 
     registered = list(registered)
@@ -183,12 +183,12 @@ def _with_text(space: Any, length: int | None) -> Any:
 
 
 def _measured(space: Any) -> tuple[int, str]:
-    """Returns the maximal length of missions, and their letters."""
+    """Returns the maximum length of missions, and the characters in them."""
     if type(space).__name__ == "BabyAIMissionSpace":
         return _GRAMMAR_LENGTH, _GRAMMAR_LETTERS
     words = space.ordered_placeholders or []
     if math.prod(map(len, words)) > _FEW:
-        # Each word in its place, beside the longest of all others.
+        # Try every word in its place, with the longest words in all other places.
         longest = [max(place, key=len) for place in words]
         choices: Iterable[Sequence[str]] = (
             [*longest[:index], word, *longest[index + 1 :]]

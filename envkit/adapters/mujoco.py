@@ -1,19 +1,20 @@
-"""MuJoCo in dm_control: the state of a physics, and what pictures are drawn with.
+"""MuJoCo in dm_control: saves the state of a physics, and chooses what draws.
 
-Saved are what MuJoCo calls its integration state, the results of the last step that are
-not computed from it again, and the parts of the model that tasks change: sizes, places,
-colours, terrain. Textures and meshes, the bulk of a model, are left out.
+A saved state holds what MuJoCo calls its integration state, those results of the last
+step that are not computed from it, and the parts of the model that tasks change: sizes,
+positions, colours, terrain. Textures and meshes, the bulk of a model, are left out.
 
-Pickling a physics is something else: what comes back is another physics with a copy of
-the whole model, and does not go on with the same last digits.
+Pickling a physics is no substitute: it makes another physics with a copy of the whole
+model, and that physics computes slightly different digits.
 
-dm_control chooses what to draw with when it is imported. Without a graphics card that
-loads Mesa's compiler, which crashes in one process with TensorFlow's, though most
-programs draw nothing. So `import_suite` has dm_control choose when it first draws.
+dm_control chooses its drawing library when it is imported. Without a graphics card it
+loads Mesa's compiler, which crashes in a process that also has TensorFlow's, even
+though most programs draw nothing. So `import_suite` postpones the choice until
+something is drawn.
 
-Without a display dm_control is meant to choose EGL, or else OSMesa. But GLFW, which it
-tries first, only warns that there is none. dm_control takes that for a success, and the
-second picture ends the program.
+Without a display, dm_control is meant to choose EGL, or else OSMesa. But it tries GLFW
+first, which only warns about the missing display. dm_control takes that for success,
+and the second picture kills the program.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ __all__ = [
     "size_of",
 ]
 
-# Left out because they do not change while a simulation runs, and some are large.
+# Left out: constant during a simulation, and some are large.
 _CONSTANT = ("bvh_", "mesh_", "name", "oct_", "skin_", "tex_", "text_")
-# The results of a step that the first half of the next does not compute.
+# Results of a step that the first half of the next step does not recompute.
 _RESULTS = (
     "act_dot",
     "actuator_force",
@@ -59,10 +60,10 @@ _RESULTS = (
     "qfrc_smooth",
     "sensordata",
 )
-# How the warnings of GLFW begin: with a number.
+# GLFW's warnings begin with a number.
 _GLFW = r"\(\d+\) b"
 _VARIABLE = "MUJOCO_GL"
-# The names of dm_control's module that depend on the library that draws.
+# The names in dm_control's module that depend on the drawing library.
 _CHOICE = ("BACKEND", "Renderer", "USING_GPU")
 _SIZES = ("nq", "nv", "nu", "nbody", "ngeom", "nsensordata", "nbuffer")
 
@@ -72,11 +73,11 @@ class PhysicsState:
     """Holds the state of a physics at one moment.
 
     Attributes:
-        size: That of its model, in words.
+        size: The size of its model, in words.
         integration: The integration state.
-        results: Results of the last step, by their names.
-        model: Arrays of the model, by their names.
-        options: Options of the model, by their names.
+        results: Results of the last step, by name.
+        model: Arrays of the model, by name.
+        options: Options of the model, by name.
     """
 
     size: str
@@ -87,7 +88,7 @@ class PhysicsState:
 
 
 def is_mujoco(value: Any) -> bool:
-    """Returns whether a value is a physics of dm_control around MuJoCo."""
+    """Returns True if a value is a dm_control physics that uses MuJoCo."""
     return any(
         kind.__name__ == "Physics" and kind.__module__.startswith("dm_control.mujoco")
         for kind in type(value).__mro__
@@ -95,7 +96,7 @@ def is_mujoco(value: Any) -> bool:
 
 
 def size_of(physics: Any) -> str:
-    """Describes the size of a physics; only those of one size share states."""
+    """Describes the size of a physics; a state only fits a physics of the same size."""
     model = physics.model.ptr
     sizes = ", ".join(f"{name}={getattr(model, name)}" for name in _SIZES)
     return f"a MuJoCo model with {sizes}"
@@ -136,8 +137,8 @@ def restore_physics(physics: Any, state: PhysicsState) -> None:
             setattr(model.opt, name, value)
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     mujoco.mj_setState(model, data, state.integration, kind)
-    # The first half of a step, which dm_control leaves to the step before: positions,
-    # velocities and contacts as they follow from the state.
+    # dm_control leaves the first half of a step to the previous step: it derives
+    # positions, velocities and contacts from the state.
     mujoco.mj_step1(model, data)
     for name, saved in state.results.items():
         getattr(data, name)[...] = saved
@@ -145,7 +146,7 @@ def restore_physics(physics: Any, state: PhysicsState) -> None:
 
 
 def _show_terrain(physics: Any) -> None:
-    """Copies the terrain of the model to where pictures are drawn, if they are."""
+    """Copies the model's terrain to the drawing contexts, if there are any."""
     import mujoco
 
     model = physics.model.ptr
@@ -157,7 +158,7 @@ def _show_terrain(physics: Any) -> None:
 
 
 def _fields(struct: Any) -> list[tuple[str, Any]]:
-    """Lists the numbers and arrays in a struct of MuJoCo's that may change."""
+    """Lists the numbers and arrays in a MuJoCo struct that may change."""
     found = [
         (name, getattr(struct, name))
         for name in dir(struct)
@@ -171,26 +172,27 @@ def _copied(value: Any) -> Any:
 
 
 def import_suite() -> Any:
-    """Imports the suite of dm_control; its library for drawing is loaded later.
+    """Imports dm_control's suite; the drawing library is loaded later.
 
     Raises:
-        ImportError: It cannot be imported.
+        ImportError: dm_control cannot be imported.
     """
     try:
         if "dm_control._render" not in sys.modules:
             _postpone_choice()
         from dm_control import suite
-    # Because missing libraries raise errors of many kinds.
+    # Missing libraries raise many kinds of errors.
     except Exception as error:
         raise ImportError(f"dm_control cannot be imported{_hint(error)}") from error
     return suite
 
 
 def _postpone_choice() -> None:
-    """Imports the module that chooses what draws, and has it choose at its first use.
+    """Imports the module that chooses what draws, but postpones the choice.
 
-    The module chooses when it is imported. With the variable set to "off" it chooses
-    nothing. Its names are then deleted, so that Python asks `__getattr__` for them.
+    The module chooses when it is imported, but with the variable set to "off" it
+    chooses nothing. Its names are then deleted, so that Python calls `__getattr__` for
+    them.
     """
     chosen = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = "off"
@@ -209,7 +211,7 @@ def _postpone_choice() -> None:
                 f"module {_render.__name__!r} has no attribute {name!r}"
             )
         with lock:
-            if name not in vars(_render):  # Another thread may have been faster.
+            if name not in vars(_render):  # another thread may have been faster
                 _choose(_render)
         return vars(_render)[name]
 
@@ -218,7 +220,7 @@ def _postpone_choice() -> None:
 
 
 def _choose(module: Any) -> None:
-    """Lets dm_control choose now, and passes over GLFW where there is no display.
+    """Makes dm_control choose now, and skips GLFW if there is no display.
 
     Raises:
         ImportError: `MUJOCO_GL` names a library that is missing.
@@ -227,17 +229,17 @@ def _choose(module: Any) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", _GLFW, UserWarning)
             importlib.reload(module)
-    # Because missing libraries raise errors of many kinds.
+    # Missing libraries raise many kinds of errors.
     except Exception:
         _forget_choice(module)
     else:
         return
     try:
-        # Nothing can draw, unless the variable names GLFW. `check_can_draw` says so.
+        # Nothing can draw unless the variable names GLFW; `check_can_draw` reports it.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", _GLFW, UserWarning)
             importlib.reload(module)
-    # Likewise.
+    # Missing libraries raise many kinds of errors.
     except Exception as error:
         _forget_choice(module)
         raise ImportError(f"dm_control cannot draw{_hint(error)}") from error
@@ -257,10 +259,10 @@ def _hint(error: Exception) -> str:
 
 
 def check_can_draw(name: str) -> None:
-    """Has dm_control choose what draws; raises if it is a display, and there is none.
+    """Makes dm_control choose what draws; raises if it needs a missing display.
 
     Args:
-        name: The name of the environment in the message.
+        name: The environment's name in the message.
     """
     chosen = getattr(sys.modules.get("dm_control._render"), "BACKEND", "")
     if chosen == "glfw" and not _has_display():
@@ -272,8 +274,8 @@ def check_can_draw(name: str) -> None:
 
 
 def _has_display() -> bool:
-    glfw = sys.modules["glfw"]  # It has been chosen.
+    glfw = sys.modules["glfw"]  # it has been chosen
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _GLFW, UserWarning)
-        # It does nothing where it has succeeded before.
+        # Does nothing if it has succeeded before.
         return bool(glfw.init())

@@ -1,13 +1,13 @@
-"""Games of OpenSpiel, for one player or for all of them.
+"""OpenSpiel: games for one player or for all of them.
 
 | OpenSpiel                   | `player=0`                  | `player=None`           |
 |-----------------------------|-----------------------------|-------------------------|
-| it is the player's turn     | a step                      | a step                  |
-| it is another's turn        | `opponent` plays            | a step                  |
+| the player's turn           | a step                      | a step                  |
+| another player's turn       | `opponent` plays            | a step                  |
 | chance: cards, dice         | drawn                       | drawn                   |
-| rewards since the last step | the player's                | those of all            |
-| a terminal state            | `LAST` with discount 0      | likewise                |
-| players act simultaneously  | one after the other, unseen | likewise                |
+| rewards since the last step | the player's                | all players'            |
+| a terminal state            | `LAST` with discount 0      | the same                |
+| simultaneous moves          | one after another, hidden   | the same                |
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ SCHEME = Scheme(
 
 Opponent: TypeAlias = Callable[[Any, random.Random], int]
 
-# It says that it has a tensor, and has none.
+# Claims to have a tensor, but has none.
 _WITHOUT_TENSOR = ("crossword",)
 _TENSORS = ("information_state", "observation")
-# A player may have no turn in a game; in so many in a row they have none at all.
+# A player may get no turn in a game; after this many games in a row, they never do.
 _WITHOUT_TURN = 1000
 
 
@@ -53,24 +53,27 @@ def load(
     observe_legal_actions: bool = False,
     **parameters: Any,
 ) -> PyEnvironment:
-    """Makes a game of OpenSpiel, as an envkit environment.
+    """Makes an OpenSpiel game.
 
     `envkit.make("open_spiel:kuhn_poker")` calls this.
 
     Args:
-        game: Its name, which may have parameters: `"hex(board_size=5)"`.
-        player: Who is played; `None` for all players, in turn.
-        opponent: Chooses for the others: called with OpenSpiel's state and a
-            `random.Random` that is seeded with the environment, it returns a legal
-            action. `None` for any legal one. Workers take a function of a module.
-        tensor: `"information_state"`, all that the player has seen since the beginning,
-            or `"observation"`, what they see now; `None` for the first that there is.
-        observe_legal_actions: Whether the mask of the legal actions is in the
-            observation; it is in the info in any case.
-        **parameters: More of the game's parameters.
+        game: The game's name, with parameters if you like: `"hex(board_size=5)"`.
+        player: The player to play; `None` for all players in turn.
+        opponent: Chooses the other players' actions: called with OpenSpiel's state and
+            a `random.Random` that is seeded with the environment, it returns a legal
+            action. `None` draws one at random. For workers it must be a module's
+            function.
+        tensor: `"information_state"` for everything the player has seen since the
+            start, or `"observation"` for what they see now; `None` for the first one
+            that the game has.
+        observe_legal_actions: Whether the observation includes the mask of legal
+            actions; the info always does.
+        **parameters: More parameters of the game.
 
     Raises:
-        ValueError: OpenSpiel has no such game, or it has no such player or tensor.
+        ValueError: OpenSpiel has no such game, or the game has no such player or
+            tensor.
     """
     _check(f"The game {game!r}")
     return OpenSpielGame(
@@ -79,9 +82,9 @@ def load(
 
 
 def names() -> list[str]:
-    """Lists the games that can be made by their names alone, sorted.
+    """Lists the games that need no parameters, sorted.
 
-    Those whose chance cannot be seeded are not among them.
+    Games whose chance cannot be seeded are left out.
 
     Example:
         >>> "kuhn_poker" in names()  # doctest: +SKIP
@@ -103,7 +106,7 @@ def names() -> list[str]:
 
 
 class OpenSpielGame(Adapter):
-    """A game in the view of one player, or of whoever's turn it is.
+    """Plays a game as one player, or as the player whose turn it is.
 
     Attributes:
         state: OpenSpiel's state; `str(env.state)` shows the board.
@@ -120,7 +123,7 @@ class OpenSpielGame(Adapter):
         observe_legal_actions: bool = False,
         parameters: dict[str, Any] | None = None,
     ) -> None:
-        """Takes what `load` takes; the game is loaded later."""
+        """Takes the same arguments as `load`; the game is loaded later."""
         self.name, self.player, self.tensor = game, player, tensor
         self.opponent = opponent or _any_legal
         self.observe_legal_actions = observe_legal_actions
@@ -149,7 +152,7 @@ class OpenSpielGame(Adapter):
         return game
 
     def observation_spec(self) -> NestedSpec:
-        """Returns the spec of the tensor, and beside it of whose turn it is."""
+        """Returns the spec of the tensor, and of the current player if all play."""
         import numpy as np
 
         from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -164,7 +167,7 @@ class OpenSpielGame(Adapter):
         }
 
     def reward_spec(self) -> NestedSpec:
-        """Returns the spec of one reward, or of one for each player."""
+        """Returns the spec of one reward, or of one per player."""
         import numpy as np
 
         from envkit.specs.arrays import ArraySpec
@@ -177,7 +180,7 @@ class OpenSpielGame(Adapter):
         self.rng.seed(seed)
 
     def reset(self) -> NestedArray:  # type: ignore[override]  # an author's
-        """Begins a game, and plays it until the first turn."""
+        """Begins a game and plays it until the first turn."""
         for _ in range(_WITHOUT_TURN):
             self.state = self.env_instance.new_initial_state()
             self._play_others()
@@ -189,11 +192,11 @@ class OpenSpielGame(Adapter):
         )
 
     def legal_actions(self, observation: Any) -> set[int]:
-        """Returns what may be done now."""
+        """Returns the actions that are legal now."""
         return set(self.state.legal_actions())
 
     def step(self, action: int) -> tuple[NestedArray, Any, bool]:  # type: ignore[override]
-        """Does something, and plays the game until the next turn."""
+        """Plays an action, and then the game until the next turn."""
         legal = self.state.legal_actions()
         if action not in legal:
             raise ValueError(
@@ -252,7 +255,7 @@ def _loaded(name: str, parameters: dict[str, Any]) -> Any:
             f"OpenSpiel has no game {bare!r}.{suggestion(bare, known)} "
             "pyspiel.registered_names() lists them."
         )
-    # With an empty dictionary it would read no parameters in the name.
+    # With an empty dictionary, it would ignore the parameters in the name.
     game = pyspiel.load_game(name, *filter(None, [parameters]))
     if game.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS:
         return pyspiel.convert_to_turn_based(game)

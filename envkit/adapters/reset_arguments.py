@@ -1,4 +1,4 @@
-"""What the `reset` of a library's environment takes, through all of its wrappers."""
+"""Finds out which arguments an environment's `reset` takes through its wrappers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Parameters: TypeAlias = Mapping[str, inspect.Parameter]
 
 
 def known_to_reset(layers: Iterable[Any]) -> dict[str, None]:
-    """Returns the arguments that every `reset` gets by name: `None` for each.
+    """Returns the arguments that every `reset` gets by name, with the value `None`.
 
-    Vectors of Gymnasium always pass a seed and options, so environments that were
-    written for them may have no defaults. An argument that `reset` lacks is left out.
-    A wrapper whose `reset` takes any argument passes it on, so the next layer decides.
+    Gymnasium's vector environments always pass a seed and options, so environments
+    written for them may have no defaults. Arguments that `reset` lacks are left out. A
+    wrapper whose `reset` takes any argument passes it on, so the next layer decides.
 
     Args:
-        layers: The wrappers from the outside, and last the environment.
+        layers: The wrappers, outermost first, and the environment last.
 
     Example:
         >>> class Wrapper:
@@ -57,7 +57,7 @@ def _is_taken(name: str, resets: list[Parameters]) -> bool:
 def arguments_of_reset(
     known: Mapping[str, None], seed: Any, options: Any
 ) -> dict[str, Any]:
-    """Returns what to pass to a `reset`: of what there is, what it takes.
+    """Returns the arguments to pass to a `reset` that takes some of them.
 
     Example:
         >>> arguments_of_reset({"seed": None}, 7, {"level": 3})
@@ -68,10 +68,10 @@ def arguments_of_reset(
 
 
 def parameters_of(layer: Any, method: str) -> Parameters:
-    """Returns the parameters of a method; of compiled code, those of any method."""
+    """Returns the parameters of a method; compiled code may take anything."""
     try:
         return inspect.signature(getattr(layer, method)).parameters
-    except (TypeError, ValueError):  # Compiled code may have no signature.
+    except (TypeError, ValueError):  # compiled code may have no signature
         return inspect.signature(lambda *args, **kwargs: None).parameters
 
 
@@ -81,9 +81,9 @@ def takes_anything(parameters: Parameters) -> bool:
 
 
 class ResetArguments:
-    """Is a base beside `ForeignEnvironment`, for libraries whose `reset` has arguments.
+    """Is a second base beside `ForeignEnvironment`, for a `reset` with arguments.
 
-    Which it takes is looked up when the adapter is made, by `_know_reset`.
+    `_know_reset` looks up the arguments when the adapter is made.
     """
 
     _name: str
@@ -91,11 +91,11 @@ class ResetArguments:
     _next_options: Any
 
     def _know_reset(self, layers: Iterable[Any], options: Any) -> None:
-        """Looks up what `reset` takes, and keeps the options that all resets pass.
+        """Looks up what `reset` takes, and keeps the options of every reset.
 
         Args:
-            layers: The wrappers from the outside, and last the environment.
-            options: The options.
+            layers: The wrappers, outermost first, and the environment last.
+            options: The options that every reset passes.
         """
         self._known_to_reset = known_to_reset(layers)
         self._reset_options = self._next_options = self._checked_options(options)
@@ -103,15 +103,14 @@ class ResetArguments:
     def set_reset_options(
         self, options: Mapping[str, Any] | None, *, always: bool = False
     ) -> None:
-        """Chooses the `options` that the next reset passes to the environment.
+        """Sets the `options` that the next reset passes to the environment.
 
         They are part of the state.
 
         Args:
-            options: The options, in the environment's words; `None` passes none.
-            always: Whether they are for all later resets, too, automatic ones
-                included. Otherwise the wrapper goes on with the `reset_options` that it
-                was made with.
+            options: The options, as the environment expects them; `None` passes none.
+            always: Whether all later resets pass them too, including automatic ones.
+                Otherwise those pass the `reset_options` of the constructor.
 
         Example:
             >>> import gymnasium
@@ -128,7 +127,7 @@ class ResetArguments:
             self._reset_options = self._next_options
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment at the next reset; later resets let it go on."""
+        """Seeds the environment at the next reset; later resets do not reseed."""
         if "seed" not in self._known_to_reset:
             refuse_seed(self._name)
         return super().seed(seed)  # type: ignore[misc]  # of `ForeignEnvironment`
@@ -142,19 +141,19 @@ class ResetArguments:
         return "options" in self._known_to_reset
 
     def _arguments(self, seed: int | None, options: Any) -> dict[str, Any]:
-        """Returns what to pass to `reset`."""
+        """Returns the arguments of `reset`."""
         if seed is None and options is None:
             return self._known_to_reset
         return arguments_of_reset(self._known_to_reset, seed, options)
 
 
 def refuse_seed(name: str) -> NoReturn:
-    """Raises, for an environment of this name whose `reset` takes no seed."""
+    """Raises for an environment whose `reset` takes no seed."""
     raise NotImplementedError(f"{name} cannot be seeded: its reset() takes no seed.")
 
 
 def refuse_options(name: str, options: Mapping[str, Any]) -> NoReturn:
-    """Raises, for an environment of this name whose `reset` takes no options."""
+    """Raises for an environment whose `reset` takes no options."""
     raise NotImplementedError(
         f"{name} takes no reset options, and was given {listed(map(repr, options))}: "
         "its reset() has no argument `options`."

@@ -1,4 +1,4 @@
-"""`to_rllib`: environments of envkit, and pools of them, for RLlib's env runners."""
+"""`to_rllib`: envkit environments and pools for RLlib's env runners."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ __all__ = ["RLlibCreator", "to_rllib"]
 def to_rllib(
     target: str | Callable[..., Any], /, *, infos: str = "all", **kwargs: Any
 ) -> RLlibCreator:
-    """Returns an environment creator for `register_env` of Ray.
+    """Returns an environment creator for Ray's `register_env`.
 
-    With `gym_env_vectorize_mode="vector_entry_point"` each env runner steps one pool,
-    of as many environments as `num_envs_per_env_runner` says. In the other modes an env
-    runner makes single environments, which Gymnasium puts together.
+    With `gym_env_vectorize_mode="vector_entry_point"`, each env runner steps one pool
+    of `num_envs_per_env_runner` environments. In the other modes, an env runner makes
+    single environments, and Gymnasium combines them.
 
     Args:
-        target: What `make` takes: a name, `"module:attribute"`, `"scheme:id"`, or a
-            callable.
-        infos: Which infos RLlib gets: those of every step ("all"), those of the begins
-            and ends of episodes ("final") or "none".
-        **kwargs: What `make` takes besides: arguments of the environment, and of the
-            pool, such as `num_workers`. RLlib's `env_config` adds to them, and replaces
-            those of the same name.
+        target: The same as for `make`: a name, `"module:attribute"`, `"scheme:id"`, or
+            a callable.
+        infos: The infos that RLlib gets: those of every step ("all"), those of the
+            first and last steps of episodes ("final"), or "none".
+        **kwargs: More arguments for `make`: the environment's, and the pool's, such as
+            `num_workers`. RLlib's `env_config` adds to them and overrides them.
 
     Example:
         >>> creator = to_rllib("Catch-v1", backend="inline")
@@ -47,16 +46,16 @@ def to_rllib(
 
 
 class RLlibCreator:
-    """Makes what an env runner of RLlib steps; `to_rllib` makes one.
+    """Makes the environments of an RLlib env runner; `to_rllib` makes one.
 
-    It pickles if its target and arguments do, and travels to env runners on other
+    It pickles if its target and arguments do, so it can travel to env runners on other
     machines.
     """
 
     def __init__(
         self, target: str | Callable[..., Any], infos: str, kwargs: dict[str, Any]
     ) -> None:
-        """Keeps what to make."""
+        """Keeps the target and its arguments."""
         self._target = target
         self._infos = infos
         self._kwargs = kwargs
@@ -64,14 +63,14 @@ class RLlibCreator:
     def __call__(self, env_config: Mapping[str, Any]) -> Any:
         """Returns a vector environment if the configuration has `num_envs`.
 
-        RLlib adds that to its `env_config` if it asks for a vector environment.
+        RLlib adds `num_envs` to its `env_config` when it wants a vector environment.
         """
         require("gymnasium", needed_by="to_rllib()", extra="rllib")
         kwargs = {**self._kwargs, **env_config}
         if "num_envs" not in kwargs:
             own, _ = without_pool_options(kwargs)
             return PyToGymnasium(make(self._target, **own))
-        # RLlib's episodes have a begin of their own, so that it takes "NextStep" alone.
+        # RLlib begins episodes in a step of their own, so it needs "NextStep".
         return PyToGymnasiumVector(make(self._target, **kwargs), infos=self._infos)
 
     def __repr__(self) -> str:

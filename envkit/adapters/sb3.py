@@ -1,4 +1,4 @@
-"""`to_sb3`: environments of envkit as a `VecEnv` of Stable-Baselines3."""
+"""`to_sb3`: envkit environments as a Stable-Baselines3 `VecEnv`."""
 
 from __future__ import annotations
 
@@ -40,23 +40,22 @@ _LAST = int(StepType.LAST)
 
 
 def to_sb3(env: Any, *, infos: str = "all", render_mode: str | None = None) -> PyToSB3:
-    """Makes a `VecEnv` of Stable-Baselines3 of an environment.
+    """Makes a Stable-Baselines3 `VecEnv` from an environment.
 
     Args:
         env: A batch, a pool, or a single environment, which becomes a batch of one.
-            Closing the result closes it. Of a pool, `autoreset` becomes SAME_STEP.
-        infos: Which infos are read: those of every step ("all"), those of the ends
-            of episodes ("final"), which are all that the algorithms of
-            Stable-Baselines3 read, or "none". A pool has to ask its workers for
-            them, which takes longer than the steps of cheap environments.
-        render_mode: What `render` calls the environment's `render` with. `None` for the
-            mode that the environment was made with, or "rgb_array" where it was made
-            without any.
+            Closing the result closes it. A pool's `autoreset` becomes SAME_STEP.
+        infos: The infos to read: those of every step ("all"), those of the ends of
+            episodes ("final"), which are all that Stable-Baselines3's algorithms read,
+            or "none". A pool has to ask its workers for infos, which takes longer than
+            a step of a cheap environment.
+        render_mode: The mode that `render` passes on. `None` for the environment's own
+            render mode, or "rgb_array" if it has none.
 
     Raises:
         MissingDependencyError: Stable-Baselines3 is not installed.
-        ValueError: The batch cannot begin episodes in some rows alone, or has actions
-            that are several arrays.
+        ValueError: The batch cannot reset single rows, or an action consists of several
+            arrays.
     """
     if isinstance(env, type) or not isinstance(env, PyEnvironment):
         what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
@@ -69,21 +68,21 @@ def to_sb3(env: Any, *, infos: str = "all", render_mode: str | None = None) -> P
 
 
 class PyToSB3(LateBase):
-    """Shows a batch of envkit's as a `VecEnv`; `to_sb3` makes one.
+    """Presents an envkit batch as a `VecEnv`; `to_sb3` makes one.
 
     | envkit                          | Stable-Baselines3                           |
     |---------------------------------|---------------------------------------------|
-    | `LAST`                          | done; the observation is already that of    |
-    |                                 | the next episode                            |
+    | `LAST`                          | done; the observation is already the next   |
+    |                                 | episode's first                             |
     | its observation                 | `info["terminal_observation"]`              |
     | `LAST` without termination      | `info["TimeLimit.truncated"]` is true       |
-    | `get_info`                      | the infos, a dictionary for each row; of    |
-    |                                 | an episode that has ended with `r`, `l`, `t` |
+    | `get_info`                      | the infos, a dictionary per row; with `r`,  |
+    |                                 | `l` and `t` for a finished episode          |
     | `seed`                          | `seed`; the next reset uses it              |
-    | integers that begin elsewhere   | actions that begin at 0                     |
+    | integers that start elsewhere   | actions that start at 0                     |
     """
 
-    # Of the base class.
+    # The base class's attributes.
     num_envs: int
     render_mode: str | None
     _seeds: list[int | None]
@@ -128,32 +127,32 @@ class PyToSB3(LateBase):
         )
 
     def wrapped_env(self) -> Any:
-        """Returns the environment of envkit."""
+        """Returns the envkit environment."""
         return self._given
 
     # Steps and resets.
 
     def reset(self) -> Any:
-        """Begins an episode in every row, and returns the observations.
+        """Begins an episode in every row and returns the observations.
 
-        What `seed` and `set_options` were given is used.
+        Uses the arguments of earlier calls to `seed` and `set_options`.
         """
         self._actions = None
         everyone = ~self._none
         with self._rows.prepared(everyone, self._seeds, self._options):
             time_step = self._env.reset()
         self._reset_seeds()
-        # They are for this reset, and not for episodes that begin automatically.
+        # Options are for this reset, not for episodes that begin automatically.
         self._reset_options()
         begun = self._rows.begun_infos(everyone, at_once=False)
         self.reset_infos = self._by_row(begun)
         return self._seen(time_step)
 
     def step_async(self, actions: Any) -> None:
-        """Takes the actions of the step that `step_wait` makes."""
+        """Takes the actions for the step that `step_wait` makes."""
         array = np.asarray(actions)
         if array.dtype.kind == "f" and self._action_dtype.kind in "biu":
-            # Their policies draw zeros and ones as floats.
+            # Stable-Baselines3's policies draw zeros and ones as floats.
             array = array.astype(self._action_dtype)
         if self._first_action is not None:
             array = array + self._first_action
@@ -183,7 +182,7 @@ class PyToSB3(LateBase):
         return self._seen(now), rewards, ended, infos
 
     def _begin(self, ended: Array) -> TimeStep:
-        """Begins the next episode of rows that have ended."""
+        """Begins the next episode in the rows that ended."""
         now = self._mode.begin(ended)
         begun = self._by_row(self._rows.begun_infos(ended, at_once=True))
         self.reset_infos = [
@@ -193,8 +192,8 @@ class PyToSB3(LateBase):
         return now
 
     def _seen(self, time_step: TimeStep) -> Any:
-        """Returns the observations as members of the batched space."""
-        # Views into a pool's memory change later.
+        """Returns observations in the form of the batched space."""
+        # Copies: views of a pool's memory change later.
         own = map_specs(_own, time_step.observation)
         return self._to_observations(own)
 
@@ -205,7 +204,7 @@ class PyToSB3(LateBase):
         return self._to_observation(own)
 
     def _by_row(self, found: RowInfos | None) -> list[dict[str, Any]]:
-        """Returns a dictionary for each row, without the two flags of an end."""
+        """Returns a dictionary per row, without the two flags of an episode's end."""
         if found is None:
             return [{} for _ in self._none]
         found.take_flags()
@@ -214,32 +213,32 @@ class PyToSB3(LateBase):
     # Environments.
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Returns an attribute of environments.
+        """Returns an attribute of several environments.
 
         Args:
-            attr_name: The attribute.
-            indices: Of which rows; `None` for all.
+            attr_name: The attribute's name.
+            indices: The rows; `None` for all.
         """
         rows = self._chosen(indices)
         if attr_name == "render_mode":
             return [self._own_render_mode] * len(rows)
         try:
             return list(get_rows(self._env, attr_name, rows)) if rows else []
-        except ValueError:  # One object answers for several of them.
+        except ValueError:  # one object answers for several rows
             values = get_rows(self._env, attr_name)
             return [values[row] for row in rows]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Sets an attribute of environments.
+        """Sets an attribute of several environments.
 
         Args:
-            attr_name: The attribute.
+            attr_name: The attribute's name.
             value: The value, the same for all.
-            indices: Of which rows; `None` for all.
+            indices: The rows; `None` for all.
         """
         rows = self._chosen(indices)
         if rows:
-            # In a list it would be one for each.
+            # A plain list would be split over the rows.
             is_list = isinstance(value, list | tuple)
             values = [value] * len(rows) if is_list else value
             set_rows(self._env, attr_name, values, rows)
@@ -251,12 +250,12 @@ class PyToSB3(LateBase):
         indices: Any = None,
         **method_kwargs: Any,
     ) -> list[Any]:
-        """Calls a method of environments, and returns the results.
+        """Calls a method of several environments and returns the results.
 
         Args:
-            method_name: The method.
+            method_name: The method's name.
             *method_args: Its arguments.
-            indices: Of which rows; `None` for all.
+            indices: The rows; `None` for all.
             **method_kwargs: Its keyword arguments.
         """
         rows = self._chosen(indices)
@@ -266,12 +265,12 @@ class PyToSB3(LateBase):
         return list(found)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """Returns for each row whether its environment is in a wrapper of a class.
+        """Returns whether each row's environment is inside a wrapper of a class.
 
         Args:
-            wrapper_class: A wrapper of Gymnasium's, Stable-Baselines3's or envkit's.
-                Workers of a pool are asked.
-            indices: Of which rows; `None` for all.
+            wrapper_class: A wrapper class of Gymnasium, Stable-Baselines3 or envkit. A
+                pool's workers are asked.
+            indices: The rows; `None` for all.
         """
         found = rows_in_wrapper(self._env, wrapper_class)
         return [found[row] for row in self._chosen(indices)]
@@ -281,17 +280,17 @@ class PyToSB3(LateBase):
         if indices is None:
             return list(rows)
         chosen = indices if isinstance(indices, Iterable) else [indices]
-        # As an index into a list, which is what it is for others.
+        # Negative indices count from the end, as in a list.
         return [rows[operator.index(index)] for index in chosen]
 
-    # Pictures, and the end.
+    # Pictures and closing.
 
     def render(self, mode: str | None = None) -> Any:
         """Returns the rows' pictures side by side, or shows them.
 
         Args:
-            mode: "rgb_array" or "human"; `None` for the render mode. Where that is
-                "human", the environments show themselves.
+            mode: "rgb_array" or "human"; `None` for the render mode. If the render mode
+                is "human", the environments show themselves.
         """
         if self.render_mode == "human" and mode in (None, "human"):
             self._env.render("human")
@@ -331,7 +330,7 @@ def _check_specs(env: PyEnvironment) -> None:
 
 
 def _from_zero(space: Any) -> tuple[Any, Any]:
-    """Returns a space whose choices are counted from 0, and what to add to them."""
+    """Returns a space whose choices start at 0, and the offset to add to them."""
     start = getattr(space, "start", None)
     if start is None or not np.any(start):
         return space, None

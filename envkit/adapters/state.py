@@ -1,23 +1,23 @@
-"""The state of a Gymnasium environment as a token, with wrappers and generators.
+"""Saves the state of a Gymnasium environment, wrappers and generators included.
 
-A copy of the environment would not do: most environments around C code inherit from
-`gymnasium.utils.EzPickle`, and the copy of such a one is a new environment at its
-beginning. A state is what each layer holds: the attributes of every wrapper and
-of the environment within, pickled together. A layer's reference to another stays one,
-and pictures of pygame are copied.
+Copying the environment is not enough: most environments around C code inherit from
+`gymnasium.utils.EzPickle`, so a copy is a new environment before its first reset. A
+state holds each layer's content: the attributes of every wrapper and of the environment
+within, pickled together. References between layers remain references, and pygame
+pictures are copied.
 
-What does not pickle, such as a lambda, a viewer or the memory of a C library, makes the
-whole impossible: there are no states with holes. It stays the object it is, however, if
-the environment offers to save and restore its own state:
+If something does not pickle, such as a lambda, a viewer or a C library's memory, there
+is no state at all, because a state has no holes. But such an object may simply stay in
+place if the environment offers to save and restore its own state:
 
 ```
 get_state()          set_state(state)
 clone_full_state()   restore_full_state(state)
-clone_state()        restore_state(state)         with `include_rng` if it has that
+clone_state()        restore_state(state)         with `include_rng` if supported
 ```
 
-What an environment keeps elsewhere, in NumPy's global generator for example, is not
-part of the state.
+Data that an environment keeps elsewhere, such as NumPy's global generator, is not part
+of the state.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What an environment and its wrappers hold at one moment.
+    """Holds the content of an environment and its wrappers at one moment.
 
     Attributes:
-        layers: The classes of the wrappers, from the outside, and of the environment.
+        layers: The classes of the wrappers, outermost first, and of the environment.
         content: Their attributes, pickled.
     """
 
@@ -69,14 +69,14 @@ def take_snapshot(
 
     Args:
         gym_env: The environment, with or without wrappers.
-        name: What to call it in an error.
-        beside: Something that is to be saved with it.
-        layers: The objects whose attributes are its state, the environment last;
-            `None` for those that `layers_of` finds.
-        kept: Objects that stay what they are, however they are referred to: neither
-            saved nor restored.
-        check: Called with each object before it is pickled; it raises for one that a
-            copy cannot stand for.
+        name: The environment's name in errors.
+        beside: Something to save with it.
+        layers: The objects whose attributes are the state, the environment last; `None`
+            for those that `layers_of` finds.
+        kept: Objects that stay in place wherever they are referenced: neither saved nor
+            restored.
+        check: Called with each object before it is pickled; raises for an object that a
+            copy cannot replace.
 
     Raises:
         NotImplementedError: Something that it holds does not pickle.
@@ -86,7 +86,7 @@ def take_snapshot(
     staying = _Staying(layers, kept, check)
     if own_state is not None:
         staying.add_what_does_not_pickle()
-    # Whatever an attribute raises when it is pickled, it means the same.
+    # Whatever error an attribute raises when pickled, it means the same.
     try:
         held = [vars(layer) for layer in layers]
         return Snapshot(_names_of(layers), staying.dumps((held, beside, own_state)))
@@ -102,7 +102,7 @@ def _own_state(env: Any) -> tuple[Any] | None:
     offer = offer_of(env)
     try:
         return None if offer is None else (offer.save(),)
-    except NotImplementedError:  # A base class only says that there could be one.
+    except NotImplementedError:  # a base class only declares the method
         return None
 
 
@@ -114,17 +114,17 @@ def restore_snapshot(
     layers: Sequence[Any] | None = None,
     kept: Sequence[Any] = (),
 ) -> Any:
-    """Brings back a state, and returns what was saved beside it.
+    """Restores a state, and returns what was saved beside it.
 
     Args:
         gym_env: The environment, with or without wrappers.
-        name: What to call it in an error.
-        snapshot: What `take_snapshot` returned.
-        layers: As for `take_snapshot`, in the same order.
-        kept: As for `take_snapshot`, in the same order.
+        name: The environment's name in errors.
+        snapshot: The result of `take_snapshot`.
+        layers: As in `take_snapshot`, in the same order.
+        kept: As in `take_snapshot`, in the same order.
 
     Raises:
-        ValueError: The state is one of another kind of environment.
+        ValueError: The state belongs to another kind of environment.
     """
     layers = layers_of(gym_env) if layers is None else layers
     saved_layers = getattr(snapshot, "layers", (type(snapshot).__qualname__,))
@@ -146,9 +146,9 @@ def restore_snapshot(
 
 
 def layers_of(gym_env: Any) -> list[Any]:
-    """Lists the wrappers from the outside, and last the environment."""
+    """Lists the wrappers, outermost first, and the environment last."""
     layers = [gym_env]
-    # An old environment need not be of Gym's class.
+    # An old environment need not inherit from Gym's class.
     while getattr(layers[-1], "unwrapped", layers[-1]) is not layers[-1]:
         layers.append(getattr(layers[-1], "env", layers[-1].unwrapped))
     return layers
@@ -159,7 +159,7 @@ def _names_of(layers: Sequence[Any]) -> tuple[str, ...]:
 
 
 class _OwnState(NamedTuple):
-    """An environment's own way to save and restore its state."""
+    """Saves and restores a state with an environment's own methods."""
 
     save: Callable[[], Any]
     restore: Callable[[Any], Any]
@@ -173,10 +173,10 @@ _OFFERS = (
 
 
 def offer_of(env: Any) -> _OwnState | None:
-    """Returns the way that an environment offers to save and restore its state.
+    """Returns an environment's own methods to save and restore its state.
 
-    Methods of these names that want other arguments are something else, such as the
-    `set_state(qpos, qvel)` of the environments with MuJoCo.
+    Methods with these names but other arguments mean something else, such as the MuJoCo
+    environments' `set_state(qpos, qvel)`.
     """
     for save_name, restore_name in _OFFERS:
         save: Any = getattr(env, save_name, None)
@@ -192,16 +192,16 @@ def offer_of(env: Any) -> _OwnState | None:
 def _can_be_called(method: Any, *arguments: Any) -> bool:
     try:
         inspect.signature(method).bind(*arguments)
-    except (TypeError, ValueError):  # It is not a function, or does not tell.
+    except (TypeError, ValueError):  # not a function, or no signature
         return False
     return True
 
 
 class _Staying:
-    """The objects that stay in place: pickled as references, by what they are called.
+    """Keeps the objects that stay in place: they are pickled as references, by name.
 
-    References are found again in the environment that is there when a state is
-    restored, which may be another one than the state was saved from.
+    References are resolved in the environment at hand when a state is restored, which
+    may be another one than the state was saved from.
     """
 
     def __init__(
@@ -218,9 +218,9 @@ class _Staying:
         self._keys = {id(value): key for key, value in self._objects.items()}
 
     def add_what_does_not_pickle(self) -> None:
-        """Lets the attributes of the environment stay that would not pickle."""
+        """Adds the environment's attributes that do not pickle."""
         for name, value in vars(self._inner).items():
-            # Libraries refuse with errors of many kinds; each means the same here.
+            # Libraries refuse with many kinds of errors; each means the same here.
             try:
                 self.dumps(value)
             except Exception:
@@ -245,7 +245,7 @@ class _Staying:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles what stays as references, and other objects by what they hold."""
+    """Pickles objects that stay in place as references, and others by content."""
 
     def __init__(
         self,
@@ -268,13 +268,13 @@ class _Pickler(pickle.Pickler):
             isinstance(obj, np.random.Generator)
             and type(obj) is not np.random.Generator
         ):
-            # That of old Gym pickles in a way which NumPy has outgrown.
+            # Old Gym's generator pickles in a form that current NumPy rejects.
             return type(obj), (obj.bit_generator,)
         return reduced_drawing(obj)
 
 
 class _Unpickler(pickle.Unpickler):
-    """Puts what stays where references to it were."""
+    """Resolves references to the objects that stay in place."""
 
     def __init__(self, file: io.BytesIO, find: Callable[[Any], Any]) -> None:
         super().__init__(file)
@@ -293,7 +293,7 @@ def _set_vars(obj: Any, attributes: dict[str, Any]) -> None:
 
 
 def reduced_drawing(value: Any) -> Any:
-    """Returns how `pickle` reduces an object of pygame; NotImplemented for others."""
+    """Returns `pickle`'s reduction of a pygame object; NotImplemented for others."""
     kind = type(value)
     if kind.__name__ == "Surface" and _is_pygames(kind):
         return _reduced_surface(value)

@@ -1,12 +1,12 @@
-"""TF-Agents: its environments as envkit environments, and the other way.
+"""TF-Agents: its environments for envkit, and envkit's for TF-Agents.
 
-Agents, networks, drivers and replay buffers of TF-Agents take a `TFPyEnvironment` of
-envkit as it is. For code that needs Python environments, or specs of its own classes,
-`to_tf_agents` makes them; `from_tf_agents` makes an envkit environment of one that was
-written for that library, and needs nothing of it.
+TF-Agents' agents, networks, drivers and replay buffers accept envkit's
+`TFPyEnvironment` as it is. For code that needs TF-Agents' Python environments or spec
+classes, `to_tf_agents` makes them. `from_tf_agents` wraps an environment written for
+TF-Agents, without needing the library.
 
-In TF-Agents the step after a `LAST` begins the next episode. In a batch that holds row
-by row, and only the batch itself can begin an episode in some rows.
+In TF-Agents, the step after a `LAST` begins the next episode. In a batch this holds for
+each row, and only the batch itself can reset single rows.
 """
 
 from __future__ import annotations
@@ -54,24 +54,25 @@ _NUMPY_FLOATS = frozenset([np.float32, np.float64])
 
 
 def to_tf_agents(env: Any) -> Any:
-    """Makes an environment of TF-Agents of one of envkit's.
+    """Makes a TF-Agents environment from an envkit environment.
 
-    A `PyEnvironment`, batched or not, becomes a `PyEnvironment` of TF-Agents, which its
-    `TFPyEnvironment` takes; a `TFEnvironment` becomes a `TFEnvironment` of TF-Agents.
-    An environment of TF-Agents is returned as it is. Specs and time steps are of
-    TF-Agents' classes; public attributes that those environments do not have are
-    envkit's.
+    A `PyEnvironment`, batched or not, becomes TF-Agents' `PyEnvironment`, which its
+    `TFPyEnvironment` accepts; a `TFEnvironment` becomes TF-Agents' `TFEnvironment`. A
+    TF-Agents environment is returned unchanged. Specs and time steps are of TF-Agents'
+    classes; public attributes that those environments lack are taken from the envkit
+    environment.
 
     TF-Agents 0.19 runs on Python 3.11 and older. It needs Keras 2: with TensorFlow 2.16
-    and newer, that is `tf-keras` with `TF_USE_LEGACY_KERAS=1` in the environment.
+    and newer, install `tf-keras` and set the environment variable
+    `TF_USE_LEGACY_KERAS=1`.
 
     Args:
         env: The environment; closing the result closes it.
 
     Raises:
         MissingDependencyError: TF-Agents is not installed.
-        ValueError: It is a pool that does not begin the next episode in the step after
-            a `LAST`, which is the order that TF-Agents knows.
+        ValueError: A pool does not begin the next episode in the step after a `LAST`,
+            the only order that TF-Agents knows.
     """
     if _is_of_tf_agents(env):
         return env
@@ -94,10 +95,10 @@ def to_tf_agents(env: Any) -> Any:
 
 
 def from_tf_agents(env: Any) -> PyEnvironment:
-    """Makes an envkit environment of one that was written for TF-Agents.
+    """Makes an envkit environment from one written for TF-Agents.
 
-    It must have the methods of TF-Agents' `PyEnvironment`; the library itself is not
-    needed. An environment of envkit is returned as it is.
+    It must have the methods of TF-Agents' `PyEnvironment`; the library is not needed.
+    An envkit environment is returned unchanged.
 
     Args:
         env: A Python environment, batched or not; closing the result closes it.
@@ -125,10 +126,10 @@ _BEGIN = {"FixedLength", "HistoryWrapper", "PerformanceProfiler", "TimeLimit"}
 
 
 def _continues(env: Any) -> bool:
-    """Returns whether the step after a `LAST` takes its action: in TF-Agents' bandits.
+    """Returns whether the step after a `LAST` takes its action, as in bandits.
 
-    So it is for what is derived from their `BanditPyEnvironment`, as long as nothing
-    around it begins episodes, and for what says so itself.
+    True for subclasses of TF-Agents' `BanditPyEnvironment` if nothing around them
+    begins episodes, and for environments that declare it themselves.
     """
     if getattr(env, "continues_after_last", False) is True:
         return True
@@ -145,7 +146,7 @@ def _continues(env: Any) -> bool:
 
 
 def _is_of_tf_agents(env: Any) -> bool:
-    """Returns whether an environment is of TF-Agents' classes, without loading them."""
+    """Returns whether an environment is TF-Agents' own; does not import TF-Agents."""
     return any(
         kind.__name__ in {"PyEnvironment", "TFEnvironment"}
         and kind.__module__.partition(".")[0] == "tf_agents"
@@ -154,7 +155,7 @@ def _is_of_tf_agents(env: Any) -> bool:
 
 
 def _takes_tensors(env: Any) -> bool:
-    """Returns whether the specs of a possible environment are TensorFlow's."""
+    """Returns whether the specs of a possible environment are TensorFlow specs."""
     if isinstance(env, type) or not callable(getattr(env, "time_step_spec", None)):
         return False
     step_type = getattr(env.time_step_spec(), "step_type", None)
@@ -165,7 +166,7 @@ def _require_tf_agents() -> None:
     try:
         require("tf_agents", needed_by="to_tf_agents()", extra="tf_agents")
     except MissingDependencyError:
-        # Because no extra can have it: it requires an older TensorFlow.
+        # No extra can include TF-Agents: it requires an older TensorFlow.
         error = MissingDependencyError(
             "to_tf_agents() needs the package tf-agents, which is not installed. It "
             "runs on Python 3.11 and older, with Keras 2, and its own list of "
@@ -184,12 +185,12 @@ def _shown(env: Any) -> str:
 
 
 class _TFAgentsBase(ForeignBase):
-    """Has what single environments of TF-Agents and batches have in common."""
+    """Shares code between TF-Agents' single environments and batches."""
 
     _to_action: Leaf
 
     def __init__(self, env: Any) -> None:
-        """Wraps an environment; closing the wrapper closes it.
+        """Wraps an environment; closing the wrapper closes the environment.
 
         Args:
             env: The environment.
@@ -198,7 +199,7 @@ class _TFAgentsBase(ForeignBase):
         self._continues = _continues(env)
         self._name = type(env).__name__
         self._batch_size = env.batch_size if getattr(env, "batched", False) else None
-        # Because only a batch itself can begin an episode in some of its rows.
+        # Only a batch itself can reset some of its rows.
         super().__init__(handle_auto_reset=not self.batched)
         self._specs = specs = _time_step_specs_of(env)
         self._observation_spec = specs.observation
@@ -221,7 +222,7 @@ class _TFAgentsBase(ForeignBase):
         return self._continues
 
     def wrapped_env(self) -> Any:
-        """Returns the environment that was written for TF-Agents."""
+        """Returns the environment written for TF-Agents."""
         return self._foreign
 
     def get_info(self) -> Any:
@@ -242,8 +243,8 @@ class _TFAgentsBase(ForeignBase):
             )
 
     def _get_state(self) -> Any:
-        # Their base class decides by its current time step whether to begin an episode,
-        # and their environments leave it out of their states.
+        # Their base class looks at its current time step to decide whether to begin an
+        # episode, and their environments leave it out of their states.
         standing = getattr(self._foreign, "_current_time_step", None)
         return self._foreign.get_state(), standing
 
@@ -255,21 +256,22 @@ class _TFAgentsBase(ForeignBase):
 
 
 class TFAgentsWrapper(_TFAgentsBase, ForeignEnvironment):
-    """Makes an envkit environment of a single one that was written for TF-Agents.
+    """Wraps a single environment written for TF-Agents.
 
-    Observations, rewards and discounts get the dtypes of their specs. Where TF-Agents'
-    functions for time steps return a step type and a discount for each element of a
-    vector reward, there is one. The environment need not begin its next episode itself.
+    Observations, rewards and discounts get the dtypes of their specs. For a vector
+    reward, TF-Agents' time step functions return a step type and a discount for each
+    element; the wrapper returns one. The environment need not begin the next episode
+    itself.
 
-    The state is that of the environment's own `get_state`. Public attributes that the
-    wrapper does not have are those of the environment.
+    The state is what the environment's own `get_state` returns. Public attributes that
+    the wrapper lacks are taken from the environment.
 
-    TF-Agents' bandits answer every step with a `LAST`, and the next step is one, too:
-    `continues_after_last` is true for them.
+    TF-Agents' bandits return a `LAST` for every step, and the step after it takes an
+    action too: `continues_after_last` is true for them.
     """
 
     def __init__(self, env: Any) -> None:
-        """Wraps an environment; closing the wrapper closes it.
+        """Wraps an environment; closing the wrapper closes the environment.
 
         Args:
             env: The environment.
@@ -283,7 +285,7 @@ class TFAgentsWrapper(_TFAgentsBase, ForeignEnvironment):
         self._read_reward = self._reader(specs.reward, "a reward", "reward")
         self._read_discount = self._reader(specs.discount, "a discount", "discount")
         self._prepare(copies_arrays=True)
-        # To other dtypes a float is no number.
+        # A float is only a number for float dtypes.
         self._numbers = _FLOATS if _is_float(specs.reward) else frozenset()
         self._usual = 1.0 if _is_float(specs.discount) else None
         action = self._action_spec
@@ -304,7 +306,7 @@ class TFAgentsWrapper(_TFAgentsBase, ForeignEnvironment):
     def _move(self, action: Any) -> Result:
         # Hot: called once per step.
         if self._number is not None and action.__class__ is not np.ndarray:
-            action = np.array(action, self._number)  # As TF-Agents' policies have it.
+            action = np.array(action, self._number)  # as TF-Agents' policies return it
         return self._as_result(self._foreign.step(action), "step")
 
     def _as_result(self, theirs: Any, call: str) -> Result:
@@ -315,12 +317,12 @@ class TFAgentsWrapper(_TFAgentsBase, ForeignEnvironment):
             step_type = self._to_step_type(_one_per_row(step_type, ()))
         kind = int(step_type)
         if not 0 <= kind <= 2:
-            StepType(step_type)  # It raises.
+            StepType(step_type)  # raises
         reward, discount = _as_number(theirs.reward), _as_number(theirs.discount)
         if self._one_discount and discount.__class__ is not float:
             discount = _one_per_row(discount, ())
         elif discount is None:
-            self._to_discount(discount)  # It raises.
+            self._to_discount(discount)  # raises
         if kind == 0:
             is_zero = reward.__class__ in self._numbers and str(reward) == "0.0"
             if not (
@@ -336,7 +338,7 @@ class TFAgentsWrapper(_TFAgentsBase, ForeignEnvironment):
         return self._read_discount(discount)
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
-        self._info = info  # The discount tells it.
+        self._info = info  # the discount tells how it ended
 
     def _choices(self) -> Mapping[int, Any] | None:
         action = self._action_spec
@@ -348,15 +350,15 @@ class TFAgentsWrapper(_TFAgentsBase, ForeignEnvironment):
 
 
 class TFAgentsBatchWrapper(_TFAgentsBase):
-    """Makes a batch of envkit of one that was written for TF-Agents.
+    """Wraps a batch written for TF-Agents.
 
-    It is as `TFAgentsWrapper` is, row by row. Where TF-Agents' functions for time steps
-    return one discount for the whole batch, there is one for each row. Each row must
-    begin its next episode itself.
+    It treats each row as `TFAgentsWrapper` treats an environment. If TF-Agents' time
+    step functions return one discount for the whole batch, each row gets it. Each row
+    must begin its next episode itself.
     """
 
     def __init__(self, env: Any) -> None:
-        """Wraps a batch; closing the wrapper closes it.
+        """Wraps a batch; closing the wrapper closes the batch.
 
         Args:
             env: The batch.
@@ -367,16 +369,16 @@ class TFAgentsBatchWrapper(_TFAgentsBase):
     def seed(self, seed: Seed) -> Any:
         """Seeds the batch.
 
-        Where it has them as its `envs`, each environment gets a seed of its own; any
-        other batch gets the seed as it is.
+        If the batch lists its environments in `envs`, each gets its own seed; any other
+        batch gets the seed as it is.
         """
         envs = getattr(self._foreign, "envs", None)
         if not envs:
             return self._foreign.seed(seed)
         seeds = seed_per_row(seed, self._dims[0])
-        if hasattr(envs[0], "call"):  # They are in processes, which their batch calls.
+        if hasattr(envs[0], "call"):  # in processes, which the batch calls
             return self._foreign.seed(seeds)
-        # Because their batch gives every row the same seed, or refuses.
+        # The batch would give every row the same seed, or refuse.
         return [env.seed(own) for env, own in zip(envs, seeds, strict=True)]
 
     def _reset(self) -> TimeStep:
@@ -405,7 +407,7 @@ class TFAgentsBatchWrapper(_TFAgentsBase):
 
 
 def _as_number(value: Any) -> Any:
-    """Returns a float for an array without dimensions: rows take no arrays."""
+    """Returns a float for a zero-dimensional array: pool rows take no arrays."""
     # Hot: called twice per step.
     is_number = value.__class__ is np.ndarray and value.shape == ()
     if (is_number and value.dtype.char in "fd") or value.__class__ in _NUMPY_FLOATS:
@@ -414,10 +416,10 @@ def _as_number(value: Any) -> Any:
 
 
 def _time_step_specs_of(env: Any) -> TimeStep:
-    """Returns the specs of an environment's time steps as envkit's."""
+    """Returns an environment's time step specs as envkit specs."""
     spec = env.time_step_spec()
-    # Because their time_step_spec() leaves out the discount_spec(), and the
-    # reward_spec() of their batches that of the environments: one of both is right.
+    # Their time_step_spec() omits the discount_spec(), and the reward_spec() of their
+    # batches omits the environments': one of the two is right.
     return TimeStep(
         step_type=STEP_TYPE_SPEC,
         reward=_own_spec(env, "reward", spec.reward, REWARD_SPEC),
@@ -427,16 +429,16 @@ def _time_step_specs_of(env: Any) -> TimeStep:
 
 
 def _own_spec(env: Any, part: str, spec: Any, default: ArraySpec) -> NestedSpec:
-    """Returns the spec of a part that is not the default, if there is one."""
+    """Returns the spec of a part if it differs from the default."""
     found = default if spec is None else _specs(part, spec)
     if _is_scalar(found) and found == default and hasattr(env, f"{part}_spec"):
         own = getattr(env, f"{part}_spec")()
-        return default if own is None else _specs(part, own)  # None is a bandit's
+        return default if own is None else _specs(part, own)  # a bandit has None
     return found
 
 
 def _specs(part: str, theirs: Any) -> NestedSpec:
-    """Makes specs of a nest of anything that has the attributes of specs."""
+    """Converts a nest of objects with the attributes of specs to envkit specs."""
     structure = nest.Structure(theirs)
     pairs = zip(structure.leaves, structure.paths, strict=True)
     return structure.unflatten([_spec(leaf, f"{part}{path}") for leaf, path in pairs])
@@ -467,7 +469,7 @@ def _is_float(spec: NestedSpec) -> bool:
 
 
 def _one_per_row(value: Any, dims: tuple[int, ...]) -> Array:
-    """Returns one value for each row, of one for all or of equal ones in each."""
+    """Returns a value per row, given one for all or a vector of equal ones per row."""
     array = np.asarray(value)
     if array.shape == dims:
         return array
@@ -481,11 +483,11 @@ def _one_per_row(value: Any, dims: tuple[int, ...]) -> Array:
 
 
 class _PyAdapter:
-    """Does what an envkit environment does, in the classes of TF-Agents."""
+    """Presents an envkit environment in TF-Agents' classes."""
 
     def __init__(self, env: PyEnvironment) -> None:
-        # Because TF-Agents' base class begins an episode when the one before has ended
-        # in all rows, and a batch begins them itself, row by row.
+        # TF-Agents' base class begins an episode once all rows have ended, but a batch
+        # does that itself, row by row.
         begins = not (env.batched or env.continues_after_last)
         super().__init__(handle_auto_reset=begins)  # type: ignore[call-arg]  # TF-Agents' class comes next
         self._env = env
@@ -513,7 +515,7 @@ class _PyAdapter:
         return self._env.batch_size
 
     def wrapped_env(self) -> PyEnvironment:
-        """Returns the environment of envkit."""
+        """Returns the envkit environment."""
         return self._env
 
     def __getattr__(self, name: str) -> Any:
@@ -532,7 +534,7 @@ class _PyAdapter:
         return self._specs.discount
 
     def time_step_spec(self) -> Any:
-        # Because TF-Agents' own would leave out the discount_spec().
+        # TF-Agents' own version would omit the discount_spec().
         return self._specs
 
     def render(self, mode: str = "rgb_array") -> Any:
@@ -574,7 +576,7 @@ class _PyAdapter:
 
 
 class _TFAdapter:
-    """Does what a TensorFlow environment of envkit does, with TF-Agents' time steps."""
+    """Presents an envkit TensorFlow environment with TF-Agents' time steps."""
 
     def __init__(self, env: Any) -> None:
         self._env = env
@@ -584,7 +586,7 @@ class _TFAdapter:
         )
 
     def wrapped_env(self) -> Any:
-        """Returns the environment of envkit."""
+        """Returns the envkit environment."""
         return self._env
 
     def __getattr__(self, name: str) -> Any:
@@ -610,7 +612,7 @@ def _py_environment_class() -> Any:
     )
 
     class ToTFAgents(_PyAdapter, py_environment.PyEnvironment):  # type: ignore[misc]  # it has no types
-        """An environment of envkit as a `PyEnvironment` of TF-Agents."""
+        """Presents an envkit environment as TF-Agents' `PyEnvironment`."""
 
     return ToTFAgents
 
@@ -620,7 +622,7 @@ def _tf_environment_class() -> Any:
     from tf_agents.environments import tf_environment
 
     class TFToTFAgents(_TFAdapter, tf_environment.TFEnvironment):  # type: ignore[misc]  # it has no types
-        """A TensorFlow environment of envkit as a `TFEnvironment` of TF-Agents."""
+        """Presents an envkit TensorFlow environment as TF-Agents' `TFEnvironment`."""
 
     return TFToTFAgents
 
@@ -646,13 +648,13 @@ def _spec_for_tf_agents(spec: ArraySpec) -> Any:
 
 
 def _own_array_leaf(spec: ArraySpec) -> Leaf:
-    """Returns a function like that of `array_leaf`, which copies read-only arrays."""
+    """Returns a function like `array_leaf`'s that copies only read-only arrays."""
     shape, dtype, convert = spec.shape, spec.dtype, array_leaf(spec)
 
     def as_own(value: Any) -> Array:
-        # Hot: called once per leaf and step. An environment's arrays are the caller's,
-        # except read-only ones: they are views that change later, and TensorFlow would
-        # not copy them either.
+        # Hot: called once per leaf and step. An environment's arrays belong to the
+        # caller, except read-only ones: those are views that change later, and
+        # TensorFlow would not copy them either.
         if (
             type(value) is np.ndarray
             and value.dtype == dtype
@@ -670,7 +672,7 @@ _FIRST, _LAST = StepType.FIRST, StepType.LAST
 
 
 def _check_rows_begin(name: str, before: Any, after: Any) -> None:
-    """Raises for a batch in which a row that ended has not begun the next episode."""
+    """Raises if a row of a batch ended but has not begun the next episode."""
     ended = np.asarray(before.step_type) == _LAST
     if not ended.any():
         return

@@ -1,4 +1,4 @@
-"""`PyToDMWrapper`: an envkit environment, or a row of a batch, as dm_env's."""
+"""`PyToDMWrapper`: an envkit environment, or a row of a batch, for dm_env."""
 
 from __future__ import annotations
 
@@ -26,23 +26,22 @@ _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
 
 class PyToDMWrapper(LateBase):
-    """Makes a `dm_env.Environment` of an envkit environment.
+    """Makes a `dm_env.Environment` from an envkit environment.
 
     | envkit                        | dm_env                                       |
     |-------------------------------|----------------------------------------------|
     | `FIRST`, reward 0, discount 1 | `FIRST`, reward `None`, discount `None`      |
-    | `MID` and `LAST`              | the same; single numbers are NumPy's numbers |
+    | `MID` and `LAST`              | the same; scalars become NumPy scalars       |
     | integer scalar from 0         | `DiscreteArray`                              |
 
-    A new wrapper begins an episode with its first call, and with the next after a
-    `LAST`, wherever the environment stands. Public attributes that the wrapper does not
-    have are those of the environment.
+    A new wrapper begins an episode with its first call, whatever the environment's
+    current time step, and with the first call after a `LAST`. Public attributes that
+    the wrapper lacks are taken from the environment.
 
-    dm_env knows no batches. Each row of one becomes an environment of its own: when it
-    moves, the other rows stay where they are, so the batch must be able to do that
-    (`holds_rows`). Each call is then a step of the batch. The first call of any begins
-    an episode in all rows, which the others take over with their first call. The last
-    one that is closed closes the batch.
+    dm_env has no batches, so each row becomes its own environment. While it steps, the
+    other rows are held, so the batch must support that (`holds_rows`); each call is a
+    step of the batch. The first call on any row begins an episode in all of them, and
+    the others start from that episode. Closing the last row closes the batch.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -59,15 +58,15 @@ class PyToDMWrapper(LateBase):
     """
 
     def __init__(self, env: PyEnvironment, row: int | None = None) -> None:
-        """Wraps an environment; closing the wrapper closes it.
+        """Wraps an environment; closing the wrapper closes the environment.
 
         Args:
             env: The environment.
-            row: Which row of it, if it is a batch.
+            row: The row, if the environment is a batch.
 
         Raises:
-            NotImplementedError: It is a batch and no row was named, or one whose rows
-                cannot move one by one.
+            NotImplementedError: It is a batch and no row was named, or its rows cannot
+                be stepped one by one.
         """
         _check_environment(env, row)
         self._environment = env
@@ -84,7 +83,7 @@ class PyToDMWrapper(LateBase):
             leaf=_action_leaf,
             subject="PyToDMWrapper.step() was given an action that",
         )
-        # Whether the next step begins an episode.
+        # True if the next step begins an episode.
         self._begins = True
         self._closed = False
 
@@ -105,39 +104,40 @@ class PyToDMWrapper(LateBase):
 
     @classmethod
     def rows(cls, env: PyEnvironment) -> list[Any]:
-        """Makes an environment of each row of a batch."""
+        """Makes an environment for each row of a batch."""
         return [cls(env, row) for row in range(env.batch_size or 1)]
 
     @property
     def environment(self) -> PyEnvironment:
-        """The environment of envkit, which is the whole batch for a row."""
+        """The envkit environment; for a row, the whole batch."""
         return self._environment
 
     @property
     def row(self) -> int | None:
-        """Which row of a batch this is; `None` for a single environment."""
+        """The row's index in the batch; `None` for a single environment."""
         return self._row
 
     def __getattr__(self, name: str) -> Any:
-        # What a batch has is not a row's: a picture, for example, is of all rows.
+        # A batch's attributes are not a row's: its picture, for example, shows all
+        # rows.
         if name.startswith("_") or self._row is not None:
             raise AttributeError(f"'PyToDMWrapper' object has no attribute {name!r}")
         return forwarded(self, lambda: self._environment, name)
 
     def observation_spec(self) -> Any:
-        """Returns the specs of an observation, as dm_env's."""
+        """Returns dm_env specs of an observation."""
         return self._observation_spec
 
     def action_spec(self) -> Any:
-        """Returns the specs of an action, as dm_env's."""
+        """Returns dm_env specs of an action."""
         return self._action_spec
 
     def reward_spec(self) -> Any:
-        """Returns the specs of the reward, as dm_env's."""
+        """Returns dm_env specs of the reward."""
         return self._reward_spec
 
     def discount_spec(self) -> Any:
-        """Returns the specs of the discount, as dm_env's."""
+        """Returns dm_env specs of the discount."""
         return self._discount_spec
 
     def reset(self) -> Any:
@@ -146,7 +146,7 @@ class PyToDMWrapper(LateBase):
         return self._as_dm_env(self._moves.reset())
 
     def step(self, action: NestedArray) -> Any:
-        """Applies an action, or begins an episode if that is due."""
+        """Applies an action, or begins an episode if one is due."""
         # Hot: called once per step.
         if self._begins or self._closed:
             self._check_open("step")
@@ -154,12 +154,12 @@ class PyToDMWrapper(LateBase):
         return self._as_dm_env(self._moves.step(self._to_action(action)))
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment from the next reset on; of a batch, seed the whole."""
+        """Seeds the environment for the next reset; seed a batch as a whole."""
         self._refuse_row("seed")
         return self._environment.seed(seed)
 
     def get_state(self) -> Any:
-        """Returns the state of the environment; of a batch, ask the whole."""
+        """Returns the environment's state; ask a batch as a whole."""
         self._refuse_row("state")
         return self._environment.get_state()
 
@@ -203,16 +203,16 @@ class PyToDMWrapper(LateBase):
 
 
 class _Batch:
-    """Holds the facts that the rows of one batch share.
+    """Holds what the rows of one batch share.
 
     Attributes:
-        waiting: Rows in which an episode has begun that was not returned yet.
-        open: The rows that are in use.
+        waiting: Rows that have begun an episode and not returned its first step yet.
+        open: The rows in use.
     """
 
     def __init__(self) -> None:
         self.waiting: set[int] = set()
-        # Rows know the batch, which would never go if this kept them.
+        # Rows refer to the batch; strong references here would keep it alive forever.
         self.open: weakref.WeakSet[_Row] = weakref.WeakSet()
 
 
@@ -220,7 +220,7 @@ _batches: weakref.WeakKeyDictionary[PyEnvironment, _Batch] = weakref.WeakKeyDict
 
 
 class _Row:
-    """Moves a row of a batch alone."""
+    """Steps one row of a batch and holds the others."""
 
     def __init__(self, env: PyEnvironment, row: int) -> None:
         self._env = env
@@ -243,10 +243,9 @@ class _Row:
         return self._own(standing)
 
     def _has_begun(self, standing: TimeStep) -> bool:
-        """Returns whether the row is at a `FIRST` that was not returned yet.
+        """Returns whether the row is at a `FIRST` that has not been returned yet.
 
-        Another row's first call may have begun it, and a pool that begins episodes as
-        soon as others end.
+        Another row's first call may have begun it, or a pool that resets by itself.
         """
         waits = self._ended or self._row in self._batch.waiting
         return waits and standing.step_type[self._row] == _FIRST
@@ -268,7 +267,7 @@ class _Row:
 
     def _own(self, time_step: TimeStep) -> TimeStep:
         leaves = self._time_step.flatten(time_step)
-        # With the dots the element of an array of objects is an array, too.
+        # With the ellipsis, an element of an object array remains an array.
         own: TimeStep = self._time_step.unflatten(
             [leaf[self._row, ...].copy() for leaf in leaves]
         )
@@ -326,7 +325,7 @@ def _action_leaf(spec: ArraySpec) -> Leaf:
         return integer_leaf(spec)
     convert = bounded_leaf(spec)
     if spec.dtype.kind in "biuf":
-        # Environments use single numbers as indices and as keys.
+        # Environments use scalars as indices and dictionary keys.
         return lambda value: convert(value)[()]
 
     def convert_text(value: Any) -> Array:
@@ -350,7 +349,7 @@ def _object_leaf(spec: ObjectSpec) -> Leaf:
 
 
 def _as_numbers(value: NestedArray) -> Any:
-    """Returns arrays without dimensions as numbers, which cannot be changed."""
+    """Converts arrays without dimensions to NumPy scalars, which are immutable."""
     # Hot: called twice per step.
     if type(value) is np.ndarray:
         return value if value.shape else value[()]

@@ -1,13 +1,13 @@
-"""URNAI: its environments with its interface, and both kinds as one another.
+"""URNAI: its environments for envkit, envkit's for URNAI, and its own classes.
 
 | you have                    | you want                                            |
 |-----------------------------|-----------------------------------------------------|
 | a program for URNAI         | `GymEnv`, `PLEEnv`, `SC2Env`, `VizdoomEnv`          |
-| a subclass of URNAI's `Env` | an environment of envkit: `from_urnai(MyEnv)`       |
-| an environment of envkit    | one with URNAI's interface: `to_urnai(env)`         |
+| a subclass of URNAI's `Env` | an envkit environment: `from_urnai(MyEnv)`          |
+| an envkit environment       | one with URNAI's interface: `to_urnai(env)`         |
 
-URNAI's environments are started, reset, stepped and closed. `reset` returns an
-observation, and `step` an observation, a reward and whether the episode is over.
+URNAI starts, resets, steps and closes its environments. `reset` returns an observation;
+`step` returns an observation, a reward and whether the episode is over.
 """
 
 from __future__ import annotations
@@ -49,26 +49,25 @@ __all__ = [
 
 
 class Env(abc.ABC):
-    """What environments of URNAI have in common.
+    """Is the base class of URNAI's environments.
 
     A subclass implements `start`, which makes `env_instance`, `step`, `reset` and
-    `close`. URNAI's trainer calls `save` and `load`, which take a folder: the
-    attributes that pickle are kept there in a file named after the class, as URNAI
-    keeps them. What must be kept in another way goes into `save_extra` and
-    `load_extra`.
+    `close`. URNAI's trainer calls `save` and `load` with a folder: attributes that
+    pickle are kept in a file named after the class, as in URNAI. Anything else belongs
+    into `save_extra` and `load_extra`.
 
     Attributes:
-        id: What the environment is called.
+        id: The environment's name.
         render: Whether it shows itself.
-        reset_done: What it was made with; URNAI keeps it, and so does this.
-        env_instance: The environment of the library; `None` until `start`, and after
+        reset_done: A constructor argument, kept because URNAI keeps it.
+        env_instance: The library's environment; `None` before `start` and after
             `close`.
-        pickle_black_list: Names of attributes that `save` leaves out and `load` does
-            not touch.
+        pickle_black_list: Names of attributes that `save` skips and `load` leaves
+            alone.
     """
 
     def __init__(self, _id: Any, render: bool = False, reset_done: bool = True) -> None:
-        """Keeps what every environment is made with."""
+        """Keeps the arguments that every environment takes."""
         self.id = _id
         self.render = render
         self.reset_done = reset_done
@@ -77,7 +76,7 @@ class Env(abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Makes `env_instance`, unless there is one."""
+        """Makes `env_instance` unless it exists."""
 
     @abc.abstractmethod
     def step(self, action: Any) -> tuple[Any, Any, bool]:
@@ -85,19 +84,19 @@ class Env(abc.ABC):
 
     @abc.abstractmethod
     def reset(self) -> Any:
-        """Begins an episode and returns an observation; starts if need be."""
+        """Begins an episode and returns an observation; calls `start` if needed."""
 
     @abc.abstractmethod
     def close(self) -> None:
         """Frees `env_instance`; calling it again does nothing."""
 
     def restart(self) -> Any:
-        """Closes, begins anew, and returns an observation."""
+        """Closes the environment, begins again, and returns an observation."""
         self.close()
         return self.reset()
 
     def save(self, savepath: str) -> None:
-        """Saves the attributes that pickle in a folder, then what `save_extra` saves.
+        """Saves attributes that pickle to a folder, and then calls `save_extra`.
 
         Example:
             >>> import tempfile
@@ -113,36 +112,36 @@ class Env(abc.ABC):
         self.save_extra(savepath)
 
     def load(self, loadpath: str) -> None:
-        """Restores what `save` kept in a folder; an empty folder changes nothing.
+        """Restores the attributes saved in a folder; an empty folder changes nothing.
 
-        Unpickling runs code that the file names, so load only what you have saved.
+        Unpickling runs code that the file names, so load only files you have saved.
         """
         self.load_pickle(loadpath)
         self.load_extra(loadpath)
 
-    # Most subclasses need neither of these two.
+    # Most subclasses need neither of these methods.
     def save_extra(self, persist_path: str) -> None:  # noqa: B027
-        """Saves what pickling cannot keep; a subclass with such parts overrides it."""
+        """Saves what pickling cannot; subclasses may override it."""
 
     def load_extra(self, persist_path: str) -> None:  # noqa: B027
-        """Loads what `save_extra` has saved."""
+        """Loads what `save_extra` saved."""
 
     def save_pickle(self, persist_path: str) -> None:
-        """Writes the file of the attributes that pickle."""
+        """Writes the file of attributes."""
         content = pickle.dumps(self.get_pickleable_dict())
         os.makedirs(persist_path, exist_ok=True)
         with open(self.get_full_persistance_pickle_path(persist_path), "wb") as file:
             file.write(content)
 
     def load_pickle(self, persist_path: str) -> None:
-        """Reads the file of the attributes, if there is one."""
+        """Reads the file of attributes, if there is one."""
         path = self.get_full_persistance_pickle_path(persist_path)
         if os.path.isfile(path) and os.path.getsize(path):
             with open(path, "rb") as file:
                 self.restore_pickleable_attributes(pickle.load(file))
 
     def get_pickleable_dict(self) -> dict[str, Any]:
-        """Returns the attributes that `save` keeps: no functions, and what pickles."""
+        """Returns the attributes for `save`: those that pickle, except functions."""
         kept = self._without_black_list(vars(self))
         return {
             name: value
@@ -151,30 +150,30 @@ class Env(abc.ABC):
         }
 
     def restore_pickleable_attributes(self, dict_to_restore: Mapping[str, Any]) -> None:
-        """Sets the attributes that were saved, but for those of the black list."""
+        """Sets the saved attributes, except those on the black list."""
         vars(self).update(self._without_black_list(dict_to_restore))
 
     def _without_black_list(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        # A subclass may have no list, or put None there, as URNAI's trainer does.
+        # A subclass may have no list, or None, which URNAI's trainer puts there.
         left_out = {"pickle_black_list"}
         left_out.update(getattr(self, "pickle_black_list", None) or ())
         return {name: attributes[name] for name in attributes if name not in left_out}
 
     def get_default_save_stamp(self) -> str:
-        """Returns what the names of this environment's files begin with."""
+        """Returns the beginning of the names of this environment's files."""
         return f"{type(self).__name__}_"
 
     def get_full_persistance_path(self, persist_path: str) -> str:
-        """Returns what the paths of this environment's files in a folder begin with."""
+        """Returns the beginning of the paths of this environment's files."""
         return os.path.join(persist_path, self.get_default_save_stamp())
 
     def get_full_persistance_pickle_path(self, persist_path: str) -> str:
-        """Returns the path of the file of the attributes."""
+        """Returns the path of the file of attributes."""
         return f"{self.get_full_persistance_path(persist_path)}.pkl"
 
 
 def _pickles(value: Any) -> bool:
-    # Libraries refuse with errors of many kinds; each means the same here.
+    # Libraries refuse with many kinds of errors; each means the same here.
     try:
         pickle.dumps(value)
     except Exception:
@@ -183,7 +182,7 @@ def _pickles(value: Any) -> bool:
 
 
 class Menu:
-    """Chooses actions by their place in a list, as an action wrapper of URNAI does.
+    """Chooses actions by their index in a list, as URNAI's action wrappers do.
 
     Example:
         >>> menu = Menu(["left", "right"])
@@ -195,37 +194,37 @@ class Menu:
         """Makes a menu.
 
         Args:
-            actions: What the environment's `step` takes.
-            names: What they are called.
+            actions: Actions for the environment's `step`.
+            names: The actions' names.
         """
         self._actions = list(actions)
         self._names = list(map(str, actions if names is None else names))
 
     def is_action_done(self) -> bool:
-        """Returns True: another action can always be chosen."""
+        """Returns True: another action can be chosen at any time."""
         return True
 
     def reset(self) -> None:
-        """Forgets about an action under way, of which there is none."""
+        """Does nothing, because no action takes several steps."""
 
     def get_actions(self) -> list[int]:
-        """Returns the places in the list."""
+        """Returns the indices of the list."""
         return list(range(len(self._actions)))
 
     def get_excluded_actions(self, obs: Any) -> list[int]:
-        """Returns the places that cannot be chosen now: none."""
+        """Returns the indices of excluded actions: none."""
         return []
 
     def get_action(self, action_idx: int, obs: Any) -> Any:
-        """Returns what stands at a place."""
+        """Returns the action at an index."""
         return self._actions[action_idx]
 
     def get_named_actions(self) -> list[str]:
-        """Returns what the actions are called."""
+        """Returns the names of the actions."""
         return list(self._names)
 
     def get_action_space_dim(self) -> int:
-        """Returns how many actions there are."""
+        """Returns the number of actions."""
         return len(self._actions)
 
 
@@ -233,7 +232,7 @@ _DRY_LAKE = "FrozenLakeNotSlippery-v0"
 
 
 class GymEnv(Env):
-    """Plays an environment of Gymnasium or, if it is not there, of Gym of any age.
+    """Plays a Gymnasium environment or, without Gymnasium, one of any version of Gym.
 
     Example:
         >>> env = GymEnv("CartPole-v1")
@@ -256,11 +255,11 @@ class GymEnv(Env):
         """Makes the environment.
 
         Args:
-            id: What the library calls it.
+            id: The library's name for it.
             render: Whether a window shows it.
             reset_done: Kept as an attribute.
             num_steps: Kept as an attribute.
-            _id: Another name of `id`.
+            _id: Another name for `id`.
         """
         name = _id if id is None else id
         if name is None:
@@ -272,12 +271,12 @@ class GymEnv(Env):
         self.start()
 
     def start(self) -> None:
-        """Makes the environment, unless there is one."""
+        """Makes the environment unless it exists."""
         if self.env_instance is not None:
             return
         library = _library_of(self.id)
         self._is_new = library.__name__ == "gymnasium" or _is_new(library)
-        # An environment of the new kind shows itself whenever it moves.
+        # An environment of the new kind shows itself on every step.
         show = {"render_mode": "human"} if self.render and self._is_new else {}
         self.env_instance = library.make(self.id, **show)
 
@@ -289,7 +288,7 @@ class GymEnv(Env):
         return observation, reward, any(map(bool, ends))
 
     def seed(self, seed: int) -> None:
-        """Seeds the environment at the next reset, which URNAI could not."""
+        """Seeds the environment at the next reset; URNAI had no such method."""
         self._next_seed = seed
 
     def reset(self) -> Any:
@@ -317,10 +316,10 @@ class GymEnv(Env):
             instance.close()
 
     def get_action_wrapper(self) -> Menu:
-        """Returns what chooses actions by their number.
+        """Returns an action wrapper that chooses actions by number.
 
         Raises:
-            TypeError: There is no number of actions.
+            TypeError: The actions are not numbered.
         """
         self.start()
         space = self.env_instance.action_space
@@ -333,7 +332,7 @@ class GymEnv(Env):
 
 
 def _library_of(name: str) -> ModuleType:
-    """Returns the library that has an environment: Gymnasium, if both do."""
+    """Returns the library that has an environment: Gymnasium if both do."""
     has_gym = importlib.util.find_spec("gym") is not None
     if importlib.util.find_spec("gymnasium") is not None:
         import gymnasium
@@ -344,7 +343,7 @@ def _library_of(name: str) -> ModuleType:
         require("gymnasium", needed_by="GymEnv", extra="gymnasium")
     import gym
 
-    if name == _DRY_LAKE:  # and Gymnasium is not there
+    if name == _DRY_LAKE:  # and there is no Gymnasium
         try:
             gym.spec(name)
         except gym.error.Error:
@@ -353,7 +352,7 @@ def _library_of(name: str) -> ModuleType:
 
 
 def _gymnasium_knows(name: str) -> bool:
-    """Returns True if Gymnasium has an environment; registers what URNAI's Gym had."""
+    """Returns True if Gymnasium has an environment; first registers URNAI's."""
     import gymnasium
 
     known = gymnasium.registry
@@ -361,7 +360,7 @@ def _gymnasium_knows(name: str) -> bool:
     if bare_name == _DRY_LAKE and bare_name not in known:
         _register_dry_lake(gymnasium)
     if bare_name not in known and importlib.util.find_spec("ale_py") is not None:
-        importlib.import_module("ale_py")  # which registers the games of Atari
+        importlib.import_module("ale_py")  # registers the Atari games
     return bare_name in known
 
 
@@ -383,10 +382,10 @@ def _is_new(gym: ModuleType) -> bool:
 
 
 class PLEEnv(Env):
-    """Plays a game of PLE: observations are its state, actions are codes of keys.
+    """Plays a game of PLE; observations are its state, actions are key codes.
 
-    As in URNAI, a process has one game at a time: pygame has one display. `PLEWrapper`
-    has more to offer, pictures and specs among it.
+    As in URNAI, a process can have one game at a time, because pygame has one display.
+    `PLEWrapper` offers more, such as pictures and specs.
     """
 
     def __init__(
@@ -400,8 +399,8 @@ class PLEEnv(Env):
         """Makes the game's PLE.
 
         Args:
-            game: A game of PLE, its class, or a PLE; or a function that makes one.
-            _id: What to call it; `None` for the name of its class.
+            game: A PLE game, its class, a PLE, or a function that makes one.
+            _id: The environment's name; `None` for the name of the game's class.
             render: Whether a window shows it.
             reset_done: Kept as an attribute.
             num_steps: Kept as an attribute.
@@ -413,7 +412,7 @@ class PLEEnv(Env):
         self.start()
 
     def start(self) -> None:
-        """Makes and initialises a PLE, unless there is one."""
+        """Makes and initialises a PLE unless there is one."""
         if self.env_instance is not None:
             return
         game = self.game
@@ -428,33 +427,33 @@ class PLEEnv(Env):
         self.env_instance.init()
 
     def step(self, action: Any) -> tuple[Any, Any, bool]:
-        """Presses a key, by its code or `None`; returns state, reward and end."""
+        """Presses a key, given its code or `None`; returns state, reward and end."""
         game = self.env_instance
         reward = game.act(action)
         return game.getGameState(), reward, bool(game.game_over())
 
     def reset(self) -> Any:
-        """Begins an episode and returns the state of the game."""
+        """Begins an episode and returns the game's state."""
         self.start()
         self.env_instance.reset_game()
         return self.env_instance.getGameState()
 
     def close(self) -> None:
-        """Lets go of the PLE; calling it again does nothing."""
+        """Releases the PLE; calling it again does nothing."""
         self.env_instance = None
 
     def get_action_wrapper(self) -> Menu:
-        """Returns what chooses keys by their place in PLE's list of them."""
+        """Returns an action wrapper that chooses keys by index."""
         self.start()
         return Menu(self.env_instance.getActionSet())
 
 
 class SC2Env(Env):
-    """Plays a map with raw actions, and observes raw and feature units.
+    """Plays a StarCraft II map with raw actions and raw and feature units.
 
-    What is returned is the first player's. An observation is PySC2's dictionary, with
-    `step_mul` and `map_size` in it. An action is one of PySC2's, or a list with one for
-    each player that is an agent. `PySC2Wrapper` has more to offer, specs among it.
+    Results are the first player's. An observation is PySC2's dictionary plus `step_mul`
+    and `map_size`. An action is a PySC2 action, or a list with one for each player that
+    is an agent. `PySC2Wrapper` offers more, such as specs.
     """
 
     def __init__(
@@ -479,20 +478,20 @@ class SC2Env(Env):
 
         Args:
             map_name: The map.
-            players: Who plays: `Agent`s and `Bot`s of PySC2; `None` for an agent
-                against a bot or, with `self_play`, against another agent.
+            players: PySC2's `Agent`s and `Bot`s; `None` for an agent against a bot or,
+                with `self_play`, against another agent.
             player_race: "terran", "zerg", "protoss" or "random".
-            enemy_race: The same of the other player.
-            difficulty: How strong a bot is: "very_easy", "easy", "medium" and others.
+            enemy_race: The other player's race.
+            difficulty: The bot's strength: "very_easy", "easy", "medium" and so on.
             render: Whether a window shows the game.
             reset_done: Kept as an attribute.
             spatial_dim: Kept as an attribute.
-            step_mul: How many steps of the game an action lasts.
-            game_steps_per_ep: After how many an episode is over; 0 for no limit.
+            step_mul: The number of game steps per action.
+            game_steps_per_ep: The number of game steps per episode; 0 for no limit.
             obs_features: Kept as an attribute.
-            realtime: Whether the game goes on between the steps.
+            realtime: Whether the game continues between steps.
             self_play: Whether both players are agents.
-            make_env: What to make the environment with; `None` for PySC2's own. Its
+            make_env: Makes the environment; `None` for PySC2's own. PySC2's
                 `SC2TestEnv` needs no game.
         """
         super().__init__(map_name, render, reset_done)
@@ -512,7 +511,7 @@ class SC2Env(Env):
         self.start()
 
     def start(self) -> None:
-        """Starts the game, unless it runs."""
+        """Starts the game unless it is running."""
         if self.env_instance is not None:
             return
         prepare()
@@ -549,7 +548,7 @@ class SC2Env(Env):
 
     def step(self, action: Any) -> tuple[Any, Any, bool]:
         """Applies an action; returns observation, reward and whether it is over."""
-        # An action of PySC2 is a tuple itself.
+        # A PySC2 action is itself a tuple.
         is_list = isinstance(action, list)
         steps = self.env_instance.step(action if is_list else [action])
         return self._parsed(steps)
@@ -568,7 +567,7 @@ class SC2Env(Env):
         return observation, first.reward, self.done
 
     def close(self) -> None:
-        """Ends the game; calling it again does nothing."""
+        """Quits the game; calling it again does nothing."""
         instance, self.env_instance = self.env_instance, None
         if instance is not None:
             instance.close()
@@ -620,11 +619,11 @@ _SIZES = {
 
 
 class VizdoomEnv(Env):
-    """Plays a map of Doom; every step that is not the last one costs 1.
+    """Plays a Doom map; every step except the last one costs 1.
 
-    An observation is ViZDoom's `GameState`: `screen_buffer` in gray, `game_variables`
-    and `automap_buffer`. At the end of an episode the game has none, so the last one is
-    returned again. An action has a number for each of eight buttons.
+    An observation is ViZDoom's `GameState`: `screen_buffer` in grey, `game_variables`
+    and `automap_buffer`. At the end of an episode the game has none, so the previous
+    one is returned again. An action has a number for each of eight buttons.
     """
 
     RES_640X480 = "RES_640X480"
@@ -642,18 +641,18 @@ class VizdoomEnv(Env):
         res: Any = RES_160X120,
         auto_map: bool = True,
     ) -> None:
-        """Prepares a game, which begins with `start` or `reset`.
+        """Prepares a game; `start` or `reset` starts it.
 
         Args:
-            wad: The file of a scenario, or the name of one that ViZDoom brings along.
+            wad: A scenario's file, or the name of a scenario that comes with ViZDoom.
             doommap: The map in it; `None` for the first.
-            _id: What to call the environment.
+            _id: The environment's name.
             render: Whether a window shows the game.
             reset_done: Kept as an attribute.
-            num_steps: After how many tics an episode is over.
-            res: The size of the picture: `VizdoomEnv.RES_160X120` and its like, or
-                those of ViZDoom.
-            auto_map: Whether there is a map of what has been seen.
+            num_steps: The number of tics per episode.
+            res: The size of the picture: `VizdoomEnv.RES_160X120` or a similar
+                constant, or one of ViZDoom's.
+            auto_map: Whether observations include a map of what has been seen.
         """
         require("vizdoom", needed_by="VizdoomEnv", extra="vizdoom")
         if not wad:
@@ -665,7 +664,7 @@ class VizdoomEnv(Env):
             raise ValueError(f"res must be one of {', '.join(_SIZES)}, got {res!r}.")
         super().__init__(_id, render, reset_done)
         self.wad = wad
-        # A folder may be loaded elsewhere, beside a game that runs.
+        # A folder may be loaded elsewhere, next to a running game.
         self.pickle_black_list += ["wad", "_played"]
         self.doommap = doommap
         self.num_steps = num_steps
@@ -675,11 +674,11 @@ class VizdoomEnv(Env):
 
     @property
     def game(self) -> Any:
-        """ViZDoom's game; `None` when there is none."""
+        """ViZDoom's game, or `None`."""
         return self.env_instance
 
     def start(self) -> None:
-        """Starts the game, unless it runs."""
+        """Starts the game unless it is running."""
         if self.env_instance is not None:
             return
         import vizdoom
@@ -718,15 +717,15 @@ class VizdoomEnv(Env):
         return self.observation, reward, bool(game.is_episode_finished())
 
     def seed(self, seed: int) -> None:
-        """Has the next episode, and those after it, depend on a seed."""
+        """Seeds the next episode and those after it."""
         self.start()
         self.env_instance.set_seed(seed)
-        self._played = True  # The episode that is there depends on another one.
+        self._played = True  # the current episode was not seeded with it
 
     def reset(self) -> Any:
         """Begins an episode and returns an observation."""
         self.start()
-        # Starting the game has begun one.
+        # Starting the game has already begun an episode.
         if self._played:
             self.env_instance.new_episode()
             self._played = False
@@ -739,13 +738,13 @@ class VizdoomEnv(Env):
             self.observation = state
 
     def close(self) -> None:
-        """Ends the game; calling it again does nothing."""
+        """Quits the game; calling it again does nothing."""
         game, self.env_instance = self.env_instance, None
         if game is not None:
             game.close()
 
     def get_action_wrapper(self) -> Menu:
-        """Returns what presses one of the buttons, by its number."""
+        """Returns an action wrapper that presses one button, by number."""
         count = len(_BUTTONS)
         presses = [
             [int(place == button) for place in range(count)] for button in range(count)
@@ -762,7 +761,7 @@ class VizdoomEnv(Env):
 
 
 def _found(wad: str, scenarios: str) -> str:
-    """Returns the path of a scenario, which may be one of ViZDoom's own."""
+    """Returns the path of a scenario, which may be one of ViZDoom's."""
     own = os.path.join(scenarios, wad)
     return own if not os.path.exists(wad) and os.path.exists(own) else wad
 
@@ -784,26 +783,26 @@ def from_urnai(
     action_spec: NestedSpec = None,
     **settings: Any,
 ) -> Adapter:
-    """Makes an envkit environment of one of URNAI's.
+    """Makes an envkit environment from a URNAI environment.
 
-    URNAI does not say what an environment takes and gives. Specs of observations are
-    inferred from the first one, as `Adapter` does it, and actions are those of an
-    action wrapper, if one is given or the environment has `get_action_wrapper`.
+    URNAI does not declare specs. Observation specs are inferred from the first
+    observation, as `Adapter` does. Actions come from an action wrapper, if you pass one
+    or the environment has `get_action_wrapper`.
 
     Args:
-        env: An environment, its class, or something to call that makes one. Only the
-            latter two can be sent to workers: `functools.partial(from_urnai, MyEnv)`.
-        action_wrapper: Chooses actions by their number, over several steps if it has
-            to; what it excludes is not legal. Or its class, or something to call with
-            the environment that makes one.
-        state_builder: Makes observations of URNAI's, with `build_state`; or its class,
+        env: An environment, its class, or a function that makes one. Workers need a
+            class or a function: `functools.partial(from_urnai, MyEnv)`.
+        action_wrapper: Chooses actions by number, over several steps if necessary;
+            actions that it excludes are not legal. May also be its class, or a function
+            that makes one from the environment.
+        state_builder: Converts URNAI's observations with `build_state`; or its class,
             or a function.
-        reward_builder: Makes rewards, with `get_reward(obs, reward, done)`; or its
-            class, or a function of the same three.
-        observation_spec: The specs of an observation, if they are not to be inferred.
-        action_spec: The specs of an action, if there is no action wrapper.
-        settings: Attributes of `Adapter` that are to be different, such as
-            `num_actions`, `actions`, `max_lengths` and `floats`.
+        reward_builder: Makes rewards with `get_reward(obs, reward, done)`; or its
+            class, or a function of the same arguments.
+        observation_spec: The observation's specs; inferred by default.
+        action_spec: The action's specs, if there is no action wrapper.
+        settings: Attributes to set on the `Adapter`, such as `num_actions`, `actions`,
+            `max_lengths` and `floats`.
 
     Example:
         >>> from envkit.adapters.urnai import GymEnv
@@ -824,7 +823,7 @@ def from_urnai(
 
 
 class _UrnaiAdapter(Adapter):
-    """What `from_urnai` makes; `env_instance` is the environment of URNAI."""
+    """Is the result of `from_urnai`; `env_instance` is the URNAI environment."""
 
     def __init__(
         self,
@@ -847,14 +846,14 @@ class _UrnaiAdapter(Adapter):
         self.observation_spec = observation_spec  # type: ignore[method-assign]  # a value does
         self.action_spec = action_spec  # type: ignore[method-assign]  # likewise
         if _can_be_seeded(env):
-            self.seed = self.seed_env  # type: ignore[method-assign]  # URNAI's have none
+            self.seed = self.seed_env  # type: ignore[method-assign]  # URNAI's environments have no seed
         self.can_be_made_again = isinstance(env, type) or not _is_env(env)
         said = action_spec, self.actions, self.num_actions
         self.asks_for_wrapper = all(part is None for part in said)
         self.last_seen: Any = None
 
     def start(self) -> Any:
-        """Makes the environment of URNAI, and starts it if it has not started."""
+        """Makes the URNAI environment, and starts it if it has not started."""
         env = self.given_env
         if self.can_be_made_again:
             env = env()
@@ -879,19 +878,19 @@ class _UrnaiAdapter(Adapter):
             self.legal_actions = self.not_excluded
 
     def not_excluded(self, obs: Any) -> list[bool]:
-        """Returns True for each action that the action wrapper does not exclude."""
+        """Returns True for each action that the action wrapper allows."""
         excluded = set(self.action_wrapper.get_excluded_actions(self.last_seen))
         return [action not in excluded for action in self.action_wrapper.get_actions()]
 
     def reset(self) -> Any:  # type: ignore[override]  # an author's
-        """Begins an episode; so do the wrapper and the builders."""
+        """Begins an episode in the environment, the action wrapper and the builders."""
         for part in (self.action_wrapper, self.state_builder, self.reward_builder):
             if hasattr(part, "reset"):
                 part.reset()
         return self.built(self.env_instance.reset())
 
     def step(self, action: Any) -> Result:  # type: ignore[override]  # an author's
-        """Applies an action, for as many steps as it takes."""
+        """Applies an action, over as many steps as it takes."""
         wrapper = self.action_wrapper
         if wrapper is None:
             return self.stepped(action)
@@ -905,7 +904,7 @@ class _UrnaiAdapter(Adapter):
                 return result._replace(reward=total)
 
     def stepped(self, action: Any) -> Result:
-        """Steps once."""
+        """Makes one step."""
         name = type(self.env_instance).__name__
         read_step = step_reader(name, self.step_returns)
         read = Result(*read_step(self.env_instance.step(action)))
@@ -918,7 +917,7 @@ class _UrnaiAdapter(Adapter):
         return Result(observation, reward, read.terminated, read.truncated, read.info)
 
     def built(self, observation: Any) -> Any:
-        """Makes an observation of one of URNAI's."""
+        """Makes an observation from a URNAI observation."""
         self.last_seen = observation
         builder = self.state_builder
         if builder is None:
@@ -926,16 +925,16 @@ class _UrnaiAdapter(Adapter):
         return getattr(builder, "build_state", builder)(observation)
 
     def close(self) -> None:
-        """Closes the environment of URNAI."""
+        """Closes the URNAI environment."""
         self.env_instance.close()
 
     def seed_env(self, seed: Any) -> None:
-        """Seeds the environment of URNAI, if that has a method for it."""
+        """Seeds the URNAI environment, if it has a method for that."""
         self.env_instance.seed(seed)
 
 
 def _builder_of(given: Any, method: str) -> Any:
-    """Makes a builder of its class; a function may be a class, too."""
+    """Makes a builder from its class; a function may also be a class."""
     is_class = isinstance(given, type) and hasattr(given, method)
     return given() if is_class else given
 
@@ -951,7 +950,7 @@ def _is_env(env: Any) -> bool:
 
 
 def _check_env(env: Any, *, made: bool = False) -> None:
-    """Raises unless it is an environment of URNAI or, unless made, may make one."""
+    """Raises unless it is a URNAI environment or, with `made=False`, can make one."""
     if _is_env(env) or (callable(env) and not isinstance(env, type) and not made):
         return
     what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
@@ -962,10 +961,11 @@ def _check_env(env: Any, *, made: bool = False) -> None:
 
 
 def to_urnai(env: PyEnvironment | Callable[[], PyEnvironment]) -> Env:
-    """Gives an envkit environment the interface of URNAI.
+    """Gives an envkit environment URNAI's interface.
 
     Args:
-        env: An environment that is not batched, or what makes one when it is needed.
+        env: An environment that is not batched, or a function that makes one when
+            needed.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -979,7 +979,7 @@ def to_urnai(env: PyEnvironment | Callable[[], PyEnvironment]) -> Env:
 
 
 class _EnvkitEnv(Env):
-    """What `to_urnai` returns; `env_instance` is the environment of envkit."""
+    """Is the result of `to_urnai`; `env_instance` is the envkit environment."""
 
     def __init__(self, env: Any) -> None:
         is_env = isinstance(env, PyEnvironment)
@@ -998,7 +998,7 @@ class _EnvkitEnv(Env):
         self.env_instance = env
 
     def start(self) -> None:
-        """Makes the environment, unless there is one."""
+        """Makes the environment unless it exists."""
         if self.env_instance is None:
             if self._make_env is None:
                 raise RuntimeError(
@@ -1030,13 +1030,13 @@ class _EnvkitEnv(Env):
             instance.close()
 
     def restart(self) -> Any:
-        """Begins anew, in another environment if one can be made."""
+        """Begins again, with a new environment if one can be made."""
         if self._make_env is not None:
             self.close()
         return self.reset()
 
     def get_action_wrapper(self) -> Menu:
-        """Returns what chooses actions by their number."""
+        """Returns an action wrapper that chooses actions by number."""
         self.start()
         spec = self.env_instance.action_spec()
         is_number = isinstance(spec, BoundedArraySpec) and spec.shape == ()

@@ -1,8 +1,8 @@
-"""Values that cross into or out of another library: converted, copied and checked.
+"""Converts, copies and checks values that cross into or out of another library.
 
 A `Converter` is compiled from a nest of functions, one for each leaf. A leaf function
-raises a `SpecError` where it has to give up; the converter then holds the whole value
-against the specs, which say best what is wrong and where.
+raises a `SpecError` if it fails; the converter then checks the whole value against the
+specs, which give the best description of the mistake.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Leaf: TypeAlias = Callable[[Any], Any]
 
 
 class Converter:
-    """Converts nests leaf by leaf, and raises for the leaf that does not fit.
+    """Converts nests leaf by leaf, and raises for a leaf that does not fit.
 
     Example:
         >>> spec = {"speed": ArraySpec((), np.float32)}
@@ -77,11 +77,11 @@ class Converter:
 
         Args:
             spec: The specs that values must fit.
-            leaves: A nest like `spec`, of the functions that convert. A function may
-                stand for a whole part of the nest.
-            subject: The beginning of the sentence of an error.
-            root: The beginning of a place in a value, such as `observation`.
-            path: The place of the value below the root, if it is a part.
+            leaves: A nest like `spec`, of conversion functions. A function may stand
+                for a whole part of the nest.
+            subject: The beginning of error messages.
+            root: The root of paths in messages, such as `observation`.
+            path: The value's path below the root, if it is a part.
         """
         self._convert = compiled(leaves)
         self._leaves = leaves
@@ -95,7 +95,7 @@ class Converter:
         try:
             return self._convert(value)
         except SpecError as error:
-            if str(error):  # A leaf knows best itself what is wrong.
+            if str(error):  # the leaf's own message is the best
                 raise
         misfit, spec = _left_to_explain(value, self._spec, self._leaves)
         check_fits(
@@ -105,9 +105,9 @@ class Converter:
 
 
 def map_specs(function: Callable[[Any], Any], spec: NestedSpec) -> Any:
-    """Applies a function to the leaves of a nest of specs, of any library.
+    """Applies a function to the leaves of a nest of any library's specs.
 
-    Mappings become plain dictionaries with their keys in the same order.
+    Mappings become plain dictionaries with the same order of keys.
     """
     return map_with_paths(lambda leaf, _: function(leaf), spec)
 
@@ -115,7 +115,7 @@ def map_specs(function: Callable[[Any], Any], spec: NestedSpec) -> Any:
 def map_with_paths(
     function: Callable[[Any, str], Any], spec: NestedSpec, path: str = ""
 ) -> Any:
-    """Applies a function to the leaves of a nest of specs, and to their places.
+    """Applies a function to the leaves of a nest of specs and their paths.
 
     Example:
         >>> map_with_paths(lambda leaf, path: path, {"b": 0, "a": [0]}, "action")
@@ -141,14 +141,13 @@ def map_with_paths(
 def array_leaf(spec: ArraySpec) -> Leaf:
     """Returns a function that makes a new array of a spec's shape and dtype.
 
-    Numbers change their dtype where that loses nothing but digits of a fraction.
-    Bounds are not checked.
+    A dtype may change if that loses nothing but decimal digits. Bounds are not checked.
     """
     shape, dtype = spec.shape, spec.dtype
 
     def convert(value: Any) -> Array:
-        # Hot: called once per leaf and step. Libraries reuse their arrays, hence the
-        # copy.
+        # Hot: called once per leaf and step. Copies, because libraries reuse their
+        # arrays.
         if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
             return value.copy()
         return _as_array(value, spec)
@@ -157,7 +156,7 @@ def array_leaf(spec: ArraySpec) -> Leaf:
 
 
 def bounded_leaf(spec: ArraySpec) -> Leaf:
-    """Returns a function like that of `array_leaf` that checks the bounds, too."""
+    """Returns a function like `array_leaf`'s that also checks bounds."""
     convert, fits = array_leaf(spec), within_bounds(spec)
     if fits is None:
         return convert
@@ -173,7 +172,7 @@ def bounded_leaf(spec: ArraySpec) -> Leaf:
 
 
 def action_leaf(spec: ArraySpec) -> Leaf:
-    """Returns a function like that of `bounded_leaf` for text and objects, too."""
+    """Returns a function like `bounded_leaf`'s that also takes text and objects."""
     if isinstance(spec, ObjectSpec):
 
         def convert(value: Any) -> Any:
@@ -198,9 +197,9 @@ def action_leaf(spec: ArraySpec) -> Leaf:
 
 
 def within_bounds(spec: ArraySpec) -> Callable[[Any], bool] | None:
-    """Returns a function that says whether an array is within the bounds of its spec.
+    """Returns a function that checks whether an array is within its spec's bounds.
 
-    It is `None` if there are no bounds, or no value of the dtype is outside.
+    Returns `None` if there are no bounds, or no value of the dtype exceeds them.
 
     Example:
         >>> fits = within_bounds(BoundedArraySpec((2,), np.float32, 0, 1))
@@ -228,7 +227,7 @@ def _small_fits(lows: list[Any], highs: list[Any]) -> Callable[[Any], bool]:
     def fits(array: Any) -> bool:
         # Hot: called once per leaf and step. The lengths are equal.
         for number, low, high in zip(array.ravel().tolist(), lows, highs):  # noqa: B905
-            if not low <= number <= high:  # In this form a NaN is outside.
+            if not low <= number <= high:  # written so that NaN is outside
                 return False
         return True
 
@@ -237,7 +236,7 @@ def _small_fits(lows: list[Any], highs: list[Any]) -> Callable[[Any], bool]:
 
 def _number_fits(low: Any, high: Any) -> Callable[[Any], bool]:
     def fits(value: Any) -> bool:
-        # Comparing Python's numbers is ten times as fast as comparing arrays.
+        # Comparing Python numbers is ten times as fast as comparing arrays.
         number = value.item() if value.__class__ is np.ndarray else value
         return bool(low <= number <= high)
 
@@ -247,23 +246,23 @@ def _number_fits(low: Any, high: Any) -> Callable[[Any], bool]:
 def integer_leaf(
     spec: BoundedArraySpec, kind: Callable[[int], Any] | None = None
 ) -> Leaf:
-    """Returns a function that makes a number of an integer, and checks its bounds.
+    """Returns a function that converts an integer and checks its bounds.
 
     Args:
         spec: The spec of the integer.
-        kind: What makes the number; `None` for the type of NumPy that the spec has.
+        kind: Makes the number; `None` for the NumPy type of the spec.
     """
     low, high = int(spec.minimum), int(spec.maximum)
     make = spec.dtype.type if kind is None else kind
     convert_other = bounded_leaf(spec)
-    # Looking a number up takes a fifth of the time of making it.
+    # Looking up a number takes a fifth of the time of making it.
     members = few_numbers(spec, make)
 
     def convert(value: Any) -> Any:
-        # Hot: called once per step. Comparing Python's integers is ten times as fast
-        # as comparing arrays.
+        # Hot: called once per step. Comparing Python integers is ten times as fast as
+        # comparing arrays.
         if value.__class__ is np.bool_:
-            value = bool(value)  # As an index NumPy's own is deprecated.
+            value = bool(value)  # NumPy deprecates its own bool as an index
         try:
             number = operator.index(value)
         except TypeError:
@@ -278,7 +277,7 @@ def integer_leaf(
 def few_numbers(
     spec: BoundedArraySpec, kind: Callable[[int], Any] | None = None
 ) -> dict[int, Any]:
-    """Returns what `integer_leaf` makes of each number, unless there are many.
+    """Returns the result of `integer_leaf` for each number, unless there are many.
 
     Example:
         >>> few_numbers(BoundedArraySpec((), np.int8, 0, 1), float)
@@ -291,9 +290,9 @@ def few_numbers(
     return {number: make(number) for number in range(low, high + 1)}
 
 
-# For how many choices the members are kept.
+# Results are kept for up to this many choices.
 _FEW_CHOICES = 1024
-# Up to so many elements Python's comparisons are quicker than starting NumPy's.
+# Up to this many elements, Python compares faster than NumPy starts.
 _FEW = 32
 
 
@@ -329,14 +328,14 @@ def _compile_sequence(template: Any, parts: list[Leaf]) -> Leaf:
 
 
 def _is_sequence_of(value: Any, length: int) -> bool:
-    # Gymnasium lets lists and arrays pass for members of a Tuple space.
+    # Gymnasium accepts lists and arrays as members of a Tuple space.
     if isinstance(value, np.ndarray):
         return value.ndim > 0 and len(value) == length
     return isinstance(value, list | tuple) and len(value) == length
 
 
 def rebuilt(template: Any, parts: list[Any]) -> Any:
-    """Packs parts into the kind of sequence that `template` is."""
+    """Packs parts into the same kind of sequence as `template`."""
     if hasattr(template, "_make"):
         return template._make(parts)
     return tuple(parts) if isinstance(template, tuple) else parts
@@ -345,7 +344,7 @@ def rebuilt(template: Any, parts: list[Any]) -> Any:
 def _as_array(value: Any, spec: ArraySpec) -> Array:
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError):  # Rows that differ in length, for example.
+    except (TypeError, ValueError):  # rows of different lengths, for example
         raise SpecError from None
     if array.shape != spec.shape or not _can_hold(spec.dtype, array):
         raise SpecError
@@ -361,7 +360,7 @@ def _can_hold(dtype: np.dtype[Any], array: Array) -> bool:
         return given.kind in "biuf"
     if dtype.kind in "biu":
         return given.kind in "biu" and bool((array.astype(dtype) == array).all())
-    # A text that is too long would be cut off.
+    # A text that is too long would be truncated.
     return given.kind == dtype.kind and given.itemsize <= dtype.itemsize
 
 
@@ -370,7 +369,7 @@ def _left_to_explain(
 ) -> tuple[Any, NestedSpec]:
     """Returns a value and its spec without the parts that convert.
 
-    A value that fits takes their place, so that an error names the others alone.
+    A fitting value replaces those parts, so that an error names only the others.
     """
     if isinstance(leaves, dict):
         if not isinstance(value, Mapping):
@@ -398,7 +397,7 @@ def _left_to_explain(
     return _FITTING
 
 
-# A value, and a spec that it fits.
+# A value and a spec that it fits.
 _FITTING = np.broadcast_to(False, ()), ArraySpec((), bool)
 
 
@@ -411,17 +410,17 @@ def _for_complaint(value: Any, spec: ArraySpec) -> Any:
 
 def _says_more_as_array(value: Any, spec: ArraySpec) -> bool:
     if isinstance(value, str):
-        return spec.dtype.kind == "U"  # It is too long, then.
-    # A spec takes every Python integer for one that it can hold; an array tells.
+        return spec.dtype.kind == "U"  # the text is too long
+    # A spec accepts any Python integer; only an array shows one that is too large.
     return type(value) is int or (
         hasattr(value, "__array__") and not isinstance(value, np.generic)
     )
 
 
 class Repacker:
-    """Checks a nest, converts its leaves, and packs them as a template says.
+    """Checks a nest, converts its leaves, and repacks them in a template's structure.
 
-    A `Converter` does the same for values without a batch, whose containers stay.
+    A `Converter` does the same for unbatched values and keeps their containers.
 
     Example:
         >>> from envkit.adapters.values import array_leaf
@@ -447,11 +446,11 @@ class Repacker:
 
         Args:
             spec: The specs of values.
-            dims: The dimensions that arrays have before those of their specs.
-            leaf: Makes the function that converts a leaf, given its spec.
-            subject: The beginning of the sentence of an error.
-            template: A nest of as many leaves, if the containers change.
-            root: The beginning of a place in a value, such as `observation`.
+            dims: The leading dimensions of arrays, before those of their specs.
+            leaf: Makes the conversion function of a leaf from its spec.
+            subject: The beginning of error messages.
+            template: A nest with the same number of leaves, if the containers change.
+            root: The root of paths in messages, such as `observation`.
         """
         self._structure = nest.Structure(spec)
         self._dims = dims
@@ -482,7 +481,7 @@ class Repacker:
         return self._unflatten(leaves)
 
     def _converted_where_it_fits(self, value: Any) -> Any:
-        """Converts the leaves that fit, so that an error names the others alone."""
+        """Converts the leaves that fit, so that an error names only the others."""
         try:
             parts = self._structure.flatten(value)
         except SpecError:
