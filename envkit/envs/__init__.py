@@ -1,6 +1,6 @@
-"""Environments that come with envkit: small, and for thousands of rows at once.
+"""Small environments that come with envkit, made for thousands of rows at once.
 
-Each is loaded when it is first used, so a worker holds only those that it runs.
+Each is loaded when it is first used, so a worker loads only its own.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ __all__ = ["Bandit"]
 
 
 class Bandit(BatchableEnvironment):
-    """The testbed of Gaussian bandits of Sutton and Barto's book.
+    """Plays the Gaussian bandits of Sutton and Barto's testbed.
 
-    Each episode is another problem: the values of its arms are drawn from N(0, 1). An
-    action pulls an arm, and the reward is drawn from N(value of the arm, 1). There is
-    nothing to see, so the observation is always 1, and nothing that could end an
-    episode but its length: it is truncated.
+    Each episode is a new problem: the values of the arms are drawn from N(0, 1). An
+    action pulls an arm, and the reward is drawn from N(value of the arm, 1). The
+    observation is always 1, because there is nothing to see. Episodes are truncated
+    after `episode_length` steps.
 
-    `get_info` tells the values.
+    `get_info` returns the values.
 
     Example:
         >>> env = Bandit(num_arms=3, episode_length=2, seed=1)
@@ -36,8 +36,8 @@ class Bandit(BatchableEnvironment):
     """
 
     _state_arrays: ClassVar[tuple[str, ...]] = ("_values",)
-    # All but what counts episodes is NumPy's: the last bit of its logarithms and sines
-    # differs from that of others, and they take most of a step.
+    # Only counting is compiled. The rest stays in NumPy: the last bits of its
+    # logarithms and sines differ from other libraries', and they take most of a step.
     _kernels: ClassVar[Kernels] = Kernels()
 
     def __init__(
@@ -53,12 +53,13 @@ class Bandit(BatchableEnvironment):
         """Makes a single environment, or a batch.
 
         Args:
-            batch_size: How many rows the batch has; `None` for a single environment.
-            num_arms: How many arms there are to choose from.
+            batch_size: The number of rows in the batch; `None` for a single
+                environment.
+            num_arms: The number of arms.
             episode_length: How many steps an episode has.
-            seed: What values and rewards depend on, as if given to `seed()`.
+            seed: Seeds values and rewards, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
-            compiled: Whether numba compiles the batch, to the same numbers.
+            compiled: Whether numba compiles the batch; the numbers stay the same.
         """
         super().__init__(
             BoundedArraySpec((1,), np.float32, 1.0, 1.0),

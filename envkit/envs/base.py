@@ -1,9 +1,9 @@
-"""`BatchableEnvironment`: what the built-in environments have in common.
+"""The base class of the built-in environments: `BatchableEnvironment`.
 
-A subclass keeps its state in arrays with an element for each row and says, for all rows
-at once, how episodes begin and go on. The base class does the rest: it begins the
-episodes of rows that have ended, tells terminations from truncations, keeps random
-streams and state tokens, and drops the dimension of rows where there is no batch.
+A subclass keeps its state in arrays with one element per row and implements, for all
+rows at once, how episodes begin and continue. The base class begins the episodes of
+rows that have ended, distinguishes termination from truncation, keeps random streams
+and state tokens, and drops the row dimension if there is no batch.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _MID, _LAST = StepType.MID, StepType.LAST
 
 
 class BatchableEnvironment(RowBatch):
-    """An environment of one discrete action that steps many rows at once.
+    """Steps many rows at once, with one discrete action per row.
 
-    Made without a batch size it is an ordinary single environment. With one it is a
-    batch of that many rows, whose episodes are independent: row `i` behaves like a
-    single environment with the same seed. A row whose episode has ended begins a new
-    one with the next step, which ignores its action, unless `autoreset` says otherwise.
+    Without a batch size it is an ordinary single environment. With one it is a batch of
+    that many independent rows: row `i` behaves like a single environment with the same
+    seed. After a row's episode has ended, the next step begins a new one and ignores
+    its action, unless `autoreset` says otherwise.
 
-    A subclass writes `_begin`, `_advance`, `_observe` and `_draw`, and lists in
-    `_state_arrays` the attributes that hold its state. `_text` may say better what
-    characters can show than shades of the picture do.
+    A subclass implements `_begin`, `_advance`, `_observe` and `_draw`, and lists the
+    attributes that hold its state in `_state_arrays`. It may override `_text` if
+    characters show more than the shades of the picture.
 
     Example:
         >>> from envkit.specs.arrays import BoundedArraySpec
@@ -62,8 +62,8 @@ class BatchableEnvironment(RowBatch):
         (3,)
     """
 
-    # What `compiled=True` compiles, if the class has it, and the names of the
-    # attributes that these are given after the state's arrays: numbers.
+    # The kernels for `compiled=True`, if the class has them, and the names of the
+    # number attributes they get after the state's arrays.
     _kernels: ClassVar[Kernels | None] = None
     _parameters: ClassVar[tuple[str, ...]] = ()
 
@@ -82,14 +82,14 @@ class BatchableEnvironment(RowBatch):
 
         Args:
             observation_spec: The specs of one row's observation.
-            num_actions: How many actions there are, counted from 0.
-            batch_size: How many rows; `None` for a single environment.
-            max_episode_steps: After how many steps an episode is truncated; `None` for
-                no limit.
-            seed: What is random depends on it, as if given to `seed()`.
-            autoreset: When the episode of a row begins after a `LAST`.
-            compiled: Whether numba compiles what steps a batch. Nothing else changes:
-                every number is the same.
+            num_actions: The number of actions, counted from 0.
+            batch_size: The number of rows; `None` for a single environment.
+            max_episode_steps: The number of steps after which an episode is truncated;
+                `None` for no limit.
+            seed: Seeds everything random, as if given to `seed()`.
+            autoreset: When a row's next episode begins after a `LAST`.
+            compiled: Whether numba compiles the steps of a batch; all numbers stay the
+                same.
         """
         super().__init__(
             observation_spec,
@@ -103,7 +103,7 @@ class BatchableEnvironment(RowBatch):
         self._loops = self._checked_loops(checked_flag("compiled", compiled))
 
     def _checked_loops(self, compiled: bool) -> _Loops | None:
-        """Returns what takes the place of the class's methods, if it is compiled."""
+        """Returns the kernels that replace the class's methods, if it is compiled."""
         if not compiled:
             return None
         cls = type(self)
@@ -116,7 +116,7 @@ class BatchableEnvironment(RowBatch):
 
     @property
     def compiled(self) -> bool:
-        """Whether numba has compiled what steps the batch."""
+        """Whether numba has compiled the steps of the batch."""
         return self._loops is not None
 
     @abc.abstractmethod
@@ -128,14 +128,14 @@ class BatchableEnvironment(RowBatch):
         """Applies an action to each row.
 
         Args:
-            actions: An int64 in range for each row, to be read only.
-            live: False in the rows whose episode has ended. What happens to their state
-                does not matter, as they begin anew right after this, but their random
-                streams must not move.
+            actions: An int64 in range for each row, read-only.
+            live: False in rows whose episode has ended. Their state may change in any
+                way, because they begin anew right after this, but their random streams
+                must not advance.
 
         Returns:
-            The rewards, in float32, and where the episode terminates. Both arrays are
-            the caller's to keep and to change.
+            The rewards, in float32, and the rows whose episode terminates. The caller
+            may keep and change both arrays.
         """
 
     @abc.abstractmethod
@@ -159,7 +159,7 @@ class BatchableEnvironment(RowBatch):
     def _single_time_step(
         self, reward: float, terminated: bool, observation: NestedArray
     ) -> TimeStep:
-        """Ends a step for a subclass that has its own `_step_single`."""
+        """Completes the step of a subclass that has its own `_step_single`."""
         self._clock += 1
         limit = self._max_episode_steps
         truncated = limit is not None and self._clock - self._began[0] >= limit
@@ -175,8 +175,8 @@ class BatchableEnvironment(RowBatch):
     def _step_all(
         self, actions: Array, ended: Array, still: Array | None = None
     ) -> TimeStep:
-        # Hot: called once per batch step. Thousands of rows pass through here, and in
-        # most steps some have ended, so nothing loops and little is indexed.
+        # Hot: called once per batch step, with thousands of rows. In most steps some
+        # rows have ended, so it avoids loops and uses little indexing.
         live = ~ended
         self._clock += 1
         if still is None:
@@ -204,16 +204,16 @@ class BatchableEnvironment(RowBatch):
             reward[begun] = 0.0
             self._began[begun] = self._clock
             self._begin(begun)
-        # What ends both ways at once is a termination.
+        # An episode that ends both ways at once counts as terminated.
         discount = (~terminated).astype(np.float32)
         return TimeStep(step_type, reward, discount, self._observe())
 
     def _advance_some(
         self, actions: Array, live: Array, still: Array
     ) -> tuple[Array, Array]:
-        """Advances the live rows, and leaves the state of others as it was."""
+        """Advances the live rows, and restores the state of the others."""
         held = still.nonzero()[0]
-        # Views with the rows in front; advancing writes into the same arrays.
+        # Views with the rows first; advancing writes into the same arrays.
         arrays = [
             np.moveaxis(getattr(self, name), self._row_axis, 0)
             for name in self._state_arrays
@@ -222,10 +222,10 @@ class BatchableEnvironment(RowBatch):
         result = self._advanced(actions, live)
         for array, values in zip(arrays, kept, strict=True):
             array[held] = values
-        self._began[held] += 1  # as many steps ago as before
+        self._began[held] += 1  # keeps the age of held episodes
         return result
 
-    # The class's methods, or the kernels in their place.
+    # The class's methods, or the kernels that replace them.
 
     def _begin_in(self, rows: Array) -> None:
         if self._loops is None or self._loops.begin is None:
@@ -262,7 +262,7 @@ class BatchableEnvironment(RowBatch):
         return self._observation.unflatten(leaves)
 
     def _columns(self) -> list[Any]:
-        """Returns what every kernel is given: arrays of the state, then parameters."""
+        """Returns the arguments of every kernel: state arrays, then parameters."""
         return [getattr(self, name) for name in self._state_arrays + self._parameters]
 
     def _counted(
@@ -273,7 +273,7 @@ class BatchableEnvironment(RowBatch):
         reward: Array,
         terminated: Array,
     ) -> TimeStep:
-        """Ends a step in which the rows have moved, with loops."""
+        """Completes a step after the rows have moved, in compiled loops."""
         # Hot: called once per batch step.
         step_type = np.empty(self._num_rows, np.int32)
         discount = np.empty(self._num_rows, np.float32)
@@ -310,12 +310,12 @@ def _count(
     reward: Array,
     discount: Array,
 ) -> None:
-    """Counts steps and ends episodes in loops; the kernel that all rules share."""
-    # Without branches, and with nothing read that was just written: several rows are
-    # then done at once.
+    """Counts steps and ends episodes in a loop; a kernel that all classes share."""
+    # No branches, and no reads of values just written, so the compiler can vectorise
+    # over rows.
     for row in range(len(ended)):
         begins, lives = ended[row], live[row]
-        # A row that is neither stays where it is, and its flags, too.
+        # Rows that are neither keep their state and flags.
         stays = not (begins | lives)
         terminates, truncates = terminated_now[row] & lives, began[row] <= too_long_ago
         truncates &= lives
@@ -328,11 +328,11 @@ def _count(
         began[row] = clock if begins else began[row]
 
 
-_NEVER = -(2**62)  # No episode began as long ago.
+_NEVER = -(2**62)  # before any possible episode
 
 
 class _Loops(NamedTuple):
-    """The functions that a compiled batch calls in place of its class's methods."""
+    """Holds the functions that a compiled batch calls instead of its methods."""
 
     cls: type[BatchableEnvironment]
     begin: Any
@@ -344,13 +344,13 @@ class _Loops(NamedTuple):
         return self
 
     def __reduce__(self) -> Any:
-        # Compiled code does not travel: the other process finds it on disk.
+        # Compiled code is not pickled: the other process finds it on disk.
         return _loops_of, (self.cls,)
 
 
 @functools.cache
 def _loops_of(cls: type[BatchableEnvironment]) -> _Loops:
-    """Returns the compiled kernels of a class, or says why there are none."""
+    """Returns the compiled kernels of a class; raises if it has none."""
     kernels = _kernels_of(cls).compiled(f"{cls.__name__}(compiled=True)")
     return _Loops(
         cls, kernels.begin, kernels.advance, kernels.observe, compiled(_count)

@@ -1,4 +1,4 @@
-"""Actions of the built-in kind of batch: those that come are checked all at once."""
+"""Checks the actions of the built-in batches, all rows at once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["DiscreteActions"]
 
 
 class DiscreteActions:
-    """Checks actions that count from 0, one at a time or one for each row.
+    """Checks actions that count from 0: a single one, or one per row.
 
-    Integers of every dtype pass, in whatever `numpy.asarray` takes: arrays, lists,
-    numbers, tensors.
+    Integers of every dtype pass, in anything that `numpy.asarray` accepts: arrays,
+    lists, numbers, tensors.
 
     Attributes:
         spec: The spec of one action.
-        described: How many there are, in words.
+        described: The number of actions, in words.
 
     Example:
         >>> DiscreteActions("Game", 3).one(2)
@@ -38,9 +38,9 @@ class DiscreteActions:
         """Describes the actions.
 
         Args:
-            environment: What the environment is called, for errors.
-            count: How many actions there are to choose from.
-            batch_size: How many rows there are; `None` for a single environment.
+            environment: The environment's name in errors.
+            count: The number of actions.
+            batch_size: The number of rows; `None` for a single environment.
         """
         self.spec = BoundedArraySpec((), np.int64, 0, count - 1)
         self.described = f"{count} actions"
@@ -50,7 +50,7 @@ class DiscreteActions:
         self._dims = () if batch_size is None else (batch_size,)
 
     def one(self, action: Any) -> int:
-        """Returns the action of a single environment, or refuses it."""
+        """Returns the action of a single environment; raises if it does not fit."""
         given = self._integers(action)
         number = int(given)
         if not 0 <= number < self._count:
@@ -58,14 +58,14 @@ class DiscreteActions:
         return number
 
     def for_rows(self, action: Any, ended: Array) -> Array:
-        """Returns the actions of all rows in int64, or refuses them all.
+        """Returns the actions of all rows in int64; raises if any does not fit.
 
-        Where `ended` is true the action is ignored, so it may be out of range.
+        Where `ended` is true, the action is ignored and may be out of range.
         """
-        # Hot: called once per batch step, with a single look at each action.
+        # Hot: called once per batch step, with one pass over the actions.
         given = self._integers(action)
         actions = given if given.dtype == np.int64 else given.astype(np.int64)
-        # As unsigned numbers, those below 0 are above the maximum too.
+        # As unsigned numbers, negative ones are above the maximum too.
         if np.maximum.reduce(actions.view(np.uint64)) < self._count:
             return actions
         outside = (actions < 0) | (actions >= self._count)
@@ -78,15 +78,15 @@ class DiscreteActions:
         """Returns an action as an array of integers of the right shape."""
         given = as_array(action)
         if given.dtype.kind not in "iu" or given.shape != self._dims:
-            # Where it is not an array of numbers, the original tells more.
+            # If it is no array of numbers, a message about the original is clearer.
             is_array = given.dtype.kind in "biuf" and not np.isscalar(action)
             self._refuse(given if is_array else action)
         return given
 
     def _refuse(self, action: Any) -> None:
-        """Raises the error for an action of another shape or kind."""
+        """Raises the error for an action of the wrong shape or kind."""
         if isinstance(action, np.ndarray | np.generic) and action.dtype.kind in "iu":
-            action = action.astype(np.int64)  # Any integers will do.
+            action = action.astype(np.int64)  # any integers fit
         check_fits(
             action,
             self.spec,

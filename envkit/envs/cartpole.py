@@ -1,19 +1,19 @@
-"""`CartPole`: balancing a pole on a cart, with the dynamics of Gymnasium's CartPole-v1.
+"""Balances a pole on a cart, with the dynamics of Gymnasium's CartPole-v1: `CartPole`.
 
-The equations are those of Barto, Sutton and Anderson (1983) as Florian corrected them
-(2007), integrated by Euler's method:
+The equations are those of Barto, Sutton and Anderson (1983) as corrected by Florian
+(2007), integrated with Euler's method:
 
     drive  = (force + m l spin² sin) / M
     twist  = (g sin - cos drive) / (l (4/3 - m cos² / M))
     thrust = drive - m l twist cos / M
 
 with the pole's mass m and half length l, the total mass M, the pole's angular velocity
-`spin`, its acceleration `twist` and the cart's acceleration `thrust`.
+`spin` and acceleration `twist`, and the cart's acceleration `thrust`.
 
-A single environment calculates in Gymnasium's own order and with NumPy's sine and
-cosine, so that it goes exactly where Gymnasium's goes. For a batch these two, taken one
-element at a time, would be half of a step. It has a series of its own instead, and the
-constants are multiplied beforehand; a step then differs in the last bit of a float64.
+A single environment computes in Gymnasium's order, with NumPy's sine and cosine, so it
+follows Gymnasium exactly. In a batch, these two functions would take half of a step. A
+batch uses its own series instead, and constants multiplied in advance, so a step
+differs in the last bit of a float64.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _FARTHEST = 2.4
 _STEEPEST = 12 * 2 * math.pi / 360
 _START = 0.05
 
-# The constants for a batch, with the time of a step multiplied in: accelerations are
-# then the changes of velocities.
+# Constants for a batch, multiplied by the time of a step, so accelerations become
+# changes of velocity.
 _PUSH = _SECONDS_PER_STEP * _FORCE / _TOTAL_MASS
 _SWING = _SECONDS_PER_STEP * _POLE_MOMENT / _TOTAL_MASS
 _FALL = _SECONDS_PER_STEP * _GRAVITY
@@ -53,13 +53,13 @@ _RECOIL = _POLE_MOMENT / _TOTAL_MASS
 # l (4/3 - m cos² / M) is _UPRIGHT + _RECOIL sin².
 _UPRIGHT = _HALF_LENGTH * (4.0 / 3.0 - _POLE_MASS / _TOTAL_MASS)
 
-# Taylor's series of sin(x) / x - 1 in x², from its last term. Where an episode goes on,
-# within 12 degrees, it is off by one unit in the last place at most.
+# The Taylor series of sin(x) / x - 1 in x², from the last term. Within 12 degrees,
+# where episodes continue, its error is at most one unit in the last place.
 _SERIES = tuple((-1.0) ** n / math.factorial(2 * n + 1) for n in range(5, 0, -1))
 
 
-# What numba compiles: the methods `_begin`, `_advance` and `_observe` of a batch with
-# loops over rows. Each operation rounds as there.
+# Kernels for numba: `_begin`, `_advance` and `_observe` as loops over rows. They round
+# in the same places.
 
 
 def _begin_rows(rows: Array, positions: Array, keys: Array, state: Array) -> None:
@@ -105,7 +105,7 @@ def _advance_rows(
 
 def _observe_rows(terminated: Array, state: Array, observation: Array) -> None:
     position, velocity, angle, spin = state[0], state[1], state[2], state[3]
-    # Of known strides, so that several rows are done at once.
+    # With known strides, the compiler can vectorise over rows.
     flat = observation.reshape(-1)
     for row in range(len(observation)):
         flat[4 * row] = position[row]
@@ -115,18 +115,18 @@ def _observe_rows(terminated: Array, state: Array, observation: Array) -> None:
 
 
 class CartPole(BatchableEnvironment):
-    """A cart on a track is pushed left (0) or right (1) so that its pole stays up.
+    """Balances a pole on a cart that is pushed left (0) or right (1).
 
-    The reward is 1 for every step, the last one included. The episode terminates when
-    the pole leans more than 12 degrees or the cart is more than 2.4 from the middle,
-    and is truncated after `max_episode_steps`.
+    The reward is 1 for every step, including the last. The episode terminates when the
+    pole leans more than 12 degrees or the cart is more than 2.4 from the middle, and is
+    truncated after `max_episode_steps`.
 
     The observation is (position, velocity, angle, angular velocity) in float32. The
-    state is kept in float64, and `get_info` tells it. From the same state the same
-    actions lead a single environment through exactly the states of Gymnasium's
-    CartPole-v1. Each step of a batch leads there but for the last bit of a float64. A
-    pole magnifies that bit as it does every difference, by 8 % in each step, so after
-    some 150 steps of one episode a row of a batch differs from a single environment.
+    state is float64, and `get_info` returns it. Given the same state and actions, a
+    single environment follows Gymnasium's CartPole-v1 exactly. In a batch, each step
+    may differ in the last bit of a float64. The pole magnifies any difference by 8 %
+    per step, so after about 150 steps of one episode a batch's row visibly differs from
+    a single environment.
 
     Example:
         >>> env = CartPole(batch_size=1000, seed=3)
@@ -153,14 +153,16 @@ class CartPole(BatchableEnvironment):
         """Makes a single environment, or a batch.
 
         Args:
-            batch_size: How many rows the batch has; `None` for a single environment.
-            max_episode_steps: After how many steps an episode is truncated; `None` for
-                no limit.
-            seed: What the first states depend on, as if given to `seed()`.
+            batch_size: The number of rows in the batch; `None` for a single
+                environment.
+            max_episode_steps: The number of steps after which an episode is truncated;
+                `None` for no limit.
+            seed: Seeds the initial states, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
-            compiled: Whether numba compiles the batch, to the same numbers.
+            compiled: Whether numba compiles the batch; the numbers stay the same.
         """
-        # An episode ends at half of these bounds, so that its end lies within them.
+        # Episodes end at half of these bounds, so even the last observation is within
+        # them.
         highest = np.array([2 * _FARTHEST, np.inf, 2 * _STEEPEST, np.inf], np.float32)
         super().__init__(
             BoundedArraySpec((4,), np.float32, -highest, highest),
@@ -171,7 +173,7 @@ class CartPole(BatchableEnvironment):
             autoreset=autoreset,
             compiled=compiled,
         )
-        # One line for each quantity, so that calculating with it runs through memory.
+        # One row per quantity, so computing with a quantity reads contiguous memory.
         self._state = np.zeros((4, self._num_rows))
 
     def _begin(self, rows: Array) -> None:
@@ -182,15 +184,15 @@ class CartPole(BatchableEnvironment):
             quantity[rows] = values
 
     def _advance(self, actions: Array, live: Array) -> tuple[Array, Array]:
-        # Hot: called once per batch step. The arrays of the state change in place.
+        # Hot: called once per batch step. The state's arrays change in place.
         position, _, angle, _ = _moved(_PUSHES.take(actions), *self._state)
         fallen = np.abs(position) > _FARTHEST
         fallen |= np.abs(angle) > _STEEPEST
         return live.astype(np.float32), fallen
 
     def _step_single(self, action: int) -> TimeStep:
-        # Hot: called once per step. Python's own numbers are several times faster than
-        # arrays of one element.
+        # Hot: called once per step. Python numbers are several times faster than arrays
+        # of one element.
         force = _FORCE if action else -_FORCE
         state = _moved_like_gymnasium(force, *self._state[:, 0].tolist())
         self._state[:, 0] = state
@@ -219,15 +221,15 @@ class CartPole(BatchableEnvironment):
         return picture
 
 
-# `+=` and its like change an array in place and give a number another value. So one
-# text serves batches and single environments, and both round in the same order.
+# `+=` changes an array in place and rebinds a number. So the same code serves batches
+# and single environments, and both round in the same order.
 
 
 def _moved_like_gymnasium(
     force: float, position: float, velocity: float, angle: float, spin: float
 ) -> tuple[float, float, float, float]:
     """Returns the state after a step; every operation rounds as Gymnasium's does."""
-    # NumPy's sine, because the one of the math module may differ in the last bit.
+    # NumPy's sine: the math module's may differ in the last bit.
     cosine, sine = float(np.cos(angle)), float(np.sin(angle))
     drive = (force + _POLE_MOMENT * (spin * spin) * sine) / _TOTAL_MASS
     inertia = _HALF_LENGTH * (4.0 / 3.0 - _POLE_MASS * (cosine * cosine) / _TOTAL_MASS)
@@ -258,7 +260,7 @@ def _moved(
 def _accelerations(
     push: Array, spin: Array, sine: Array, cosine: Array
 ) -> tuple[Array, Array]:
-    """Returns how a step changes the velocities of the carts and of the poles."""
+    """Returns how much a step changes the velocities of carts and poles."""
     drive = spin * spin
     drive *= _SWING
     drive *= sine
@@ -276,7 +278,7 @@ def _accelerations(
 
 
 def _sine(angle: Array) -> Array:
-    """Returns the sines of angles at which the episode goes on."""
+    """Returns the sines of angles within the range of a running episode."""
     square = angle * angle
     sine = square * _SERIES[0]
     for factor in _SERIES[1:]:

@@ -1,4 +1,4 @@
-"""`Catch`: a ball falls, and a paddle has to be under it."""
+"""Catches a falling ball with a paddle: `Catch`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from envkit.types import Array, Seed
 __all__ = ["Catch"]
 
 
-# What numba compiles: the methods `_begin`, `_advance` and `_observe` with loops over
-# rows.
+# Kernels for numba: `_begin`, `_advance` and `_observe` as loops over rows.
 
 
 def _begin_rows(
@@ -76,7 +75,7 @@ def _observe_rows(
 
 
 class Catch(BatchableEnvironment):
-    """Catching a falling ball, the game of that name in bsuite.
+    """Catches a falling ball with a paddle, as in bsuite's game of that name.
 
     A ball starts at the top in a random column and falls by one row in each step. The
     paddle starts in the middle of the bottom row and moves left (action 0), stays (1)
@@ -111,12 +110,13 @@ class Catch(BatchableEnvironment):
         """Makes a single environment, or a batch.
 
         Args:
-            batch_size: How many rows the batch has; `None` for a single environment.
+            batch_size: The number of rows in the batch; `None` for a single
+                environment.
             rows: The height of the board, at least 2. An episode has one step less.
             columns: The width of the board.
-            seed: What the balls' columns depend on, as if given to `seed()`.
+            seed: Seeds the balls' columns, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
-            compiled: Whether numba compiles the batch, to the same numbers.
+            compiled: Whether numba compiles the batch; the numbers stay the same.
         """
         self._height = checked_size("rows", rows, least=2)
         self._width = checked_size("columns", columns)

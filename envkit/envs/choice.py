@@ -1,4 +1,4 @@
-"""`Choice`: another environment for each episode, drawn from several."""
+"""Plays each episode in an environment drawn from several: `Choice`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from envkit.types import NestedArray, Seed
 
 __all__ = ["Choice"]
 
-# Where the seed of what is drawn branches off from those of the environments, which
-# count from 0.
+# Distinguishes the seed of the draws from those of the environments, which count from
+# 0.
 _BRANCH = 2**31
 
 
 class _ChoiceInternals(Internals):
-    """Knows the environments that may be drawn."""
+    """Reports the environments that may be drawn."""
 
     def inside(self, env: Any) -> list[Any]:
         """Returns all of them."""
@@ -40,9 +40,9 @@ class _ChoiceInternals(Internals):
 class Choice(SpecifiedEnvironment):
     """Plays each episode in an environment drawn from several.
 
-    Each `reset`, and each step after a `LAST`, draws one of them, and what `reset` is
-    told goes to that one. All have the same specs. `get_info()` has its number as
-    `choice`, beside what its own info says.
+    Each `reset`, and each step after a `LAST`, draws one environment, and passes it the
+    seed and options of `reset`. All must have the same specs. `get_info()` adds the
+    number of the environment to its info, as `choice`.
 
     Example:
         >>> import functools
@@ -72,13 +72,14 @@ class Choice(SpecifiedEnvironment):
         """Makes all environments.
 
         Args:
-            envs: What makes them: names, "module:attribute", or anything to call, as
-                `envkit.make` takes them. Closing this closes all.
-            weights: How likely each is, in proportion; `None` for all alike.
-            seed: What is drawn, and random in the environments, depends on it, as if
-                given to `seed()`; `None` leaves the environments as they are made.
+            envs: The environments, as for `envkit.make`: names, "module:attribute", or
+                constructors. Closing this environment closes them all.
+            weights: The relative probabilities; `None` for equal ones.
+            seed: Seeds the draws and the environments, as if given to `seed()`; `None`
+                leaves the environments unseeded.
         """
-        # The episode after a LAST is drawn here, so no environment begins it.
+        # A step after a LAST is drawn here, so the environments never begin one
+        # themselves.
         super().__init__(handle_auto_reset=True)
         if isinstance(envs, str | PyEnvironment) or not isinstance(envs, Iterable):
             raise TypeError(
@@ -134,7 +135,7 @@ class Choice(SpecifiedEnvironment):
 
     @property
     def choice(self) -> int | None:
-        """The number of the environment that is played; `None` before the first."""
+        """The number of the current environment; `None` before the first episode."""
         return self._choice
 
     @property
@@ -143,11 +144,11 @@ class Choice(SpecifiedEnvironment):
 
     @property
     def adapts(self) -> bool:
-        """Whether any of the environments does."""
+        """Whether any of the environments adapts."""
         return any(getattr(env, "adapts", False) is True for env in self._envs)
 
     def seed(self, seed: Seed) -> None:
-        """Seeds what is drawn, and each environment with a stream of its own."""
+        """Seeds the draws, and each environment with its own stream."""
         self._seed_all(seed)
 
     def _seed_all(self, seed: Seed) -> None:
@@ -161,12 +162,12 @@ class Choice(SpecifiedEnvironment):
         self._rng = np.random.default_rng(key)
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of the number, and of what all infos declare."""
+        """Returns the specs of the number, and of all environments' infos."""
         common = common_info_spec([info_spec_of(env) for env in self._envs])
         return {**common, "choice": ArraySpec((), np.int64, "choice")}
 
     def get_info(self) -> dict[str, Any]:
-        """Returns the info of the environment that is played, and its number."""
+        """Returns the current environment's info, and its number."""
         try:
             info = self._current.get_info()
         except NotImplementedError:
@@ -176,11 +177,11 @@ class Choice(SpecifiedEnvironment):
         return {**beside, "choice": np.array(number, np.int64)}
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns what the environment that is played renders."""
+        """Returns what the current environment renders."""
         return self._current.render(mode)
 
     def close(self) -> None:
-        """Closes every environment, also if closing another one fails."""
+        """Closes every environment, even if closing one fails."""
         with contextlib.ExitStack() as stack:
             for env in self._envs:
                 stack.callback(env.close)
@@ -191,7 +192,7 @@ class Choice(SpecifiedEnvironment):
         if options is None:
             self._choice = choice
             return env.reset()  # type: ignore[no-any-return]  # a time step
-        # One that refuses them leaves the episode before as it is.
+        # An environment that refuses the options leaves the previous episode as it is.
         hand_options(env, options)
         self._choice = choice
         try:

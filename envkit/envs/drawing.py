@@ -1,4 +1,4 @@
-"""Pictures and texts for `render`: drawn with NumPy, good enough to recognise."""
+"""Draws pictures and texts for `render` with NumPy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WIDTH = 60  # of a picture as text, in characters
 
 
 def canvas(height: int, width: int, color: Color) -> Array:
-    """Returns a picture of one colour.
+    """Returns a picture in one colour.
 
     Example:
         >>> canvas(1, 2, (0, 128, 255)).tolist()
@@ -45,7 +45,7 @@ def enlarged(cells: Array, size: int) -> Array:
 def rectangle(
     picture: Array, center: Point, height: float, width: float, color: Color
 ) -> None:
-    """Draws a filled rectangle; points are (row, column), as arrays are indexed."""
+    """Draws a filled rectangle; points are (row, column), like array indices."""
     rows, columns = _grid(picture)
     picture[
         (np.abs(rows - center[0]) <= height / 2)
@@ -59,10 +59,10 @@ def disc(picture: Array, center: Point, radius: float, color: Color) -> None:
 
 
 def line(picture: Array, start: Point, end: Point, width: float, color: Color) -> None:
-    """Draws a line with round ends: all that is nearer to it than half its width."""
+    """Draws a line with round ends."""
     rows, columns = _grid(picture)
     down, right = end[0] - start[0], end[1] - start[1]
-    # How far along the line the nearest point is, from 0 to 1.
+    # The position of the nearest point along the line, from 0 to 1.
     length = max(down**2 + right**2, 1e-9)
     along = ((rows - start[0]) * down + (columns - start[1]) * right) / length
     along = np.clip(along, 0.0, 1.0)
@@ -83,7 +83,7 @@ def written(cells: Array) -> str:
 
 
 def shades(picture: Array) -> str:
-    """Returns a picture as text: a character for two points above one another.
+    """Returns a picture as text: one character for two pixels above each other.
 
     Example:
         >>> print(shades(np.array([[[0] * 3, [255] * 3]] * 2, np.uint8)).strip())
@@ -97,12 +97,12 @@ def shades(picture: Array) -> str:
 
 
 def shaded(picture: Array) -> str:
-    """Returns a picture as text of a size for terminals, its background blank."""
+    """Returns a picture as text that fits a terminal; the background is blank."""
     height, width, _ = picture.shape
     share = min(1.0, _WIDTH / width)
     shape = max(1, round(height * share)), max(1, round(width * share))
     picture = resize(picture, shape, channels=True)
-    # Drawn on white paper, it is inverted.
+    # A picture on white is inverted.
     bright = np.median(grayscale(picture)) > 127
     lines = shades(255 - picture if bright else picture).splitlines()
     return "\n".join(line.rstrip() for line in lines)

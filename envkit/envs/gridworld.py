@@ -1,4 +1,4 @@
-"""`GridWorld`: finding a goal on a grid, seen as an image."""
+"""Finds a goal on a grid, shown as an image: `GridWorld`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def _moves() -> Array:
 _MOVES = _moves()
 
 
-# What numba compiles: the methods `_begin`, `_advance` and `_observe` with loops over
-# rows.
+# Kernels for numba: `_begin`, `_advance` and `_observe` as loops over rows.
 
 
 def _begin_rows(
@@ -77,15 +76,15 @@ def _observe_rows(
 
 
 class GridWorld(BatchableEnvironment):
-    """Walking on a square grid until a goal is reached.
+    """Walks on a square grid until it reaches a goal.
 
     The agent and the goal start on two different random cells. The actions are up (0),
-    right (1), down (2) and left (3); at the border the agent stays where it is. On the
-    goal the episode terminates with reward 1; all other rewards are 0. After
-    `max_episode_steps` it is truncated.
+    right (1), down (2) and left (3); at the border the agent stays where it is.
+    Reaching the goal terminates the episode with reward 1; all other rewards are 0.
+    Episodes are truncated after `max_episode_steps`.
 
-    The observation is an image with one pixel for each cell: the goal in red, the agent
-    in green, and both on one cell in yellow.
+    The observation is an image with one pixel per cell: the goal in red, the agent in
+    green, and yellow if both are on one cell.
 
     Example:
         >>> env = GridWorld(size=3, seed=1)
@@ -112,13 +111,14 @@ class GridWorld(BatchableEnvironment):
         """Makes a single environment, or a batch.
 
         Args:
-            batch_size: How many rows the batch has; `None` for a single environment.
-            size: How many cells a side of the grid has, at least 2.
-            max_episode_steps: After how many steps an episode is truncated; `None` for
-                no limit.
-            seed: What the first cells depend on, as if given to `seed()`.
+            batch_size: The number of rows in the batch; `None` for a single
+                environment.
+            size: The side of the grid in cells, at least 2.
+            max_episode_steps: The number of steps after which an episode is truncated;
+                `None` for no limit.
+            seed: Seeds the initial cells, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
-            compiled: Whether numba compiles the batch, to the same numbers.
+            compiled: Whether numba compiles the batch; the numbers stay the same.
         """
         self._size = checked_size("size", size, least=2)
         super().__init__(
@@ -136,7 +136,7 @@ class GridWorld(BatchableEnvironment):
     def _begin(self, rows: Array) -> None:
         cells = self._size**2
         agent = self._streams.integers(rows, 0, cells)
-        # One of the other cells: counting leaves out the agent's.
+        # Draws among the other cells: the count skips the agent's.
         goal = self._streams.integers(rows, 0, cells - 1)
         goal += goal >= agent
         self._agent[rows] = np.stack(np.divmod(agent, self._size), axis=1)

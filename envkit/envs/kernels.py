@@ -1,14 +1,13 @@
-"""Kernels: plain Python loops over columns, which numba compiles if it is asked to.
+"""Kernels: plain Python loops over columns that numba can compile.
 
-A kernel is an ordinary function of arrays and numbers. It runs as it stands, slowly,
-and that is what the compiled one must equal in every bit: so numba may not reorder
-arithmetic here, nor join a product and a sum into one operation.
+A kernel is an ordinary function of arrays and numbers. Uncompiled it runs slowly, and
+the compiled one must equal it in every bit. So numba may not reorder arithmetic here,
+nor fuse a multiplication and an addition.
 
-What is compiled stays compiled. In a process each kernel is compiled once. On disk it
-is kept in a folder of the user's caches, in a file whose name is a fingerprint of all
-that the kernel depends on: its bytecode, that of the functions it calls, and the
-constants that both refer to. numba's own cache knows a kernel by its source file alone,
-and would miss that a function of another file has changed.
+Each kernel is compiled once per process, and kept on disk in the user's cache folder.
+The file's name is a fingerprint of everything the kernel depends on: its bytecode, that
+of the functions it calls, and the constants of both. numba's own cache identifies a
+kernel by its source file alone, and would miss a change to a function in another file.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ __all__ = ["Kernels", "compiled", "fingerprint", "numba_for"]
 
 _LOG = logging.getLogger(__name__)
 
-# Packages whose version stands for all that is in them.
+# Packages identified by their version alone.
 _VERSIONED = ("numpy", "numba", "envkit")
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The kernels of a built-in environment: its three methods, written as loops.
+    """Holds a built-in environment's kernels: its three methods, written as loops.
 
-    Where one is `None` the method itself is called. Each is given the environment's
+    If one is `None`, the method itself is called. Each kernel gets the environment's
     state arrays and then its parameters, in the order in which the class lists them.
 
     Attributes:
         begin: Takes the rows, then the positions and keys of all streams.
-        advance: Takes the actions, which rows are live, positions and keys, and the
-            rewards and terminations, into which it writes.
-        observe: Takes which rows have terminated; last, each leaf of the observation,
-            into which it writes.
+        advance: Takes the actions, the live rows, positions and keys, and the arrays of
+            rewards and terminations to fill.
+        observe: Takes the rows that have terminated, and last the leaves of the
+            observation to fill.
     """
 
     begin: Callable[..., None] | None = None
@@ -58,7 +57,7 @@ class Kernels:
     observe: Callable[..., None] | None = None
 
     def compiled(self, what: str) -> Kernels:
-        """Returns these kernels compiled, for `what`, which errors name."""
+        """Returns these kernels compiled; errors name `what`."""
         numba_for(what)
         return Kernels(
             *(
@@ -69,7 +68,7 @@ class Kernels:
 
 
 def numba_for(what: str) -> Any:
-    """Returns the package numba, or raises the error that says how to install it."""
+    """Returns the package numba; the error says how to install it."""
     try:
         import numba
     except ModuleNotFoundError as error:
@@ -89,17 +88,17 @@ def compiled(
 ) -> Any:
     """Returns a function compiled by numba, with the functions that it calls.
 
-    These need no decorator: a plain function among the globals of a kernel, or around
-    it, is compiled with it.
+    Those need no decorator: plain functions among a kernel's globals, or in its
+    closure, are compiled with it.
 
     Args:
         kernel: A function that numba can compile.
-        bounds_checked: Whether an index outside of an array raises an IndexError.
-        like_python: Whether a division by zero raises a ZeroDivisionError, instead of
-            giving what NumPy gives.
+        bounds_checked: Whether an index out of range raises an IndexError.
+        like_python: Whether division by zero raises a ZeroDivisionError instead of
+            giving NumPy's result.
     """
     key = fingerprint(kernel)
-    # Without one it depends on objects of which bytes say nothing: on these very ones.
+    # Without a fingerprint, it depends on these very objects.
     manner = _Manner(bounds_checked, "python" if like_python else "numpy")
     place = (kernel if key is None else key, manner)
     known = _COMPILED.get(place)
@@ -109,7 +108,7 @@ def compiled(
 
 
 class _Manner(NamedTuple):
-    """The ways in which a kernel can be compiled."""
+    """Holds the compiler options of a kernel."""
 
     boundscheck: bool
     error_model: str
@@ -124,7 +123,7 @@ def _compiled_anew(kernel: Any, manner: _Manner, key: str | None) -> Any:
     stub = None if key is None else _stub(f"{key}_{manner.error_model}{checked}")
     decorate = functools.partial(
         numba.njit,
-        nogil=True,  # The arrays are those of one batch, which one thread steps.
+        nogil=True,  # a batch's arrays are stepped by one thread
         fastmath=False,
         **manner._asdict(),
     )
@@ -132,7 +131,7 @@ def _compiled_anew(kernel: Any, manner: _Manner, key: str | None) -> Any:
 
 
 class _Binder:
-    """Makes twins of functions whose names stand for compiled functions."""
+    """Makes copies of functions whose names refer to compiled functions."""
 
     def __init__(self, decorate: Callable[..., Any], stub: Path | None) -> None:
         self._decorate = decorate
@@ -140,14 +139,13 @@ class _Binder:
         self._known: dict[FunctionType, Any] = {}
 
     def bound(self, function: FunctionType) -> Any:
-        """Returns a function compiled; the first one is kept on disk."""
+        """Returns a compiled function; the first one is cached on disk."""
         if function in self._known:
             return self._known[function]
         is_first, code = not self._known, function.__code__
         is_kept = is_first and self._stub is not None
         if is_kept:
-            # numba keeps what it compiles beside the file that the code is said to be
-            # of.
+            # numba keeps compiled code beside the file named in the code object.
             code = code.replace(co_filename=str(self._stub))
         scope = dict(_globals_of(function))
         cells = tuple(
@@ -159,7 +157,7 @@ class _Binder:
         twin.__kwdefaults__ = function.__kwdefaults__
         twin.__qualname__, twin.__module__ = function.__qualname__, function.__module__
         self._known[function] = result = self._decorate(cache=is_kept)(twin)
-        # After it is known, as a function may call itself.
+        # Registered before compiling, because a function may call itself.
         for name, value in scope.items():
             if isinstance(value, FunctionType):
                 scope[name] = self.bound(value)
@@ -172,7 +170,7 @@ class _Binder:
 
 
 def _globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yields the globals that a function refers to, with their values."""
+    """Yields the globals that a function uses, with their values."""
     for name in sorted(_global_names(function.__code__)):
         if name in function.__globals__:
             yield name, function.__globals__[name]
@@ -190,19 +188,19 @@ def _global_names(code: CodeType) -> set[str]:
     return names
 
 
-# What a kernel depends on, as bytes.
+# The dependencies of a kernel, as text.
 
 
 class _Opaque(Exception):
-    """An object of which bytes cannot say what it is."""
+    """Marks an object that cannot be described by its content."""
 
 
 def fingerprint(function: Callable[..., Any]) -> str | None:
-    """Returns a name for what a function computes, equal in every process.
+    """Returns a name for a function's computation, equal in every process.
 
-    It changes with the function's bytecode, that of the functions it calls, and the
-    values of the constants they refer to. It is `None` for a function that refers to
-    objects of which nothing of the kind can be said.
+    The name changes with the function's bytecode, that of the functions it calls, and
+    the constants they use. It is `None` if any of them uses an object that cannot be
+    described this way.
 
     Example:
         >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)
@@ -223,9 +221,9 @@ def fingerprint(function: Callable[..., Any]) -> str | None:
 
 
 def _parts(value: Any, seen: set[int]) -> Iterator[str]:
-    """Yields what distinguishes a value from others, in the order of its parts."""
+    """Yields the parts that identify a value, in order."""
     if isinstance(value, FunctionType):
-        if id(value) not in seen:  # Else it is the function itself that it calls.
+        if id(value) not in seen:  # else the function calls itself
             seen.add(id(value))
             yield from _parts_of_function(value, seen)
     elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
@@ -251,9 +249,9 @@ def _parts(value: Any, seen: set[int]) -> Iterator[str]:
 
 def _parts_of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
     if function.__module__ not in sys.modules:
-        # numba loads the module together with what it has kept.
+        # numba reloads the module together with its cached code.
         raise _Opaque(f"the module {function.__module__}, which is not there")
-    # Compiled code has the names in it.
+    # Compiled code contains these names.
     yield f"{function.__module__} {function.__qualname__}"
     yield from _parts_of_code(function.__code__, seen)
     yield from _parts(function.__defaults__, seen)
@@ -274,14 +272,14 @@ def _parts_of_code(code: CodeType, seen: set[int]) -> Iterator[str]:
 
 
 def _named(value: Any) -> str:
-    """Names a module, class or function of a library, whose version says the rest."""
+    """Names a library's module, class or function; its version identifies the rest."""
     if isinstance(value, ModuleType):
         name = value.__name__
         file = getattr(value, "__file__", None)
         package = name.partition(".")[0]
         if package in sys.stdlib_module_names or package in _VERSIONED or not file:
             return f"module {name} {getattr(value, '__version__', '')}"
-        # Its constants may be used, so what it says counts.
+        # Its constants may be used, so its content counts.
         return f"module {name} {Path(file).read_bytes().hex()}"
     inside = getattr(value, "py_func", None)  # compiled by its author
     if inside is not None:
@@ -302,7 +300,7 @@ def _opaque(value: Any) -> str:
 
 
 def _stub(key: str) -> Path | None:
-    """Returns the file beside which numba keeps what it compiles, if it can be made."""
+    """Returns the file beside which numba keeps compiled code; `None` if impossible."""
     import tempfile
 
     from numba.misc.appdirs import AppDirs
@@ -313,7 +311,7 @@ def _stub(key: str) -> Path | None:
         return stub
     try:
         (folder / "__pycache__").mkdir(parents=True, exist_ok=True)
-        # Whole at once: another process may look for it.
+        # Written atomically: another process may look for it.
         number, name = tempfile.mkstemp(dir=folder)
         os.close(number)
         os.replace(name, stub)

@@ -1,4 +1,4 @@
-"""`RandomPyEnvironment`: random observations of a spec, for tests."""
+"""Returns random observations of a spec, for tests: `RandomPyEnvironment`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ACTION = "RandomPyEnvironment.step() was given an action that"
 
 
 class RandomPyEnvironment(SpecifiedEnvironment):
-    """Returns random observations of a spec, and episodes of random length.
+    """Returns random observations of a spec, in episodes of random length.
 
-    It stands in for an environment in tests and benchmarks. In a batch each row's
-    episodes end on their own.
+    It stands in for an environment in tests and benchmarks. In a batch, each row's
+    episodes end independently.
 
     Example:
         >>> from envkit import ArraySpec
@@ -56,16 +56,16 @@ class RandomPyEnvironment(SpecifiedEnvironment):
         """Makes a random environment.
 
         Args:
-            observation_spec: What to sample observations from.
-            action_spec: What actions should look like; `None` takes any action.
-            episode_end_probability: How likely a step is to end its episode.
-            discount: The discount of every step but a terminating one; in a batch it
-                may differ from row to row.
-            reward_fn: Called with the step types, the action and the observation; its
-                result becomes the reward. Without it every reward is 0.
-            batch_size: How many rows; `None` for a single environment.
+            observation_spec: The spec to sample observations from.
+            action_spec: The spec of actions; `None` accepts any action.
+            episode_end_probability: The probability that a step ends its episode.
+            discount: The discount of every step except terminating ones; in a batch it
+                may have one element per row.
+            reward_fn: Computes the reward from the step types, the action and the
+                observation. The default reward is 0.
+            batch_size: The number of rows; `None` for a single environment.
             auto_reset: Whether a step after `LAST` begins a new episode.
-            seed: What the random values depend on.
+            seed: Seeds the random values.
             render_size: The shape of a rendered picture.
             min_duration: The fewest steps an episode has.
             max_duration: The most steps an episode has; `None` for no limit.
@@ -87,16 +87,17 @@ class RandomPyEnvironment(SpecifiedEnvironment):
         self._min_duration = min_duration
         self._max_duration = max_duration
         self._num_steps = np.zeros(self._dims, np.int64)
-        # Not by seed(): a subclass may extend that by what it does not have yet.
+        # Not through seed(): a subclass may override it with code that needs
+        # attributes.
         self._make_generator(seed)
 
     def discount_spec(self) -> NestedSpec:
-        """Returns a spec between 0 and the discount, or 1."""
+        """Returns a spec from 0 to the discount, or to 1."""
         highest = max(1.0, float(self._discount.max()))
         return BoundedArraySpec((), np.float32, 0.0, highest, name="discount")
 
     def seed(self, seed: Seed) -> None:
-        """Makes all that is random from here on depend on `seed` alone.
+        """Makes all later random values depend on `seed` alone.
 
         The rows of a batch share one generator; a sequence has one seed for each.
         """
@@ -111,17 +112,17 @@ class RandomPyEnvironment(SpecifiedEnvironment):
         self._rng = np.random.default_rng(seeds)  # type: ignore[arg-type]  # none is None
 
     def get_info(self) -> dict[str, Any]:
-        """Returns how many steps the current episode has had."""
+        """Returns the number of steps in the current episode."""
         return {"num_steps": self._num_steps.copy()}
 
     def render(self, mode: str = "rgb_array") -> Array:
-        """Returns a picture of noise, another one for every step of an episode."""
+        """Returns a picture of noise, different in every step of an episode."""
         if mode != "rgb_array":
             raise ValueError(
                 f"RandomPyEnvironment renders 'rgb_array' only, not {mode!r}."
             )
         size = (*self._dims, *self._render_size)
-        # A generator of its own: to look must not change what happens next.
+        # A generator of its own: rendering must not change later episodes.
         noise = np.random.default_rng(int(self._num_steps.sum()))
         return noise.integers(0, 256, size, dtype=np.uint8)
 
@@ -183,13 +184,13 @@ class RandomPyEnvironment(SpecifiedEnvironment):
         return np.asarray(ended)
 
     def _check_action(self, action: NestedArray) -> None:
-        """Checks the structure, and the shape as far as broadcasting goes."""
+        """Checks the structure, and the shape as far as it must broadcast."""
         leaves = flatten_as(self._action, action, subject=_ACTION, root="action")
         for path, spec, leaf in zip(
             self._action.paths, self._action.leaves, leaves, strict=True
         ):
             expected = (*self._dims, *spec.shape)
-            # Of objects only the presence is known.
+            # Objects are only checked for presence.
             is_object = spec.dtype.hasobject and leaf is not None
             reason = "" if is_object else _reason_against(leaf, expected)
             if reason:
@@ -229,7 +230,7 @@ class RandomPyEnvironment(SpecifiedEnvironment):
 
 
 def _reason_against(action: Any, expected: tuple[int, ...]) -> str:
-    """Describes why one leaf is not an action; empty if it is one."""
+    """Returns why a leaf is no action; empty if it is one."""
     if action is None:
         return "None is not an array. Did a return statement get lost?"
     if isinstance(action, str | bytes):
@@ -240,7 +241,7 @@ def _reason_against(action: Any, expected: tuple[int, ...]) -> str:
             return "Its rows differ in shape, so it cannot be an array."
         return f"{a_or_an(type(action).__name__).capitalize()} is not an array."
     shape = array.shape
-    # TF-Agents' users pass a plain number where one belongs in a vector.
+    # Users of TF-Agents pass a plain number for a vector of one element.
     if shape in ((), expected):
         return ""
     return f"The shape is {shape} instead of {expected}."

@@ -1,8 +1,8 @@
-"""`RowBatch`: what batches have in common that step many rows in one object.
+"""The base class of batches that step many rows in one object: `RowBatch`.
 
-It keeps the flags of episodes, random streams for each row and state tokens, draws
-pictures, and drops the dimension of rows where there is no batch. How rows begin and
-step, a subclass says.
+It keeps the flags of episodes, a random stream per row and state tokens, renders
+pictures, and drops the row dimension if there is no batch. A subclass implements how
+rows begin and step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["BatchActions", "RowBatch"]
 
 _NO_BATCH = ", or None for a single environment"
 _NO_LIMIT = ", or None for no limit"
-_SHOWN = 64  # rows in a window: more of them would be too small to see
+_SHOWN = 64  # rows in a window: more would be too small to see
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
@@ -45,38 +45,38 @@ class BatchActions(Protocol):
 
     Attributes:
         spec: The spec of one action.
-        described: What there is to choose from, in words.
+        described: The possible actions, in words.
     """
 
     spec: Any
     described: str
 
     def one(self, action: Any) -> Any:
-        """Returns the action of a single environment, or refuses it."""
+        """Returns the action of a single environment; raises if it does not fit."""
 
     def for_rows(self, action: Any, ended: Array) -> Array:
-        """Returns the actions of all rows; those of rows that ended are ignored."""
+        """Returns the actions of all rows; ignores those of rows that have ended."""
 
 
 class RowBatch(SpecifiedEnvironment):
-    """An environment, or a batch of them, whose rows are elements of its arrays.
+    """Holds an environment, or a batch whose rows are elements of its arrays.
 
-    A subclass writes `_begin_rows`, `_step_all`, `_first_time_step` and `_draw`, and
-    lists in `_state_arrays` the attributes that hold its state.
+    A subclass implements `_begin_rows`, `_step_all`, `_first_time_step` and `_draw`,
+    and lists the attributes that hold its state in `_state_arrays`.
     """
 
     _envkit = Internals(one_thread=True)
 
-    # What `render` takes.
+    # The modes of `render`.
     render_modes: ClassVar[tuple[str, ...]] = ("rgb_array", "human", "ansi")
 
-    # What the actions are called, for people; none where numbers say it all.
+    # Names of the actions, for people; `None` if numbers say it all.
     action_names: ClassVar[tuple[str, ...]] = ()
 
-    # The names of the attributes that hold a subclass's state, an array each. The
-    # arrays are written into and never replaced.
+    # The names of the attributes that hold a subclass's state, one array each. The
+    # arrays are written into, never replaced.
     _state_arrays: ClassVar[tuple[str, ...]] = ()
-    # Along which axis of these arrays the rows lie.
+    # The axis of the rows in these arrays.
     _row_axis: ClassVar[int] = 0
 
     def __init__(
@@ -93,12 +93,12 @@ class RowBatch(SpecifiedEnvironment):
 
         Args:
             observation_spec: The specs of one row's observation.
-            actions: Given the batch size, makes what checks actions.
-            batch_size: How many rows; `None` for a single environment.
-            max_episode_steps: After how many steps an episode is truncated; `None` for
-                no limit.
-            seed: What is random depends on it, as if given to `seed()`.
-            autoreset: When the episode of a row begins after a `LAST`.
+            actions: Makes the action checker from the batch size.
+            batch_size: The number of rows; `None` for a single environment.
+            max_episode_steps: The number of steps after which an episode is truncated;
+                `None` for no limit.
+            seed: Seeds everything random, as if given to `seed()`.
+            autoreset: When a row's next episode begins after a `LAST`.
         """
         super().__init__()
         if max_episode_steps is not None:
@@ -116,11 +116,12 @@ class RowBatch(SpecifiedEnvironment):
         self._observation = nest.Structure(observation_spec)
         self._terminated = np.zeros(self._num_rows, bool)
         self._truncated = np.zeros(self._num_rows, bool)
-        # How many steps the object has made, and at which of them each row's episode
-        # began. One comparison then finds the rows that have reached the limit.
+        # The number of steps so far, and the step at which each row's episode began.
+        # One comparison then finds the rows that have reached the limit.
         self._clock = 0
         self._began = np.zeros(self._num_rows, np.int64)
-        # Not by seed(): a subclass may extend that by what it does not have yet.
+        # Not through seed(): a subclass may override it with code that needs
+        # attributes.
         self._make_streams(seed)
 
     @property
@@ -133,17 +134,17 @@ class RowBatch(SpecifiedEnvironment):
         return self._actions.spec
 
     def seed(self, seed: Seed) -> None:
-        """Makes what is random from here on depend on `seed` alone.
+        """Makes all later randomness depend on `seed` alone.
 
-        One integer gives each row of a batch a stream of its own; a sequence has a seed
-        for each row. `None` takes fresh entropy.
+        One integer gives each row of a batch its own stream; a sequence has one seed
+        per row. `None` uses fresh entropy.
         """
         self._make_streams(seed)
 
     def _make_streams(self, seed: Seed) -> None:
         seeds: Any = seed
         if self._batch_size is None and np.ndim(seeds) == 0:
-            seeds = [seed]  # It is used as it is, like that of one row in a sequence.
+            seeds = [seed]  # used as it is, like one row's seed in a sequence
         record_seed(self, seed)
         self._streams = RowStreams(seed_per_row(seeds, self._num_rows))
 
@@ -151,17 +152,17 @@ class RowBatch(SpecifiedEnvironment):
         self._streams.seed_rows(seeds)
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns a picture of each row as it is now, or shows it.
+        """Returns a picture of each row as it is now, or shows it in a window.
 
         Args:
-            mode: "rgb_array" for a uint8 array `(height, width, 3)`; "ansi" for a
-                text; "human" to show the picture in a window, which needs pygame and
-                returns `None`. A batch has one picture or text for each row, and
-                shows the first 64 rows in one window. `close` closes the window.
+            mode: "rgb_array" for a uint8 array `(height, width, 3)`; "ansi" for text;
+                "human" to show the picture in a window, which needs pygame and returns
+                `None`. A batch returns one picture or text per row, and shows the first
+                64 rows in one window. `close` closes the window.
 
         Raises:
             MissingDependencyError: For "human", pygame is not installed.
-            OSError: For "human", there is no display, or something else has it.
+            OSError: For "human", there is no display, or another program blocks it.
         """
         if mode not in self.render_modes:
             raise NotImplementedError(
@@ -181,15 +182,15 @@ class RowBatch(SpecifiedEnvironment):
         return None
 
     def close(self) -> None:
-        """Closes the window, if there is one; the environment can be used again."""
+        """Closes the window, if one is open; the environment stays usable."""
         WINDOW.hide(self)
 
     def get_info(self) -> dict[str, Array]:
-        """Returns what the time step does not say, an element for each row.
+        """Returns facts that the time step lacks, with one element per row.
 
-        Both `terminated` and `truncated` are true where an episode ended both ways at
-        once; the time step then says terminated. `episode_steps` counts the steps of
-        the episode so far.
+        Both `terminated` and `truncated` are true if an episode ended both ways at
+        once; the time step then counts as terminated. `episode_steps` counts the steps
+        of the current episode.
         """
         self._check_begun("get_info")
         info = {
@@ -217,9 +218,9 @@ class RowBatch(SpecifiedEnvironment):
         """Steps the rows that go on, and begins episodes in those that have ended.
 
         Args:
-            actions: The action of each row, checked.
-            ended: Where an episode begins.
-            still: Rows that stay where they are; `None` for none.
+            actions: The checked action of each row.
+            ended: Rows that begin an episode.
+            still: Rows that are held; `None` for none.
         """
 
     @abc.abstractmethod
@@ -231,7 +232,7 @@ class RowBatch(SpecifiedEnvironment):
         return shaded(self._draw(row))
 
     def _info(self) -> dict[str, Array]:
-        """Returns more to put into `get_info`: new arrays, an element for each row."""
+        """Returns more entries for `get_info`: new arrays with one element per row."""
         return {}
 
     def _reset(self) -> TimeStep:
@@ -270,7 +271,7 @@ class RowBatch(SpecifiedEnvironment):
         return self._step_all(actions, ended, still)
 
     def _without_rows(self, step_type: Array, time_step: TimeStep) -> TimeStep:
-        """Makes the time step of a single environment from that of its only row."""
+        """Returns a single environment's time step, from that of its only row."""
         return TimeStep(
             step_type,
             _first_row(time_step.reward),
@@ -291,7 +292,7 @@ class RowBatch(SpecifiedEnvironment):
     def _set_state(self, state: Any) -> None:
         check_state_of(self, state, self._description())
         arrays = self._arrays()
-        # All of it, before anything changes.
+        # Validates everything before anything changes.
         for name, array in arrays.items():
             saved = state.get(name)
             if not isinstance(saved, np.ndarray) or (
@@ -314,7 +315,7 @@ class RowBatch(SpecifiedEnvironment):
         }
 
     def _description(self) -> str:
-        """Returns what a state must have in common with this environment."""
+        """Returns the properties that a state must share with this environment."""
         shapes = self._observation.map(lambda spec: spec.shape, self._observation_spec)
         return (
             f"{type(self).__name__} of batch_size {self._batch_size}, "

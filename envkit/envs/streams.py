@@ -1,11 +1,11 @@
-"""`RowStreams`: one independent random stream for each row, drawn for many at once.
+"""Independent random streams, one per row, drawn for many rows at once: `RowStreams`.
 
-A `numpy.random.Generator` for each row would be a Python call for each row. Here a
-stream is a key and a position in it, so a draw for hundreds of rows is a handful of
-array operations, and the state of thousands of streams is two arrays.
+One `numpy.random.Generator` per row would cost one Python call per row. Here, a stream
+is a key and a position, so drawing for hundreds of rows takes a handful of array
+operations, and the state of thousands of streams is two arrays.
 
-The numbers are those of SplitMix64, a counter whose steps are scrambled, with a second
-word of the row's key mixed in: streams whose counters meet by chance still differ.
+The numbers come from SplitMix64, a counter with scrambled output. A second word of the
+row's key is mixed in, so streams differ even if their counters meet by chance.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["RowStreams", "drawn"]
 
 
 def _word(value: int | np.uint64) -> Array:
-    # Of no dimensions, because a Python number costs a conversion in each operation;
-    # of this dtype, because NumPy makes floats of uint64 and int64.
+    # Arrays without dimensions, because a Python number costs a conversion in each
+    # operation; of this dtype, because NumPy turns uint64 with int64 into floats.
     word = np.array(value, np.uint64)
     word.setflags(write=False)
     return word
 
 
-# The increment and the scrambler are those that SplitMix64 was published with.
+# The published increment and scrambler of SplitMix64.
 _STEP = 0x9E3779B97F4A7C15
 # As scalars for `drawn`, and as arrays for many rows at once.
 _ONE_STEP = np.uint64(_STEP)
@@ -45,13 +45,13 @@ def drawn(position: Any, key: Any) -> tuple[Any, Any]:
     """Draws a float in [0, 1) from one stream, for kernels.
 
     Args:
-        position: Where the stream stands, a uint64.
-        key: What distinguishes it from others that stand there, a uint64.
+        position: The position of the stream, a uint64.
+        key: The key of the stream, a uint64.
 
     Returns:
-        Where the stream stands then, and the number.
+        The new position of the stream, and the number.
     """
-    # In plain Python NumPy notes each overflow, which is how a counter is scrambled.
+    # In plain Python, NumPy warns of each overflow, but counters overflow by design.
     position = position + _ONE_STEP
     word = position ^ (position >> _SHIFTS[0])
     word = word * _FACTORS[0]
@@ -62,14 +62,14 @@ def drawn(position: Any, key: Any) -> tuple[Any, Any]:
 
 
 class RowStreams:
-    """Holds a random stream for each row; row `i` depends on seed `i` alone.
+    """Holds one random stream per row; row `i` depends on seed `i` alone.
 
-    Every method takes the indices of distinct rows and moves the streams of these rows
-    only. What a row draws does not depend on which others draw with it.
+    Every method takes indices of distinct rows, and advances only their streams. A
+    row's draws do not depend on which other rows draw with it.
 
     Attributes:
-        positions: Where each stream stands. With `keys` it is the whole state.
-        keys: What distinguishes streams that stand at the same position.
+        positions: The position of each stream. Together with `keys`, this is the state.
+        keys: Distinguish streams at the same position.
 
     Example:
         >>> rows = np.arange(3)
@@ -81,10 +81,10 @@ class RowStreams:
     __slots__ = ("keys", "positions")
 
     def __init__(self, seeds: Sequence[int | None]) -> None:
-        """Makes a stream for each seed; `None` takes fresh entropy."""
+        """Makes a stream for each seed; `None` uses fresh entropy."""
         words = np.empty((len(seeds), 2), np.uint64)
         if None in seeds:
-            # Of fresh entropy all words come at once: asking for each row is slow.
+            # Fresh entropy for all rows at once: asking for each row is slow.
             fresh = np.random.SeedSequence().generate_state(words.size, np.uint64)
             words[:] = fresh.reshape(words.shape)
         rows = [row for row, seed in enumerate(seeds) if seed is not None]
@@ -93,7 +93,7 @@ class RowStreams:
         self.keys: Array = words[:, 1].copy()
 
     def seed_rows(self, seeds: Sequence[int | None]) -> None:
-        """Begins the streams of some rows anew; those whose seed is `None` go on."""
+        """Restarts the streams of some rows; rows whose seed is `None` continue."""
         fresh = RowStreams([0 if seed is None else seed for seed in seeds])
         rows = [row for row, seed in enumerate(seeds) if seed is not None]
         self.positions[rows] = fresh.positions[rows]
@@ -103,17 +103,17 @@ class RowStreams:
         """Draws `count` floats in [0, 1) for each row.
 
         Returns:
-            An array of shape `(count, len(rows))`: draws first, so that each of them
-            lies together in memory.
+            An array of shape `(count, len(rows))`: draws come first, so each draw is
+            contiguous in memory.
         """
         numbers: Array = self._bits(rows, count) * _UNIT
         return numbers
 
     def integers(self, rows: Array, low: int | Array, high: int | Array) -> Array:
-        """Draws one integer for each row, `low` included and `high` not.
+        """Draws one integer per row, including `low` and excluding `high`.
 
-        The bounds are numbers or have one element for each row. Ranges are small
-        against 2**53, so that none of their values is noticeably likelier.
+        The bounds are numbers, or arrays with one element per row. Ranges must be small
+        compared with 2**53, so that no value is noticeably more likely.
 
         Example:
             >>> dice = RowStreams([7, 8]).integers(np.arange(2), 1, 7)
@@ -128,8 +128,8 @@ class RowStreams:
         """Draws `count` normally distributed floats for each row, draws first."""
         pairs = (count + 1) // 2
         share = self.uniform(rows, 2 * pairs)
-        # Box and Muller: a point whose direction is uniform and whose squared length
-        # is exponential. 1 - share is never 0.
+        # Box-Muller: a point with uniform direction and exponentially distributed
+        # squared length. 1 - share is never 0.
         length = np.sqrt(-2.0 * np.log1p(-share[:pairs]))
         angle = (2.0 * np.pi) * share[pairs:]
         both = np.concatenate([length * np.cos(angle), length * np.sin(angle)])
@@ -153,7 +153,7 @@ class RowStreams:
 
 @functools.cache
 def _steps_ahead(count: int) -> Array:
-    """Returns how far positions move for each of `count` draws, as a column."""
+    """Returns how far positions advance for each of `count` draws, as a column."""
     steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_STEP)
     steps.setflags(write=False)
     return steps[:, np.newaxis]

@@ -1,4 +1,4 @@
-"""`TicTacToe`: three in a row against an opponent who moves at random."""
+"""Plays three in a row against an opponent who moves at random: `TicTacToe`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def _winning_lines() -> Array:
 _LINES = _winning_lines()
 
 
-# What numba compiles: the methods `_begin`, `_advance` and `_observe` with loops over
-# rows.
+# Kernels for numba: `_begin`, `_advance` and `_observe` as loops over rows.
 
 
 def _begin_rows(
@@ -91,7 +90,7 @@ def _advance_rows(
         if empty > 0 and winner[row] == _EMPTY:
             positions[row], share = drawn(positions[row], keys[row])
             chosen = int(share * empty)
-            # The empty square before which that many are empty.
+            # The empty square with that many empty ones before it.
             square = 0
             while squares[square] != _EMPTY or chosen > 0:
                 if squares[square] == _EMPTY:
@@ -126,15 +125,15 @@ def _observe_rows(
 
 
 class TicTacToe(BatchableEnvironment):
-    """The player moves first, and a random opponent answers within the same step.
+    """Plays tic-tac-toe: the player moves first, and a random opponent answers.
 
-    An action is a square, counted from 0 at the top left to 8 at the bottom right.
-    Three in a row win 1 and lose -1, and a full board is worth 0. Choosing an occupied
-    square loses a little and ends the game.
+    An action is a square, counted from 0 at the top left to 8 at the bottom right. The
+    opponent answers within the same step. Three in a row win 1 and lose -1, and a full
+    board is worth 0. Choosing an occupied square loses a little and ends the game.
 
-    The observation has the `board`, 0 where a square is empty, 1 for the player and 2
-    for the opponent, and the `mask` of legal actions. When the game is over every
-    action is marked as legal, since the next one is ignored.
+    The observation has the `board` (0 empty, 1 player, 2 opponent) and the `mask` of
+    legal actions. When the game is over, every action is marked as legal, because the
+    next one is ignored.
 
     Example:
         >>> env = TicTacToe(seed=1)
@@ -146,7 +145,7 @@ class TicTacToe(BatchableEnvironment):
 
     REWARD_WIN: ClassVar[float] = 1.0
     REWARD_LOSS: ClassVar[float] = -1.0
-    # So small that it hardly changes what a position is worth.
+    # So small that it hardly changes the value of a position.
     REWARD_ILLEGAL_MOVE: ClassVar[float] = -0.001
 
     _state_arrays: ClassVar[tuple[str, ...]] = ("_board", "_winner")
@@ -168,10 +167,11 @@ class TicTacToe(BatchableEnvironment):
         """Makes a single environment, or a batch.
 
         Args:
-            batch_size: How many rows the batch has; `None` for a single environment.
-            seed: What the opponent does depends on it, as if given to `seed()`.
+            batch_size: The number of rows in the batch; `None` for a single
+                environment.
+            seed: Seeds the opponent, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
-            compiled: Whether numba compiles the batch, to the same numbers.
+            compiled: Whether numba compiles the batch; the numbers stay the same.
         """
         super().__init__(
             {
@@ -205,22 +205,22 @@ class TicTacToe(BatchableEnvironment):
         return self._rewards(legal), over
 
     def _answer(self, rows: Array) -> None:
-        """Lets the opponent choose one of the empty squares of these rows."""
+        """Makes the opponent choose one of the empty squares in these rows."""
         empty = self._board[rows] == _EMPTY
         count = empty.sum(axis=1)
         chosen = self._streams.integers(rows, 0, count)
-        # The first square up to which that many are empty, itself included.
+        # The first square up to which that many are empty, including itself.
         square = (empty.cumsum(axis=1) > chosen[:, np.newaxis]).argmax(axis=1)
         self._board[rows, square] = _OPPONENT
 
     def _have_line(self, rows: Array, side: int) -> Array:
-        """Picks those of the rows in which a side has three in a row."""
+        """Returns those of the rows in which a side has three in a row."""
         theirs = self._board[rows] == side
         found: Array = rows[theirs[:, _LINES].all(axis=2).any(axis=1)]
         return found
 
     def _still_open(self, rows: Array) -> Array:
-        """Picks those of the rows in which the game goes on."""
+        """Returns those of the rows in which the game goes on."""
         room = (self._board[rows] == _EMPTY).any(axis=1)
         found: Array = rows[room & (self._winner[rows] == _EMPTY)]
         return found
@@ -259,5 +259,5 @@ class TicTacToe(BatchableEnvironment):
         return written(np.array([".", "X", "O"])[self._board[row].reshape(3, 3)])
 
     def _info(self) -> dict[str, Array]:
-        """Returns the winner, with three in a row: 1 player, 2 opponent, 0 neither."""
+        """Returns the winner: 1 player, 2 opponent, 0 neither."""
         return {"winner": self._winner.copy()}

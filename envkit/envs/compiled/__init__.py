@@ -7,7 +7,7 @@ check_rules          compares the two, to the last bit
 Rng                  the random numbers of a row, as the rules draw them
 ```
 
-numba is imported when a compiled batch is made, and not before.
+numba is imported only when a compiled batch is made.
 """
 
 from envkit.envs.compiled.checking import check_rules

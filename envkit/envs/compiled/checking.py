@@ -1,4 +1,4 @@
-"""`check_rules`: whether rules do the same compiled as in plain Python."""
+"""Checks that rules compute the same compiled as in plain Python: `check_rules`."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def check_rules(
     batch_size: int = 4,
     seed: int = 0,
 ) -> None:
-    """Plays rules in plain Python and compiled, and compares all bits of both.
+    """Plays rules in plain Python and compiled, and compares every bit.
 
-    Each step has random actions. Compared are states, random streams, time steps and
-    flags. The rules run in plain Python first, which raises what Python raises: an
-    index outside of an array, a number too large for its dtype, or a field that is
-    given another type. Observations are checked against their spec.
+    Every step has random actions. States, random streams, time steps and flags are
+    compared. The plain Python version runs first, and raises Python's errors: an index
+    out of range, a number too large for its dtype, or a field set to another type.
+    Observations are checked against their spec.
 
     Args:
-        rules: The rules, or the environment that has them.
+        rules: The rules, or an environment class that has them.
         steps: How many steps to play.
         batch_size: How many rows to play.
-        seed: What the rows and the actions are seeded with.
+        seed: Seeds the rows and the actions.
 
     Raises:
-        RulesDiffer: The two differ; the error says where first.
+        RulesDiffer: The two differ; the error says where they first do.
         CompileError: numba cannot compile the rules.
 
     Example:
@@ -120,7 +120,7 @@ def _compare(name: str, step: int, actions: Any, envs: Any, time_steps: Any) -> 
 
 
 def _parts(env: Any, time_step: Any) -> Iterator[tuple[str, Array]]:
-    """Yields all that may differ, the causes before what follows from them."""
+    """Yields everything that may differ, causes before their consequences."""
     states = env._states
     for name in env.rules.state:
         yield f"state.{name}", states[name]
@@ -135,7 +135,7 @@ def _parts(env: Any, time_step: Any) -> Iterator[tuple[str, Array]]:
 
 
 def _rows_that_differ(one: Array, other: Array) -> Array:
-    """Returns the rows whose bytes differ; what is not a number equals itself."""
+    """Returns the rows whose bytes differ; NaN equals itself."""
     if one.dtype != other.dtype or one.shape != other.shape:
         raise RulesDiffer(
             f"One is {describe(one)} and the other {describe(other)}: that is a defect "

@@ -1,8 +1,8 @@
-"""The loop over rows that keeps their episodes, whatever the rules are.
+"""The loop that steps rows and counts episodes, for any rules.
 
-It stands here once. In plain Python it runs as it is written, with the rules as they
-are written; compiled, it is one native loop into which the rules are inlined. Several
-threads then have some of the rows each, for it holds no lock of Python's.
+In plain Python, the loop and the rules run as written. Compiled, they become one native
+loop with the rules inlined. It releases Python's lock, so several threads can each step
+some of the rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from envkit.types import Array
 
 __all__ = ["Crew", "RowError", "action_dtype", "driver", "leaf_rows"]
 
-# From so many rows on a thread has enough to do to be worth waking.
+# From this many rows on, waking another thread pays off.
 _MANY_ROWS = 16_384
 
 
@@ -50,9 +50,9 @@ def _drive(
     discount: Array,
     leaves: Any,
 ) -> None:
-    """Moves the rows from `first` to `last`, and writes their time steps."""
+    """Steps the rows from `first` to `last`, and writes their time steps."""
     for row in range(first, last):
-        at[0] = row  # Where an error came from.
+        at[0] = row  # the row of a possible error
         if begins[row]:
             states[row] = initial[0]
             _reset(states[row], _rng_of(positions, keys, row))
@@ -60,7 +60,7 @@ def _drive(
             terminated[row] = truncated[row] = False
             step_type[row], reward[row], discount[row] = 0, 0.0, 1.0
         elif stays[row]:
-            began[row] += ticks  # as many steps ago as before
+            began[row] += ticks  # keeps the age of held episodes
             step_type[row], reward[row] = 0, 0.0
             discount[row] = 0.0 if terminated[row] else 1.0
         else:
@@ -74,7 +74,7 @@ def _drive(
 
 
 def _reset(state: Any, rng: Any) -> None:
-    """Stands for the rules' own."""
+    """Stands in for the rules' own function."""
 
 
 _step: Any = _reset
@@ -84,13 +84,13 @@ _rng_of: Any = Rng
 
 
 def driver(rules: Rules, *, native: bool, bounds_checked: bool, name: str) -> Any:
-    """Returns the loop with these rules in it: compiled, or in plain Python.
+    """Returns the loop for these rules, compiled or in plain Python.
 
     Args:
         rules: The rules of one row.
         native: Whether numba compiles it.
-        bounds_checked: Whether indices are checked in native code.
-        name: What the environment is called, for errors.
+        bounds_checked: Whether native code checks indices.
+        name: The environment's name in errors.
     """
     if native:
         numba_for(f"{name}(compiled=True)")
@@ -115,7 +115,7 @@ def driver(rules: Rules, *, native: bool, bounds_checked: bool, name: str) -> An
 
 
 def _compile(loop: Any, rules: Rules) -> None:
-    """Compiles the loop now, for no rows, so that errors come where it is made."""
+    """Compiles the loop now, with no rows, so that errors appear at construction."""
     from envkit import nest
 
     flags, floats = np.zeros(0, bool), np.zeros(0, np.float32)
@@ -145,12 +145,12 @@ def _compile(loop: Any, rules: Rules) -> None:
 
 
 def action_dtype(rules: Rules) -> Any:
-    """Returns the dtype in which `step` is given actions: 64 bits, as Python's own."""
+    """Returns the dtype of the actions for `step`: 64 bits, as in Python."""
     return np.float64 if rules.action_spec.dtype.kind == "f" else np.int64
 
 
 def leaf_rows(spec: Any, rows: int) -> Array:
-    """Returns an array for a leaf of the observations of all rows, to be written."""
+    """Returns an array for one leaf of all rows' observations, to be filled."""
     return np.zeros((rows, *(spec.shape or (1,))), spec.dtype)
 
 
@@ -158,7 +158,7 @@ class Crew:
     """Runs a loop over rows, in several threads if there are many rows."""
 
     def __init__(self, rows: int, num_threads: int | None) -> None:
-        """Chooses the number of threads: as many as CPUs, if there are many rows."""
+        """Chooses the number of threads: one per CPU if there are many rows."""
         if num_threads is None:
             num_threads = _cpus() if rows >= _MANY_ROWS else 1
         self.num_threads = min(checked_size("num_threads", num_threads), rows)
@@ -167,7 +167,7 @@ class Crew:
         self._threads: Any = None
 
     def run(self, loop: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        """Runs the loop over all rows; an error tells of which row it is."""
+        """Runs the loop over all rows; an error names its row."""
         if self.num_threads == 1:
             self._run_part(loop, self._parts[0], arguments)
             return
@@ -184,7 +184,7 @@ class Crew:
         try:
             self._run_part(loop, self._parts[0], arguments)
         finally:
-            # All of them are through before anything is read of what they write.
+            # Waits for all threads before reading their results.
             results = [_outcome(result_of, future) for future in others]
         for error in results:
             if error is not None:
@@ -203,7 +203,7 @@ class Crew:
             raise RowError(int(at[0]), error) from error
 
     def close(self) -> None:
-        """Ends the threads; another run begins new ones."""
+        """Ends the threads; another run starts new ones."""
         if self._threads is not None:
             self._threads.shutdown()
             self._threads = None
@@ -216,11 +216,11 @@ class Crew:
 
 
 class RowError(Exception):
-    """An error of the rules, with the row in which it came.
+    """Wraps an error of the rules, and names its row.
 
     Attributes:
         row: The row.
-        error: What was raised.
+        error: The original exception.
     """
 
     def __init__(self, row: int, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""`CompiledEnvironment`: a batch whose rows keep the rules of one environment."""
+"""Compiles a batch from the rules of one environment: `CompiledEnvironment`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from envkit.types import Array, Seed
 
 __all__ = ["CompiledEnvironment"]
 
-_NEVER = -(2**62)  # No episode began as long ago.
+_NEVER = -(2**62)  # before any possible episode
 
 
 class CompiledEnvironment(RowBatch):
-    """An environment, or a batch, that is compiled from the rules of one.
+    """Compiles an environment, or a batch, from the rules of one environment.
 
-    A subclass sets `rules`; one that takes parameters sets `self.rules` in its
-    `__init__`, before it calls that of this class. Each row has a state, a random
-    stream and an episode of its own, and row `i` behaves like a single environment with
-    the same seed. A subclass may write `_draw(row)`, which returns a picture, a uint8
-    array `(height, width, 3)`, and `_text(row)`; `state_of(row)` has the state.
+    A subclass sets `rules`. If they depend on parameters, it sets `self.rules` in
+    `__init__` before calling the base class. Each row has its own state, random stream
+    and episode, and row `i` behaves like a single environment with the same seed. A
+    subclass may implement `_draw(row)`, which returns a picture, a uint8 array
+    `(height, width, 3)`, and `_text(row)`; `state_of(row)` returns the state.
 
     Example:
         >>> def reset(state, rng):
@@ -82,23 +82,24 @@ class CompiledEnvironment(RowBatch):
         num_threads: int | None = None,
         bounds_checked: bool = False,
     ) -> None:
-        """Makes a single environment, or a batch, and compiles it if that is new.
+        """Makes a single environment or a batch, and compiles new rules.
 
         Args:
-            batch_size: How many rows the batch has; `None` for a single environment.
-            seed: What is random depends on it, as if given to `seed()`.
+            batch_size: The number of rows in the batch; `None` for a single
+                environment.
+            seed: Seeds everything random, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
-            compiled: Whether numba compiles the rules. Otherwise they run in plain
-                Python, about a thousand times as slow, to the same numbers.
-            num_threads: How many threads step the rows of a compiled batch. `None` is
-                one, or as many as there are CPUs from 16,384 rows on.
-            bounds_checked: Whether an index outside of an array is an IndexError in
-                compiled code, too. Otherwise it reads or writes other memory there.
+            compiled: Whether numba compiles the rules. In plain Python they compute the
+                same numbers, about a thousand times slower.
+            num_threads: The number of threads that step a compiled batch. `None` uses
+                one, or one per CPU from 16,384 rows on.
+            bounds_checked: Whether an index out of range raises an IndexError in
+                compiled code too. Otherwise it reads or writes other memory.
 
         Raises:
             MissingDependencyError: numba is not installed.
-            CompileError: numba cannot compile the rules; it says which line, and what
-                to write instead.
+            CompileError: numba cannot compile the rules; the error names the line and
+                says what to write instead.
         """
         rules = getattr(self, "rules", None)
         name = type(self).__name__
@@ -129,18 +130,18 @@ class CompiledEnvironment(RowBatch):
 
     @property
     def num_threads(self) -> int:
-        """How many threads step the rows."""
+        """The number of threads that step the rows."""
         return self._crew.num_threads
 
     def state_of(self, row: int = 0) -> Any:
-        """Returns the state of a row: an attribute for each field, to be read.
+        """Returns the state of a row, with an attribute for each field.
 
-        What is written into it is what the rules find.
+        Writing to it changes the environment's state.
         """
         return self._plain.of(self._states)[row]
 
     def close(self) -> None:
-        """Ends threads and the window; the environment can be used again."""
+        """Ends the threads and closes the window; the environment stays usable."""
         self._crew.close()
         super().close()
 
@@ -220,7 +221,7 @@ class CompiledEnvironment(RowBatch):
             if self._loop.native:
                 self._crew.run(self._loop.function, arguments)
             else:
-                # Counters run over, as they are meant to.
+                # Counters overflow by design.
                 with np.errstate(over="ignore"):
                     self._crew.run(self._loop.function, arguments)
         except RowError as error:
@@ -237,7 +238,7 @@ class CompiledEnvironment(RowBatch):
 
 
 class _Loop:
-    """The loop with the rules in it, which another process makes anew."""
+    """Holds the compiled loop; another process compiles or loads it again."""
 
     def __init__(
         self, rules: Rules, name: str, native: bool, bounds_checked: bool
@@ -257,7 +258,7 @@ class _Loop:
 
 
 def _as_told(error: RowError, name: str) -> Exception:
-    """Returns the error of a row's rules with the row in its sentence."""
+    """Returns the error of a row's rules, with the row in its message."""
     cause = error.error
     text = (
         f"{name}: the rules of row {error.row} raised {type(cause).__name__}: {cause}. "
@@ -282,7 +283,7 @@ def _actions_of(name: str, rules: Rules, batch_size: int | None) -> BatchActions
 
 
 class _SpecActions:
-    """Checks actions of any one spec; they come out in 64 bits."""
+    """Checks actions of a single spec, and converts them to 64 bits."""
 
     def __init__(self, name: str, rules: Rules, batch_size: int | None) -> None:
         self.spec: Any = rules.action_spec
@@ -292,12 +293,12 @@ class _SpecActions:
         self._rows = ActionRows(self.spec, batch_size or 1, self._subject)
 
     def one(self, action: Any) -> Any:
-        """Returns the action of a single environment, or refuses it."""
+        """Returns the action of a single environment; raises if it does not fit."""
         given = as_array(action)
         try:
             (column,) = self._rows.columns(given[np.newaxis])
         except (SpecError, IndexError):
-            # The sentence is to be about one action, not about a batch of one.
+            # The message must describe one action, not a batch of one.
             check_fits(
                 action,
                 self.spec,
@@ -309,6 +310,6 @@ class _SpecActions:
         return np.ascontiguousarray(column[0], self._dtype)
 
     def for_rows(self, action: Any, ended: Array) -> Array:
-        """Returns the actions of all rows; those of rows that ended are ignored."""
+        """Returns the actions of all rows; ignores those of rows that have ended."""
         (column,) = self._rows.columns(action, ignored=ended)
         return np.ascontiguousarray(column, self._dtype)

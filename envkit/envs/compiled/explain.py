@@ -1,4 +1,4 @@
-"""Errors of numba, told in the words of those who write rules."""
+"""Explains numba's errors in the terms of a rules' author."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["cannot_compile"]
 
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
-# What numba says, and what to write instead. The first that fits is taken; groups are
+# numba's messages, and what to write instead. The first match is used; its groups are
 # put into the sentence.
 _ADVICE: tuple[tuple[str, str], ...] = (
     (
@@ -78,12 +78,12 @@ _OTHERWISE = (
 
 
 def cannot_compile(error: Exception, rules: Rules, name: str) -> Exception:
-    """Returns the error that says which line of the rules cannot be compiled.
+    """Returns the error that names the line of the rules that cannot be compiled.
 
-    Errors of others than numba come back as they are.
+    Errors that are not numba's are returned unchanged.
     """
     if isinstance(error, KeyError) and isinstance(error.args[0], str):
-        # What numba raises where a record has no such field.
+        # numba raises this if a record has no such field.
         text = f"Field '{error.args[0]}' was not found in record."
         file, line = _line_with(rf"\.{re.escape(error.args[0])}\b", rules)
     elif type(error).__module__.startswith("numba."):
@@ -114,10 +114,10 @@ def _sentence(
 
 
 def _place(text: str, rules: Rules) -> tuple[str, int]:
-    """Returns the file and line that the error is about, as numba tells them.
+    """Returns the file and line of numba's error.
 
-    The first place that it tells is the innermost; of those in numba's own files the
-    rules' author can do nothing.
+    numba lists the innermost place first. Places in numba's own files are skipped,
+    because the author cannot change them.
     """
     files = {function.__code__.co_filename for function in rules.functions().values()}
     places = [(file, int(line)) for file, line in _PLACE.findall(text)]
@@ -131,7 +131,7 @@ def _place(text: str, rules: Rules) -> tuple[str, int]:
 
 
 def _line_with(pattern: str, rules: Rules) -> tuple[str, int]:
-    """Returns the file and number of the first line of the rules that has a pattern."""
+    """Returns the file and number of the first line of the rules that matches."""
     for function in rules.functions().values():
         file = function.__code__.co_filename
         for number in _lines_of(function):
@@ -146,12 +146,12 @@ def _lines_of(function: Any) -> range:
 
 
 def _same(full: Path, shown: Path) -> bool:
-    # numba tells paths relative to where the process was, and only the ends of some.
+    # numba prints paths relative to the process's old folder, and some in part.
     return full == shown or full.name == shown.name
 
 
 def _rule_around(rules: Rules, file: str, line: int) -> str:
-    """Returns which rule a line is in, or the rule that calls what it is in."""
+    """Returns the rule that contains a line, or that calls the function around it."""
     for name, function in rules.functions().items():
         if function.__code__.co_filename == file and line in _lines_of(function):
             return name
@@ -159,7 +159,7 @@ def _rule_around(rules: Rules, file: str, line: int) -> str:
 
 
 def _said(text: str) -> str:
-    """Returns the line in which numba says what is wrong."""
+    """Returns the line of numba's message that names the problem."""
     skipped = ("Failed in nopython", "During:", "File ", "There are ", "Rejected as")
     for line in text.splitlines():
         line = line.strip().lstrip("-> ").strip()

@@ -1,8 +1,8 @@
-"""`Rng`: the random numbers of one row, the same in plain Python and compiled.
+"""Random numbers of one row, equal in plain Python and compiled code: `Rng`.
 
-The stream is that of `RowStreams`: a counter and a key for each row. All that is drawn
-is made of one kind of number, in arithmetic that every machine rounds alike. The
-methods below are what runs in plain Python, and what numba compiles.
+The stream is that of `RowStreams`: a counter and a key per row. All distributions are
+built from one kind of number, in arithmetic that every machine rounds alike. The
+methods below run in plain Python, and numba compiles the same methods.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _COSINE = tuple((-1.0) ** n / math.factorial(2 * n) for n in range(8, -1, -1))
 
 
 class Rng:
-    """Draws the random numbers of a row; `reset` and `step` are given one.
+    """Draws random numbers for one row; `reset` and `step` get one as `rng`.
 
-    The names are those of `numpy.random.Generator`. A row's numbers depend on its seed
-    and on what it has drawn before.
+    The names are those of `numpy.random.Generator`. A row's numbers depend only on its
+    seed and on earlier draws.
 
     Example:
         >>> import numpy as np
@@ -55,10 +55,10 @@ class Rng:
         self._positions[row], share = drawn(self._positions[row], self._keys[row])
         return float(share)
 
-    # What follows is compiled as it stands, with `self` of another type.
+    # The methods below are compiled as they stand, with another type of `self`.
 
     def integers(self, low: int, high: int) -> int:
-        """Draws an integer, `low` included and `high` not."""
+        """Draws an integer, including `low` and excluding `high`."""
         return low + int(self.random() * (high - low))
 
     def uniform(self, low: float, high: float) -> float:
@@ -66,9 +66,9 @@ class Rng:
         return low + self.random() * (high - low)
 
     def normal(self) -> float:
-        """Draws a float from the normal distribution, of mean 0 and deviation 1."""
-        # Box and Muller. Libraries differ in the last bit of a logarithm and of a sine,
-        # so both are series here.
+        """Draws a float from the standard normal distribution."""
+        # Box-Muller. Libraries differ in the last bits of logarithms and sines, so both
+        # are series here.
         mantissa, exponent = math.frexp(1.0 - self.random())
         if mantissa < _HALF_ROOT:
             mantissa *= 2.0
@@ -94,7 +94,7 @@ class Rng:
         return math.sqrt(-2.0 * logarithm) * wave
 
     def shuffle(self, array: Any) -> None:
-        """Shuffles an array along its first axis, which must be its only one."""
+        """Shuffles a one-dimensional array."""
         for last in range(len(array) - 1, 0, -1):
             other = int(self.random() * (last + 1))
             kept = array[last]
@@ -104,7 +104,7 @@ class Rng:
 
 @functools.cache
 def numba_rng() -> Any:
-    """Returns what makes an `Rng` of positions, keys and a row in compiled code."""
+    """Returns the function that makes an `Rng` in compiled code."""
     from numba.core import cgutils, types
     from numba.extending import intrinsic as numba_intrinsic
     from numba.extending import models, overload_method, register_model
@@ -112,7 +112,7 @@ def numba_rng() -> Any:
     intrinsic: Any = numba_intrinsic
 
     class RowRng(types.Type):  # type: ignore[misc,unused-ignore]  # numba is Any
-        """The type of an `Rng`: where a row's counter is, and the row's key."""
+        """The numba type of an `Rng`: the position of a row's counter, and its key."""
 
         def __init__(self) -> None:
             super().__init__(name="envkit.Rng")
@@ -184,5 +184,5 @@ def numba_rng() -> Any:
 
 
 def _bare(method: Any) -> FunctionType:
-    """Returns a method without annotations, which numba takes for a difference."""
+    """Returns a method without annotations; numba would see them as a difference."""
     return FunctionType(method.__code__, method.__globals__, method.__name__)

@@ -1,4 +1,4 @@
-"""`Rules`: one environment as plain functions, and the record that is its state."""
+"""`Rules`: one environment as plain functions, with a record as its state."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from envkit.types import Array, NestedSpec
 
 __all__ = ["PlainArray", "PlainStates", "Rules"]
 
-# numba and Python calculate alike with these: numba turns the smaller integers into
-# int64 before it adds them up.
+# numba and Python compute alike with these: numba adds smaller integers as int64.
 _ARRAYS = ("int8", "int16", "int32", "int64", "float64")
-_PADDING = "_padding"  # Fields of rules begin with a letter.
+_PADDING = "_padding"  # fields of rules begin with a letter
 _SCALARS: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
 _TAKEN = {
     "reset": ("state", "rng"),
@@ -35,28 +34,30 @@ _TAKEN = {
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of one environment: plain functions of scalars and small arrays.
+    """Defines one environment by plain functions of scalars and small arrays.
 
-    They call one another and other plain functions, `math`, and what numba knows of
-    NumPy. Numbers of their module, and of functions around them, are constants.
+    The functions may call one another, other plain functions, `math`, and the parts of
+    NumPy that numba supports. Numbers of their module, and of enclosing functions, are
+    constants.
 
     Attributes:
-        state: The fields of the state with their values before each `reset`: a number,
-            a boolean or an array. Rules read and write `state.name`; whole numbers are
-            int64 and others float64 there, as Python's are, and arrays have the dtype
-            they are given with: int8 to int64, or float64.
-        observation_spec: The spec of an observation, or a dictionary of them.
-        action_spec: The spec of an action: integers or floats, one or an array.
-        reset: `reset(state, rng)` begins an episode. The state has the values of
-            `state`, so that it writes what differs.
+        state: The fields of the state, with their values before each `reset`: numbers,
+            booleans or arrays. Rules read and write `state.name`. Integers are int64
+            and other numbers float64, as in Python; arrays keep their dtype, int8 to
+            int64 or float64.
+        observation_spec: The spec of an observation, or a dictionary of specs.
+        action_spec: The spec of an action: integers or floats, a single one or an
+            array.
+        reset: `reset(state, rng)` begins an episode. The state already has the values
+            of `state`, so write only what differs.
         step: `step(state, action, rng)` returns the reward, whether the episode
-            terminates, and whether it is truncated. The action is an int or a float,
-            or an array of int64 or float64.
+            terminates, and whether it is truncated. The action is an int or a float, or
+            an array of int64 or float64.
         observe: `observe(state, out)` writes the whole observation into `out`, an array
-            of the spec's shape and dtype, which has one element if the shape is `()`.
-            For a dictionary of specs, `out` has an attribute for each key.
-        max_episode_steps: After how many steps an episode is truncated.
-        info: Which fields of the state `get_info` returns.
+            of the spec's shape and dtype; for the shape `()` it has one element. For a
+            dictionary of specs, `out` has an attribute for each key.
+        max_episode_steps: The number of steps after which an episode is truncated.
+        info: The fields of the state that `get_info` returns.
 
     Example:
         >>> from envkit.specs import BoundedArraySpec
@@ -120,8 +121,9 @@ class Rules:
                 fields.append((name, value.dtype, value.shape))
             else:
                 fields.append((name, _SCALARS[type(value)]))
-        # The widest first, and what is left over as a field: no byte is undefined, so
-        # that equal states are equal in every byte, and every number is aligned.
+        # The widest fields first, and the rest as a padding field: no byte is
+        # undefined, so equal states are equal in every byte, and every number is
+        # aligned.
         fields.sort(key=lambda field: -np.dtype(field[1]).itemsize)
         rest = -np.dtype(fields).itemsize % 8
         if rest:
@@ -129,7 +131,7 @@ class Rules:
         return np.dtype(fields)
 
     def states(self, rows: int) -> np.ndarray[Any, Any]:
-        """Returns the states of rows before their first `reset`."""
+        """Returns the rows' states before their first `reset`."""
         states = np.zeros(rows, self.record)
         for name, value in self.state.items():
             states[name] = value
@@ -140,11 +142,11 @@ class Rules:
         return {name: getattr(self, name) for name in _TAKEN}
 
     def out_of(self) -> FunctionType:
-        """Returns a function of arrays and a row that makes what `observe` is given."""
+        """Returns the function that makes the `out` of `observe` for a row."""
         spec = self.observation_spec
         if not isinstance(spec, Mapping):
             return cast("FunctionType", _first_leaf)
-        names = sorted(spec)  # as nests order their leaves
+        names = sorted(spec)  # the order of leaves in nests
         out_class = namedtuple("Out", names)  # type: ignore[misc]
         scope: dict[str, Any] = {"Out": out_class, "__name__": __name__}
         leaves = ", ".join(f"leaves[{at}][row]" for at in range(len(names)))
@@ -158,7 +160,7 @@ def _first_leaf(leaves: Any, row: int) -> Any:
 
 
 def _checked_rule(name: str, rule: Any, taken: tuple[str, ...]) -> FunctionType:
-    rule = getattr(rule, "py_func", rule)  # compiled by numba already
+    rule = getattr(rule, "py_func", rule)  # if numba has compiled it already
     if not isinstance(rule, FunctionType):
         raise TypeError(
             f"Rules.{name} must be a plain function, as def makes it, got "
@@ -184,7 +186,7 @@ def _checked_rule(name: str, rule: Any, taken: tuple[str, ...]) -> FunctionType:
 
 
 def _other_random_numbers(rule: FunctionType, seen: set[FunctionType]) -> str | None:
-    """Returns what a function draws from that is not its `rng`, if it does."""
+    """Returns the source of random numbers other than `rng`, if a function has one."""
     seen.add(rule)
     for name, attribute in _globals_of(rule.__code__):
         value = rule.__globals__.get(name)
@@ -203,7 +205,7 @@ def _other_random_numbers(rule: FunctionType, seen: set[FunctionType]) -> str | 
 
 
 def _globals_of(code: CodeType) -> Iterator[tuple[str, object]]:
-    """Yields the global names that code reads, and what it takes of each first."""
+    """Yields the global names that code reads, each with its first attribute."""
     told = [*dis.get_instructions(code)]
     for read, then in itertools.pairwise(told):
         if read.opname == "LOAD_GLOBAL":
@@ -272,10 +274,9 @@ def _is_numeric(spec: Any, kinds: str) -> bool:
 
 
 class PlainArray(np.ndarray[Any, Any]):
-    """An array whose elements are Python's own numbers when they are read.
+    """Converts elements to Python numbers when they are read.
 
-    So rules calculate with them in 64 bits, as numba does, and an int8 does not run
-    over.
+    So rules compute in 64 bits, as numba does, and an int8 does not overflow.
 
     Example:
         >>> board = np.full(2, 100, np.int8).view(PlainArray)
@@ -284,13 +285,13 @@ class PlainArray(np.ndarray[Any, Any]):
     """
 
     def __getitem__(self, index: Any) -> Any:
-        # Nearly all that is read is one element, for which item() is the shortest way.
+        # Most reads are of one element, and item() is the fastest way.
         if type(index) is int and self.ndim == 1:
             return self.item(index)
         if type(index) is tuple and len(index) == self.ndim:
             try:
                 return self.item(*index)
-            except TypeError:  # There is a slice in it.
+            except TypeError:  # the index has a slice
                 pass
         found = super().__getitem__(index)
         return found.item() if isinstance(found, np.generic) else found
@@ -301,12 +302,12 @@ class PlainArray(np.ndarray[Any, Any]):
     def __array_wrap__(
         self, array: Any, context: Any = None, return_scalar: bool = False
     ) -> Any:
-        """Makes a Python number of what adds up to one, such as a sum."""
+        """Converts results without dimensions, such as sums, to Python numbers."""
         return array.item() if array.ndim == 0 else array
 
 
 class PlainStates:
-    """The states of rows for rules in plain Python, made of an array when asked for.
+    """Holds the rows' states for rules in plain Python.
 
     Its items are the states of single rows, with an attribute for each field.
     """
@@ -316,7 +317,7 @@ class PlainStates:
         self._rows: list[Any] = []
 
     def of(self, records: Array) -> PlainStates:
-        """Returns itself, as the states in this array."""
+        """Returns this object, with the states in this array."""
         if self._records is not records:
             row_class = _row_class(records.dtype)
             columns = {
@@ -334,7 +335,7 @@ class PlainStates:
     def __setitem__(self, row: int, state: Any) -> None:
         self._records[row] = state
 
-    # They are views of the array that stands beside them, so a copy makes its own.
+    # They are views of the array beside them, so a copy makes its own.
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PlainStates:
         return PlainStates()
