@@ -1,4 +1,4 @@
-"""Specs: what arrays, nests and whole environments must look like."""
+"""Specs describe arrays, nests and whole environments."""
 
 from envkit.specs import array_spec
 from envkit.specs.arrays import (

@@ -1,4 +1,4 @@
-"""The names of `tf_agents.specs.array_spec`, where users of TF-Agents look for them."""
+"""The names of `tf_agents.specs.array_spec`, for users of TF-Agents."""
 
 from __future__ import annotations
 

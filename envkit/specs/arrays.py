@@ -1,4 +1,4 @@
-"""What an array must look like: `ArraySpec` and `BoundedArraySpec`."""
+"""Specs of arrays: `ArraySpec` and `BoundedArraySpec`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = [
 SpecT = TypeVar("SpecT", bound="ArraySpec")
 
 
-# `derive_from_tf_agents` puts the classes of TF-Agents in the place of these two, which
-# Python allows where both add the same slots to the same base.
+# `derive_from_tf_agents` replaces these two bases by TF-Agents' classes, which Python
+# allows because both add the same slots to the same base.
 
 
 class _Described:
@@ -40,8 +40,8 @@ class _Described:
 
     @property  # type: ignore[misc]  # a spec's class is never assigned
     def __class__(self) -> Any:
-        # `isinstance` asks for it before it says no. So a spec that was made before
-        # TF-Agents was imported is one of its specs, too.
+        # `isinstance` reads `__class__` before it says no. So even a spec made before
+        # TF-Agents was imported counts as one of its specs.
         return derive_from_tf_agents(type(self)) or type(self)
 
 
@@ -50,9 +50,9 @@ class _Bounded(_Described):
 
 
 class ArraySpec(_Described):
-    """Describes an array: its shape, its dtype and, for people, a name.
+    """Describes an array: its shape, its dtype and an optional name.
 
-    Specs are immutable. Two are equal if shape and dtype are; the name is not
+    Specs are immutable. Two specs are equal if shape and dtype are equal; names are not
     compared.
 
     Example:
@@ -76,8 +76,8 @@ class ArraySpec(_Described):
 
         Args:
             shape: The shape, any iterable of non-negative integers.
-            dtype: Whatever `numpy.dtype` understands.
-            name: What the array is called where people read about it.
+            dtype: Anything `numpy.dtype` accepts.
+            name: A name for people to read.
         """
         set_slot = object.__setattr__
         set_slot(self, "_shape", _as_shape(shape))
@@ -115,14 +115,14 @@ class ArraySpec(_Described):
     def _describe(self) -> str:
         return f"shape={self._shape}, dtype={self._dtype}"
 
-    # Defining equality makes specs unhashable, and they should be: equal ones may
-    # differ in their names and in the form of their bounds.
+    # Defining equality makes specs unhashable, and they should be: equal specs may
+    # differ in names and in the form of their bounds.
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ArraySpec):
             own = _own_spec_of(other)
             return own is not None and self == own
-        # A bounded spec says more than a plain one, so the two differ: Python asks the
-        # subclass first, whichever side it is on.
+        # A bounded spec never equals a plain one: Python asks the subclass first,
+        # whichever side it is on.
         return self._shape == other._shape and self._dtype == other._dtype
 
     def __ne__(self, other: object) -> bool:
@@ -134,8 +134,8 @@ class ArraySpec(_Described):
     def check_array(self, array: Any) -> bool:
         """Returns True if `array` has this spec's shape and dtype; never raises.
 
-        Python and NumPy numbers pass for scalars of their dtype. Lists and strings
-        are not arrays.
+        Python and NumPy numbers pass as scalars of their dtype. Lists and strings are
+        not arrays.
         """
         if isinstance(array, np.ndarray):
             return bool(self._shape == array.shape and self._dtype == array.dtype)
@@ -146,7 +146,7 @@ class ArraySpec(_Described):
 
     @staticmethod
     def from_array(array: Any, name: str | None = None) -> ArraySpec:
-        """Makes the spec that an array or a number fits.
+        """Returns the spec of an array or a number.
 
         Example:
             >>> ArraySpec.from_array(np.zeros((2, 3)))
@@ -165,7 +165,7 @@ class ArraySpec(_Described):
 
     @classmethod
     def from_spec(cls, spec: ArraySpec) -> ArraySpec:
-        """Makes a plain copy of a spec."""
+        """Returns a plain copy of a spec."""
         return cls(spec.shape, spec.dtype, spec.name)
 
     def replace(
@@ -174,7 +174,7 @@ class ArraySpec(_Described):
         dtype: npt.DTypeLike | None = None,
         name: str | None = None,
     ) -> SpecT:
-        """Makes a copy in which what is not `None` is different.
+        """Returns a copy with every argument replaced that is not `None`.
 
         Example:
             >>> ArraySpec((2,), np.float32).replace(shape=(3,))
@@ -188,11 +188,11 @@ class ArraySpec(_Described):
 
 
 class BoundedArraySpec(ArraySpec, _Bounded):
-    """Describes an array whose elements lie between two bounds, both included.
+    """Describes an array whose elements lie between two bounds, inclusive.
 
-    Bounds broadcast to the shape, so a scalar bounds every element. Without a bound
-    the dtype's own limit holds; an infinite bound of a float spec becomes the largest
-    finite number.
+    Bounds broadcast to the shape, so a scalar bounds every element. A missing bound is
+    the dtype's limit; an infinite bound of a float spec becomes the largest finite
+    number.
 
     Example:
         >>> spec = BoundedArraySpec((2,), np.float32, minimum=[-1.0, -2.0], maximum=1.0)
@@ -222,7 +222,7 @@ class BoundedArraySpec(ArraySpec, _Bounded):
             dtype: An integer or floating dtype.
             minimum: The smallest allowed values, or `None` for the dtype's smallest.
             maximum: The largest allowed values, or `None` for the dtype's largest.
-            name: What the array is called where people read about it.
+            name: A name for people to read.
         """
         super().__init__(shape, dtype, name)
         low, high = _stored_bounds(minimum, maximum, self._shape, self._dtype)
@@ -272,7 +272,7 @@ class BoundedArraySpec(ArraySpec, _Bounded):
 
     @property
     def num_values(self) -> Array | None:
-        """How many values each element can take, or `None` if the spec is not integer.
+        """Returns how many values each element can take; `None` if not integer.
 
         Example:
             >>> BoundedArraySpec((2,), np.int64, 0, [1, 4]).num_values
@@ -287,16 +287,16 @@ class BoundedArraySpec(ArraySpec, _Bounded):
         info = np.iinfo(self._dtype)
         if int(info.max) - int(info.min) < np.iinfo(np.int64).max:
             return np.asarray(high.astype(np.int64) - low.astype(np.int64) + 1)
-        # Ranges of 64-bit integers can have more values than 64 bits can count.
+        # A 64-bit integer can have more values than 64 bits can count.
         exact = high.astype(object) - low.astype(object) + 1
         fits = np.all(np.less_equal(exact, np.iinfo(np.int64).max))
         return np.asarray(exact, np.int64 if fits else object)
 
     @classmethod
     def from_spec(cls, spec: ArraySpec, name: str | None = None) -> BoundedArraySpec:
-        """Makes a bounded spec of any spec; a plain one gets its dtype's limits."""
+        """Returns a bounded spec for any spec; a plain one gets its dtype's limits."""
         name = spec.name if name is None else name
-        # Of any library's: what has bounds keeps them.
+        # Specs of any library: bounds are kept.
         low, high = getattr(spec, "minimum", None), getattr(spec, "maximum", None)
         return cls(spec.shape, spec.dtype, low, high, name)
 
@@ -308,7 +308,7 @@ class BoundedArraySpec(ArraySpec, _Bounded):
         maximum: npt.ArrayLike | None = None,
         name: str | None = None,
     ) -> BoundedArraySpec:
-        """Makes a copy in which what is not `None` is different."""
+        """Returns a copy with every argument replaced that is not `None`."""
         return type(self)(
             self._shape if shape is None else shape,
             self._dtype if dtype is None else dtype,
@@ -322,21 +322,21 @@ _TF_AGENTS = "tf_agents.specs.array_spec"
 
 
 def derive_from_tf_agents(kind: type) -> Any:
-    """Makes specs subclasses of TF-Agents', if those are imported.
+    """Makes envkit's specs subclasses of TF-Agents' specs, if those are imported.
 
-    Replay buffers, policies and functions of TF-Agents take specs of its own classes
-    alone. With those as bases every spec of envkit is one, earlier ones included, and
-    none has to be converted. This does not import TF-Agents, and it changes no method,
-    because envkit's classes have all of them.
+    Replay buffers, policies and functions of TF-Agents accept only specs of their own
+    classes. With those as bases, every envkit spec is one, even those made earlier, and
+    none has to be converted. TF-Agents is not imported here, and no method changes,
+    because envkit's classes define all of them.
 
     Args:
         kind: A class of specs.
 
     Returns:
-        The class of TF-Agents that `kind` has been derived from just now, or `None`.
+        The class of TF-Agents that became a base of `kind` just now, or `None`.
     """
     theirs: Any = sys.modules.get(_TF_AGENTS)
-    # While it is imported it has only some of them.
+    # During its import, TF-Agents has only some of them.
     plain = getattr(theirs, "ArraySpec", None)
     bounded = getattr(theirs, "BoundedArraySpec", None)
     if plain is None or bounded is None or issubclass(ArraySpec, plain):
@@ -347,12 +347,11 @@ def derive_from_tf_agents(kind: type) -> Any:
     try:
         for one, bases in zip(kinds, after, strict=True):
             one.__bases__ = bases
-    except TypeError:  # Of another version, they have other slots.
+    except TypeError:  # another version may have other slots
         for one, bases in zip(kinds, before, strict=True):
             one.__bases__ = bases
         return None
-    # The specs at hand may be those of a time step. Where that module has not been
-    # loaded, there is none.
+    # The specs may belong to a time step. If that module is not loaded, there is none.
     time_step: Any = sys.modules.get("envkit.time_step")
     if hasattr(time_step, "derive_from_tf_agents"):
         time_step.derive_from_tf_agents()
@@ -360,7 +359,7 @@ def derive_from_tf_agents(kind: type) -> Any:
 
 
 def _own_spec_of(spec: Any) -> ArraySpec | None:
-    """Returns envkit's spec for one of TF-Agents', or `None` for anything else."""
+    """Returns envkit's spec for a TF-Agents spec; `None` for anything else."""
     theirs = sys.modules.get(_TF_AGENTS)
     plain = getattr(theirs, "ArraySpec", None)
     if plain is None or not isinstance(spec, plain):
@@ -376,22 +375,22 @@ def is_bounded(spec: Any) -> bool:
 
 
 def is_discrete(spec: Any) -> bool:
-    """Returns True if a spec, or a dtype, is of integers."""
+    """Returns True if a spec or a dtype is of integers."""
     return bool(np.issubdtype(_dtype_of_spec(spec), np.integer))
 
 
 def is_continuous(spec: Any) -> bool:
-    """Returns True if a spec, or a dtype, is of floating numbers."""
+    """Returns True if a spec or a dtype is of floats."""
     return bool(np.issubdtype(_dtype_of_spec(spec), np.floating))
 
 
 def update_spec_shape(spec: SpecT, shape: Shape) -> SpecT:
-    """Makes a copy of a spec with another shape; bounds must broadcast to it."""
+    """Returns a copy of a spec with another shape; bounds must broadcast to it."""
     return spec.replace(shape=shape)
 
 
 def _dtype_of_spec(spec: Any) -> np.dtype[Any]:
-    # A class such as np.int8 has the attribute too, but no value in it.
+    # A class such as np.int8 has the attribute too, but it holds no value.
     asked = spec if isinstance(spec, type) else getattr(spec, "dtype", spec)
     dtype: np.dtype[Any] = np.dtype(asked)
     return dtype
@@ -399,11 +398,11 @@ def _dtype_of_spec(spec: Any) -> np.dtype[Any]:
 
 def _dtype_of_number(number: Any) -> np.dtype[Any] | None:
     if type(number) is int:
-        # By its value: above the largest int64, and nowhere else, it is a uint64.
+        # Chosen by value: only above the largest int64 it is a uint64.
         dtype: np.dtype[Any] = np.asarray(number).dtype
     else:
         dtype = np.dtype(type(number))
-    # decimal.Decimal and its like are numbers to Python and mere objects to NumPy.
+    # decimal.Decimal and the like are numbers to Python and objects to NumPy.
     return None if dtype.hasobject else dtype
 
 
@@ -428,18 +427,18 @@ def _stored_bounds(
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
 ) -> tuple[Array, Array]:
-    """Checks two bounds and returns them as a spec keeps them.
+    """Checks two bounds and returns them as a spec stores them.
 
-    A bound that is `None` is the limit of the dtype. They keep the shape in which they
-    were given, which broadcasts to that of the spec.
+    A bound of `None` is the dtype's limit. Bounds keep the shape in which they were
+    given, which broadcasts to the spec's shape.
     """
     lowest, highest = _limits(dtype)
     given_low = _exactly("minimum", lowest if minimum is None else minimum, dtype)
     given_high = _exactly("maximum", highest if maximum is None else maximum, dtype)
     low = _stored("minimum", given_low, shape, dtype)
     high = _stored("maximum", given_high, shape, dtype)
-    with np.errstate(invalid="ignore"):  # NaN is neither above nor below.
-        # As they were given, too: bounds of integers lose their fractions.
+    with np.errstate(invalid="ignore"):  # NaN is neither above nor below
+        # Compares the originals too: integer bounds lose their fractions.
         above = np.asarray((low > high) | (given_low > given_high), bool)
     if above.any():
         raise ValueError(
@@ -473,7 +472,7 @@ def _stored(
         broadcast = np.broadcast_shapes(given.shape, shape)
     except ValueError:
         broadcast = None
-    # broadcast_to alone would let a bound be larger than the array it bounds.
+    # broadcast_to alone would accept a bound larger than the array.
     if broadcast != shape:
         raise ValueError(
             f"{which} is not compatible with shape {shape}: its own shape is "
@@ -483,11 +482,11 @@ def _stored(
 
 
 def _exactly(which: str, bound: npt.ArrayLike, dtype: np.dtype[Any]) -> Array:
-    """Makes an array of a bound without losing digits."""
+    """Converts a bound to an array without losing digits."""
     given = as_array(bound)
     if dtype.kind in "iu" and given.dtype.kind == "f" and given is not bound:
-        # [2**64 - 1, 7] has no integer dtype in common, so NumPy makes it float64
-        # and loses the last digits. Python's own numbers keep them.
+        # [2**64 - 1, 7] has no common integer dtype, so NumPy makes it float64 and
+        # loses the last digits. Python integers keep them.
         given = np.asarray(bound, dtype=object)
     numbers_only = given.dtype.kind in "biuf" or (
         given.dtype.kind == "O"
@@ -521,8 +520,8 @@ def _as_floats(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     with np.errstate(over="ignore"):
         stored = given.astype(dtype)
         wide = given.astype(np.promote_types(dtype, np.float64))
-    # What became infinite only now was too large. What was infinite before stands for
-    # the largest finite number: a bound can then be reached.
+    # A bound that became infinite only now was too large. One that was infinite before
+    # stands for the largest finite number, so that it can be reached.
     outside = np.isinf(stored) & ~np.isinf(wide)
     stored = np.where(np.isposinf(wide), highest, stored)
     stored = np.where(np.isneginf(wide), lowest, stored)
@@ -541,10 +540,10 @@ def _as_integers(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     if given.dtype == dtype:
         return np.array(given), np.zeros((), bool)
     lowest, highest = _limits(dtype)
-    # Python compares its integers exactly with all numbers but those of NumPy.
+    # Python compares its integers exactly with all numbers except NumPy's.
     exact = np.array([_plain(number) for number in given.astype(object).flat], object)
     exact = exact.reshape(given.shape)
-    with np.errstate(invalid="ignore"):  # NaN is nowhere.
+    with np.errstate(invalid="ignore"):  # NaN is never within bounds
         inside = np.greater_equal(exact, lowest) & np.less_equal(exact, highest)
     outside = ~np.asarray(inside, bool)
     return np.where(outside, 0, exact).astype(dtype), outside
@@ -560,7 +559,7 @@ def _first(values: Array, where: Array) -> Any:
 
 
 def _equal_bounds(first: Array, second: Array, shape: tuple[int, ...]) -> bool:
-    """Returns True if two bounds mean the same, in whatever shape they were given."""
+    """Returns True if two bounds are equal after broadcasting."""
     if first is second:
         return True
     return bool(
@@ -573,18 +572,18 @@ def _equal_bounds(first: Array, second: Array, shape: tuple[int, ...]) -> bool:
 
 
 def within(values: Any, minimum: Array, maximum: Array) -> bool:
-    """Returns True if every value lies between two bounds, both included.
+    """Returns True if every value lies between two bounds, inclusive.
 
-    The values may have dimensions before those of their spec; NaN lies nowhere.
+    The values may have dimensions before those of their spec. NaN is never within.
     """
     return bool(np.all(values >= minimum) and np.all(values <= maximum))
 
 
 def as_array(value: Any) -> Array:
-    """Does what `numpy.asarray` does, without raising for lists of different lengths.
+    """Works like `numpy.asarray`, but does not raise for ragged lists.
 
-    Those become an array of dtype object without dimensions, which a check of dtype or
-    shape then refuses in words of its own.
+    Those become an object array without dimensions, so that the check of dtype or shape
+    refuses them with its own message.
 
     Example:
         >>> as_array([[1], [2]]).shape, as_array([[1], [2, 3]]).dtype
@@ -597,7 +596,7 @@ def as_array(value: Any) -> Array:
 
 
 def as_outer_dims(outer_dims: Any) -> tuple[int, ...]:
-    """Returns dimensions as a tuple; one size alone is refused, for it may be a slip.
+    """Returns dimensions as a tuple; refuses a bare number, which may be a mistake.
 
     Example:
         >>> as_outer_dims([2, 3])

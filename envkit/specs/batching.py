@@ -1,4 +1,4 @@
-"""Specs of batches: outer dimensions, and one spec for environments that differ.
+"""Specs of batches: outer dimensions, and a common spec for different environments.
 
 | `specs`   | what may differ                                                         |
 |-----------|-------------------------------------------------------------------------|
@@ -7,8 +7,8 @@
 | `"pad"`   | bounds, and the shapes of observations, which are padded to the largest |
 
 With `"pad"` an observation is a dictionary: the `observation`, a `mask` of the elements
-that are its own, and, where an action has a choice, an `action_mask` of those choices
-that the row's environment knows.
+that are not padding, and, for an action that is a choice, an `action_mask` of the
+choices that the row's environment has.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Info = TypeVar("Info")
 
 
 def add_outer_dims_nest(structure: NestedSpec, outer_dims: Sequence[int]) -> NestedSpec:
-    """Puts `outer_dims` before the shape of every spec; bounds and names stay.
+    """Prepends `outer_dims` to the shape of every spec; bounds and names stay.
 
     Example:
         >>> add_outer_dims_nest({"a": ArraySpec((3,), np.float32)}, (2,))
@@ -61,9 +61,9 @@ def add_outer_dims_nest(structure: NestedSpec, outer_dims: Sequence[int]) -> Nes
 
 
 def remove_outer_dims_nest(structure: NestedSpec, num_outer_dims: int) -> NestedSpec:
-    """Takes the first `num_outer_dims` sizes off the shape of every spec.
+    """Removes the first `num_outer_dims` dimensions from the shape of every spec.
 
-    Bounds that differ along a removed dimension widen to hold all of them.
+    Bounds that differ along a removed dimension widen to cover all of them.
 
     Example:
         >>> remove_outer_dims_nest(ArraySpec((8, 3), np.float32), 1)
@@ -100,7 +100,7 @@ def _without_outer_dims(spec: ArraySpec, count: int) -> ArraySpec:
         _reduced(spec.minimum, len(shape), np.min),
         _reduced(spec.maximum, len(shape), np.max),
     )
-    # Of the class that the spec is.
+    # Keeps the spec's class.
     return spec.replace(shape, minimum=reduced.minimum, maximum=reduced.maximum)
 
 
@@ -108,17 +108,17 @@ def _reduced(bound: Array, rank: int, reduce: Any) -> Array | None:
     extra = max(bound.ndim - rank, 0)
     if not extra:
         return bound
-    if not bound.size:  # No row says anything, so the dtype's limit holds.
+    if not bound.size:  # there are no rows, so the dtype's limit holds
         return None
     return np.asarray(reduce(bound, axis=tuple(range(extra))))
 
 
 def mixed_continues(said: Sequence[bool], makers: Sequence[str]) -> str:
-    """Says that some environments continue after a `LAST`, and others do not.
+    """Describes environments of which only some continue after a `LAST`.
 
     Args:
-        said: By environment, what its `continues_after_last` is.
-        makers: Where each came from.
+        said: The `continues_after_last` of each environment.
+        makers: The origin of each environment.
     """
     goes_on, begins = list(said).index(True), list(said).index(False)
     return (
@@ -130,9 +130,9 @@ def mixed_continues(said: Sequence[bool], makers: Sequence[str]) -> str:
 
 
 def stacked_infos(infos: Sequence[Info]) -> Info | list[Info]:
-    """Stacks infos of the same structure; returns a list of them where they are not.
+    """Stacks infos of equal structure; returns a list if their structures differ.
 
-    Nor are they stacked where one array cannot hold the values without changing them.
+    They also stay a list if one array could not hold the values unchanged.
 
     Example:
         >>> stacked_infos([{"lives": 3}, {"lives": 2}])
@@ -147,7 +147,7 @@ def stacked_infos(infos: Sequence[Info]) -> Info | list[Info]:
 
 
 def _stacked_alike(*column: Any) -> Array:
-    """Stacks what one array can hold without changing it."""
+    """Stacks values if one array can hold them unchanged."""
     arrays = [np.asarray(value) for value in column]
     if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.hasobject:
         raise ValueError("One array cannot hold values of several kinds.")
@@ -155,7 +155,7 @@ def _stacked_alike(*column: Any) -> Array:
 
 
 SPECS = ("equal", "union", "pad")
-# Of more choices a mask would be larger than most observations.
+# With more choices, a mask would be larger than most observations.
 _MOST_CHOICES = 2**16
 _HINTS = {
     "union": 'specs="union" makes a batch of them whose bounds are the widest.',
@@ -165,7 +165,7 @@ _HINTS = {
 
 
 def as_specs(given: Any) -> str:
-    """Returns what may differ between the environments of a batch, checked."""
+    """Checks and returns what may differ between the environments of a batch."""
     if given in SPECS:
         return str(given)
     raise ValueError(
@@ -179,8 +179,8 @@ def common_spec(
     """Returns the spec of a batch of environments.
 
     Args:
-        specs: The environments' own.
-        makers: Where each environment came from, for the message.
+        specs: The specs of the environments.
+        makers: The origin of each environment, for the message.
         how: What may differ, one of `SPECS`.
 
     Raises:
@@ -225,7 +225,7 @@ def _hint(
     makers: Sequence[str],
     ways: Sequence[str] = ("union", "pad"),
 ) -> str:
-    """Names the other way that would make a batch; "" if there is none."""
+    """Names another mode that would make a batch; "" if there is none."""
     for how in ways:
         try:
             common_spec(specs, makers, how)
@@ -236,7 +236,7 @@ def _hint(
 
 
 class _UnlikeError(Exception):
-    """Two specs differ in more than they may; its text says where."""
+    """Two specs differ in more than the mode allows; the text says where."""
 
 
 def _common(
@@ -258,7 +258,7 @@ def _common(
 
 
 def _united(first: Any, second: Any) -> ArraySpec | None:
-    """Returns the spec whose bounds take in those of both; `None` if there is none."""
+    """Returns a spec whose bounds cover both specs'; `None` if there is none."""
     if first == second:
         return first  # type: ignore[no-any-return]  # it is a spec
     alike = (first.shape, first.dtype) == (second.shape, second.dtype)
@@ -266,10 +266,10 @@ def _united(first: Any, second: Any) -> ArraySpec | None:
 
 
 def _padded(first: Any, second: Any) -> ArraySpec | None:
-    """Returns the spec of both, padded with zeros; `None` if there is none."""
+    """Returns a spec that fits both when padded with zeros; `None` if there is none."""
     if first == second:
         return first  # type: ignore[no-any-return]  # it is a spec
-    # Specs of text and of objects mean more than a shape and a dtype.
+    # Specs of text and objects say more than shape and dtype.
     if any(isinstance(spec, TextSpec | ObjectSpec) for spec in (first, second)):
         return None
     if first.dtype != second.dtype or len(first.shape) != len(second.shape):
@@ -291,14 +291,14 @@ def _padded(first: Any, second: Any) -> ArraySpec | None:
 
 
 def _embedded(bound: Array, own: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    """Returns a bound with zeros where the array is padded."""
+    """Returns a bound that is zero where the array is padded."""
     whole = np.zeros(shape, bound.dtype)
     whole[tuple(slice(size) for size in own)] = np.broadcast_to(bound, own)
     return whole
 
 
 def _simplified(bound: Array) -> Array:
-    """Returns one number instead of an array of equal ones."""
+    """Returns a single number if all elements of a bound are equal."""
     is_one = bound.size and bool((bound == bound.flat[0]).all())
     return np.asarray(bound.flat[0]) if is_one else bound
 
@@ -307,7 +307,7 @@ def _simplified(bound: Array) -> Array:
 
 
 def choices_of(spec: Any) -> range | None:
-    """Returns the values that an action may choose from, if it is one choice.
+    """Returns the values of an action that is a single choice; `None` for others.
 
     Example:
         >>> choices_of(BoundedArraySpec((), np.int64, 2, 4))
@@ -322,11 +322,11 @@ def choices_of(spec: Any) -> range | None:
 
 
 def masks_of(common: EnvironmentSpec, own: EnvironmentSpec) -> dict[str, Any]:
-    """Returns the masks that stand beside the observations of an environment.
+    """Returns the masks that accompany an environment's observations.
 
     Args:
         common: The spec of the batch.
-        own: That of the environment.
+        own: The spec of the environment.
     """
     padded = common.observation["observation"]
     masks = {"mask": nest.map_structure(_elements, padded, own.observation)}

@@ -1,4 +1,4 @@
-"""What an environment promises: its four specs as one value, and those of its infos."""
+"""An environment's four specs as one value, and the specs of its infos."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class EnvironmentSpec(NamedTuple):
-    """What an environment promises: the specs of everything it takes and gives.
+    """Holds the specs of everything an environment takes and returns.
 
     Example:
         >>> import numpy as np
@@ -44,7 +44,7 @@ class EnvironmentSpec(NamedTuple):
 
     @classmethod
     def of(cls, env: Any) -> EnvironmentSpec:
-        """Asks an environment for its four specs.
+        """Reads an environment's four specs.
 
         Raises:
             TypeError: One of them is not a method, or does not return specs.
@@ -69,8 +69,8 @@ class EnvironmentSpec(NamedTuple):
     ) -> None:
         """Raises a `SpecMismatchError` unless every spec equals the first.
 
-        `makers` says where each environment came from, and `purpose` what they cannot
-        do otherwise, for the message.
+        For the message, `makers` says where each environment comes from, and `purpose`
+        what differing environments cannot do.
         """
         for index, spec in enumerate(specs):
             difference = specs[0].difference(spec)
@@ -88,15 +88,15 @@ def mismatch(
     purpose: str = "form one batch",
     hint: str = "",
 ) -> SpecMismatchError:
-    """Returns the error for an environment that has another spec than the first.
+    """Returns the error for an environment whose specs differ from the first one's.
 
     Args:
         specs: The environments' specs.
-        makers: Where each came from.
-        index: Which of them differs.
-        part: Which of its specs does, such as "action".
-        difference: How, as a sentence.
-        purpose: What they cannot do for that.
+        makers: The origin of each environment.
+        index: The environment that differs.
+        part: The spec that differs, such as "action".
+        difference: The difference, as a sentence.
+        purpose: What the environments cannot do because of it.
         hint: What to do about it, as a sentence.
     """
     width = len(f"env {index}") + 4
@@ -125,7 +125,7 @@ def _ask(env: Any, method: str) -> NestedSpec:
     spec = ask()
     base = foreign(env)
     if base and not all(isinstance(leaf, ArraySpec) for leaf in nest.flatten(spec)):
-        # What its base says by default is not what its author wrote.
+        # A base class's default is not the author's own choice.
         raise TypeError(
             f"The environment is {base}, and its {method}() is not made of ArraySpecs."
         )
@@ -133,11 +133,11 @@ def _ask(env: Any, method: str) -> NestedSpec:
 
 
 def checked_spec(spec: NestedSpec, subject: str) -> NestedSpec:
-    """Returns specs, if they are such, and refuses anything else.
+    """Returns a nest of specs; raises if anything in it is not a spec.
 
     Args:
-        spec: What may be a nest of specs.
-        subject: Where it is from, as the sentence of an error begins.
+        spec: The nest to check.
+        subject: Its origin, as the beginning of the error message.
 
     Returns:
         The same nest.
@@ -224,10 +224,10 @@ def difference_of_leaves(first: Any, second: Any, place: str) -> str:
 
 
 def info_spec_of(env: Any) -> dict[str, Any]:
-    """Asks an environment what it declares of its info; `{}` if it declares nothing.
+    """Returns the specs that an environment declares for its info; `{}` for none.
 
     Raises:
-        TypeError: That is something else than specs in dictionaries.
+        TypeError: The declaration is not a dictionary of specs.
 
     Example:
         >>> import numpy as np
@@ -269,9 +269,9 @@ def _as_dicts(found: Mapping[Any, Any], name: str, place: str) -> dict[str, Any]
 
 
 def common_info_spec(specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what all of several environments declare of their infos, and alike.
+    """Returns the info specs that all of several environments declare alike.
 
-    They need not agree about that: what only some of them declare is left out.
+    They need not agree: anything that only some declare is left out.
 
     Example:
         >>> import numpy as np
@@ -312,10 +312,10 @@ def _key_paths(template: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
 
 
 class DeclaredInfo:
-    """Takes out of infos what an environment declares of them.
+    """Extracts the declared values from infos.
 
     Attributes:
-        structure: The structure of that.
+        structure: The structure of the declared values.
         keys: For each leaf, the keys that lead to it.
 
     Example:
@@ -328,7 +328,7 @@ class DeclaredInfo:
     """
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        """Takes what `info_spec_of` returns."""
+        """Takes the result of `info_spec_of`."""
         self.structure = nest.Structure(dict(spec))
         self.keys = list(_key_paths(spec))
         self._sizes = list(_sizes(spec))
@@ -338,17 +338,17 @@ class DeclaredInfo:
     ) -> list[Array]:
         """Returns the declared values of an info, in the order of leaves.
 
-        Numbers of the same kind will do, such as int64 for int32.
+        Other numbers of the same kind are accepted, such as int64 for int32.
 
         Args:
-            info: What `get_info` has returned.
-            dims: The dimensions of a batch, if it is one of a batch.
-            subject: What messages call it.
+            info: The result of `get_info`.
+            dims: The size of the batch in a tuple, or `()`.
+            subject: The name of the info in messages.
 
         Raises:
-            SpecError: One of them is missing or does not fit.
+            SpecError: A value is missing or does not fit.
         """
-        # Hot: called once per step of environments that declare something.
+        # Hot: called once per step of environments that declare values.
         dims = tuple(dims)
         leaves = []
         for keys, spec in zip(self.keys, self.structure.leaves, strict=True):
@@ -368,7 +368,7 @@ class DeclaredInfo:
     def batch_values(
         self, info: Any, rows: int, subject: str = "The info"
     ) -> list[Array]:
-        """Does the same for a batch, whose infos may also be a list with each row's.
+        """Does the same for a batch, whose info may be a list with one info per row.
 
         Example:
             >>> declared = DeclaredInfo({"fuel": ArraySpec((), float)})
@@ -381,7 +381,7 @@ class DeclaredInfo:
         return [np.stack(column) for column in zip(*by_row, strict=True)]
 
     def is_all_of(self, info: Any) -> bool:
-        """Returns True if an info that has the declared values has no others."""
+        """Returns True if an info with the declared values has no other ones."""
         for keys, size in self._sizes:
             value = info
             for key in keys:
@@ -394,7 +394,7 @@ class DeclaredInfo:
 def _sizes(
     spec: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yields where there are dictionaries, and how many keys they have."""
+    """Yields the paths of dictionaries, and their numbers of keys."""
     yield path, len(spec)
     for key, value in spec.items():
         if isinstance(value, Mapping):
@@ -404,7 +404,7 @@ def _sizes(
 def _casts(leaf: Array, spec: ArraySpec) -> bool:
     if leaf.dtype == spec.dtype or spec.dtype.hasobject:
         return True
-    # Text that is too long would be cut off.
+    # Longer text would be cut off.
     casting: Any = "safe" if spec.dtype.kind in "SU" else "same_kind"
     return bool(np.can_cast(leaf.dtype, spec.dtype, casting))
 

@@ -1,4 +1,4 @@
-"""Specs as plain data, which recordings and servers of environments write."""
+"""Specs as plain data, for recordings and environment servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS: dict[str, Callable[..., ArraySpec]] = {
 
 
 def plain_spec(spec: ArraySpec) -> dict[str, Any]:
-    """Returns the facts of one spec, as data that JSON can hold.
+    """Returns a spec's contents as data that JSON can hold.
 
     Example:
         >>> import numpy as np
@@ -39,7 +39,7 @@ def plain_spec(spec: ArraySpec) -> dict[str, Any]:
 
 
 def spec_from_plain(data: Any) -> ArraySpec:
-    """Returns the spec of such facts.
+    """Returns the spec that `plain_spec` wrote.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Random values that fit a spec, over its whole range."""
+"""Draws random values that fit a spec, over its whole range."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def sample_bounded_spec(
     *,
     mask: Any = None,
 ) -> Array:
-    """Draws one array between a spec's bounds, both included.
+    """Draws one array between a spec's bounds, inclusive.
 
     Args:
-        spec: Any integer or floating spec with bounds, per element or not.
+        spec: Any integer or float spec with bounds, scalar or per element.
         rng: A `numpy.random.Generator`, or a `RandomState` as in TF-Agents.
-        outer_dims: Dimensions that come before the spec's own.
-        mask: Which choices of a spec of integers may be drawn, as for
+        outer_dims: Dimensions before the spec's own.
+        mask: The choices of an integer spec that may be drawn, as in
             `sample_spec_nest`; `None` for all.
 
     Example:
@@ -70,22 +70,21 @@ def sample_spec_nest(
 ) -> NestedArray:
     """Draws a value for every spec of a nest.
 
-    Specs without bounds are sampled over everything their dtype can hold. Booleans
-    are tossed; text is made of digits, unless the spec has letters of its own. The
-    values of an `ObjectSpec` are drawn by its kind.
+    Specs without bounds are sampled over the whole range of their dtype. Booleans are
+    true or false with equal probability. Text consists of digits, unless the spec has
+    letters of its own. An `ObjectSpec` is sampled by its kind.
 
-    A mask has one boolean for each choice between a spec's bounds, along its last
-    axis: `(*outer_dims, *spec.shape, choices)`. Choices that are allowed are equally
-    likely. Without the outer dimensions it is for all rows. Where the elements of a
-    spec have different numbers of choices, the masks of all are as long as the longest,
-    and what an element does not have is not looked at; or they are a list with the mask
-    of each element.
+    A mask has one boolean per choice between a spec's bounds, along its last axis:
+    `(*outer_dims, *spec.shape, choices)`. Allowed choices are equally likely. Without
+    the outer dimensions, it applies to all rows. If elements have different numbers of
+    choices, every mask is as long as the longest, and the excess is ignored; or pass a
+    list with one mask per element.
 
     Args:
         structure: Specs, or one spec.
         rng: A `numpy.random.Generator`, or a `RandomState` as in TF-Agents.
-        outer_dims: Dimensions that come before the specs' own.
-        mask: Which choices may be drawn: a nest of masks like that of the specs, in
+        outer_dims: Dimensions before the specs' own.
+        mask: The choices that may be drawn: a nest of masks like that of the specs, in
             which `None` allows everything; `None` for no masks at all.
 
     Example:
@@ -98,7 +97,7 @@ def sample_spec_nest(
         array([1, 1, 1, 1, 1])
 
     Raises:
-        ValueError: A mask allows nothing in some row.
+        ValueError: A mask allows no choice in some row.
     """
     checked = _checked(rng)
     dims = as_outer_dims(outer_dims)
@@ -110,7 +109,7 @@ def sample_spec_nest(
 def _sample_with(
     structure: NestedSpec, rng: RandomSource, dims: tuple[int, ...], masks: Any
 ) -> NestedArray:
-    """Draws a value for every spec, under the mask that stands at its place."""
+    """Draws a value for every spec, using the mask at the same position."""
     values = []
     for pair in nest.pair_up(structure, masks):
         place = f" at {pair.path}" if pair.path else ""
@@ -134,15 +133,15 @@ def _sample_masked(
     left = np.asarray(allowed.sum(-1))
     if not left.all():
         _refuse_empty(left, dims, counts, place)
-    # The number of the choice among those that are allowed, counted from 1.
+    # The index of the choice among the allowed ones, counted from 1.
     number = (rng.random(left.shape) * left).astype(np.int64) + 1
     choice = np.argmax(allowed.cumsum(-1) == np.asarray(number)[..., np.newaxis], -1)
-    # The dtype has room for each choice, and need not have any for their number.
+    # The dtype can hold each choice, but perhaps not the number of choices.
     return np.asarray(low + choice.astype(low.dtype)).astype(spec.dtype)
 
 
 def _choices_of(spec: Any, place: str) -> tuple[Array, Array]:
-    """Returns the first choice of each element of a spec, and how many there are."""
+    """Returns each element's first choice, and its number of choices."""
     if not isinstance(spec, BoundedArraySpec) or not is_discrete(spec):
         raise TypeError(
             f"There is a mask{place} for {spec!r:.120}; a mask must be for integers "
@@ -151,7 +150,7 @@ def _choices_of(spec: Any, place: str) -> tuple[Array, Array]:
     native = spec.dtype.newbyteorder("=")
     low = np.broadcast_to(spec.minimum, spec.shape).astype(native)
     high = np.broadcast_to(spec.maximum, spec.shape)
-    # As Python's integers: the width of a dtype may have no room in it.
+    # As Python integers: the difference may not fit into the dtype.
     counts = high.astype(object) - low.astype(object) + 1
     most = int(np.max(counts, initial=0))
     if most > _MOST_CHOICES:
@@ -163,7 +162,7 @@ def _choices_of(spec: Any, place: str) -> tuple[Array, Array]:
 
 
 def _allowed(mask: Any, counts: Array, shape: tuple[int, ...], place: str) -> Array:
-    """Returns which choices are allowed, of shape `(*shape, choices)`."""
+    """Returns a boolean for each choice, of shape `(*shape, choices)`."""
     most = int(counts.max(initial=1))
     if isinstance(mask, list | tuple) and counts.ndim and len(mask) == counts.size:
         mask = _padded(mask, counts, shape, place)
@@ -187,7 +186,7 @@ def _allowed(mask: Any, counts: Array, shape: tuple[int, ...], place: str) -> Ar
 
 
 def _padded(masks: Any, counts: Array, shape: tuple[int, ...], place: str) -> Array:
-    """Puts the masks of a spec's elements into one array."""
+    """Combines the masks of a spec's elements in one array."""
     dims, most = shape[: len(shape) - counts.ndim], int(counts.max(initial=1))
     padded = np.zeros((*dims, counts.size, most), np.uint8)
     for element, (mask, count) in enumerate(zip(masks, counts.flat, strict=True)):
@@ -204,7 +203,7 @@ def _padded(masks: Any, counts: Array, shape: tuple[int, ...], place: str) -> Ar
 def _refuse_empty(
     left: Array, dims: tuple[int, ...], counts: Array, place: str
 ) -> NoReturn:
-    """Raises where a mask allows nothing."""
+    """Raises if a mask allows no choice."""
     index = tuple(int(axis) for axis in np.argwhere(left == 0)[0])
     row, element = index[: len(dims)], index[len(dims) :]
     where = f" in row {listed(row)}" if row else ""
@@ -239,8 +238,8 @@ def _sample(spec: Any, rng: RandomSource, outer_dims: tuple[int, ...]) -> Array:
         return sample_bounded_spec(spec, rng, outer_dims)
     kind = spec.dtype.kind
     if kind in "iuf":
-        # The limits of the dtype as a spec of its own, drawn as often as needed:
-        # making a bounded spec takes longer than most draws.
+        # The dtype's limits as a spec, kept and reused: making a bounded spec takes
+        # longer than most draws.
         return sample_bounded_spec(
             _limits_of(spec.dtype.str), rng, (*outer_dims, *spec.shape)
         )
@@ -251,10 +250,10 @@ def _sample(spec: Any, rng: RandomSource, outer_dims: tuple[int, ...]) -> Array:
         return _sample_objects(spec.kind, rng, shape)
     if kind == "b":
         drawn = _integers(rng, 0, 1, shape, np.dtype(np.uint8)) == 1
-        # A box of Gymnasium may fix some of them.
+        # A Gymnasium box may fix some bounds.
         low, high = getattr(spec, "low", False), getattr(spec, "high", True)
         return np.asarray((drawn | low) & high)
-    # NumPy gives every text at least one character, so no array has a width of 0.
+    # NumPy gives every text at least one character, so no array has width 0.
     if kind in "US" and spec.dtype.itemsize:
         return _sample_text(spec.dtype, rng, shape)
     raise TypeError(
@@ -265,13 +264,13 @@ def _sample(spec: Any, rng: RandomSource, outer_dims: tuple[int, ...]) -> Array:
 def _integers(
     rng: RandomSource, low: Any, high: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> Array:
-    """Draws integers of `dtype` between two bounds, both included."""
+    """Draws integers of `dtype` between two bounds, inclusive."""
     if isinstance(rng, np.random.Generator):
         return np.asarray(
             rng.integers(low, high, size=shape, dtype=dtype, endpoint=True)
         )
-    # RandomState knows exclusive upper bounds only, and one above the largest uint64
-    # exists as a Python integer alone.
+    # RandomState accepts only exclusive upper bounds, and a number above the largest
+    # uint64 exists only as a Python integer.
     above = np.asarray(high, dtype=object) + 1
     return np.asarray(
         rng.randint(np.asarray(low, dtype=object), above, size=shape, dtype=dtype)
@@ -281,7 +280,7 @@ def _integers(
 def _sample_integers(
     spec: BoundedArraySpec, rng: RandomSource, shape: tuple[int, ...]
 ) -> Array:
-    # The generators take native byte order only.
+    # The generators accept only native byte order.
     native = spec.dtype.newbyteorder("=")
     return _integers(
         rng, spec.minimum.astype(native), spec.maximum.astype(native), shape, native
@@ -293,11 +292,11 @@ def _sample_floats(
 ) -> Array:
     wide = np.promote_types(spec.dtype, np.float64)
     low, high = spec.minimum.astype(wide), spec.maximum.astype(wide)
-    # RandomState has random() too, under the same name and with the same meaning.
+    # RandomState has random() too, with the same meaning.
     share = rng.random(shape)
-    # Not low + share * (high - low): the width of a whole float64 range is infinite.
+    # Not low + share * (high - low): the full float64 range has infinite width.
     sample = low * (1.0 - share) + high * share
-    # Rounding to a smaller dtype may leave the range by half a unit.
+    # Rounding to a smaller dtype may exceed the range by half a unit.
     return np.asarray(
         np.clip(sample.astype(spec.dtype), spec.minimum, spec.maximum), spec.dtype
     )

@@ -1,4 +1,4 @@
-"""Specs of other things than numbers: `TextSpec` and `ObjectSpec`, with its kinds."""
+"""Specs of text and objects: `TextSpec`, and `ObjectSpec` with its kinds."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ SpecialT = TypeVar("SpecialT", bound="_SpecialSpec")
 
 
 class _SpecialSpec(ArraySpec):
-    """What texts and objects have in common: more to say about each element.
+    """Describes text and objects, which need more than shape and dtype.
 
-    A subclass returns that in `_details`, as the keyword arguments of its constructor.
+    A subclass returns the additional facts from `_details`, as keyword arguments of its
+    constructor.
     """
 
     __slots__ = ()
@@ -38,7 +39,7 @@ class _SpecialSpec(ArraySpec):
         raise NotImplementedError
 
     def allows_all(self, array: Array) -> bool:
-        """Returns True if every element of an array is right."""
+        """Returns True if every element of an array is valid."""
         raise NotImplementedError
 
     def check_array(self, array: Any) -> bool:
@@ -55,7 +56,7 @@ class _SpecialSpec(ArraySpec):
 
     @classmethod
     def from_spec(cls: type[SpecialT], spec: ArraySpec) -> SpecialT:
-        """Makes such a spec of any that has its dtype; one of its kind is copied."""
+        """Converts a spec of the same dtype; copies one of the same class."""
         details = spec._details if isinstance(spec, cls) else {}
         return cls(spec.shape, spec.dtype, spec.name, **details)
 
@@ -65,7 +66,7 @@ class _SpecialSpec(ArraySpec):
         dtype: npt.DTypeLike | None = None,
         name: str | None = None,
     ) -> SpecialT:
-        """Makes a copy in which what is not `None` is different."""
+        """Returns a copy with every argument replaced that is not `None`."""
         return type(self)(
             self._shape if shape is None else shape,
             self._dtype if dtype is None else dtype,
@@ -75,10 +76,10 @@ class _SpecialSpec(ArraySpec):
 
 
 class TextSpec(_SpecialSpec):
-    """Describes text: how long it may be, and what letters it may have.
+    """Describes text: its length and its letters.
 
-    It is kept in a fixed-width array, so it travels through shared memory as numbers
-    do. Text that ends in NUL characters cannot be told from text without them.
+    Text is stored in a fixed-width array, so it travels through shared memory like
+    numbers. Trailing NUL characters are lost.
 
     Example:
         >>> spec = TextSpec((), "<U5", min_length=1, letters="abc")
@@ -109,11 +110,11 @@ class TextSpec(_SpecialSpec):
         Args:
             shape: The shape, any iterable of non-negative integers.
             dtype: A dtype of text with a width, such as `"<U10"`.
-            name: What the array is called where people read about it.
-            min_length: How long each text is at least.
-            max_length: How long it is at most; `None` for the width of the dtype.
-            letters: The characters that it may have, in the order in which they are
-                counted where that matters; `None` for all that there are.
+            name: A name for people to read.
+            min_length: The shortest length of each text.
+            max_length: The longest length; `None` for the width of the dtype.
+            letters: The allowed characters, in the order that counts where order
+                matters; `None` for all.
         """
         super().__init__(shape, dtype, name)
         width = self._dtype.itemsize // 4 if self._dtype.kind == "U" else 0
@@ -141,27 +142,27 @@ class TextSpec(_SpecialSpec):
 
     @property
     def min_length(self) -> int:
-        """How long each text is at least."""
+        """The shortest length of each text."""
         return self._min_length
 
     @property
     def max_length(self) -> int:
-        """How long each text is at most."""
+        """The longest length of each text."""
         return self._max_length
 
     @property
     def letters(self) -> str | None:
-        """The characters that a text may have, or `None` for all."""
+        """The allowed characters, or `None` for all."""
         return self._letters
 
     def allows(self, text: str) -> bool:
-        """Returns True if one text has a length and letters that this spec allows."""
+        """Returns True if a text's length and letters fit this spec."""
         return self._min_length <= len(text) <= self._max_length and (
             self._letters is None or set(text) <= set(self._letters)
         )
 
     def allows_all(self, array: Array) -> bool:
-        """Returns True if `allows` holds for every text of an array."""
+        """Returns True if every text of an array fits."""
         return all(self.allows(text) for text in array.ravel().tolist())
 
     def _describe(self) -> str:
@@ -198,20 +199,20 @@ def _as_set(letters: str | None) -> frozenset[str] | None:
 
 
 class ObjectKind(Protocol):
-    """Knows the values of an `ObjectSpec`; it pickles if the spec is to travel."""
+    """Checks and draws the values of an `ObjectSpec`; pickles if the spec must."""
 
     def contains(self, value: Any) -> bool:
-        """Returns True if a value is one of them; never raises."""
+        """Returns True if a value is valid; never raises."""
 
     def sample(self, rng: RandomSource) -> Any:
-        """Draws one of them."""
+        """Draws a value."""
 
 
 class ObjectSpec(_SpecialSpec):
-    """Describes a value other than an array, such as a graph or a list of any length.
+    """Describes a value that is not an array, such as a graph or a list of any length.
 
-    The value is the only element of an array of dtype object and shape `()`. Between
-    processes of one machine it travels pickled, beside the arrays.
+    The value is the only element of an object array of shape `()`. Between processes on
+    one machine it is pickled, beside the arrays.
 
     Example:
         >>> class Names:
@@ -239,10 +240,11 @@ class ObjectSpec(_SpecialSpec):
         """Makes a spec.
 
         Args:
-            shape: The shape: that of a batch, or `()`.
+            shape: The shape: the batch's, or `()`.
             dtype: `object`.
-            name: What the value is called where people read about it.
-            kind: Who knows the values; without it all are right, and none can be drawn.
+            name: A name for people to read.
+            kind: Checks and draws values; without it all are valid, and none can be
+                drawn.
         """
         super().__init__(shape, dtype, name)
         if not self._dtype.hasobject or self._dtype.fields:
@@ -251,22 +253,22 @@ class ObjectSpec(_SpecialSpec):
 
     @property
     def kind(self) -> ObjectKind | None:
-        """Who knows the values, or `None`."""
+        """The kind of the values, or `None`."""
         return self._kind
 
     @staticmethod
     def wrap(value: Any) -> Any:
-        """Makes the array of shape `()` that has a value as its only element."""
+        """Returns an array of shape `()` with a value as its only element."""
         array = np.empty((), object)
         array[()] = value
         return array
 
     def contains(self, value: Any) -> bool:
-        """Returns True if one value, without an array around it, is right."""
+        """Returns True if a value, without an array around it, is valid."""
         return self._kind is None or bool(self._kind.contains(value))
 
     def allows_all(self, array: Array) -> bool:
-        """Returns True if every value of an array is right."""
+        """Returns True if every value of an array is valid."""
         return all(map(self.contains, array.flat))
 
     def _describe(self) -> str:
@@ -289,7 +291,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Strings:
-    """Knows the values of a `StringArray`: strings of any length.
+    """Checks and draws the values of a `StringArray`: strings of any length.
 
     Example:
         >>> Strings(str).contains("north"), Strings(str).contains(b"north")
@@ -327,7 +329,7 @@ class Strings:
 
 
 class Choices:
-    """Knows the values of a choice: what JSON has, such as strings.
+    """Checks and draws the values of a choice among JSON values, such as strings.
 
     Example:
         >>> ways = Choices(["left", "right"])
@@ -338,14 +340,14 @@ class Choices:
     __slots__ = ("_values",)
 
     def __init__(self, values: Iterable[Any]) -> None:
-        """Takes the values, of which there must be one at least."""
+        """Takes the values; at least one is required."""
         self._values = tuple(values)
         if not self._values:
             raise ValueError("Choices must be given one value at least, got none.")
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The values, in the order in which they were given."""
+        """The values, in the given order."""
         return self._values
 
     def contains(self, value: Any) -> bool:
@@ -356,7 +358,7 @@ class Choices:
         )
 
     def sample(self, rng: RandomSource) -> Any:
-        """Draws one of them."""
+        """Draws one of the values."""
         return self._values[int(rng.random() * len(self._values))]
 
     def __repr__(self) -> str:

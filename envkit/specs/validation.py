@@ -1,4 +1,4 @@
-"""Whether values fit their specs, and if not, which, where, why and what to do."""
+"""Checks values against specs, and explains what does not fit, where, and why."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class _Misfit(NamedTuple):
-    """One leaf, or one subtree of another structure, that does not fit."""
+    """Describes a leaf, or a subtree of the wrong structure, that does not fit."""
 
     path: str
     expected: str
@@ -42,14 +42,14 @@ def explain(
     root: str = "",
     outer_dims: Sequence[int] = (),
 ) -> str | None:
-    """Describes what is wrong with a value and where; `None` if it fits.
+    """Describes what is wrong with a value, and where; `None` if it fits.
 
     Args:
         value: A nest of arrays.
-        spec: The nest of specs it should fit.
-        subject: What the value is, as the sentence begins.
-        root: What the place begins with, such as `observation`.
-        outer_dims: Dimensions the arrays have before those of their specs.
+        spec: The nest of specs that it must fit.
+        subject: The value's name, as the beginning of the sentence.
+        root: The beginning of the path, such as `observation`.
+        outer_dims: Dimensions of the arrays before those of their specs.
 
     Example:
         >>> spec = {"camera": ArraySpec((2, 2), np.uint8)}
@@ -79,8 +79,8 @@ def check_fits(
 ) -> None:
     """Raises the `SpecError` that `explain` describes unless the value fits.
 
-    `path` says where below the root the value is, if it is a part of something, and
-    `context` is a last sentence for the reader, such as when the value came.
+    `path` is the value's path below the root, if it is part of something. `context` is
+    a last sentence for the reader, such as when the value came.
     """
     dims = as_outer_dims(outer_dims)
     error = _error(value, spec, subject, root, dims, context, path)
@@ -91,9 +91,9 @@ def check_fits(
 def flatten_as(
     structure: nest.Structure, value: NestedArray, *, subject: str, root: str = ""
 ) -> list[Any]:
-    """Flattens a value, or raises a `SpecError` that names it and the place.
+    """Flattens a value; the `SpecError` for a wrong structure names it and the path.
 
-    Only the structure is looked at, which is all that flattening can tell.
+    Checks only the structure, because flattening does not look at leaves.
     """
     # Hot: called once per step by environments that take nested actions.
     try:
@@ -116,7 +116,7 @@ def flatten_as(
 
 
 def check_arrays_nest(array: NestedArray, spec: NestedSpec) -> bool:
-    """Returns True if every array of a nest fits the spec in its place; never raises.
+    """Returns True if every array of a nest fits its spec; never raises.
 
     Example:
         >>> check_arrays_nest([np.zeros(2)], [ArraySpec((2,), np.float64)])
@@ -129,16 +129,16 @@ def check_arrays_nest(array: NestedArray, spec: NestedSpec) -> bool:
             and pair.template.check_array(pair.value)
             for pair in nest.pair_up(spec, array)
         )
-    except SpecError:  # Keys without an order are no structure at all.
+    except SpecError:  # keys without an order are no structure
         return False
 
 
 def assert_arrays_spec_nest(array: NestedArray, spec: NestedSpec) -> None:
-    """Raises unless every array of a nest fits the spec in its place.
+    """Raises unless every array of a nest fits its spec.
 
     Raises:
         TypeError: A leaf of `spec` is not an `ArraySpec`.
-        SpecError: A value does not fit; it is a `ValueError`.
+        SpecError: A value does not fit; the error is also a `ValueError`.
     """
     for path, leaf in nest.flatten_with_paths(spec):
         if not isinstance(leaf, ArraySpec):
@@ -180,7 +180,7 @@ def _error(
 
 
 def _others(misfits: Sequence[_Misfit], fitting: int) -> str:
-    """Describes how the other leaves of the nest fit."""
+    """Says how many of the nest's other leaves fit."""
     if misfits:
         places = listed([misfit.path for misfit in misfits], most=3)
         return f"Neither does it fit at {places}."
@@ -206,7 +206,7 @@ def _misfit(pair: nest.Pair, outer_dims: tuple[int, ...]) -> _Misfit | None:
     if not outer_dims:
         fits = spec.check_array(value)
     else:
-        # Hot for large batches: the spec of the whole is made for the message only.
+        # Hot for large batches: the whole batch's spec is made only for a message.
         shape = (*outer_dims, *spec.shape)
         fits = (
             isinstance(value, np.ndarray)
@@ -221,14 +221,14 @@ def _misfit(pair: nest.Pair, outer_dims: tuple[int, ...]) -> _Misfit | None:
 
 
 def _contents_fit(value: Array, spec: ArraySpec) -> bool:
-    """Returns True if the elements fit of an array that has the right dtype."""
+    """Returns True if the elements of an array of the right dtype fit."""
     if isinstance(spec, BoundedArraySpec):
         return within(value, spec.minimum, spec.maximum)
     return not isinstance(spec, TextSpec | ObjectSpec) or spec.allows_all(value)
 
 
 def describe(value: Any) -> str:
-    """Summarises a value in one line: what it is, not what it holds.
+    """Summarises a value in one line: its kind, not its contents.
 
     Example:
         >>> describe(np.zeros((84, 84), np.uint8))
@@ -264,7 +264,7 @@ def _range(array: Array) -> str:
 
 
 def _reason(value: Any, full: ArraySpec, spec: ArraySpec) -> str:
-    """Chooses the sentence that says what is wrong with one leaf."""
+    """Returns the sentence that says what is wrong with one leaf."""
     if value is None:
         return "None is not an array. Did a return statement get lost?"
     if isinstance(value, str | bytes):
@@ -294,7 +294,7 @@ def _reason(value: Any, full: ArraySpec, spec: ArraySpec) -> str:
 
 
 def _code(dtype: np.dtype[Any]) -> str:
-    """Writes a dtype as people write it in a program."""
+    """Returns a dtype as people write it in code."""
     if dtype.isnative and dtype.kind in "biufc":
         return "np.bool_" if dtype.kind == "b" else f"np.{dtype.name}"
     return repr(str(dtype).lstrip("|"))
@@ -351,7 +351,7 @@ def _reason_for_shape(
     return f"The array has {counted(len(got), 'dimension')} instead of {len(full)}."
 
 
-# What NumPy does unasked, by the kinds of dtype that come and that are expected.
+# NumPy's default conversions, by the kinds of the given and the expected dtype.
 _HABITS = {
     ("f", "f"): "NumPy makes float64 by default: ",
     ("i", "iu"): "NumPy makes int64 by default: ",
@@ -369,7 +369,7 @@ def _reason_for_dtype(got: np.dtype[Any], expected: np.dtype[Any]) -> str:
         and got.kind in "US"
         and got.itemsize > expected.itemsize
     ):
-        return reason  # Converting would cut the text off.
+        return reason  # converting would cut off the text
     habit = next(
         (
             text
@@ -378,7 +378,7 @@ def _reason_for_dtype(got: np.dtype[Any], expected: np.dtype[Any]) -> str:
         ),
         "",
     )
-    # Other floats and integers than NumPy's own are not made by accident.
+    # Nobody makes floats and integers of unusual size by accident.
     if got.kind in "fi" and got not in (np.float64, np.int64):
         habit = ""
     return f"{reason} {habit or 'If that is meant, '}add .astype({_code(expected)})."
