@@ -1,7 +1,7 @@
 """envkit: the environment layer for reinforcement learning in Python.
 
-Public names are loaded when they are first used, so `import envkit` costs next to
-nothing and a worker process holds only what it needs.
+Names are loaded when they are first used, so `import envkit` costs almost nothing, and
+a worker process loads only what it needs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Each public name and the module that has it.
+# Each public name and its module.
 _HOMES = {
     "ArraySpec": "envkit.specs",
     "AsyncBatch": "envkit.async_environment",
@@ -91,7 +91,7 @@ _HOMES = {
     "truncation": "envkit.time_step",
 }
 _MODULES = ("errors", "specs", "testing", "wrappers")
-# The name that a module has in TF-Agents.
+# The module's name in TF-Agents.
 _ALIASES = {"random_py_environment": "envkit.envs.random_py_environment"}
 
 # `from envkit import *` loads all of these, so none may import TensorFlow.

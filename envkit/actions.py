@@ -1,4 +1,4 @@
-"""`ActionRows`: checks a batch of actions as a whole and takes it apart by leaves."""
+"""Checks batches of actions as a whole, and splits them by leaf: `ActionRows`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 _UNMOVED = "None of the environments has moved."
-# Which kinds of dtype may come where a kind is expected: what loses nothing.
+# The kinds of dtype accepted for each expected kind: those that lose nothing.
 ACCEPTED_KINDS: dict[str, str] = {
     "b": "b",
     **dict.fromkeys("iu", "biu"),
@@ -32,7 +32,7 @@ ACCEPTED_KINDS: dict[str, str] = {
 
 
 class ActionRows:
-    """What a batch of actions must look like.
+    """Checks batches of actions against a spec.
 
     Example:
         >>> actions = ActionRows(BoundedArraySpec((), np.int32, 0, 1), 3, "step()")
@@ -41,7 +41,7 @@ class ActionRows:
     """
 
     def __init__(self, spec: NestedSpec, rows: int, call: str) -> None:
-        """Prepares for the actions of `rows` environments, which `call` was given."""
+        """Prepares to check actions of `rows` environments, for the call `call`."""
         self.structure = nest.Structure(spec)
         self._ranges = [_range(leaf) for leaf in self.structure.leaves]
         # Reading a spec's attributes takes longer than comparing them.
@@ -60,15 +60,15 @@ class ActionRows:
         ignored: Array | None = None,
         bounds: bool = True,
     ) -> list[Array]:
-        """Returns one array for each leaf, or raises before anything has moved.
+        """Returns one array per leaf, or raises before anything has moved.
 
-        They may be the caller's own arrays.
+        The arrays may be the caller's own.
 
         Args:
             action: A batch of actions.
-            rows: Which rows they are for, if not one for each environment.
+            rows: The rows they are for; `None` for one action per environment.
             ignored: A mask of rows whose action is not used.
-            bounds: Whether to look whether integers are within their bounds.
+            bounds: Whether integers must be within their bounds.
         """
         # Hot: called once per batch step.
         subject = self._subject
@@ -84,7 +84,7 @@ class ActionRows:
         ignored: Array | None = None,
         bounds: bool = True,
     ) -> list[Array]:
-        """Returns what `columns` does for the leaves of actions for `count` rows."""
+        """Does the work of `columns` for the leaves of actions for `count` rows."""
         # Hot: called once per batch step.
         columns = []
         for index, leaf in enumerate(leaves):
@@ -107,7 +107,7 @@ class ActionRows:
         is_object = spec.dtype.hasobject
         column = _objects(leaf, spec, count) if is_object else as_array(leaf)
         if not is_object and column.dtype.kind not in kinds:
-            # Of other objects a sentence can say what they are.
+            # For other objects, the message describes the object.
             value: Any = leaf if column.dtype.hasobject else column
             self._refuse(value, index, spec, count)
         if column.shape != (count, *spec.shape):
@@ -125,16 +125,16 @@ class ActionRows:
         count: int,
         ignored: Array | None,
     ) -> None:
-        """Refuses integers that are no choice, and those the dtype cannot hold.
+        """Raises for integers out of bounds, and for those that the dtype cannot hold.
 
-        Beyond the bounds of a float many policies go on purpose, and environments clip
-        what they do.
+        Floats may exceed their bounds: many policies do that on purpose, and
+        environments clip.
         """
         if ignored is not None and ignored.any():
             column = column[~ignored]
             count = len(column)
         limits = self._ranges[index]
-        # Hot: what comparing arrays costs is most of a step of a single row.
+        # Hot: comparing arrays is most of the cost of a single row's step.
         is_one = limits is not None and column.size == 1
         if is_one and limits[0] <= column.item() <= limits[1]:  # type: ignore[index]  # there are
             return
@@ -151,7 +151,7 @@ class ActionRows:
     def _refuse_length(
         self, leaf: Any, column: Array, index: int, spec: ArraySpec, count: int
     ) -> None:
-        """Names the number of actions that came, if that is wrong."""
+        """Raises if the number of actions is wrong, and names it."""
         expected = (count, *spec.shape)
         if column.ndim != len(expected) or len(column) == count:
             return
@@ -170,7 +170,7 @@ class ActionRows:
     def _refuse(self, value: Any, index: int, spec: ArraySpec, count: int) -> None:
         is_number = spec.dtype.kind in "iufc"
         if is_number and isinstance(value, np.ndarray) and value.dtype.kind in "iu":
-            # Any integers will do, so the dtype is not what is wrong.
+            # Any integers would do, so the message does not blame the dtype.
             fits = within(value, *_limits(spec.dtype))
             value = value.astype(spec.dtype) if fits else value
         check_fits(
@@ -185,7 +185,7 @@ class ActionRows:
 
 
 class OwnActionRows(ActionRows):
-    """Refuses actions outside the bounds of their own row, where rows differ.
+    """Refuses actions outside their own row's bounds, for rows that differ.
 
     Example:
         >>> few, many = (BoundedArraySpec((), np.int32, 0, n) for n in (1, 4))
@@ -198,7 +198,7 @@ class OwnActionRows(ActionRows):
     """
 
     def __init__(self, spec: NestedSpec, own: Sequence[NestedSpec], call: str) -> None:
-        """Prepares for the actions of rows with these specs of their own."""
+        """Prepares to check actions of rows with these specs of their own."""
         super().__init__(spec, len(own), call)
         self._call = call
         by_leaf = zip(*[nest.flatten(each) for each in own], strict=True)
@@ -213,7 +213,7 @@ class OwnActionRows(ActionRows):
         ignored: Array | None = None,
         bounds: bool = True,
     ) -> list[Array]:
-        """Returns one array for each leaf, or raises before anything has moved.
+        """Returns one array per leaf, or raises before anything has moved.
 
         The arguments are those of `ActionRows.columns`.
         """
@@ -247,7 +247,7 @@ class OwnActionRows(ActionRows):
 
 
 def _stacked_bounds(specs: Sequence[Any]) -> tuple[Array, Array] | None:
-    """Returns the bounds of a leaf by row; `None` if they are the same in all rows."""
+    """Returns a leaf's bounds by row; `None` if all rows have the same."""
     if all(spec == specs[0] for spec in specs):
         return None
     bounded = [BoundedArraySpec.from_spec(spec) for spec in specs]
@@ -257,12 +257,12 @@ def _stacked_bounds(specs: Sequence[Any]) -> tuple[Array, Array] | None:
 
 
 def action_rows(spec: NestedSpec, own: Sequence[NestedSpec], call: str) -> ActionRows:
-    """Makes what looks at the actions of a batch.
+    """Returns the checker for a batch's actions.
 
     Args:
         spec: The batch's action spec.
-        own: That of each row.
-        call: Which call was given the actions.
+        own: The action spec of each row.
+        call: The name of the call that takes the actions.
     """
     if all(_equal(spec, each) for each in own):
         return ActionRows(spec, len(own), call)
@@ -274,7 +274,7 @@ def _equal(first: NestedSpec, second: NestedSpec) -> bool:
 
 
 def _range(spec: Any) -> tuple[Any, Any] | None:
-    """Returns the bounds as Python's numbers, if one holds for all elements."""
+    """Returns the bounds as Python numbers, if one pair holds for all elements."""
     if not isinstance(spec, BoundedArraySpec) or spec.minimum.ndim or spec.maximum.ndim:
         return None
     return spec.minimum.item(), spec.maximum.item()
@@ -288,7 +288,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[Array, Array]:
 
 
 def _objects(leaf: Any, spec: ArraySpec, count: int) -> Array:
-    """Returns an array of objects, one for each row, whatever the objects are."""
+    """Returns an array of objects, one per row, whatever the objects are."""
     if isinstance(leaf, np.ndarray) and leaf.dtype == object:
         return leaf
     if spec.shape == () and hasattr(leaf, "__len__") and len(leaf) == count:
@@ -297,13 +297,13 @@ def _objects(leaf: Any, spec: ArraySpec, count: int) -> Array:
             column[row] = value
         return column
     try:
-        return np.array(leaf, object)  # as_array would make text of all
+        return np.array(leaf, object)  # as_array would turn all into text
     except ValueError:  # ragged
         return np.array(None)
 
 
 def _loses(column: Array, dtype: np.dtype[Any]) -> bool:
-    """Returns True if something of a column would be lost on the way to a dtype."""
+    """Returns True if converting a column to a dtype would lose something."""
     if column.dtype == dtype:
         return False
     if dtype.kind in "iu":
@@ -318,7 +318,7 @@ def _loses(column: Array, dtype: np.dtype[Any]) -> bool:
 
 
 def _is_cut_off(column: Array, dtype: np.dtype[Any]) -> bool:
-    """Returns True if a text is longer than its place, where it would lose its end."""
+    """Returns True if a text is too long for its dtype and would lose its end."""
     if dtype.itemsize == 0 or column.dtype.itemsize <= dtype.itemsize:
         return False
     width = dtype.itemsize // (4 if dtype.kind == "U" else 1)

@@ -1,8 +1,8 @@
-"""`AsyncEnvironment`: environments that are not in lockstep.
+"""Defines environments that are not in lockstep: `AsyncEnvironment`.
 
 `send` hands actions to some rows and returns at once; `recv` returns whichever rows are
-ready. A row that is busy, or resetting, is simply not among the ids, so each row's own
-stream stays `FIRST (MID)* LAST`.
+ready. A row that is busy or resetting is not among the ids, so each row still produces
+`FIRST (MID)* LAST`.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ Self = TypeVar("Self", bound="AsyncEnvironment")
 
 
 class _Ready(NamedTuple):
-    """The parts of an `AsyncBatch` into which it unpacks."""
+    """Holds the parts of an `AsyncBatch` that unpack."""
 
     env_ids: Array
     time_step: TimeStep
 
 
 class AsyncBatch(_Ready):
-    """What `recv` returns: the rows that are ready, their time steps and infos.
+    """Holds the result of `recv`: rows that are ready, their time steps and infos.
 
     It is a tuple of the first two, so `env_ids, time_step = env.recv()` works.
 
     Attributes:
-        env_ids: Which rows these are, in the order in which they finished.
+        env_ids: The rows, in the order in which they finished.
         time_step: Their time steps; row `i` of every array belongs to `env_ids[i]`.
 
     Example:
@@ -71,7 +71,7 @@ class AsyncBatch(_Ready):
         Args:
             env_ids: The rows.
             time_step: Their time steps.
-            info: What `info` returns, or the error that it raises.
+            info: The value of `info`, or the error that reading it raises.
         """
         batch = super().__new__(cls, env_ids, time_step)
         batch._info = {} if info is None else info
@@ -79,13 +79,13 @@ class AsyncBatch(_Ready):
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What `info_spec` declares of these rows' infos, in arrays like the others.
+        """The values that `info_spec` declares for these rows' infos, as arrays.
 
-        It is `{}` where environments declare nothing; `get_info` asks for the rest.
+        It is `{}` if environments declare none; `get_info` returns everything.
 
         Raises:
-            WorkerError: The info of an environment could not be had, or does not have
-                what is declared. That costs nothing of the time steps.
+            WorkerError: An environment's `get_info` failed, or its info lacks a
+                declared value. The time steps stay valid.
         """
         if isinstance(self._info, Exception):
             raise self._info
@@ -104,20 +104,20 @@ class AsyncBatch(_Ready):
 
 
 class AsyncEnvironment(Specified):
-    """A batch of environments, each of which takes its own time.
+    """Defines a batch of environments, each of which takes its own time.
 
-    The contract, for each row: `reset_async` or `send` makes it owe one answer, and
-    exactly one `recv` returns that answer. A row that owes an answer takes no action.
+    The contract, for each row: after `reset_async` or `send`, the row owes one answer,
+    and exactly one `recv` returns it. A row that owes an answer takes no action.
     """
 
     @property
     @abc.abstractmethod
     def num_envs(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     @property
     def continues_after_last(self) -> bool:
-        """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
+        """Whether the step after a `LAST` uses its action: no `FIRST` follows it."""
         return False
 
     @abc.abstractmethod
@@ -128,24 +128,24 @@ class AsyncEnvironment(Specified):
         seed: ResetSeed = None,
         options: Options = None,
     ) -> None:
-        """Lets the given rows, or all, start an episode; returns at once.
+        """Starts an episode in the given rows, or in all; returns at once.
 
         Args:
-            env_ids: Which rows; `None` for all.
-            seed: What they are seeded with before: one integer, from which row `i` gets
-                the same stream as by `seed()`, or a list with one, or `None`, for each
-                of `env_ids`.
-            options: What environments are told of this one reset: a dictionary for all,
-                or a list with one, or `None`, for each of `env_ids`.
+            env_ids: The rows; `None` for all.
+            seed: Seeds them first: one integer, from which row `i` gets the same stream
+                as from `seed()`, or a list with one seed, or `None`, for each of
+                `env_ids`.
+            options: The options of this reset: a dictionary for all rows, or a list
+                with one, or `None`, for each of `env_ids`.
         """
 
     @abc.abstractmethod
     def send(
         self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None
     ) -> None:
-        """Hands row `i` of the actions to `env_ids[i]`, or to all; returns at once.
+        """Hands row `i` of the actions to `env_ids[i]`, or to row `i`; returns at once.
 
-        Actions that do not fit are refused before any row has got one.
+        Actions that do not fit are refused before any row has received one.
         """
 
     @abc.abstractmethod
@@ -155,19 +155,20 @@ class AsyncEnvironment(Specified):
         """Returns rows that have finished, in the order in which they did.
 
         Args:
-            count: How many to wait for; `None` waits for all that owe an answer.
-            timeout: Seconds after which to return what is ready, possibly nothing.
+            count: How many rows to wait for; `None` waits for all that owe an answer.
+            timeout: Seconds after which to return the rows that are ready, possibly
+                none.
 
         Raises:
             CallOrderError: No row owes an answer, or fewer than `count` do.
         """
 
     def seed(self, seed: Seed) -> Any:
-        """Makes what is random from the next reset on depend on `seed` alone."""
+        """Makes all randomness from the next reset on depend on `seed` alone."""
         raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
 
     def close(self) -> None:  # nothing to free unless a subclass says so
-        """Frees what the environment holds; calling it again does nothing."""
+        """Frees the environment's resources; later calls do nothing."""
 
     def __enter__(self: Self) -> Self:
         return self
@@ -182,11 +183,11 @@ class AsyncEnvironment(Specified):
 
 
 def as_envs(env_ids: Sequence[int] | None, count: int) -> list[int]:
-    """Returns the environments that `env_ids` names, and all of them for `None`.
+    """Returns the environments listed in `env_ids`, or all of them for `None`.
 
     Args:
-        env_ids: Indices of environments, none of them twice.
-        count: How many environments there are.
+        env_ids: Indices of environments, without repetition.
+        count: The number of environments.
 
     Example:
         >>> as_envs([2, 0], 3), as_envs(None, 3)
@@ -210,12 +211,12 @@ def as_envs(env_ids: Sequence[int] | None, count: int) -> list[int]:
 
 
 def check_env_ids(given: Any, rows: Array, count: int) -> None:
-    """Refuses anything but a list of different rows.
+    """Raises unless the ids are a list of different rows.
 
     Args:
-        given: What was given, for the message.
-        rows: The same as an array.
-        count: How many rows there are.
+        given: The caller's value, for the message.
+        rows: The same ids as an array.
+        count: The number of rows.
 
     Example:
         >>> import numpy as np
@@ -229,7 +230,7 @@ def check_env_ids(given: Any, rows: Array, count: int) -> None:
             f"env_ids must be a list of row numbers, such as the env_ids that recv() "
             f"returned, got {describe(given)}."
         )
-    # Of the few numbers that these are, Python finds the least sooner than NumPy.
+    # For so few numbers, Python's min is faster than NumPy's.
     distinct: set[int] = set(rows.tolist())
     if distinct and (min(distinct) < 0 or max(distinct) >= count):
         wrong = rows[(rows < 0) | (rows >= count)]

@@ -1,4 +1,4 @@
-"""`BatchedPyEnvironment`: several environments in this process as one batch."""
+"""Combines several environments in one batch: `BatchedPyEnvironment`."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ _LAST = int(StepType.LAST)
 
 
 class _BatchInternals(Internals):
-    """How envkit treats several environments that are one batch."""
+    """Connects several environments in one batch to envkit."""
 
     def recipe(self, env: Any) -> dict[str, Any]:
-        """Returns the recipe of the batch, with those of its environments."""
+        """Returns the batch's recipe, including those of its environments."""
         if env._specs == "equal":
             return recipe_of_rows(env, map(recipe_of, env._envs))
         envs: list[Any] = list(env._envs)
@@ -88,14 +88,14 @@ class _BatchInternals(Internals):
         return np.array(asked)
 
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
-        """Hands each environment its own."""
+        """Hands each environment its own options."""
         env._check_open("reset")
         everyone = range(len(env._envs))
         given = [None for _ in everyone] if options is None else options
         asked = [
             row
             for row in everyone
-            # Each forgets them, but only what is to be reset gets any.
+            # All forget old options, but only environments to be reset get new ones.
             if options is None
             or (given[row] is not None and (rows is None or rows[row]))
         ]
@@ -107,10 +107,10 @@ class _BatchInternals(Internals):
 
 
 class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
-    """Steps several single environments together and stacks what they return.
+    """Steps several single environments together and stacks their time steps.
 
-    Each row's episodes are its own: when one ends, the next step begins a new one in
-    that row alone, unless `autoreset` says otherwise.
+    Each row has its own episodes: when one ends, the next step begins a new one in that
+    row alone, unless `autoreset` says otherwise.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -122,7 +122,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         >>> env.close()
     """
 
-    # It looks at what its environments return, and names them.
+    # It checks its environments' time steps itself, and names the environment.
     _envkit = _BatchInternals(one_thread=True, first_look=False)
     _calls_to_look_at: tuple[str, ...] = ("reset", "step")
 
@@ -138,12 +138,12 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
 
         Args:
             envs: Single environments; closing the batch closes them.
-            multithreading: Whether they step in threads, at most one for each. That
-                pays where environments wait or release the GIL; the cheapest run
+            multithreading: Whether they step in threads, at most one per environment.
+                This helps if environments wait or release the GIL; very cheap ones are
                 faster without.
             specs: What may differ between the environments: nothing ("equal"), bounds
                 ("union"), or bounds and the shapes of observations ("pad").
-            autoreset: When the episode after a `LAST` begins.
+            autoreset: When the next episode begins after a `LAST`.
         """
         super().__init__()
         self._envs = _checked(envs)
@@ -184,17 +184,17 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
 
     @property
     def batch_size(self) -> int:
-        """How many environments there are."""
+        """The number of environments."""
         return len(self._envs)
 
     @property
     def repeats_last(self) -> bool:
-        """Whether a `LAST` may be followed by another one in some row."""
+        """Whether some row may show several `LAST`s in a row."""
         return self._repeats_last
 
     @property
     def continues_after_last(self) -> bool:
-        """Whether the step after a `LAST` takes its action, in every row."""
+        """Whether the step after a `LAST` uses its action, in every row."""
         return self._continues
 
     @property
@@ -204,7 +204,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
 
     @property
     def one_per_process(self) -> bool:
-        """Whether a process may hold one of some row's environments at a time."""
+        """Whether a process may hold only one instance of some row's environment."""
         return any(getattr(env, "one_per_process", False) is True for env in self._envs)
 
     @property
@@ -213,12 +213,12 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         return list(self._envs)
 
     def get_info(self) -> Any:
-        """Returns the infos stacked, or a list of them where they cannot be."""
+        """Returns the infos stacked, or as a list if they cannot be stacked."""
         infos = self._for_each("get_info", lambda env, _: env.get_info())
         return stacked_infos(infos)
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of what all environments declare of one row's info."""
+        """Returns the specs that all environments declare for one row's info."""
         return common_info_spec([info_spec_of(env) for env in self._envs])
 
     def seed(self, seed: Seed) -> list[Any]:
@@ -233,10 +233,10 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         self._calls.run("seed", lambda env, row: env.seed(seeds[row]), rows)
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns the environments' pictures, stacked; of other modes, a list.
+        """Returns the environments' pictures, stacked; for other modes, a list.
 
         Args:
-            mode: "rgb_array" for pictures; what else there is, the environments say.
+            mode: "rgb_array" for pictures, or another mode of the environments.
 
         Raises:
             NotImplementedError: The environments do not render in this mode.
@@ -251,12 +251,12 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
     def set_attr(
         self, name: str, value: Any, env_ids: Sequence[int] | None = None
     ) -> None:
-        """Sets an attribute of environments, in whichever of their wrappers it is.
+        """Sets an attribute of environments, in whichever of their wrappers has it.
 
         Args:
             name: The attribute.
-            value: The value, the same for all of them.
-            env_ids: Which environments; `None` for all.
+            value: The value, the same for all environments.
+            env_ids: The environments to change; `None` for all.
 
         Example:
             >>> from envkit.testing import CountingEnv
@@ -271,11 +271,11 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
             set_attribute(self._envs[env], name, value)
 
     def get_state(self) -> list[Any]:
-        """Returns one token for each environment."""
+        """Returns one state per environment."""
         return self._for_each("get_state", lambda env, _: env.get_state())
 
     def set_state(self, state: Sequence[Any]) -> None:
-        """Brings back what `get_state` returned, or changes nothing at all."""
+        """Restores the result of `get_state`, or changes nothing at all."""
         self._check_open("set_state")
         if not isinstance(state, Sequence) or len(state) != len(self._envs):
             raise ValueError(
@@ -289,14 +289,14 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
             current = self._stacked_current()
         except BaseException:
             for env, old in zip(self._envs, before, strict=True):
-                # The error on its way says more than that this one refuses, too.
+                # The error being raised says more than this second refusal.
                 with contextlib.suppress(Exception):
                     env.set_state(old)
             raise
         self._current_time_step = current
 
     def close(self) -> None:
-        """Closes every environment, also if closing another one fails."""
+        """Closes every environment, even if closing one fails."""
         if self._closed:
             return
         self._closed = True
@@ -332,7 +332,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         return self._answer("step", move_one)
 
     def _step(self, action: NestedArray) -> TimeStep:
-        # Hot: called once per batch step. Of the few rows that are stepped one by one,
+        # Hot: called once per batch step. For the few rows that are stepped one by one,
         # lists are faster than arrays.
         if self._closed:
             self._check_open("step")
@@ -340,8 +340,8 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         actions = self._actions_by_row(action, ended)
 
         def step_one(env: PyEnvironment, row: int) -> TimeStep:
-            # What a step after LAST means does not depend on whether this
-            # environment was written to handle it.
+            # The batch decides what a step after LAST does, whether or not the
+            # environment handles it.
             return env.reset() if ended[row] else env.step(actions[row])
 
         return self._answer("step", step_one)
@@ -369,7 +369,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
                 self._look_at(call, time_steps)
             return self._stacked(time_steps)
         except BaseException:
-            # The others have moved, and the next step has to know how far.
+            # The other rows have moved, and the next step must know where they are.
             with contextlib.suppress(SpecError, ValueError):
                 self._current_time_step = self._stacked_current()
             raise
@@ -377,9 +377,9 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
     def _actions_by_row(
         self, action: NestedArray, ended: list[bool]
     ) -> list[NestedArray]:
-        """Checks a batch of actions as a whole, then takes it apart."""
-        # Hot: called once per batch step. Copies, so that neither side sees what the
-        # other does to its arrays.
+        """Checks a batch of actions as a whole, then splits it by row."""
+        # Hot: called once per batch step. Copies, so neither side sees the other's
+        # changes.
         ignored = np.array(ended) if True in ended else None
         structure = self._actions.structure
         columns = [
@@ -401,7 +401,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         return stacked
 
     def _columns(self, time_steps: list[TimeStep]) -> list[Array]:
-        """Returns an array with all rows for each leaf."""
+        """Returns one array with all rows for each leaf."""
         # Hot: called once per batch step.
         flatten, places = self._time_step.flatten, self._places
         rows = []
@@ -414,13 +414,13 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
                 self._explain_misfit(row, time_step)
             rows.append(leaves)
         return [
-            # Of arrays that hold objects the objects are meant.
+            # In object arrays, the objects are the values.
             np.stack(column) if place.dtype.hasobject else np.array(column, place.dtype)
             for column, place in zip(zip(*rows, strict=True), places, strict=True)
         ]
 
     def _look_at(self, call: str, time_steps: list[TimeStep]) -> None:
-        """Looks at everything that environments have returned, once for each call."""
+        """Checks everything that environments have returned, once per call."""
         for row, time_step in enumerate(time_steps):
             self._explain_misfit(row, time_step)
         self._calls_to_look_at = tuple(
@@ -450,7 +450,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
 
 
 class _Place(NamedTuple):
-    """Where a leaf of each row goes: what is asked of it, and the rank of the batch."""
+    """Describes a leaf: its spec, and its rank in the batch."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -459,7 +459,7 @@ class _Place(NamedTuple):
 
 
 def _fit(leaves: Sequence[Any], places: Sequence[_Place]) -> bool:
-    """Returns True if shapes and dtypes are right; bounds are not looked at."""
+    """Returns True if shapes and dtypes are right; does not check bounds."""
     # Hot: called once per row and batch step.
     if len(leaves) != len(places):
         return False
@@ -510,7 +510,7 @@ def _checked(envs: Any) -> list[PyEnvironment]:
 
 
 def _continue_after_last(envs: Sequence[Any]) -> bool:
-    """Returns whether environments continue after a `LAST`, as either all or none."""
+    """Returns whether environments continue after a `LAST`; raises if they differ."""
     said = [getattr(env, "continues_after_last", False) is True for env in envs]
     if any(said) and not all(said):
         raise ValueError(mixed_continues(said, [type(env).__name__ for env in envs]))
@@ -518,7 +518,7 @@ def _continue_after_last(envs: Sequence[Any]) -> bool:
 
 
 def unstack_actions(batched_actions: NestedArray) -> list[NestedArray]:
-    """Takes a batch of actions apart: one nest for each row.
+    """Splits a batch of actions: one nest per row.
 
     Example:
         >>> rows = unstack_actions({"move": np.array([1, 2])})
@@ -557,18 +557,18 @@ class PaddedRows(SpecKeeper, PyEnvironmentBaseWrapper):
         ((5, 5), array([5, 5, 5, 0, 0]))
     """
 
-    # The batch looks at what it returns.
+    # The batch checks its time steps.
     _envkit = WrapperInternals(first_look=False)
 
     def __init__(self, env: Any, spec: EnvironmentSpec) -> None:
-        """Wraps an environment; `spec` is what `common_spec` made of all in "pad"."""
+        """Wraps an environment; `spec` is the `common_spec` of all with "pad"."""
         super().__init__(env)
         own = EnvironmentSpec.of(env)
         self._spec = spec
         self._own = nest.Structure(own.observation)
         self._shapes = [self._dims + leaf.shape for leaf in self._own.leaves]
         padded = nest.flatten(spec.observation["observation"])
-        # Where a leaf goes in a larger one; `None` if it is as large.
+        # The position of a leaf in a larger one; `None` if both are equally large.
         self._places: list[Any] = [
             None
             if leaf.shape == common.shape
@@ -579,7 +579,7 @@ class PaddedRows(SpecKeeper, PyEnvironmentBaseWrapper):
             )
             for leaf, common in zip(self._own.leaves, padded, strict=True)
         ]
-        # In the order of leaves they come before the observation.
+        # In the order of leaves, they come before the observation.
         self._masks = [self._by_row(mask) for mask in nest.flatten(masks_of(spec, own))]
         self._whole = nest.Structure(spec.observation)
 
@@ -621,11 +621,11 @@ class RowCalls:
     """
 
     def __init__(self, envs: Sequence[Any], *, multithreading: bool) -> None:
-        """Remembers the environments; threads are started when first needed.
+        """Stores the environments; threads are started when first needed.
 
         Args:
             envs: The environments, by row.
-            multithreading: Whether each is called in a thread of its own.
+            multithreading: Whether each environment is called in its own thread.
         """
         self._envs = envs
         self._multithreading = multithreading and len(envs) > 1
@@ -637,15 +637,15 @@ class RowCalls:
         """Calls `function(env, row)` for each row and returns the results in order.
 
         Every row is called even if another raises. Then the first exception is raised,
-        with a note of which environments failed in `call`.
+        with a note of the environments that failed in `call`.
 
         Args:
-            call: What the note calls this, such as "step".
-            function: Is called with an environment and its row.
-            rows: Which rows.
+            call: The name of the call in the note, such as "step".
+            function: Called with an environment and its row.
+            rows: The rows to call.
 
         Returns:
-            What the function has returned, in the order of `rows`.
+            The results of the function, in the order of `rows`.
         """
 
         def attempt(row: int) -> tuple[Any, Exception | None]:
@@ -669,11 +669,11 @@ class RowCalls:
 
     @staticmethod
     def failed(call: str, failures: Sequence[tuple[int, Exception]]) -> Exception:
-        """Returns the first failure, with a note of which environments failed.
+        """Returns the first failure, with a note of the environments that failed.
 
         Args:
-            call: What the note calls that which they failed in.
-            failures: Rows with what their environments have raised, one at least.
+            call: The name of the failed call in the note.
+            failures: Rows with their exceptions, at least one.
         """
         (row, error), *rest = failures
         text = f"Raised by env {row} of a BatchedPyEnvironment in {call}()."
@@ -682,16 +682,15 @@ class RowCalls:
         for other, also in rest:
             text += f"\n  env {other} raised {type(also).__name__}: {also}"
         notes = getattr(error, "__notes__", [])
-        if text not in notes:  # Some environments raise the same object each time.
-            # Where Python has add_note (3.11) it does this; before, pytest and others
-            # that know __notes__ show it. An exception that cannot take a note matters
-            # more than the note.
+        if text not in notes:  # some environments raise the same object each time
+            # Python 3.11 has add_note for this; before, pytest and others read
+            # __notes__. The exception matters more than a note that it cannot take.
             with contextlib.suppress(Exception):
                 error.__notes__ = [*notes, text]  # type: ignore[attr-defined,unused-ignore]
         return error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Threads stay in their process; a copy starts its own.
+        # Threads cannot be copied; a copy starts its own.
         make = functools.partial(RowCalls, multithreading=self._multithreading)
         return make, (self._envs,)
 
@@ -714,15 +713,15 @@ class RowCalls:
         try:
             return list(self._executor.map(turnstile.guarding(attempt), rows))
         except BaseException:
-            # Ctrl-C arrives here while environments are still in their steps. The next
-            # call must not find one there. The executor cannot tell: a thread it was
+            # Ctrl-C arrives here while environments are still stepping, and the next
+            # call must find none in a step. The executor cannot tell: a thread that is
             # just starting is not on its list yet.
             turnstile.close()
             raise
 
 
 class _Turnstile:
-    """Counts the calls inside, and refuses others after it was closed."""
+    """Counts running calls, and refuses new ones after it is closed."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -730,7 +729,7 @@ class _Turnstile:
         self._closed = False
 
     def guarding(self, function: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Returns the function with the turnstile in front of it."""
+        """Returns the function with its calls counted."""
 
         def guarded(row: int) -> Any:
             with self._changed:
@@ -747,7 +746,7 @@ class _Turnstile:
         return guarded
 
     def close(self) -> None:
-        """Waits until every call inside has returned."""
+        """Waits until every running call has returned."""
         with self._changed:
             self._closed = True
             while self._inside:

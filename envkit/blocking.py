@@ -1,4 +1,4 @@
-"""`Blocking`: rows that take their own time as one batch of a fixed size."""
+"""Makes a batch of fixed size from rows that take their own time: `Blocking`."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ __all__ = ["Blocking"]
 
 
 class _BlockingInternals(Internals):
-    """How envkit treats an asynchronous environment that is a batch here."""
+    """Connects an asynchronous environment used as a batch to envkit."""
 
     def recipe(self, env: Any) -> dict[str, Any]:
-        """Returns the recipe of the environment, with this one as a layer of it."""
+        """Returns the environment's recipe, with this layer added."""
         arguments = {"timeout": env._timeout, "wait": env._waits}
         return wrapper_recipe(env, recipe_of(env._env), arguments)
 
     def inside(self, env: Any) -> list[Any]:
-        """Returns the environment that waits for no row."""
+        """Returns the asynchronous environment."""
         return [env._env]
 
     def padding_rows(self, env: Any) -> Array | None:
-        """Returns the rows that are resetting, where no call waits for them."""
+        """Returns the rows that are resetting, if no call waits for them."""
         return None if env._waits else env.resetting
 
     def check_open(self, env: Any, call: str) -> None:
@@ -56,19 +56,19 @@ class _BlockingInternals(Internals):
 
 
 class Blocking(InnerSpecs, PyEnvironment):
-    """Makes an `AsyncEnvironment` wait for all its rows: an ordinary batch.
+    """Makes an `AsyncEnvironment` wait for all its rows, as an ordinary batch does.
 
-    Each `step` and `reset` returns when every row concerned has answered. Past the
-    timeout a `WorkerTimeout` names the rows that are late; nothing is lost: the
-    answers that came are kept, `wait()` completes the batch, `reset()` starts over.
+    Each `step` and `reset` returns when all its rows have answered. Past the timeout, a
+    `WorkerTimeout` names the late rows. Nothing is lost: answers that arrived are kept,
+    `wait()` completes the batch, and `reset()` starts over.
 
-    With `wait=False` no call waits for an episode to begin. `reset` returns at once,
-    and `step` when the rows have answered that are in an episode; their number may be
-    any, but not 0: `poll` returns where `step` would wait for the first to begin. A
-    row that is still resetting shows a `LAST` with reward 0, discount 0 and its last
-    observation, as often as it takes, and is false in the mask `valid`. Its actions are
-    dropped, and its `FIRST` comes when it is there. Who learns from such a batch
-    must leave out the rows that are not valid, which are those after a `LAST`.
+    With `wait=False`, no call waits for an episode to begin. `reset` returns at once,
+    and `step` as soon as all rows within an episode have answered. If no row is within
+    an episode, `step` waits for the first to begin, and `poll` does not. A row that is
+    still resetting repeats a `LAST` with reward 0, discount 0 and its last observation,
+    and is false in the mask `valid`. Its actions are dropped, and its `FIRST` appears
+    once it is ready. Leave out the rows that are not valid when you learn from such a
+    batch; they come only after a `LAST`.
 
     Example:
         >>> from envkit import AsyncParallelPyEnvironment
@@ -79,7 +79,7 @@ class Blocking(InnerSpecs, PyEnvironment):
         >>> env.close()
     """
 
-    # Rows that are resetting show fillers, and workers look at what the others show.
+    # Rows that are resetting show padding, so workers have to check the rows' results.
     _envkit = _BlockingInternals(one_thread=True, closes_at_once=True, first_look=False)
 
     def __init__(
@@ -94,9 +94,9 @@ class Blocking(InnerSpecs, PyEnvironment):
 
         Args:
             env: The environment; closing this one closes it.
-            timeout: Seconds that one `step` or `reset` may take; `None` for ever.
+            timeout: Seconds that one `step` or `reset` may take; `None` for no limit.
             wait: Whether to wait for episodes to begin.
-            now: The clock that the timeout is measured with.
+            now: The clock that measures the timeout.
         """
         if not isinstance(env, AsyncEnvironment):
             raise TypeError(f"Blocking needs an AsyncEnvironment, not {describe(env)}.")
@@ -117,21 +117,21 @@ class Blocking(InnerSpecs, PyEnvironment):
             np.zeros((self._rows, *spec.shape), spec.dtype)
             for spec in self._structure.leaves
         ]
-        # Which rows owe an answer, and how many were asked with them.
+        # Rows that owe an answer, and how many were asked together with each.
         self._owing = np.zeros(self._rows, bool)
         self._asked = 0
-        # Which rows have raised or died, and not been reset since.
+        # Rows that have raised or died, and not been reset since.
         self._failed = np.zeros(self._rows, bool)
-        # The rows to reset as soon as they owe no answer to something earlier.
+        # Rows to reset as soon as they have given an earlier answer.
         self._to_reset = np.zeros(self._rows, bool)
-        # What those are to begin with.
+        # The options of those resets.
         self._options: dict[int, Any] = {}
-        # Which rows owe the beginning of an episode, and which showed what happened.
+        # Rows still to be reset; rows whose last time step is real.
         self._beginning = np.zeros(self._rows, bool)
         self._valid = np.ones(self._rows, bool)
         self._closed = False
         adopt_order_of(self, env)
-        # Not where an environment of a pool is a batch itself.
+        # Not if a pool's environments are batches themselves.
         access = getattr(env, "access", None)
         self._rows_are_environments = access is not None and not any(access("batched"))
 
@@ -142,22 +142,22 @@ class Blocking(InnerSpecs, PyEnvironment):
 
     @property
     def batch_size(self) -> int:
-        """How many rows the environment has."""
+        """The number of the environment's rows."""
         return self._rows
 
     @property
     def repeats_last(self) -> bool:
-        """True if rows that are resetting show a `LAST` again: if no call waits."""
+        """True if rows that are resetting repeat a `LAST`: with `wait=False`."""
         return not self._waits
 
     @property
     def continues_after_last(self) -> bool:
-        """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
+        """Whether the step after a `LAST` uses its action: no `FIRST` follows it."""
         return self._continues
 
     @property
     def seeds_rows(self) -> bool:
-        """Whether `reset` takes seeds for some rows: as a pool does."""
+        """Whether `reset` accepts seeds for some rows, as a pool's does."""
         return hasattr(self._env, "_seed_rows")
 
     @property
@@ -177,23 +177,24 @@ class Blocking(InnerSpecs, PyEnvironment):
         return self._env.seed(seed)
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of what the environment declares of its infos.
+        """Returns the specs that the environment declares for its infos.
 
-        With `wait=False` rows that are resetting have none, so nothing is declared.
+        With `wait=False`, rows that are resetting have no info, so nothing is declared.
         """
         return info_spec_of(self._env) if self._waits else {}
 
     def get_info(self) -> Any:
         """Returns the infos of all rows, as the environment does.
 
-        With `wait=False`, while rows are resetting, it is a list, and theirs are empty.
+        With `wait=False`, while rows are resetting, it is a list in which theirs are
+        empty.
         """
         self._check_open("get_info")
         env: Any = self._env
         if not hasattr(env, "get_info"):
             return super().get_info()
         if not (self._rows_are_environments and self._owing.any()):
-            return env.get_info()  # Which refuses it while a batch is busy.
+            return env.get_info()  # raises while a batch is busy
         infos: list[Any] = [{} for _ in range(self._rows)]
         idle = np.flatnonzero(~self._owing).tolist()
         for row, info in zip(idle, env.call("get_info", env_ids=idle), strict=True):
@@ -208,7 +209,7 @@ class Blocking(InnerSpecs, PyEnvironment):
 
     @locked
     def wait(self) -> TimeStep:
-        """Completes a `step` or `reset` that ran into its timeout, and returns it."""
+        """Completes a `step` or `reset` that exceeded its timeout, and returns it."""
         self._check_open("wait")
         self._check_none_failed("wait()")
         if not (self._owing | self._to_reset).any():
@@ -221,9 +222,9 @@ class Blocking(InnerSpecs, PyEnvironment):
 
     @locked
     def poll(self) -> TimeStep:
-        """Returns what has come of episodes that begin, and waits for none of them.
+        """Returns episodes that have begun, without waiting for any.
 
-        No row steps, so only what has just begun is `valid`. This is for `wait=False`.
+        No row steps, so only rows that have just begun are `valid`. For `wait=False`.
 
         Example:
             >>> from envkit import AsyncParallelPyEnvironment
@@ -245,13 +246,13 @@ class Blocking(InnerSpecs, PyEnvironment):
 
     @locked
     def reset_async(self, mask: Array | None = None) -> None:
-        """Lets the masked rows, or all, begin an episode, and does not wait for it.
+        """Begins an episode in the masked rows, or in all, without waiting for it.
 
-        They are `resetting` then. With `wait=False` that is how `reset` does it, too;
+        They are `resetting` from then on. With `wait=False`, `reset` does the same;
         otherwise the next `wait()` returns the whole batch.
 
         Args:
-            mask: Which rows; `None` for all.
+            mask: The rows; `None` for all.
         """
         self._check_open("reset_async")
         if mask is not None:
@@ -264,7 +265,7 @@ class Blocking(InnerSpecs, PyEnvironment):
 
     def _reset(self, options: Any = None) -> TimeStep:
         self._check_open("reset")
-        # Answers that are still out belong to the episodes given up here.
+        # Outstanding answers belong to the episodes that are given up here.
         self._begin(np.ones(self._rows, bool), options)
         return self._complete("reset")
 
@@ -276,9 +277,9 @@ class Blocking(InnerSpecs, PyEnvironment):
         return self._complete("reset")
 
     def _begin(self, mask: Array, options: Any = None) -> None:
-        """Resets rows, those that owe an answer as soon as that has come."""
+        """Resets rows; those that owe an answer are reset as soon as it has come."""
         if not self._waits:
-            # One that is beginning already need not begin again.
+            # A row that is already beginning need not begin again.
             again = [own is not None for own in options or [None] * self._rows]
             mask = mask & (~self._beginning | again)
         self._to_reset |= mask
@@ -289,7 +290,7 @@ class Blocking(InnerSpecs, PyEnvironment):
         self._reset_free_rows()
 
     def _reset_async(self, rows: Array) -> None:
-        """Lets rows begin, with the options that they were given."""
+        """Begins episodes in rows, with the options that were set for them."""
         options = [self._options.pop(row, None) for row in rows.tolist()]
         if any(own is not None for own in options):
             self._env.reset_async(rows, options=options)
@@ -299,12 +300,12 @@ class Blocking(InnerSpecs, PyEnvironment):
     def _reset_free_rows(self) -> None:
         free = self._to_reset & ~self._owing
         if self._waits and self._owing.any():
-            return  # All of them together.
+            return  # all of them together
         if free.any():
             self._beginning |= free
             try:
                 self._ask(free, self._reset_async)
-            except NotImplementedError:  # It takes no options.
+            except NotImplementedError:  # it takes no options
                 self._to_reset &= ~free
                 raise
             self._failed[free] = False
@@ -316,7 +317,7 @@ class Blocking(InnerSpecs, PyEnvironment):
         self._check_length(action)
         moving = ~(self._owing | self._to_reset)
         if moving.any():
-            # These begin an episode, whatever their action.
+            # These rows begin an episode, whatever their action.
             if not self._continues:
                 self._beginning |= moving & (self._columns[0] == StepType.LAST)
             if not moving.all():
@@ -325,7 +326,7 @@ class Blocking(InnerSpecs, PyEnvironment):
         return self._complete("step")
 
     def _check_length(self, action: NestedArray) -> None:
-        """Refuses a batch of another length; what else is wrong, `send` says."""
+        """Raises for a batch of the wrong length; `send` checks everything else."""
         subject = "Blocking.step() was given an action that"
         leaves = flatten_as(self._action, action, subject=subject, root="action")
         for path, spec, leaf in zip(
@@ -371,24 +372,24 @@ class Blocking(InnerSpecs, PyEnvironment):
             )
 
     def _awaited(self) -> Array:
-        """Returns the rows that owe an answer that is waited for."""
+        """Returns the rows whose answer the current call waits for."""
         if self._waits:
             return self._owing | self._to_reset
         return self._owing & ~self._beginning
 
     def _ask(self, mask: Array, ask: Callable[[Array], None]) -> None:
-        # Noted first: an interrupt may come when the rows have been asked already.
+        # Recorded first: an interrupt may come when the rows have been asked already.
         self._owing |= mask
         self._asked = int(np.count_nonzero(mask))
         try:
             ask(np.flatnonzero(mask))
         except Exception:
-            self._owing &= ~mask  # Refused, so no row has been asked.
+            self._owing &= ~mask  # refused, so no row has been asked
             self._beginning &= ~mask
             raise
 
     def _complete(self, call: str) -> TimeStep:
-        """Waits for what is owed, and for resets that had to wait for that."""
+        """Waits for outstanding answers, and for resets that had to wait for them."""
         deadline = None if self._timeout is None else self._now() + self._timeout
         new = np.zeros(self._rows, bool)
         self._collect(call, deadline, new)
@@ -396,18 +397,18 @@ class Blocking(InnerSpecs, PyEnvironment):
             self._receive_what_is_there(new)
             waits = call not in ("reset", "poll")
             if waits and not new.any() and self._owing.any():
-                # With nothing to show, there is nothing to do but to wait for one.
+                # Without any time step to show, it has to wait for one.
                 self._collect(call, deadline, new, at_least=1)
         self._show_fillers(~new & self._owing)
         self._valid = new if call == "poll" else ~self._owing
-        # Copies: the caller keeps this time step while the next fills the columns.
+        # Copies: the caller keeps this time step while the next one fills the arrays.
         time_step: TimeStep = self._structure.unflatten(
             [column.copy() for column in self._columns]
         )
         return time_step
 
     def _show_fillers(self, rows: Array) -> None:
-        """Lets rows that are resetting show what learners leave out."""
+        """Makes rows that are resetting show padding, which learners leave out."""
         if not rows.any():
             return
         filler = TimeStep(
@@ -418,12 +419,12 @@ class Blocking(InnerSpecs, PyEnvironment):
         )
         values = [filler.step_type, *nest.flatten(filler.reward)]
         values += nest.flatten(filler.discount)
-        # What comes after these is the observation, which stays.
+        # After these fields comes the observation, which stays.
         for column, value in zip(self._columns, values, strict=False):
             column[rows] = value
 
     def _receive_what_is_there(self, new: Array) -> None:
-        """Takes the beginnings that have come, and waits for none."""
+        """Takes the `FIRST`s that have arrived, without waiting."""
         while self._owing.any():
             count = int(np.count_nonzero(self._owing))
             before = count
@@ -434,7 +435,7 @@ class Blocking(InnerSpecs, PyEnvironment):
     def _collect(
         self, call: str, deadline: float | None, new: Array, *, at_least: int = 0
     ) -> None:
-        """Receives until no row is awaited any more, and puts each in its place."""
+        """Receives until no row is awaited, and writes each answer into its row."""
         while True:
             self._reset_free_rows()
             missing = int(np.count_nonzero(self._awaited() & self._owing))
@@ -443,7 +444,8 @@ class Blocking(InnerSpecs, PyEnvironment):
                 return
             left = None if deadline is None else max(deadline - self._now(), 0.0)
             self._receive(missing, left, new)
-            # A pool may return early with what is ready, so the clock decides.
+            # A pool may return early with the rows that are ready, so the clock
+            # decides.
             late = self._awaited() if self._awaited().any() else self._owing
             if (
                 deadline is not None
@@ -469,18 +471,18 @@ class Blocking(InnerSpecs, PyEnvironment):
         except CallOrderError:
             if not self._to_reset.any():
                 raise
-            # Ctrl-C came between noting which rows to ask and asking them.
+            # Ctrl-C came between recording which rows to ask and asking them.
             self._owing[:] = self._beginning[:] = False
             return
         except WorkerError as error:
-            # The error is the answer of these rows; they owe no other.
+            # The error is these rows' answer; they owe no other.
             failed = list(error.envs)
             self._owing[failed] = self._beginning[failed] = False
             self._failed[failed] = True
             raise
         rows = self._place(batch, timeout)
         self._beginning[rows] = False
-        # Rows that were to be reset meanwhile have given this episode up.
+        # Rows that are to be reset have given this episode up.
         new[rows] = ~self._to_reset[rows]
 
     def _place(self, batch: AsyncBatch, timeout: float | None) -> Array:
@@ -506,7 +508,7 @@ class Blocking(InnerSpecs, PyEnvironment):
         return rows
 
     def _rows_of(self, batch: Any) -> Array:
-        """Returns the ids of a batch, each of which must owe an answer, once."""
+        """Returns the ids of a batch; each must owe an answer, and appear once."""
         if not hasattr(batch, "env_ids") or not hasattr(batch, "time_step"):
             raise self._broken(f"returned {describe(batch)}, not an AsyncBatch")
         rows = as_array(batch.env_ids)

@@ -1,4 +1,4 @@
-"""The errors that envkit raises, and what each of them knows.
+"""The errors that envkit raises, and their attributes.
 
 ```
 EnvkitError
@@ -72,14 +72,14 @@ W = TypeVar("W", bound="WorkerError")
 
 
 class EnvkitError(Exception):
-    """The base of the errors that are envkit's own.
+    """Is the base class of envkit's own errors.
 
-    Where Python has the right word already, such as `TypeError` for an argument of the
-    wrong kind, that is what envkit raises.
+    Where Python already has the right class, such as `TypeError` for an argument of the
+    wrong kind, envkit raises that.
     """
 
-    # Of an error that is raised while TensorFlow traces a function, its AutoGraph makes
-    # another, of a class of its own; but not of one that has this.
+    # If an error is raised while TensorFlow traces a function, AutoGraph replaces it by
+    # an error of its own class, unless it has this attribute.
     ag_pass_through = True
 
     def __init__(self, message: str = "") -> None:
@@ -94,11 +94,11 @@ class SpecError(EnvkitError, ValueError):
     """A value does not fit its spec.
 
     Attributes:
-        path: Where in the nest, such as `observation['camera']`; empty for a value
+        path: The path in the nest, such as `observation['camera']`; empty for a value
             that is not nested.
-        reason: The sentence that says why.
-        check: The name that `check_environment` has for the promise that is broken,
-            where a `PassiveChecker` has found it; else empty.
+        reason: The sentence that says why it does not fit.
+        check: The name of the broken promise in `check_environment`, if a
+            `PassiveChecker` found it; else empty.
     """
 
     path: str = ""
@@ -117,9 +117,9 @@ class SpecError(EnvkitError, ValueError):
         root: str = "",
         note: str = "",
     ) -> SpecError:
-        """Builds the error for one value at one place in a nest.
+        """Builds the error for one value at one path in a nest.
 
-        The place is left out of the sentence where it is all of `root`.
+        If the path is just `root`, the message leaves it out.
         """
         place = f" at {path}" if path != root else ""
         message = (
@@ -135,11 +135,11 @@ class SpecError(EnvkitError, ValueError):
 
 
 class SpecMismatchError(EnvkitError, ValueError):
-    """Two environments disagree about their specs, so they cannot form one batch.
+    """Two environments have different specs, so they cannot form one batch.
 
     Attributes:
         envs: The indices of the two environments.
-        part: Which spec differs: "observation", "action", "reward" or "discount".
+        part: The spec that differs: "observation", "action", "reward" or "discount".
     """
 
     envs: tuple[int, ...] = ()
@@ -147,10 +147,10 @@ class SpecMismatchError(EnvkitError, ValueError):
 
 
 class CallOrderError(EnvkitError, RuntimeError, ValueError):
-    """A call came before the one it needs, or while another still owes an answer.
+    """A call came before another that it needs, or while an answer is outstanding.
 
-    It is a `ValueError` too, because that is what TF-Agents raises from
-    `current_time_step()` before the first `reset()`.
+    It is a `ValueError` too, because TF-Agents raises that from `current_time_step()`
+    before the first `reset()`.
     """
 
 
@@ -167,21 +167,21 @@ class ClosedError(EnvkitError, RuntimeError):
 
 
 class WorkerError(EnvkitError, RuntimeError):
-    """Something happened where environments run.
+    """Something went wrong in a worker, or wherever environments run.
 
     Attributes:
-        worker: Index of the worker, or `None` where there is no worker.
+        worker: Index of the worker, or `None` if there is no worker.
         envs: Indices of the environments concerned.
-        also: What else failed in the same call.
+        also: Other failures in the same call.
     """
 
-    # On the class too: a user's exception may be mixed in, and have a property of that
-    # name which cannot be set.
+    # On the class too: an exception class of the user may be mixed in, with a read-only
+    # property of that name.
     worker: int | None = None
     envs: tuple[int, ...] = ()
     also: tuple[WorkerError, ...] = ()
 
-    # Where `args` are those of the user's own exception, the message is here.
+    # If `args` are those of the user's own exception, the message is here.
     _envkit_message: str | None = None
 
     def __init__(
@@ -204,8 +204,8 @@ class WorkerError(EnvkitError, RuntimeError):
         return caused_by(error, self.__cause__)
 
     def __deepcopy__(self: W, memo: dict[int, Any]) -> W:
-        # It holds facts, which stay as they are, and a user's exception, which need
-        # not allow copies.
+        # It holds facts that do not change, and a user's exception that may not allow
+        # copies.
         return copy.copy(self)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -213,7 +213,7 @@ class WorkerError(EnvkitError, RuntimeError):
         own: Any = None
         if theirs is not None:
             own = rebuilt(theirs, self.args, vars(self), made_from(self))
-        # Each part for itself: one that cannot travel keeps no other from arriving.
+        # Each part on its own: one that cannot be pickled does not keep out the others.
         state = {name: packed(value) for name, value in vars(self).items()}
         parts = (packed(self.args), state, packed(own), packed(self.__cause__))
         return _arrived, (ours, *parts)
@@ -229,7 +229,7 @@ def _arrived(
     own: bytes | None,
     cause: bytes | None,
 ) -> WorkerError:
-    """Puts a pickled error together again, as far as its parts can be had here."""
+    """Rebuilds a pickled error, as far as its parts can be loaded here."""
     theirs = unpacked(own)
     attributes = {name: unpacked(data, _LOST) for name, data in state.items()}
     error = rebuilt(
@@ -245,14 +245,14 @@ class ConstructorError(WorkerError):
     """A constructor raised, or did not return an environment.
 
     Attributes:
-        remote_traceback: The traceback of the place where it raised, as text.
+        remote_traceback: The traceback from where it raised, as text.
     """
 
     remote_traceback: str = ""
 
     @classmethod
     def no_environment(cls, what: str, got: Any) -> ConstructorError:
-        """Builds the error for a constructor that returned something else."""
+        """Builds the error for a constructor that returned no environment."""
         if got is None:
             kind = "None"
         elif isinstance(got, type):
@@ -268,17 +268,16 @@ class ConstructorError(WorkerError):
 class EnvironmentRaised(WorkerError):
     """An environment's own code raised.
 
-    Where that can be, the error is an instance of the user's own exception class too,
-    with its `args` and attributes, so that `except FileNotFoundError` catches it and
-    finds `errno`. It cannot be where that class does not derive from `Exception`, is
-    one that Python itself catches or prints in its own way (`StopIteration`,
-    `SyntaxError`), or cannot be had in this process. Where both have an attribute of
-    one name, it is this one; the user's exception is the `__cause__`. What a class
-    keeps in `__slots__` stays in the worker.
+    If possible, the error is also an instance of the user's exception class, with its
+    `args` and attributes, so `except FileNotFoundError` catches it and finds `errno`.
+    That is not possible if the class does not derive from `Exception`, is handled
+    specially by Python (`StopIteration`, `SyntaxError`), or cannot be imported in this
+    process. If both have an attribute of the same name, this error's wins; the user's
+    exception is the `__cause__`. Values in `__slots__` stay in the worker.
 
     Attributes:
-        command: What it was doing, such as "step".
-        remote_traceback: The traceback of the place where it happened, as text.
+        command: The call it was in, such as "step".
+        remote_traceback: The traceback from where it raised, as text.
     """
 
     command: str | None = None
@@ -286,18 +285,18 @@ class EnvironmentRaised(WorkerError):
 
 
 class WorkerCrashed(WorkerError):
-    """The process that ran the environments is gone.
+    """The process that ran the environments has died.
 
     Attributes:
-        pid: The process that it was.
-        host: The machine it was on, if that may be another one.
-        exitcode: What the process returned, if it returned.
-        signal: The name of the signal that ended it, if one did.
-        command: What it was doing, such as "step"; `None` for nothing.
-        env: Index of the environment that it was doing this with.
+        pid: The id of the process.
+        host: Its machine, if that may be another one.
+        exitcode: The exit code, if it exited.
+        signal: The name of the signal that killed it, if one did.
+        command: The call it was in, such as "step"; `None` if it was idle.
+        env: Index of the environment in that call.
         steps: How many steps it had made since its start.
         stderr_tail: The last lines it wrote to standard error.
-        resident: Its memory when last seen, in bytes.
+        resident: Its memory when last measured, in bytes.
     """
 
     pid: int | None = None
@@ -316,10 +315,10 @@ class WorkerTimeout(WorkerError, TimeoutError):
 
     Attributes:
         pid: The process of the worker, or `None` if it is a thread.
-        host: The machine it was on, if that may be another one.
-        command: What it was doing, such as "step".
-        env: Index of the environment that it was doing this with.
-        timeout: The seconds that it had.
+        host: Its machine, if that may be another one.
+        command: The call it was in, such as "step".
+        env: Index of the environment in that call.
+        timeout: The limit in seconds.
         stderr_tail: The last lines it wrote to standard error.
     """
 
@@ -332,7 +331,7 @@ class WorkerTimeout(WorkerError, TimeoutError):
 
 
 class CheckpointError(EnvkitError, ValueError):
-    """A checkpoint of a pool cannot be read, or is one of other environments."""
+    """A checkpoint of a pool cannot be read, or does not fit these environments."""
 
 
 class RecordingError(EnvkitError, ValueError):
@@ -344,12 +343,12 @@ class RecordingEnded(RecordingError):
 
 
 class CompileError(EnvkitError, TypeError):
-    """The rules of a `CompiledEnvironment` have something that numba cannot compile.
+    """The rules of a `CompiledEnvironment` contain code that numba cannot compile.
 
     Attributes:
         rule: "reset", "step" or "observe"; empty if it is in a function they call.
-        file: The file of the line; empty if it is not known.
-        line: The line; 0 if it is not known.
+        file: The file of the line; empty if unknown.
+        line: The line; 0 if unknown.
     """
 
     rule: str = ""
@@ -358,11 +357,11 @@ class CompileError(EnvkitError, TypeError):
 
 
 class RulesDiffer(EnvkitError):
-    """Rules compute one thing in plain Python and another when they are compiled.
+    """Rules compute different results in plain Python and compiled.
 
     Attributes:
-        row: The row in which they did.
-        step: After how many steps of the batch.
+        row: The row that differs.
+        step: The number of batch steps before.
         where: The field of the state, or the part of the time step.
     """
 
@@ -372,7 +371,7 @@ class RulesDiffer(EnvkitError):
 
 
 class InsecureWarning(UserWarning):
-    """A connection can be read or changed on its way."""
+    """Others on the network can read or change a connection."""
 
 
 class MissingDependencyError(EnvkitError, ImportError):
@@ -381,7 +380,7 @@ class MissingDependencyError(EnvkitError, ImportError):
     Attributes:
         package: The package that is missing.
         extra: The extra of envkit that installs it.
-        command: The pip command that installs it, if that is all it takes.
+        command: The pip command that installs it, if one is enough.
     """
 
     package: str = ""
@@ -392,7 +391,7 @@ class MissingDependencyError(EnvkitError, ImportError):
     def needed_by(
         cls, what: str, *, package: str, extra: str, requires: Sequence[str] = ()
     ) -> MissingDependencyError:
-        """Builds the error with the command that installs what is missing."""
+        """Builds the error, with the command that installs the missing package."""
         command = install_command(extra, package=package, requires=requires)
         error = cls(
             f"{what} needs the package {package}, which is not installed. {command}"

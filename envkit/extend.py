@@ -1,7 +1,7 @@
-"""What adapters, backends and other packages build on, beside the public names.
+"""Names that adapters, backends and other packages build on, besides the public ones.
 
-Rooms below the wall take from the contract and the engine what is public, and these.
-Each is loaded when it is first used.
+Packages below the wall import only public names and these from the contract and the
+engine. Each name is loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Nested structures: flattened and rebuilt by code compiled once per structure.
+"""Flattens and rebuilds nested structures, with code compiled once per structure.
 
 A nest is built from dicts, lists, tuples and namedtuples; everything else is a leaf.
 The order of leaves is that of `tf.nest` and dm-tree: dictionaries by sorted key,
 everything else in its own order. `Structure` compiles a nest of specs into two
-straight-line functions, because a step flattens and rebuilds nests thousands of times
-a second. How to make containers of other kinds (attrs classes, ordered and custom
-mappings) is dm-tree's business; it is imported when first needed, since it costs
-nearly as much to import as NumPy.
+straight-line functions, because steps flatten and rebuild nests thousands of times a
+second. dm-tree handles other containers (attrs classes, ordered and custom mappings);
+it is imported when first needed, because importing it takes nearly as long as NumPy.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _LEAF_TYPES = (
     complex,
     bool,
     type(None),
-    collections.UserString,  # a sequence whose elements are sequences without end
+    collections.UserString,  # a sequence whose elements are sequences, without end
 )
 
 
@@ -66,12 +65,12 @@ def is_namedtuple(value: Any) -> bool:
 
 
 def is_attrs(value: Any) -> bool:
-    """Returns True if `value` is of a class that attrs made."""
+    """Returns True if `value` is an instance of an attrs class."""
     return hasattr(value.__class__, "__attrs_attrs__")
 
 
 def is_proxy(value: Any) -> bool:
-    """Returns True if `value` is a proxy that passes for another object, as wrapt's."""
+    """Returns True if `value` is a proxy for another object, as in wrapt."""
     return value.__class__ is not type(value) and hasattr(value, "__wrapped__")
 
 
@@ -106,7 +105,7 @@ def is_plain(value: Any) -> bool:
 
 
 def sorted_keys(mapping: collections.abc.Mapping[Any, Any], path: str) -> list[Any]:
-    """Returns the keys in the order of leaves, or refuses those without an order."""
+    """Returns the keys in the order of leaves; raises if they have no order."""
     try:
         return sorted(mapping)
     except TypeError:
@@ -136,20 +135,20 @@ def step_into(container: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def join(root: str, path: str) -> str:
-    """Writes a path below a root: `action` and `['move']` make `action['move']`."""
+    """Appends a path to a root: `action` and `['move']` make `action['move']`."""
     if not root or not path or path.startswith("["):
         return f"{root}{path}"
     return f"{root}.{path}"
 
 
 class Pair(NamedTuple):
-    """One place where a template and a value were held against each other.
+    """Pairs one position of a template with the value there.
 
     Attributes:
-        path: The place, such as `['camera'][0]`.
+        path: The path, such as `['camera'][0]`.
         template: The template's leaf or, where the structures differ, its subtree.
-        value: What the value has there.
-        problem: Why the structures differ here; empty where they agree.
+        value: The value at the same path.
+        problem: Why the structures differ here; empty if they agree.
     """
 
     path: str
@@ -159,10 +158,10 @@ class Pair(NamedTuple):
 
 
 def pair_up(template: Any, value: Any, path: str = "") -> Iterator[Pair]:
-    """Yields every leaf of `template` beside what `value` has in its place.
+    """Yields every leaf of `template` with the value at the same path.
 
-    Where `value` is shaped differently, one pair with a `problem` stands for the whole
-    subtree. Below a leaf of `template` nothing is looked at: a list is a fine value.
+    If structures differ, one pair with a `problem` stands for the whole subtree. Below
+    a leaf of `template`, anything is accepted: a list is a valid value.
 
     Example:
         >>> for pair in pair_up({"a": 1, "b": (2, 3)}, {"a": 10, "b": (20,)}):
@@ -185,7 +184,7 @@ def pair_up(template: Any, value: Any, path: str = "") -> Iterator[Pair]:
 
 def kind_of(value: Any) -> str:
     """Names the kind of a container in a word or two."""
-    # A proxy's __class__ is that of what it stands for.
+    # A proxy's __class__ is that of the object behind it.
     name: str = value.__class__.__name__
     if is_namedtuple(value):
         return f"namedtuple {name}"
@@ -222,8 +221,8 @@ def _difference(template: Any, value: Any) -> str:
 
 
 def _difference_of_fields(template: Any, value: Any) -> str:
-    # Like tf.nest: namedtuples of equal name and fields are one structure, so time
-    # steps of another library fit.
+    # As in tf.nest, namedtuples with equal names and fields have the same structure, so
+    # time steps of another library fit.
     expected, got = _signature(template), _signature(value)
     if expected == got:
         return ""
@@ -252,14 +251,14 @@ def _difference_of_keys(template: Any, value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Describes the value that came where a container was expected."""
+    """Describes a value that came instead of a container."""
     if is_nested(value):
         return outline(value)
     return "None" if value is None else a_or_an(f"{kind_of(value)} object")
 
 
 def outline(value: Any) -> str:
-    """Draws a nest with `*` for every leaf, shortened: enough to recognise it."""
+    """Shows a nest with `*` for every leaf, shortened but recognisable."""
     text = _draw(value)
     return text if len(text) <= 120 else f"{text[:117]}..."
 
@@ -279,23 +278,23 @@ def _draw(value: Any) -> str:
     return f"[{', '.join(parts)}]"
 
 
-# Python's compiler gives up on expressions that are nested deeper than about 200.
+# Python's compiler gives up on expressions nested deeper than about 200.
 _DEEPEST = 50
 
 
 class Structure:
-    """A nest's structure, with flatten and unflatten compiled for it.
+    """Compiles flatten and unflatten for the structure of a nest.
 
-    `flatten(value)` returns the leaves of any value of this structure, in order, and
-    refuses other structures with a `SpecError` that names the place.
-    `unflatten(leaves)` is its inverse. Both are attributes, not methods, because they
-    are generated functions. Compiling costs a hundred times what they do: make one
-    structure and keep it.
+    `flatten(value)` returns the leaves of any value of this structure, in order; the
+    `SpecError` for another structure names the path. `unflatten(leaves)` is its
+    inverse. Both are attributes rather than methods, because they are generated
+    functions. Compiling takes a hundred times as long as calling them: make a structure
+    once and keep it.
 
     Attributes:
         template: The nest it was made from.
-        leaves: The template's leaves (specs, mostly), in order.
-        paths: Where each leaf is, such as `['camera'][0]`.
+        leaves: The template's leaves (mostly specs), in order.
+        paths: The path of each leaf, such as `['camera'][0]`.
 
     Example:
         >>> structure = Structure({"b": 0, "a": (0, 0)})
@@ -358,12 +357,12 @@ def _wrong_count(leaves: Sequence[Any], template: Any, places: int) -> str:
 
 
 class _Compiler:
-    """Writes the source of one structure's flatten and unflatten.
+    """Writes the source code of one structure's flatten and unflatten.
 
-    flatten becomes a chain of exact type and length checks, each followed by the
-    look-ups below it, and a return of one list; any surprise goes to the slow path,
-    which accepts look-alikes (an OrderedDict for a dict) or explains. unflatten
-    becomes one expression.
+    flatten is a chain of exact type and length checks, each followed by its look-ups,
+    and returns one list. Any surprise goes to the slow path, which accepts look-alikes
+    (an OrderedDict for a dict) or raises with an explanation. unflatten is one
+    expression.
     """
 
     def __init__(self, structure: Structure) -> None:
@@ -377,7 +376,7 @@ class _Compiler:
         )
 
     def visit(self, template: Any) -> bool:
-        """Walks the template; false if it holds a container that is dm-tree's."""
+        """Visits the template; False if dm-tree must handle a container in it."""
         try:
             self._expression = self._walk(template, "value")
         except _NotPlainError:
@@ -387,7 +386,7 @@ class _Compiler:
     def functions(
         self,
     ) -> tuple[Callable[[Any], list[Any]], Callable[[Sequence[Any]], Any]]:
-        """Compiles what `visit` has written."""
+        """Compiles the code that `visit` has written."""
         names = "".join(f"{name}, " for name in self._leaves)
         body = "\n".join(f"        {line}" for line in self._lines)
         source = (
@@ -431,7 +430,7 @@ class _Compiler:
         kind = self._constant(type(template))
         unlike = f"type({name}) is not {kind}"
         if type(template) is dict:
-            # The one look-alike that is common, and as good as a dictionary here.
+            # The only common look-alike, and here as good as a dictionary.
             unlike = f"{unlike} and type({name}) is not OrderedDict"
         self._lines.append(
             f"if {unlike} or len({name}) != {len(template)}: return explain(value)"
@@ -445,8 +444,8 @@ class _Compiler:
         items = "".join(f"{part}, " for part in parts)
         if type(template) is list:
             return f"[{items}]"
-        # A namedtuple's class may have its own __new__; _make goes around it, as
-        # replacing the fields of an existing tuple would.
+        # A namedtuple's class may have its own __new__; _make bypasses it, as replacing
+        # fields of an existing tuple would.
         if is_namedtuple(template):
             return f"{kind}._make(({items}))"
         return f"({items})"
@@ -459,8 +458,8 @@ class _Compiler:
                 key_name,
                 self._walk_child(template[key], f"{name}[{key_name}]"),
             )
-        # Rebuilt in the template's own order, which users see; flattened in sorted
-        # order, which tf.nest demands.
+        # Rebuilt in the template's own order, because users see it; flattened in sorted
+        # order, because tf.nest requires it.
         items = ", ".join(f"{n}: {e}" for n, e in (parts[key] for key in template))
         return f"{{{items}}}"
 
@@ -474,12 +473,12 @@ class _Compiler:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(source: str) -> CodeType:
-    """Compiles the functions of a structure; environments of a batch share them."""
+    """Compiles a structure's functions; environments of a batch share them."""
     return compile(source, "<envkit.nest.Structure>", "exec")
 
 
 class _NotPlainError(Exception):
-    """A container that only dm-tree knows how to rebuild."""
+    """A container that only dm-tree can rebuild."""
 
 
 def _rebuild(template: Any, leaves: Iterator[Any]) -> Any:
@@ -487,8 +486,8 @@ def _rebuild(template: Any, leaves: Iterator[Any]) -> Any:
     if not is_nested(template):
         return next(leaves)
     if is_proxy(template):
-        # dm-tree remembers for each type whether it is a mapping, and a proxy's type
-        # may stand for anything, so it never gets to see one.
+        # dm-tree caches by type whether it is a mapping. A proxy's type may stand for
+        # anything, so dm-tree never sees a proxy.
         return type(template)(_rebuild(template.__wrapped__, leaves))
     if not is_plain(template):
         return _rebuild_foreign(template, leaves)
@@ -504,13 +503,13 @@ def _rebuild(template: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _rebuild_foreign(template: Any, leaves: Iterator[Any]) -> Any:
-    """Lets dm-tree make a container that is its business; its children are ours."""
+    """Rebuilds a container with dm-tree, but its children with our own code."""
     if isinstance(template, collections.Counter | collections.ChainMap):
-        # Made from pairs, as dm-tree does it, they would be something else.
+        # If dm-tree built these from pairs, they would be something else.
         keys = sorted_keys(template, "")
         return type(template)({key: _rebuild(template[key], leaves) for key in keys})
     if isinstance(template, list):
-        # dm-tree makes it from an iterator, which TensorFlow's own kind does not take.
+        # dm-tree passes an iterator, which TensorFlow's own mapping does not accept.
         return type(template)([_rebuild(child, leaves) for child in template])
     tree = _tree()
     entered = False
@@ -519,7 +518,7 @@ def _rebuild_foreign(template: Any, leaves: Iterator[Any]) -> Any:
         nonlocal entered
         if not entered:
             entered = True
-            return None  # To dm-tree: go on into the container itself.
+            return None  # tells dm-tree to go on into the container
         rebuilt = _rebuild(part, leaves)
         return tree.MAP_TO_NONE if rebuilt is None else rebuilt
 
@@ -534,12 +533,12 @@ def _tree() -> ModuleType:
 
 def first_leaf(value: Any) -> Any:
     """Returns the first leaf in the order of leaves, or `None` if there is none."""
-    # Hot: asked for every time step that is made while TensorFlow is loaded.
+    # Hot: called for every time step that is made while TensorFlow is loaded.
     return next(_leaves(value), None) if is_nested(value) else value
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    # Without places, which take longer to write than to go through.
+    # Without paths, which take longer to write than the traversal.
     if not is_nested(value):
         yield value
         return
@@ -563,7 +562,7 @@ def flatten(value: Any) -> list[Any]:
 
 
 def flatten_with_paths(value: Any) -> list[tuple[str, Any]]:
-    """Returns the leaves of any nest beside their paths.
+    """Returns the leaves of any nest with their paths.
 
     Example:
         >>> flatten_with_paths({"b": 3, "a": (1, 2)})
@@ -591,7 +590,7 @@ def map_structure(function: Callable[..., Any], *values: Any) -> Any:
 
 
 def _leaves_like(template: Any, value: Any, *, exactly: bool = False) -> list[Any]:
-    """Flattens a value as far as a template goes; `exactly` forbids it to go deeper."""
+    """Flattens a value as deep as a template; `exactly` forbids it to go deeper."""
     leaves = []
     for pair in pair_up(template, value):
         problem = pair.problem

@@ -28,29 +28,30 @@ __all__ = [
 
 # The names of legal actions in observations and infos, as a mask or as a list.
 _LEGAL = ("action_mask", "legal_actions", "available_actions", "mask")
-# A bound beyond this, or at the limit of its dtype, is a missing one: motors and wheels
+# A bound beyond this, or at its dtype's limit, counts as missing: motors and wheels
 # take no such numbers.
 _LARGE = 1e6
 _LAST = int(StepType.LAST)
-# Where the seeds of actions branch off from those of rows, which count from 0, and of
-# wrappers: an environment with the same seed draws other numbers.
+# Distinguishes the seeds of actions from those of wrappers and rows, which count from
+# 0: an environment with the same seed draws other numbers.
 _BRANCH = 2**31 + 16
 
 
 def random_actions(env: Any, rng: Seed | RandomSource = None) -> RandomActions:
-    """Returns a policy that draws actions of an environment, the legal ones alone.
+    """Returns a policy that draws random legal actions.
 
-    It is called with each time step. Legal actions are those that the observation or
-    the info names `action_mask`, `legal_actions`, `available_actions` or `mask`: a
-    mask of all choices, or a list or set of the legal ones; in a nest of actions, each
-    part may have its own. In a batch every row has its own. Where neither names any,
-    all actions of the spec are legal, but floats without bounds stay near zero.
+    Call the policy with each time step. Legal actions come from an entry of the
+    observation or info named `action_mask`, `legal_actions`, `available_actions` or
+    `mask`: a mask of all choices, or a list or set of the legal ones. In a nest of
+    actions, each part may have its own. In a batch, every row has its own. Without such
+    an entry, all actions of the spec are legal, but floats without bounds stay near
+    zero.
 
     Args:
         env: The environment, single, batched or a pool.
-        rng: A seed, one for each row, or `None`: each action then follows from the
-            seed, its row and its step alone, as those of `RandomPolicy`. Or a
-            generator of NumPy's, from which all rows draw in turn, which is faster.
+        rng: A seed, one seed per row, or `None`: each action then depends only on the
+            seed, its row and its step, as in `RandomPolicy`. Or a NumPy generator from
+            which all rows draw in turn, which is faster.
 
     Example:
         >>> from envkit import make
@@ -67,14 +68,14 @@ def random_actions(env: Any, rng: Seed | RandomSource = None) -> RandomActions:
 
 
 class RandomPolicy:
-    """Chooses random actions, each by the seed of its row and the number of its step.
+    """Draws random actions that depend only on the seed, the row and the step.
 
-    One generator for all rows would give a row another action as soon as another row
-    has drawn before it. Here neither what is asked before nor the other rows matter.
+    With one generator for all rows, a row's action would depend on which rows drew
+    before it. Here neither earlier calls nor other rows matter.
 
-    Called with time steps it counts each row's steps itself. A row at a `LAST` takes no
-    action, so that is not counted: the actions are the same in every order of resets,
-    for any number of workers, and for rows that answer in any order.
+    Called with time steps, it counts each row's steps itself. A row at a `LAST` uses no
+    action, so that is not counted. So the actions are the same in every autoreset
+    order, for any number of workers, and for rows that answer in any order.
 
     Example:
         >>> from envkit.envs import Catch
@@ -90,14 +91,14 @@ class RandomPolicy:
     def __init__(
         self, action_spec: NestedSpec, seed: Seed = None, batch_size: int | None = None
     ) -> None:
-        """Prepares.
+        """Prepares the policy.
 
         Args:
             action_spec: The specs of one row's action.
-            seed: What the actions depend on: one integer, from which row `i` gets the
-                same seed in a batch of any size, or one for each row; `None` for what
-                differs each time.
-            batch_size: How many rows there are; `None` for a single environment.
+            seed: The seed of the actions: one integer, from which row `i` gets the same
+                seed in a batch of any size, or one seed per row; `None` differs each
+                time.
+            batch_size: The number of rows; `None` for a single environment.
         """
         self._spec = checked_spec(action_spec, "action_spec is")
         self._structure = nest.Structure(action_spec)
@@ -110,18 +111,18 @@ class RandomPolicy:
         self._seeds = [
             new if own is None else own for own, new in zip(seeds, fresh, strict=True)
         ]
-        # How many actions each row has taken; what is set here is where it goes on.
+        # How many actions each row has taken. Set it to continue from elsewhere.
         self.steps: Array = np.zeros(len(seeds), np.int64)
 
     def action(self, step: int, row: int = 0, *, mask: Any = None) -> NestedArray:
         """Returns the action of a row in a step, both counted from 0.
 
-        It is the same whenever it is asked for.
+        The result is the same for every call.
 
         Args:
             step: How many actions the row has taken before.
             row: The row of a batch.
-            mask: Which choices are allowed, as for `sample_spec_nest`.
+            mask: The allowed choices, as in `sample_spec_nest`.
         """
         key = np.random.SeedSequence(self._seeds[row], spawn_key=(_BRANCH, step))
         return sample_spec_nest(self._spec, np.random.default_rng(key), mask=mask)
@@ -136,10 +137,10 @@ class RandomPolicy:
         """Returns an action for each row of a time step, and counts it.
 
         Args:
-            time_step: Where the rows stand.
-            env_ids: Which rows of the batch these are, as `recv` returns them; `None`
+            time_step: The rows' current time step.
+            env_ids: The batch's rows in this time step, as `recv` returns them; `None`
                 for all.
-            mask: Which choices are allowed, with a row for each of these rows.
+            mask: The allowed choices, with a row for each of these rows.
         """
         step_type = as_array(time_step.step_type)
         if self._batch_size is None:
@@ -164,7 +165,7 @@ class RandomPolicy:
         return nest.map_structure(lambda *leaves: np.stack(leaves), *actions)
 
     def _masks(self, time_step: TimeStep, mask: Any, rows: int) -> list[Any]:
-        """Returns the mask of each row, given those of all."""
+        """Splits the mask of all rows into one mask per row."""
         if mask is None or self._batch_size is None:
             return [mask] * rows
         leaves = self._structure.flatten(mask)
@@ -181,10 +182,10 @@ def _of_row(mask: Any, row: int) -> Any:
 
 
 class RandomActions(RandomPolicy):
-    """Draws actions; of choices with a mask or a list of legal ones, only these.
+    """Draws random actions; for choices with legal ones, only from these.
 
     Attributes:
-        env: The environment whose info is read; `None` to read observations alone.
+        env: The environment whose info is read; `None` reads only observations.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class RandomActions(RandomPolicy):
         batch_size: int | None = None,
         env: Any = None,
     ) -> None:
-        """Prepares; `random_actions` takes these from an environment."""
+        """Prepares the policy; `random_actions` makes it for an environment."""
         is_generator = isinstance(rng, np.random.Generator | np.random.RandomState)
         spec = nest.map_structure(moderate, action_spec)
         super().__init__(spec, 0 if is_generator else rng, batch_size)  # type: ignore[arg-type]  # it is a seed
@@ -212,8 +213,8 @@ class RandomActions(RandomPolicy):
 
         Args:
             time_step: The time step of the rows.
-            env_ids: The rows of the batch that these are; `None` for all.
-            mask: The choices that are allowed, instead of those that are legal.
+            env_ids: The batch's rows in this time step; `None` for all.
+            mask: The allowed choices, instead of the legal ones.
         """
         if self._rng is None:
             return super().__call__(time_step, env_ids, mask=mask)
@@ -238,7 +239,7 @@ class RandomActions(RandomPolicy):
                 found = list(_legal(self._spec, *place))
             leaves: list[Any] = [None] * len(self._structure.leaves)
             for leaf, legal in found:
-                # Nothing is legal after an end, where the action is ignored.
+                # At an end nothing is legal, and the action is ignored.
                 leaves[leaf] = legal | ~legal.any(-1, keepdims=True)
             masks.append(self._structure.unflatten(leaves) if found else None)
         return masks
@@ -250,7 +251,7 @@ class RandomActions(RandomPolicy):
         return {}
 
     def _stacked(self, masks: Sequence[Any]) -> Any:
-        """Returns the masks of all rows as one, in which a row without allows all."""
+        """Combines the masks of all rows; a row without a mask allows everything."""
         if all(mask is None for mask in masks):
             return None
         nothing = [None] * len(self._structure.leaves)
@@ -271,7 +272,7 @@ class RandomActions(RandomPolicy):
 
 
 def names_legal_actions(values: Any) -> bool:
-    """True if a nest of values or specs has a part with the name of legal actions.
+    """True if a nest of values or specs has an entry that names legal actions.
 
     Example:
         >>> names_legal_actions([{"mask": 1}]), names_legal_actions({"board": 1})
@@ -289,13 +290,13 @@ def names_legal_actions(values: Any) -> bool:
 def _legal(
     spec: NestedSpec, source: Any, row: int | None, first: int = 0
 ) -> Iterator[tuple[int, Array]]:
-    """Yields the leaves of an action whose legal choices a source names, with masks.
+    """Yields leaves of an action with the masks of legal choices from a source.
 
     Args:
-        spec: The specs of an action, or of a part of it.
-        source: The observation or the info, or the part of the same name.
-        row: The row of it; `None` without a batch.
-        first: The number of the part's first leaf.
+        spec: The specs of an action, or of part of it.
+        source: The observation or the info, or its part of the same name.
+        row: Its row; `None` without a batch.
+        first: The index of the part's first leaf.
     """
     if isinstance(source, Mapping):
         for name in _LEGAL:
@@ -311,7 +312,7 @@ def _legal(
 def _given(
     spec: NestedSpec, given: Any, row: int | None, first: int, is_mask: bool
 ) -> Iterator[tuple[int, Array]]:
-    """Yields the leaves of an action that masks or lists are about."""
+    """Yields the leaves of an action to which masks or lists apply."""
     if nest.is_nested(spec) and isinstance(given, Mapping | tuple):
         for key, part, leaf in _parts(spec, first):
             if _has(given, key):
@@ -319,13 +320,13 @@ def _given(
     elif given is not None:
         masks = [_mask(leaf, given, row, is_mask) for leaf in nest.flatten(spec)]
         fitting = [leaf for leaf, mask in enumerate(masks) if mask is not None]
-        # One mask beside an action of several parts is about one of them.
+        # One mask beside an action of several parts applies to one of them.
         for leaf in fitting if len(fitting) == 1 else ():
             yield first + leaf, masks[leaf]  # type: ignore[misc]  # it fits
 
 
 def _parts(spec: NestedSpec, first: int) -> Iterator[tuple[Any, NestedSpec, int]]:
-    """Yields the keys and parts of a nest, each with the number of its first leaf."""
+    """Yields the keys and parts of a nest, each with the index of its first leaf."""
     keys: Any = ()
     if isinstance(spec, Mapping):
         keys = sorted_keys(spec, "")
@@ -343,7 +344,7 @@ def _has(source: Any, key: Any) -> bool:
 
 
 def _mask(spec: Any, given: Any, row: int | None, is_mask: bool) -> Array | None:
-    """Returns the mask of a leaf's legal choices; `None` if that is not about it."""
+    """Returns the mask of a leaf's legal choices; `None` if none applies to it."""
     if not isinstance(spec, BoundedArraySpec) or not is_discrete(spec):
         return None
     if not spec.minimum.size:
@@ -355,7 +356,7 @@ def _mask(spec: Any, given: Any, row: int | None, is_mask: bool) -> Array | None
     array = _array_of(given, row)
     values = set(array.ravel().tolist()) if array.dtype.kind in "biuf" else {2}
     fits = array.shape == (*spec.shape, count) and values <= {0, 1}
-    # [0, 1] may also be a list of two places.
+    # [0, 1] may also be a list of two choices.
     if fits and (is_mask or array.dtype == np.bool_ or len(values) < array.size):
         return array.astype(np.bool_)
     is_list = array.dtype.kind in "iu" and array.ndim == 1 and spec.shape == ()
@@ -372,7 +373,7 @@ def _array_of(given: Any, row: int | None) -> Array:
     try:
         part = given
         if row is not None:
-            # Of lists the elements are stacked, and not the lists.
+            # In lists, elements are stacked, not the lists.
             is_list = isinstance(given, list | tuple)
             part = [item[row] for item in given] if is_list else given[row]
         return np.asarray(list(part) if isinstance(part, set | frozenset) else part)
@@ -381,14 +382,14 @@ def _array_of(given: Any, row: int | None) -> Array:
 
 
 def moderate(spec: Any) -> Any:
-    """Narrows floats without bounds, as actions of 1e38 break any dynamics.
+    """Limits floats without bounds, because actions of 1e38 break any dynamics.
 
     Args:
-        spec: The spec of one leaf of an action; other specs than those of floats are
-            returned as they are.
+        spec: The spec of one leaf of an action; specs of other dtypes are returned
+            unchanged.
 
     Returns:
-        The spec with bounds: a missing one is 1 beyond zero, or beyond the other.
+        The spec with bounds: a missing bound is 1 away from zero, or from the other.
 
     Example:
         >>> spec = BoundedArraySpec((), np.float32, 3.0, np.inf)

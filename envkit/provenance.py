@@ -1,11 +1,11 @@
-"""Where an environment comes from, as plain data: JSON that gives back what went in.
+"""Describes an environment's origin as plain data that JSON can store and restore.
 
-A `Constructor` leaves an `Origin` on what it has built, and `seed()` notes its seed.
-All the rest is found out when it is asked for.
+A `Constructor` leaves an `Origin` on the environment it builds, and `seed()` records
+its seed. Everything else is determined on request.
 
-In plain data, what JSON has is written as it is. The rest is an object with one key
-that begins with a dollar sign, such as `{"$tuple": [1, 2]}`; an array is its dtype, its
-shape and its bytes in base64.
+In plain data, JSON's own types are written as they are. Any other value is an object
+with one key that begins with a dollar sign, such as `{"$tuple": [1, 2]}`; an array is
+its dtype, its shape and its bytes in base64.
 """
 
 from __future__ import annotations
@@ -53,22 +53,21 @@ __all__ = [
 ]
 
 
-# Of arrays that are larger a provenance says only what they look like.
+# Provenance only describes arrays that are larger than this.
 _LARGEST = 4096
 
 
 class VersionWarning(UserWarning):
-    """A state or a recording was made by another version of envkit."""
+    """A state or recording comes from another version of envkit."""
 
 
 class Origin(NamedTuple):
-    """What an environment was made of.
+    """Records the recipe of an environment.
 
     Attributes:
-        id: What `make` was given.
+        id: The target given to `make`.
         arguments: The keyword arguments, as plain data.
-        inner: The origin of the same environment as its inner constructor noted it, or
-            `None`.
+        inner: The origin that the environment's inner constructor recorded, or `None`.
     """
 
     id: str
@@ -77,10 +76,10 @@ class Origin(NamedTuple):
 
 
 class MadeBy(NamedTuple):
-    """Which versions a state was saved by.
+    """Names the versions with which a state was saved.
 
     Attributes:
-        id: The environment's id, if that has a version.
+        id: The environment's id, if it has a version.
         envkit: The version of envkit.
     """
 
@@ -105,15 +104,15 @@ def name_of(thing: Any) -> str:
 
 
 def plain_arguments(arguments: Any, place: str = "arguments") -> Any:
-    """Returns arguments as plain data, whatever they are.
+    """Returns any arguments as plain data.
 
     Args:
         arguments: The arguments, or any other value.
-        place: What to call them in a message.
+        place: Their name in messages.
 
     Returns:
-        What `to_plain` returns, but `{"$name": ...}` for functions and classes, and
-        `{"$unknown": ...}` for large arrays and for what no data can hold.
+        The result of `to_plain`, with `{"$name": ...}` for functions and classes, and
+        `{"$unknown": ...}` for large arrays and for values that no data can hold.
 
     Example:
         >>> plain_arguments({"size": (3, 4), "rng": object()})
@@ -123,7 +122,7 @@ def plain_arguments(arguments: Any, place: str = "arguments") -> Any:
 
 
 class _Placeholder:
-    """Stands for an array that is too large to keep."""
+    """Stands in for an array that is too large to keep."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -159,19 +158,19 @@ def _unknown(value: Any, _: str) -> Any:
 
 
 def origin_of(env: Any) -> Origin | None:
-    """Returns what a `Constructor` has left on an environment."""
+    """Returns the origin that a `Constructor` has left on an environment."""
     origin = _kept(env, "origin")
     return origin if isinstance(origin, Origin) else None
 
 
 def _kept(env: Any, name: str) -> Any:
-    """Returns what is kept of an environment, not of one in it; `None` for nothing."""
-    # Asked of the class, because wrappers and mocks answer to any name.
+    """Returns an attribute of an environment itself, not of one inside it."""
+    # Looks at the class first: wrappers and mocks answer to any name.
     return getattr(env._envkit, name) if hasattr(type(env), "_envkit") else None
 
 
 def record_seed(env: Any, seed: Any) -> None:
-    """Makes a seed the one that the provenance of an environment has.
+    """Records a seed as the one in the environment's provenance.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -184,10 +183,10 @@ def record_seed(env: Any, seed: Any) -> None:
 
 
 def recipe_of(env: Any) -> dict[str, Any]:
-    """Returns what an environment is made of: what it takes to make another one.
+    """Returns an environment's recipe: everything needed to make another one.
 
-    It has the keys of `PyEnvironment.provenance()` up to `wrappers`, in a batch also
-    `environments`. An environment of another library is known by its class alone.
+    It has the keys of `PyEnvironment.provenance()` up to `wrappers`, and for a batch
+    also `environments`. For an environment of another library, only the class is known.
 
     Example:
         >>> from envkit import make
@@ -201,7 +200,7 @@ def recipe_of(env: Any) -> dict[str, Any]:
 
 
 def packages_of(env: Any) -> set[str]:
-    """Names the packages that an environment, of whatever library, depends on."""
+    """Names the packages that an environment of any library depends on."""
     if not hasattr(type(env), "_envkit"):
         return packages_behind(env)
     packages: set[str] = env._envkit.packages(env)
@@ -209,7 +208,7 @@ def packages_of(env: Any) -> set[str]:
 
 
 def plain_recipe(env: Any) -> dict[str, Any]:
-    """Returns the recipe of an environment that is made of no other."""
+    """Returns the recipe of an environment that contains no other."""
     origin = origin_of(env)
     kind = name_of(type(env))
     seed = _kept(env, "seed")
@@ -226,16 +225,16 @@ def plain_recipe(env: Any) -> dict[str, Any]:
 def wrapper_recipe(
     env: Any, inner: dict[str, Any], arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns the recipe of an environment around another one, whose it adds to.
+    """Returns the recipe of a wrapper, which extends that of the environment inside.
 
     Args:
-        env: The environment outside.
-        inner: The recipe of the one inside.
-        arguments: What the outer one was made with, but the inner one.
+        env: The wrapper.
+        inner: The recipe of the environment inside.
+        arguments: The wrapper's arguments, without the environment.
 
     Returns:
-        The recipe of the inner one with one more layer among its `wrappers`; the seed
-        is that of the outer one if it has been given any.
+        The inner recipe with one more layer among its `wrappers`; the seed is the
+        wrapper's if it has one.
 
     Example:
         >>> from envkit.envs import Catch
@@ -255,16 +254,16 @@ def wrapper_recipe(
 
 
 def recipe_of_rows(env: Any, recipes: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the recipe of a batch that is made of environments."""
+    """Returns the recipe of a batch made of environments."""
     recipe = plain_recipe(env)
-    if recipe["seed"] is not None:  # That of the batch is where theirs come from.
+    if recipe["seed"] is not None:  # their seeds derive from the batch's
         recipes = [{**one, "seed": None} for one in recipes]
     runs = [(one, len(list(same))) for one, same in itertools.groupby(recipes)]
     return {**recipe, "environments": [{"count": n, **one} for one, n in runs]}
 
 
 def provenance_of(env: Any) -> dict[str, Any]:
-    """Returns all that is known of where an environment comes from, as plain data."""
+    """Returns all that is known of an environment's origin, as plain data."""
     import platform
 
     packages = {"numpy", *packages_of(env)}
@@ -279,11 +278,12 @@ def provenance_of(env: Any) -> dict[str, Any]:
 
 
 def packages_behind(env: Any) -> set[str]:
-    """Names the packages that an environment's class and its parts are from."""
+    """Names the packages that define an environment's class and its parts."""
     parts = list(getattr(env, "__dict__", {}).values())
     kinds = {type(env), *map(type, parts)}
     for part in parts:
-        # Gymnasium's wrappers, for one, are of another package than the game in them.
+        # For example, a Gymnasium wrapper and the game inside are of different
+        # packages.
         if _package(type(part)) and not hasattr(type(part), "provenance"):
             kinds.add(type(getattr(part, "unwrapped", part)))
     return {package for kind in kinds if (package := _package(kind))}
@@ -292,13 +292,13 @@ def packages_behind(env: Any) -> set[str]:
 def _package(kind: type) -> str:
     """Names the package of a class; "" for envkit's own and Python's."""
     known = {"envkit", "numpy", "__main__", "__mp_main__"} | sys.stdlib_module_names
-    # One that is made here, or as it is needed, is of the package of its base.
+    # A class made here or at run time counts as its base's package.
     packages = (base.__module__.partition(".")[0] for base in kind.__mro__)
     return next((package for package in packages if package not in known), "")
 
 
 def package_version(name: str) -> str | None:
-    """Returns the version of a package that is installed; `None` if that is unknown.
+    """Returns the version of an installed package; `None` if unknown.
 
     Example:
         >>> package_version("no_such_package") is None
@@ -338,13 +338,13 @@ def _processor() -> str | None:
                 name, _, value = line.partition(":")
                 if name.strip() == "model name":
                     return value.strip()
-    except OSError:  # That is how Linux tells.
+    except OSError:  # Linux reports it this way
         pass
     return None
 
 
 def made_by(env: Any) -> MadeBy:
-    """Returns the versions that are to stand in a state of an environment."""
+    """Returns the versions to record in an environment's state."""
     origin = origin_of(env)
     while origin is not None and version_of(origin.id) is None:
         origin = origin.inner
@@ -352,17 +352,17 @@ def made_by(env: Any) -> MadeBy:
 
 
 def check_made_by(env: Any, saved: MadeBy | None) -> None:
-    """Refuses a state of another version of the environment.
+    """Raises for a state from another version of the environment.
 
-    Of one that another version of envkit has saved it warns. `set_state` calls this;
-    who keeps states in another form does so before.
+    For a state from another version of envkit, it warns. `set_state` calls this; code
+    that stores states in another form must call it first.
 
     Args:
-        env: The environment that is to be given the state.
-        saved: What has saved it; `None` if that is unknown.
+        env: The environment that will get the state.
+        saved: The versions that saved it; `None` if unknown.
 
     Raises:
-        ValueError: It is of another version of the environment.
+        ValueError: The state comes from another version of the environment.
     """
     if saved is None:
         return
@@ -400,7 +400,7 @@ class PlainDataError(TypeError):
     """A value cannot be written as plain data.
 
     Attributes:
-        place: Where it is, such as `info['path'][0]`.
+        place: Its path, such as `info['path'][0]`.
         value: The value.
     """
 
@@ -412,13 +412,13 @@ class PlainDataError(TypeError):
 
 
 def to_plain(value: Any, place: str = "value", other: Other | None = None) -> Any:
-    """Returns what `json.dumps` writes, and `from_plain` makes the value of again.
+    """Converts a value to data for `json.dumps`; `from_plain` restores the value.
 
     Args:
         value: The value.
-        place: What messages call it.
-        other: Is called with a value that has no such form, and its place, and returns
-            what to write instead. Without it a `PlainDataError` is raised.
+        place: Its name in messages.
+        other: Called with a value that has no such form, and its path; returns the data
+            to write instead. Without it, a `PlainDataError` is raised.
 
     Example:
         >>> to_plain({"path": (1, 2.5), "seen": [None, "a"]})
@@ -452,7 +452,7 @@ def to_plain(value: Any, place: str = "value", other: Other | None = None) -> An
         return {"$bytes": _text(value)}
     if kind is complex:
         return {"$complex": [to_plain(value.real), to_plain(value.imag)]}
-    pathlib = sys.modules.get("pathlib")  # Without it there are no paths.
+    pathlib = sys.modules.get("pathlib")  # if it is not loaded, there are no paths
     if pathlib is not None and isinstance(value, pathlib.PurePath):
         return {"$path": str(value)}
     if other is None:
@@ -478,7 +478,7 @@ def _dict(value: dict[Any, Any], place: str, other: Other | None) -> Any:
 
 
 def _array(array: Any) -> dict[str, Any]:
-    # Sums over an array in the other order may differ in the last bit.
+    # Summing an array in the other memory order may change the last bit.
     order = {"order": "F"} if array.flags.fnc else {}
     return {
         "dtype": array.dtype.str,
@@ -489,7 +489,7 @@ def _array(array: Any) -> dict[str, Any]:
 
 
 def _is_readable(dtype: np.dtype[Any]) -> bool:
-    """Returns True if a dtype is one that its short name stands for, as NumPy's own."""
+    """Returns True if a dtype's short name restores it, as for NumPy's own dtypes."""
     try:
         return np.dtype(dtype.str) == dtype
     except TypeError:
@@ -497,11 +497,11 @@ def _is_readable(dtype: np.dtype[Any]) -> bool:
 
 
 def from_plain(data: Any, other: Callable[[str, Any], Any] | None = None) -> Any:
-    """Returns the value that `to_plain` wrote.
+    """Restores the value that `to_plain` wrote.
 
     Args:
-        data: What `json.loads` returned.
-        other: Is called with a tag that is not known here, and what it holds.
+        data: The result of `json.loads`.
+        other: Called with an unknown tag and its content.
 
     Example:
         >>> from_plain(to_plain({1: (np.float32(0.5), b"x")}))
@@ -535,9 +535,9 @@ def _read_objects(data: Any, read: Callable[[Any], Any]) -> Any:
 
 
 def _read_namedtuple(data: Any, read: Callable[[Any], Any]) -> Any:
-    """Makes one of the class of that name if it is here, else of one that is like it.
+    """Makes a namedtuple of that class if it is loaded, else of a similar class.
 
-    A file is not to say what is imported.
+    A file must not decide what is imported.
     """
     values = {name: read(item) for name, item in data["fields"].items()}
     module, _, name = data["name"].partition(":")
@@ -546,7 +546,7 @@ def _read_namedtuple(data: Any, read: Callable[[Any], Any]) -> Any:
     if is_one and getattr(known, "_fields", None) == tuple(values):
         return known(**values)
     short = name.rpartition(".")[-1]
-    # With rename=True there are fields such as "_1", which it gives them again.
+    # With rename=True, fields such as "_1" get the same names again.
     make: Any = collections.namedtuple(short, list(values), rename=True)  # type: ignore[misc]
     return make(*values.values())
 

@@ -1,18 +1,18 @@
-"""Environments by name: made, kept as recipes, and registered.
+"""Makes environments by name, keeps recipes, and registers names.
 
 A target is one of
 
-- `"CartPole-v1"`: a name with its version, built in or given to `register`; what an
-  environment does is fixed in each version. Without one, as in `"CartPole"`, it is the
+- `"CartPole-v1"`: a name with its version, built in or registered with `register`; each
+  version always behaves the same. Without a version, as in `"CartPole"`, it is the
   newest;
 - `"my_package.envs:make_env"`: an attribute of a module;
-- `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment;
-  `schemes()` lists envkit's schemes and those that installed packages add;
-- anything that can be called and returns an environment.
+- `"gymnasium:CartPole-v1"`: a scheme, and the environment's name in that library;
+  `schemes()` lists envkit's schemes and those of installed packages;
+- any callable that returns an environment.
 
-A constructor made from a string pickles as that string, so it travels to a worker that
-has nothing but the import path. Nothing is imported before it is called, NumPy
-included: `envkit list` reads the schemes without it.
+A constructor made from a string is pickled as that string, so a worker needs only the
+import path. Nothing is imported before it is called, not even NumPy: `envkit list`
+reads the schemes without it.
 
 A package adds a scheme with an entry point of the group `envkit.schemes`. In its
 `pyproject.toml`, for targets such as `"maze:small/7"`:
@@ -23,9 +23,9 @@ maze = "maze_envs.loading:load"
 ```
 
 `load("small/7", **kwargs)` must return the environment. The entry point may also name a
-`Scheme`, which says more: what has to be installed, what may stand after the colon, and
-so on. Each process looks entry points up for itself, and only where a target cannot be
-read in another way.
+`Scheme`, which adds facts: what must be installed, what may follow the colon, and so
+on. Each process looks entry points up itself, and only if a target cannot be read in
+another way.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 
-# A string, because the engine stands on a higher floor than this module.
+# A string, because the engine is a layer above this module.
 _POOL = "envkit.parallel:ParallelPyEnvironment"
 _SCHEMES = "envkit.schemes"
 
@@ -76,7 +76,7 @@ _registry: dict[str, str | Callable[..., Any]] = {**own("envkit.environments")}
 
 
 class Constructor:
-    """A recipe for an environment: a target and keyword arguments.
+    """Holds a recipe for an environment: a target and keyword arguments.
 
     Example:
         >>> recipe = constructor("CartPole", batch_size=2)
@@ -95,7 +95,7 @@ class Constructor:
         kwargs: dict[str, Any],
         identifier: str | None = None,
     ) -> None:
-        """Keeps the recipe; `constructor` makes these."""
+        """Stores the recipe; use `constructor` to make one."""
         self._name = name
         self._build = build
         self._kwargs = kwargs
@@ -104,22 +104,22 @@ class Constructor:
 
     @property
     def name(self) -> str:
-        """The target, as it was given."""
+        """The target, as the caller gave it."""
         return self._name
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the environment is made with."""
+        """The keyword arguments of the environment."""
         return dict(self._kwargs)
 
     @property
     def build(self) -> str | Callable[..., Any]:
-        """What it calls, or where that is, such as `"my_package.envs:make"`."""
+        """The callable, or where it is, such as `"my_package.envs:make"`."""
         return self._build
 
     @property
     def makes_batch(self) -> bool:
-        """True if the library makes the rows that the arguments ask for itself.
+        """True if the library itself makes the rows that the arguments request.
 
         Example:
             >>> constructor("envpool:CartPole-v1", num_envs=2).makes_batch
@@ -132,7 +132,7 @@ class Constructor:
 
     @property
     def is_named(self) -> bool:
-        """Whether the target is a name, and not something to call."""
+        """Whether the target is a name rather than a callable."""
         return (
             isinstance(self._build, str)
             or self._build is _elsewhere
@@ -140,7 +140,7 @@ class Constructor:
         )
 
     def __call__(self, **kwargs: Any) -> Any:
-        """Builds an environment; arguments given here replace those of the recipe."""
+        """Builds an environment; arguments given here override the recipe's."""
         from envkit.provenance import origin_of
         from envkit.py_environment import Specified
 
@@ -164,7 +164,7 @@ class Constructor:
         return Origin(self._id, plain_arguments(kwargs), inner)
 
     def plain_recipe(self) -> dict[str, Any]:
-        """Returns what environments that this makes say of themselves."""
+        """Returns the recipe that its environments report."""
         origin = self._origin(self._kwargs)
         return {
             "id": origin.id,
@@ -190,17 +190,16 @@ class Constructor:
         return hash(self._name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What `register` was told stays in this process; the recipe carries what it
-        # stands for.
+        # Registered names stay in this process; the recipe carries their targets.
         return Constructor, (self._name, self._build, self._kwargs, self._id)
 
 
 def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Constructor:
-    """Returns something to call that makes the environment.
+    """Returns a callable that makes the environment.
 
     Args:
         target: A name, `"module:attribute"`, `"scheme:id"`, or a callable.
-        **kwargs: What to pass when the environment is made.
+        **kwargs: Arguments for the environment.
 
     Raises:
         ValueError: No environment has this name; the message suggests the nearest.
@@ -249,7 +248,7 @@ def _elsewhere(**_: Any) -> Any:
 
 
 def _newest(name: str) -> str | None:
-    """Returns the registered name: with the newest version if there is none in it."""
+    """Returns the registered name, with the newest version if it has none."""
     if name in _registry:
         return name
     versions = _versions_of(name)
@@ -288,7 +287,7 @@ def _unknown_name(name: str) -> str:
 
 
 def recipe_of_constructor(make_env: str | Callable[..., Any]) -> dict[str, Any]:
-    """Returns what environments that something makes are made of.
+    """Returns the recipe of environments that a constructor makes.
 
     Example:
         >>> recipe_of_constructor(constructor("Catch", rows=5))["id"]
@@ -300,7 +299,7 @@ def recipe_of_constructor(make_env: str | Callable[..., Any]) -> dict[str, Any]:
 def _origin_of_partial(
     build: functools.partial[Any], kwargs: dict[str, Any], inner: Origin | None
 ) -> Origin:
-    """Returns the origin of a partial, with arguments by name where they are known."""
+    """Returns a partial's origin, with arguments by name if the names are known."""
     import inspect
 
     from envkit.provenance import Origin, plain_arguments
@@ -321,17 +320,17 @@ def _origin_of_partial(
 def make(
     target: str | Callable[..., Any], /, *, num_envs: int | None = None, **kwargs: Any
 ) -> Any:
-    """Makes an environment, or a pool of `num_envs` of them in worker processes.
+    """Makes an environment, or a pool of `num_envs` in worker processes.
 
     Args:
         target: A name, `"module:attribute"`, `"scheme:id"`, or a callable.
-        num_envs: How many to make in a `ParallelPyEnvironment`, even if it is one;
-            `None` for the environment itself. EnvPool makes so many rows itself, and
-            ale-py does with `vectorization="native"`. Each task of BrowserGym gets a
-            worker of its own.
-        **kwargs: What to pass when an environment is made. With `num_envs`, those that
-            `ParallelPyEnvironment` knows, such as `num_workers`, go to the pool; where
-            an environment has one of the same name, a recipe keeps it apart:
+        num_envs: The number of environments in a `ParallelPyEnvironment`, even if it is
+            1; `None` makes the environment itself. EnvPool makes that many rows itself,
+            and so does ale-py with `vectorization="native"`. Each task of BrowserGym
+            gets its own worker.
+        **kwargs: Arguments for the environment. With `num_envs`, the arguments of
+            `ParallelPyEnvironment`, such as `num_workers`, go to the pool. If the
+            environment has an argument of the same name, put it into a recipe:
             `make(constructor(target, backend="x11"), num_envs=8, backend="thread")`.
 
     Example:
@@ -360,11 +359,11 @@ def make(
 
 
 def _called(build: Callable[[], Any], kwargs: Mapping[str, Any], why: str) -> Any:
-    """Makes an environment; where it does not know an argument that pools know, tells.
+    """Makes an environment; explains an unknown argument that only pools know.
 
     Args:
         build: Makes it.
-        kwargs: The arguments that it was given.
+        kwargs: The caller's arguments.
         why: The end of a sentence that says why there is no pool.
     """
     try:
@@ -384,7 +383,7 @@ def _called(build: Callable[[], Any], kwargs: Mapping[str, Any], why: str) -> An
 def without_pool_options(
     kwargs: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits keyword arguments into those of an environment and those of a pool.
+    """Splits keyword arguments into the environment's and the pool's.
 
     Example:
         >>> without_pool_options({"size": 5, "num_workers": 2})
@@ -413,13 +412,13 @@ def _as_count(num_envs: Any) -> int:
 
 
 def register(name: str, target: str | Callable[..., Any]) -> None:
-    """Gives an environment a name for `make` and `constructor` in this process.
+    """Registers a name for `make` and `constructor` in this process.
 
     Args:
-        name: The name, best with a version: `"Maze-v2"`. What an environment does is
-            fixed in each version; a change of that is the next version, and
-            `"Maze"` is then the newest. A name that exists is refused unless the target
-            is the same.
+        name: The name, best with a version: `"Maze-v2"`. Each version must always
+            behave the same: when behaviour changes, register the next version; `"Maze"`
+            then means the newest. An existing name is refused unless the target is the
+            same.
         target: `"module:attribute"`, `"scheme:id"` or a callable.
 
     Example:
@@ -465,7 +464,7 @@ def registered() -> list[str]:
 def _equal(first: Any, second: Any) -> bool:
     try:
         return bool(first == second)
-    except ValueError:  # Arrays have no one answer.
+    except ValueError:  # comparing arrays gives no single answer
         import pickle
 
         return pickle.dumps(first) == pickle.dumps(second)
@@ -496,10 +495,10 @@ def _name_of(target: Any) -> str:
 
 
 def load(name: str, target: str) -> Callable[..., Any]:
-    """Returns what to call for the environment that a target stands for.
+    """Returns the callable that a target stands for.
 
     Args:
-        name: What messages call the target.
+        name: The target's name in messages.
         target: `"module:attribute"` or `"scheme:id"`.
 
     Example:
@@ -513,8 +512,8 @@ def load(name: str, target: str) -> Callable[..., Any]:
     prefix, _, rest = target.partition(":")
     if prefix in own(_SCHEMES):
         return _from_scheme(name, target) or _imported(name, prefix, rest)
-    # Modules come before the schemes of other packages, so that installing one of them
-    # cannot change what a target means that worked before.
+    # Modules come before other packages' schemes, so that installing a package cannot
+    # change the meaning of a target that worked before.
     if not _can_be_attribute(rest):
         return _from_scheme(name, target) or _imported(name, prefix, rest)
     try:
@@ -527,7 +526,7 @@ def load(name: str, target: str) -> Callable[..., Any]:
 
 
 def schemes() -> list[str]:
-    """Returns what may stand before the colon, other packages' schemes included.
+    """Returns the names that may precede the colon, including other packages' schemes.
 
     Example:
         >>> {"ale", "gymnasium"} <= set(schemes())
@@ -539,11 +538,11 @@ def schemes() -> list[str]:
 
 
 def names_in(scheme: str) -> list[str] | None:
-    """Returns what may stand after the colon, as far as the scheme's library says.
+    """Returns the names that may follow the colon, if the library lists them.
 
     Returns:
-        The names; `None` of a package that has no way to list them, and where there is
-        an address after the colon.
+        The names; `None` if the package cannot list them, or if an address follows the
+        colon.
 
     Example:
         >>> "CartPole-v1" in names_in("gymnasium")  # doctest: +SKIP
@@ -565,7 +564,7 @@ def names_in(scheme: str) -> list[str] | None:
 
 
 def address_in(scheme: str) -> str:
-    """Returns an example of the addresses that stand after the colon, or "" for names.
+    """Returns an example of the address after the colon, or "" if a name follows.
 
     Example:
         >>> address_in("openenv"), address_in("gymnasium")
@@ -578,7 +577,7 @@ def address_in(scheme: str) -> str:
 
 
 def missing_for(scheme: str) -> MissingDependencyError | None:
-    """Returns the error of a scheme whose library is not installed; imports no library.
+    """Returns the error if a scheme's library is not installed; imports no library.
 
     Example:
         >>> missing_for("gymnasium") is None  # it is installed
@@ -591,7 +590,7 @@ def missing_for(scheme: str) -> MissingDependencyError | None:
 
 
 def _scheme_of(target: Any) -> Scheme | None:
-    """Returns the scheme of a target, read as `load` does; `None` if it has none."""
+    """Returns the scheme of a target, read as in `load`; `None` if it has none."""
     from envkit._internal.schemes import scheme_named  # a name alone needs none
 
     prefix, _, rest = target.partition(":") if isinstance(target, str) else ("", "", "")
@@ -609,7 +608,7 @@ def _scheme_of(target: Any) -> Scheme | None:
 
 
 def module_named(name: str) -> Any:
-    """Returns a module: the main script, if the name is its, else an imported one.
+    """Returns a module by name: the main script if it has that name, else by import.
 
     Importing the main script by its name would run it a second time.
 
@@ -625,8 +624,8 @@ def module_named(name: str) -> Any:
 def main_script_names() -> frozenset[str]:
     """Returns the names by which an import would find the program's main script.
 
-    Those of `train.py` are "train", and "my_package.train" if that is where it lies.
-    A notebook, and a program that comes through a pipe, have none.
+    For `train.py` they are "train", and "my_package.train" if it lies in that package.
+    Notebooks and programs from standard input have none.
     """
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
@@ -651,7 +650,7 @@ def _names_of_script(file: str, search_path: tuple[str, ...]) -> frozenset[str]:
         parts = os.path.relpath(file, folder).removesuffix(".py").split(os.sep)
         if not all(part.isidentifier() for part in parts):
             continue
-        # A module of the same name may come before it.
+        # Another module of the same name may come first.
         first = PathFinder.find_spec(parts[0], list(search_path))
         if first is None:
             continue
@@ -666,7 +665,7 @@ def _names_of_script(file: str, search_path: tuple[str, ...]) -> frozenset[str]:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Returns a sentence with the names that look most like a wrong one, or nothing.
+    """Returns a sentence that suggests the names closest to a wrong one, or "".
 
     Example:
         >>> suggestion("Cartpole", ["CartPole", "Catch"])
@@ -687,7 +686,7 @@ def _can_be_attribute(text: str) -> bool:
 
 
 def _from_scheme(name: str, target: str) -> Callable[..., Any] | None:
-    """Returns what to call for a target of a scheme; `None` if there is no scheme."""
+    """Returns the callable for a target of a scheme; `None` if there is no scheme."""
     from envkit._internal.schemes import scheme_named
 
     prefix, _, rest = target.partition(":")
@@ -712,13 +711,13 @@ def _names_a_file(name: str, file: str, attribute: str) -> str:
 
 
 def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]:
-    if module_name.startswith("."):  # "./game.py": others are refused before.
+    if module_name.startswith("."):  # "./game.py"; other forms are refused earlier
         raise ConstructorError(_names_a_file(name, module_name, attribute))
     try:
         found = module_named(module_name)
     except ModuleNotFoundError as error:
-        # Only if it is the named module that is missing: one that it imports itself
-        # is the author's own business, and its error says more.
+        # Only if the named module itself is missing: for a module that it imports, the
+        # original error says more.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         if module_name.endswith(".py"):

@@ -1,4 +1,4 @@
-"""Derives one independent seed per environment from one seed for all."""
+"""Derives one independent seed per environment from one seed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = [
     "seed_words",
 ]
 
-# What NumPy's documentation of SeedSequence promises never to change: how many words
-# its pool has, and the constants with which it hashes.
+# NumPy's documentation of SeedSequence promises never to change these: the number of
+# words in its pool, and its hash constants.
 _POOL, _WORD, _LARGEST = 4, 32, 0xFFFFFFFF
 _OF_POOL, _OF_OUTPUT = (0x43B0D7E5, 0x931E8875), (0x8B51F9DD, 0x58F38DED)
-# For fewer seeds NumPy's own objects take less time.
+# For fewer seeds, NumPy's own objects are faster.
 _MANY = 12
 _LEFT, _RIGHT = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)
 
@@ -30,10 +30,10 @@ _LEFT, _RIGHT = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)
 def seed_per_row(seed: ResetSeed, rows: int) -> list[int | None]:
     """Returns a seed for each of `rows` environments.
 
-    One integer gives every row a stream of its own, the same for row `i` however many
+    One integer gives every row its own stream. Row `i` gets the same one however many
     rows there are, so results do not depend on how rows are spread over workers. A
-    sequence is used as it is and must have one seed per row. `None` leaves every row
-    to fresh entropy.
+    sequence is used as it is and must have one seed per row. `None` gives every row
+    fresh entropy.
 
     The derived seeds are distinct and below 2**32: `numpy.random.RandomState` and most
     simulators accept no more.
@@ -52,7 +52,7 @@ def seed_per_row(seed: ResetSeed, rows: int) -> list[int | None]:
 
 
 def checked_seeds(seed: ResetSeed, rows: int) -> list[int | None]:
-    """Returns what was given as a list: one seed for all, or one for each of `rows`.
+    """Returns seeds as a list: one seed for all, or one for each of `rows`.
 
     Example:
         >>> checked_seeds(7, 3), checked_seeds([4, 5], 2)
@@ -64,7 +64,7 @@ def checked_seeds(seed: ResetSeed, rows: int) -> list[int | None]:
 
 
 def derived_seed(seed: Any, rebuilds: int) -> Any:
-    """Derives what to seed an environment with that replaces another."""
+    """Derives the seed of an environment that replaces another."""
     if rebuilds == 0 or seed is None:
         return seed
     if isinstance(seed, list | tuple):
@@ -103,11 +103,11 @@ def _as_seed(seed: int) -> int:
 
 
 def seed_words(seeds: Sequence[int], count: int) -> Array:
-    """Returns what `numpy.random.SeedSequence` makes of each of many seeds.
+    """Returns the words that `numpy.random.SeedSequence` generates for many seeds.
 
     Args:
-        seeds: The seeds, none of which is negative.
-        count: How many words of 64 bits each gets.
+        seeds: The seeds, none of them negative.
+        count: The number of 64-bit words for each.
 
     Example:
         >>> one = np.random.SeedSequence(7).generate_state(2, np.uint64)
@@ -137,9 +137,9 @@ def seed_words(seeds: Sequence[int], count: int) -> Array:
 def _spawned(seed: int, rows: int) -> list[int | None]:
     """Returns the first word of each child of `numpy.random.SeedSequence(seed)`.
 
-    NumPy makes one object for each child. Children differ only in the last word that
-    is mixed in, so here one column goes through the same arithmetic, a hundred times
-    as fast. It is one-to-one in that word, so no two seeds are equal.
+    NumPy makes one object per child. Children differ only in the last word that is
+    mixed in, so here one column goes through the same arithmetic, a hundred times as
+    fast. The mixing is one-to-one in that word, so no two seeds are equal.
     """
     mixer = _Mixer()
     count = max(_POOL, -(-seed.bit_length() // _WORD))
@@ -166,7 +166,7 @@ class _Mixer:
 
 
 def _pool_of(mixer: _Mixer, words: Sequence[Array]) -> list[Array]:
-    """Returns the pool that the first words of entropy make."""
+    """Returns the pool for the first words of entropy."""
     pool = [mixer.hashed(word) for word in words]
     for source in range(_POOL):
         for target in range(_POOL):

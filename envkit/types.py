@@ -1,4 +1,4 @@
-"""The names that signatures use for nests, specs, seeds and constructors."""
+"""Type aliases for nests, specs, seeds and constructors."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = [
     "Shape",
 ]
 
-# A leaf is whatever the user's data is: arrays, numbers, tensors. Python's type
-# system cannot say "any nest of these", so the two nests stay open.
+# Leaves are user data: arrays, numbers, tensors. Python's type system cannot express
+# "any nest of these", so both nest types stay open.
 NestedArray: TypeAlias = Any
 NestedSpec: TypeAlias = Any
 
 Array: TypeAlias = "npt.NDArray[Any]"
 Shape: TypeAlias = Sequence[int]
 Seed: TypeAlias = int | Sequence[int] | None
-# What a reset with a seed is given: in a list, None is for a row that goes on.
+# The seeds of a reset; in a list, None leaves a row's stream as it is.
 ResetSeed: TypeAlias = int | Sequence[int | None] | None
-# A dictionary for all rows, or one for each.
+# A dictionary for all rows, or one per row.
 Options: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 EnvConstructor: TypeAlias = Callable[[], Any]
 RandomSource: TypeAlias = "np.random.Generator | np.random.RandomState"

@@ -1,4 +1,4 @@
-"""What TF-Agents users know as `utils`: a check of specs, and a way to TensorFlow."""
+"""TF-Agents' `utils`: a check of specs, and conversion to TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["get_tf_env", "validate_py_environment"]
 
 
 def get_tf_env(environment: Any) -> Any:
-    """Returns a TensorFlow environment: what it was given, if that is one.
+    """Returns a TensorFlow environment; one that is given is returned unchanged.
 
     Raises:
-        ValueError: It is not an environment.
+        ValueError: The argument is not an environment.
     """
     if not isinstance(environment, PyEnvironment) and not hasattr(environment, "step"):
         raise ValueError(
@@ -47,19 +47,20 @@ def validate_py_environment(
 
     Args:
         environment: The environment, single or batched.
-        episodes: How many episodes to play, counted over all rows of a batch.
-        observation_and_action_constraint_splitter: Splits an observation into what a
-            policy sees and a mask of legal actions; the random actions then obey it.
-        action_constraint_suffix: Without a splitter, the ending of the names under
-            which the observation holds a mask for an action: with `_mask`, the part
-            `move_mask` of the observation says which values `move` may have.
+        episodes: How many episodes to play, summed over all rows of a batch.
+        observation_and_action_constraint_splitter: Splits an observation into the
+            policy's observation and a mask of legal actions; random actions obey the
+            mask.
+        action_constraint_suffix: Without a splitter, the suffix of the observation's
+            masks: with `_mask`, the entry `move_mask` says which values `move` may
+            have.
 
     Raises:
-        SpecError: A time step does not fit; it is a `ValueError`.
+        SpecError: A time step does not fit; the error is also a `ValueError`.
     """
     rng = np.random.default_rng()
     spec = environment.time_step_spec()
-    # An object with the methods of an environment may have anything for None.
+    # An object that only resembles an environment may return anything for None.
     batch_size = environment.batch_size
     batched = isinstance(batch_size, numbers.Integral)
     outer_dims = (int(batch_size),) if batched else ()
@@ -128,7 +129,7 @@ def _constrained(
     rng: np.random.Generator,
     outer_dims: tuple[int, ...],
 ) -> NestedArray:
-    """Draws the actions for which the observation holds a mask of that name again."""
+    """Redraws the actions for which the observation holds a mask."""
     masks = {
         _last_name(path): leaf for path, leaf in nest.flatten_with_paths(observation)
     }
@@ -157,7 +158,7 @@ def _draw_allowed(
     values = int(np.max(spec.num_values))
     shape = (*outer_dims, *spec.shape, values)
     shared = (*outer_dims, values)
-    if mask.shape == shared:  # The same for every element of the action.
+    if mask.shape == shared:  # the same for every element of the action
         mask = mask.reshape(*outer_dims, *[1] * len(spec.shape), values)
     elif mask.shape != shape:
         raise SpecError(
