@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from envkit.wrappers.rebuild_after import RebuildAfter as RebuildAfter
     from envkit.wrappers.standby import StandbyEnvironment as StandbyEnvironment
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Each public name and its module.
 _HOMES = {

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tools.collect_changes import AREAS, KINDS
+
 ROOT = Path(__file__).parent.parent
-KINDS = ("breaking", "feature", "fix")
 
 
 @pytest.fixture
 def project(tmp_path):
-    """A project with a version and two fragments."""
+    """A project with a version and three fragments."""
     changes = tmp_path / "docs/changes"
     changes.mkdir(parents=True)
-    (changes / "ducks.feature.md").write_text("Ducks\nswim.\n", "utf-8")
-    (changes / "sink.fix.md").write_text("They do not sink.\n", "utf-8")
+    (changes / "pools.ducks.feature.md").write_text(
+        "Ducks\nswim.\n[Ponds](ponds.md)\n", "utf-8"
+    )
+    (changes / "pools.geese.breaking.md").write_text("No geese.\n", "utf-8")
+    (changes / "pools.sink.fix.md").write_text("They do not sink.\n", "utf-8")
     (tmp_path / "envkit").mkdir()
     (tmp_path / "envkit/__init__.py").write_text('__version__ = "0.1.0"\n', "utf-8")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0\n\nOld.\n", "utf-8")
@@ -40,7 +45,7 @@ def collect(project: Path, version: str = "0.2.0") -> subprocess.CompletedProces
     )
 
 
-def test_a_section_has_the_fragments_by_kind_and_stands_above_the_older_ones(project):
+def test_a_section_has_the_fragments_by_area_and_stands_above_the_older_ones(project):
     assert 0 == collect(project).returncode
 
     assert """# Changelog
@@ -52,13 +57,11 @@ Entries are collected from `docs/changes/` when a version is released.
 
 Tag `v0.2.0`.
 
-### New
+### Pools
 
-- Ducks swim.
-
-### Fixed
-
-- They do not sink.
+- **Breaking:** No geese.
+- Ducks swim. [Ponds](docs/ponds.md)
+- Fixed: They do not sink.
 
 ## 0.1.0
 
@@ -70,12 +73,12 @@ Old.
 
 def test_what_cannot_be_collected_is_refused_and_nothing_is_written(project):
     before = (project / "CHANGELOG.md").read_text("utf-8")
-    (project / "docs/changes/bug.bugfix.md").write_text("?", "utf-8")
+    (project / "docs/changes/pools.bug.bugfix.md").write_text("?", "utf-8")
     refused = collect(project)
     assert (
         1,
-        "bug.bugfix.md must be called SLUG.KIND.md, where KIND is one of breaking, "
-        "feature, fix.\n",
+        "pools.bug.bugfix.md must be called AREA.SLUG.KIND.md, where AREA is one of "
+        f"{', '.join(AREAS)}, and KIND one of breaking, feature, fix.\n",
     ) == (refused.returncode, refused.stderr)
     assert before == (project / "CHANGELOG.md").read_text("utf-8")
 
@@ -84,10 +87,15 @@ def test_a_version_is_released_once_and_with_something_in_it(project):
     collect(project)
     assert "there is nothing to release" in collect(project, "0.3.0").stderr
 
-    (project / "docs/changes/more.fix.md").write_text("More.", "utf-8")
+    (project / "docs/changes/pools.more.fix.md").write_text("More.", "utf-8")
     assert "has a section of version 0.2.0 already" in collect(project).stderr
 
 
-def test_the_fragments_of_this_project_have_a_kind():
+def test_the_fragments_of_this_project_have_an_area_a_kind_and_a_link():
     for path in (ROOT / "docs/changes").glob("[!.]*"):
-        assert path.name.split(".")[1:] in [[kind, "md"] for kind in KINDS], path.name
+        area, _, kind, suffix = path.name.split(".")
+        assert (area in AREAS, kind in KINDS, suffix) == (True, True, "md"), path.name
+        text = path.read_text("utf-8")
+        for link in re.findall(r"\]\(([^)#]+)", text):
+            assert (ROOT / "docs" / link).exists(), path.name
+        assert "](" in text, path.name

@@ -3,10 +3,11 @@
     python tools/collect_changes.py 0.3.0
     python tools/collect_changes.py 0.3.0 --date 2027-01-31
 
-A fragment is a file `SLUG.KIND.md` with a sentence or two; KIND is breaking, feature or
-fix. The section goes above those of older versions, the fragments are removed, and
-`envkit.__version__` becomes the version. What is left to do is printed: to look at the
-section, to commit it, and to tag it.
+A fragment is a file `AREA.SLUG.KIND.md` with two lines at most: what users notice, and
+a link to its page, relative to docs/. KIND is breaking, feature or fix. The section
+goes above those of older versions, the fragments are removed, and `envkit.__version__`
+becomes the version. The remaining steps are printed: look at the section, commit it,
+and tag it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,21 @@ import re
 import sys
 from pathlib import Path
 
-HEADINGS = {"breaking": "Breaking changes", "feature": "New", "fix": "Fixed"}
+AREAS = {
+    "environments": "Environments",
+    "pools": "Pools",
+    "adapters": "Adapters",
+    "wrappers": "Wrappers",
+    "tensorflow": "TensorFlow and JAX",
+    "pytorch": "PyTorch",
+    "recording": "Recording",
+    "realtime": "Real time",
+    "desktop": "Desktop",
+    "network": "Network",
+    "commands": "Command line",
+}
+# Breaking changes come first in their area, and say so.
+KINDS = {"breaking": "**Breaking:** ", "feature": "", "fix": "Fixed: "}
 HEAD = """# Changelog
 
 Changes that users notice, newest version first.
@@ -26,30 +41,39 @@ Entries are collected from `docs/changes/` when a version is released.
 
 
 def fragments(folder: Path) -> dict[str, list[Path]]:
-    """Returns the fragments by kind, each kind in the order of their names.
+    """Returns the fragments by area, breaking changes first, then in order of names.
 
     Raises:
-        ValueError: A file is not called SLUG.KIND.md.
+        ValueError: A file is not called AREA.SLUG.KIND.md.
     """
-    found: dict[str, list[Path]] = {kind: [] for kind in HEADINGS}
+    found: dict[str, list[Path]] = {area: [] for area in AREAS}
     for path in sorted(folder.glob("[!.]*")):
-        kind = re.fullmatch(r"[a-z0-9-]+\.(\w+)\.md", path.name)
-        if kind is None or kind[1] not in HEADINGS:
+        match = re.fullmatch(r"(\w+)\.[a-z0-9-]+\.(\w+)\.md", path.name)
+        if match is None or match[1] not in AREAS or match[2] not in KINDS:
             raise ValueError(
-                f"{path.name} must be called SLUG.KIND.md, where KIND is one of "
-                f"{', '.join(HEADINGS)}."
+                f"{path.name} must be called AREA.SLUG.KIND.md, where AREA is one of "
+                f"{', '.join(AREAS)}, and KIND one of {', '.join(KINDS)}."
             )
-        found[kind[1]].append(path)
+        found[match[1]].append(path)
+    order = list(KINDS)
+    for paths in found.values():
+        paths.sort(key=lambda path: order.index(path.name.split(".")[2]))
     return found
+
+
+def entry(path: Path) -> str:
+    """Returns a line of the changelog, whose links begin where it lies."""
+    text = " ".join(path.read_text("utf-8").split())
+    text = re.sub(r"\]\((?!https?:)", "](docs/", text)
+    return f"- {KINDS[path.name.split('.')[2]]}{text}\n"
 
 
 def section(version: str, date: str, found: dict[str, list[Path]]) -> str:
     """Returns the section of a version, with an entry for each fragment."""
     parts = [f"## {version} ({date})\n\nTag `v{version}`.\n"]
-    for kind, heading in HEADINGS.items():
-        entries = [" ".join(path.read_text("utf-8").split()) for path in found[kind]]
-        if entries:
-            parts.append(f"### {heading}\n\n" + "".join(f"- {e}\n" for e in entries))
+    for area, heading in AREAS.items():
+        if found[area]:
+            parts.append(f"### {heading}\n\n" + "".join(map(entry, found[area])))
     return "\n".join(parts)
 
 

@@ -58,6 +58,13 @@ ENDS_BADLY = (ProtocolError, Refusal, RefusedError)
 cuts = st.lists(st.integers(0, 400), max_size=9)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def the_version_that_was_recorded():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("envkit.remote.protocol.envkit_version", lambda: "0.2.0")
+        yield
+
+
 def cut(data, places):
     """Returns bytes in pieces, cut at some places."""
     edges = [0, *sorted({place % (len(data) + 1) for place in places}), len(data)]
