@@ -70,7 +70,6 @@ __all__ = ["Session"]
 
 # Seconds after which a session that waits looks whether it is to end.
 _POLL_INTERVAL = 0.25
-_RESUME = 30.0
 # What a client may ask besides `call`, which is allowed by name.
 _METHODS = frozenset(
     [
@@ -100,9 +99,9 @@ class Session:
         request: SessionRequest,
         options: ServeOptions,
         *,
-        resume: float = _RESUME,
-        forked: Sequence[int] = (),
-        may_linger: Callable[[], bool] = bool,
+        resume: float,
+        forked: Sequence[int],
+        may_linger: Callable[[], bool],
     ) -> None:
         """Prepares; `build` makes the environments.
 
@@ -136,8 +135,9 @@ class Session:
         self._reason = ""
         self._changed = threading.Condition()
         self._next_sock: tuple[socket.socket, dict[str, Any]] | None = None
-        self._link: Link | None = None
+        self._link: Link
         self._sock: socket.socket | None = None
+        self._poller: select.poll
         self._head = memoryview(bytearray(HEAD.size))
         self._received_at = time.monotonic()
         # When a frame or an answer was begun that is not through.
@@ -146,6 +146,9 @@ class Session:
         self._failures: dict[int, RemoteFailure] = {}
         self._last_reply: tuple[int, list[bytes]] | None = None
         self._conversation: ServerConversation
+        # Once the client has laid out the rows.
+        self._slab: Slab
+        self._is_bound = False
         self._unanswered: list[int] = []
 
     # Before rows travel.
@@ -277,10 +280,6 @@ class Session:
             self.stop("a frame was begun and never came to its end")
             self._shut()
 
-    def cut(self) -> None:
-        """Ends the link, whatever the thread of the session is doing."""
-        self._shut()
-
     def _shut(self) -> None:
         sock = self._sock
         if sock is not None:
@@ -292,7 +291,6 @@ class Session:
     def serve(self, sock: socket.socket) -> None:
         """Answers until the client leaves, is lost for too long, or is sent away."""
         try:
-            self._prepare()
             details: dict[str, Any] | None = None
             while True:
                 self._use(sock)
@@ -330,10 +328,6 @@ class Session:
         for error in self._runner.close():
             print(f"close() of an environment raised {error!r:.200}", flush=True)
 
-    def _prepare(self) -> None:
-        self._slab: Slab | None = None
-        self._poller = select.poll()
-
     def _use(self, sock: socket.socket) -> None:
         sock.settimeout(None)
         self._sock = sock
@@ -343,11 +337,9 @@ class Session:
         self._received_at = time.monotonic()
 
     def _leave(self) -> None:
-        link = self._link
-        self._link = self._sock = self._busy_since = None
-        if link is not None:
-            link.shut()
-            link.close()
+        self._sock = self._busy_since = None
+        self._link.shut()
+        self._link.close()
 
     def _await_link(self) -> tuple[socket.socket, dict[str, Any]] | None:
         """Waits for the client to come back; `None` if it does not."""
@@ -367,7 +359,6 @@ class Session:
         """Waits for the next frame; returns False if the session is to end."""
         # Hot: once per frame.
         link = self._link
-        assert link is not None
         if link.has_some:
             return True
         # Falling asleep and waking up takes longer than most clients do.
@@ -394,7 +385,6 @@ class Session:
             ProtocolError: The client does not keep to the protocol.
         """
         link = self._link
-        assert link is not None
         expected: Frame | None = None
         flags = 0
         clock = time.monotonic
@@ -430,10 +420,8 @@ class Session:
             self._run(flags, rows)
 
     def _next_head(self) -> tuple[int, int, int, int]:
-        link = self._link
-        assert link is not None
-        link.want(self._head)
-        link.fill()
+        self._link.want(self._head)
+        self._link.fill()
         kind, flags, _, rows, length = HEAD.unpack(self._head)
         return kind, flags, rows, length
 
@@ -444,6 +432,7 @@ class Session:
         info = {name: self._info[name] for name in bind.info}
         layout = SlabLayout(self._spec, ((0, self._rows),), info)
         slab = self._slab = Slab(layout)
+        self._is_bound = True
         self._runner.bind(slab, 0, first_row=bind.first_row)
         self._runner.tell_failure = self._send_raised
         self._clock = self._runner.start_clock(counts_memory=True)
@@ -459,7 +448,6 @@ class Session:
         # Hot: once per request.
         self._clock.woken = time.perf_counter_ns()
         row_frames, runner, slab = self._row_frames, self._runner, self._slab
-        assert slab is not None
         try:
             row_frames.accept_asked(flags, rows)
         except EOFError as error:
@@ -476,8 +464,6 @@ class Session:
 
     def _refuse_actions(self, bad: list[int]) -> None:
         """Marks rows as raised whose actions the environment was never to see."""
-        slab = self._slab
-        assert slab is not None
         rows = bad if self._is_single else list(self._unanswered)
         error = SpecError(
             f"The actions of rows {listed(bad)} are not within the bounds of "
@@ -493,14 +479,13 @@ class Session:
                 pid=os.getpid(),
             ),
         )
-        slab.fail(rows)
+        self._slab.fail(rows)
 
     def _answer(self, rows: Sequence[int]) -> None:
         # Hot: once per request.
         if not rows:
             return
         row_frames, link = self._row_frames, self._link
-        assert link is not None
         self._busy_since = time.monotonic()
         together = (
             row_frames.answer_together({}) if len(rows) == row_frames.size else None
@@ -532,35 +517,31 @@ class Session:
         )
 
     def _send(self, message: SessionMessage) -> None:
-        assert self._link is not None
         self._link.send(self._conversation.send(message))
 
     def _send_end(self, reason: str) -> None:
         """Sends the client why the session is over; it may be gone."""
         self._reason = self._reason or reason
-        if self._link is not None:
-            self._send(EndMessage(reason))
+        self._send(EndMessage(reason))
 
     def _show(self, rows: Sequence[int]) -> None:
         """Shows observers the time steps of all rows, after some have answered."""
-        slab = self._slab
-        assert slab is not None
         chosen = np.asarray(rows)
         # A copy, because a pool may renumber rows that it does not ask, and numbers
         # tell where in the slab a time step is.
-        for seen, leaf in zip(self._seen, slab.read(chosen), strict=True):
+        for seen, leaf in zip(self._seen, self._slab.read(chosen), strict=True):
             seen[chosen] = leaf
         for observer in self._observers:
             observer.show(self._seen)
 
     def _send_resumed(self, details: dict[str, Any]) -> None:
         """Sends again what was answered over the link that was lost."""
-        slab, link, reply = self._slab, self._link, self._last_reply
-        assert link is not None
+        reply = self._last_reply
         replied = None if reply is None else reply[0]
-        if slab is None:
+        if not self._is_bound:
             self._send(ResumedMessage(None, replied))
             return
+        slab = self._slab
         # A frame that came in part may have been written over the numbers.
         slab.forget_requests()
         resume = self._conversation.read_resume(details)
@@ -568,7 +549,7 @@ class Session:
         rows = owing[resume.numbers[owing] == slab.numbers[owing]]
         self._send(ResumedMessage(slab.answers, replied))
         if reply is not None and resume.asked == replied:
-            link.send(reply[1])
+            self._link.send(reply[1])
         for row in slab.raised_rows(rows).tolist():
             if row in self._failures:
                 failure = self._without_secrets(self._failures[row])
@@ -599,7 +580,6 @@ class Session:
             values = self._failures_of(request, error)
             frame = self._conversation.send(ReplyMessage(ask.number, values))
         self._last_reply = ask.number, frame
-        assert self._link is not None
         self._link.send(frame)
 
     def _values(self, request: Request) -> list[Any]:
@@ -627,7 +607,6 @@ class Session:
 
     def _checked_replay(self, request: Request) -> Request:
         """Returns a request to play moves again, of which none is against the rules."""
-        assert self._slab is not None  # since questions come after `bind`
         first, sizes = self._request.first_env, self._sizes
         plans = [
             plan_from_plain(argument, self._slab.layout, sizes[env - first])
