@@ -120,6 +120,11 @@ class Admission:
         self._strangers: dict[str, Stranger] = {}  # by place, the oldest first
         self._lines, self._refilled_at, self._left_out = float(_BURST), 0.0, 0
 
+    def health(self, *, is_stopping: bool = False) -> dict[str, str]:
+        """Returns what anyone may know of the server."""
+        status = "stopping" if is_stopping else "ok"
+        return {"status": status, "protocol": self.protocol}
+
     # Strangers.
 
     def meet(self, address: object, cut: Callable[[str], object]) -> Stranger:

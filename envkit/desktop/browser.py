@@ -248,7 +248,7 @@ class BrowserServer(Closable):
             return protocol.reject(403, f"{fault}\n")
         self._admission.excuse(connection.stranger.place)  # Pages need no password.
         if request.path == HEALTH_PATH and not is_socket:
-            report = {"status": "ok", "protocol": self._admission.protocol}
+            report = self._admission.health()
             answer = HealthAnswer.to(request.path, headers, self._host, report)
             response = protocol.reject(answer.status, answer.body)
             del response.headers["Content-Type"]

@@ -243,8 +243,9 @@ class OpenEnvServer(Closable):
         async def guarded(scope: Any, receive: Any, send: Any) -> None:
             headers, place = Headers(scope=scope), place_of(scope.get("client"))
             if scope["type"] == "http" and scope["path"] == HEALTH_PATH:
+                report = self._admission.health(is_stopping=self._is_closing)
                 answer = HealthAnswer.to(
-                    HEALTH_PATH, headers.items(), self._options.host, self._health()
+                    HEALTH_PATH, headers.items(), self._options.host, report
                 )
                 if answer.refused:
                     self._admission.refuse(place, answer.refused)
@@ -280,11 +281,6 @@ class OpenEnvServer(Closable):
             await app(scope, receive, send)
 
         return guarded
-
-    def _health(self) -> dict[str, Any]:
-        """Returns what anyone may know."""
-        status = "stopping" if self._is_closing else "ok"
-        return {"status": status, "protocol": self._admission.protocol}
 
     def _holder_of(self, headers: Any) -> Holder:
         """Returns whose token a request has.

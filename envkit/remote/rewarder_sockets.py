@@ -232,7 +232,8 @@ class RewarderServer:
         headers = [(name.lower(), one) for name, one in request.headers.raw_items()]
         reason, status = None, http.HTTPStatus.FORBIDDEN
         if request.path.partition("?")[0] == HEALTH_PATH:
-            answer = HealthAnswer.to(request.path, headers, self._host, self._health())
+            report = self._admission.health(is_stopping=self._closed)
+            answer = HealthAnswer.to(request.path, headers, self._host, report)
             if not answer.refused:
                 self._admission.excuse(place)
                 response = connection.respond(
@@ -252,11 +253,6 @@ class RewarderServer:
             return None
         self._admission.refuse(place, reason)
         return connection.respond(status, f"{reason}\n")
-
-    def _health(self) -> dict[str, Any]:
-        """Returns what anyone may know."""
-        status = "stopping" if self._closed else "ok"
-        return {"status": status, "protocol": self._admission.protocol}
 
     async def _attend(self, connection: Any) -> None:
         from websockets.exceptions import ConnectionClosed

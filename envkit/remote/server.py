@@ -175,8 +175,7 @@ class Server:
         try:
             begun = connection.read(len(MAGIC))
             if begun.startswith(b"GET "):
-                report = {"status": "stopping" if self._closing else "ok"}
-                report["protocol"] = self._admission.protocol
+                report = self._admission.health(is_stopping=bool(self._closing))
                 host = self._options.host
                 answer_http(connection, self._admission, begun, host, report)
                 return
