@@ -8,12 +8,14 @@ systemd listens, and starts the service with its sockets as descriptors from 3 o
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from envkit._shared.listening import place_of
+from envkit.extend import counted
 
 __all__ = ["InheritedSocket", "inherited_sockets", "notify", "shared_out"]
 
@@ -46,13 +48,14 @@ def inherited_sockets() -> list[InheritedSocket]:
         return []  # Those of a process that has started this one.
     count = int(given["LISTEN_FDS"]) if given["LISTEN_FDS"].isdecimal() else 0
     names = given["LISTEN_FDNAMES"].split(":") if given["LISTEN_FDNAMES"] else []
-    names += ["unknown"] * (count - len(names))
-    return [_taken(_FIRST + number, names[number]) for number in range(count)]
+    unnamed = itertools.repeat("unknown")
+    fds = range(_FIRST, _FIRST + count)
+    return [*map(_taken, fds, itertools.chain(names, unnamed))]
 
 
 def _taken(fd: int, name: str) -> InheritedSocket:
-    os.set_inheritable(fd, False)
     try:
+        os.set_inheritable(fd, False)
         sock = socket.socket(fileno=fd)
     except OSError as error:
         raise ValueError(
@@ -102,7 +105,7 @@ def shared_out(
             )
         if len(sockets) != counts[name]:
             raise ValueError(
-                f"{name} needs {counts[name]} inherited sockets here, got "
+                f"{name} needs {counted(counts[name], 'inherited socket')} here, got "
                 f"{len(sockets)}."
             )
     return {name: tuple(sockets) for name, sockets in shared.items()}

@@ -20,6 +20,7 @@ import re
 import stat
 import threading
 from collections.abc import Callable
+from itertools import takewhile
 from typing import NamedTuple
 
 from envkit._shared.admission import LOG, WrongSecretError
@@ -32,6 +33,7 @@ from envkit._shared.secret_files import (
     publish,
     read_private,
 )
+from envkit.extend import counted
 
 __all__ = ["Holder", "ServerSecret", "TokensFile"]
 
@@ -101,18 +103,21 @@ class TokensFile:
                 self._seen = self._signature()
                 try:
                     self._holders = self._read()
-                    LOG.info("%s was read again: %d tokens", *self._facts())
+                    LOG.info(
+                        "%s %r was read again: %s",
+                        self._what,
+                        self.path,
+                        counted(len(self._holders), "token"),
+                    )
                 except (ValueError, OSError) as error:
                     LOG.warning(
-                        "%s has changed and is not used; the %d tokens of before stay "
+                        "%s %r has changed and is not used; the tokens of before stay "
                         "valid: %s",
-                        *self._facts(),
+                        self._what,
+                        self.path,
                         str(error).partition("\n")[0],
                     )
             return self._holders
-
-    def _facts(self) -> tuple[str, int]:
-        return f"{self._what} {self.path!r}", len(self._holders)
 
     def _signature(self) -> object:
         try:
@@ -134,8 +139,10 @@ class TokensFile:
             )
         found: list[Holder] = []
         lines: dict[object, int] = {}
-        for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
-            words = line.partition("#")[0].split()
+        # Editors of Windows begin files with a mark.
+        text = data.decode("utf-8-sig", "replace")
+        for number, line in enumerate(text.split("\n"), 1):
+            words = list(takewhile(lambda word: word[0] != "#", line.split()))
             if not words:
                 continue
             try:
@@ -172,7 +179,8 @@ def _holder_in(words: list[str]) -> Holder:
     """
     if not 2 <= len(words) <= 3:
         raise ValueError(
-            f"A line must be NAME TOKEN or NAME TOKEN EXPIRY, got {len(words)} words."
+            f"A line must be NAME TOKEN or NAME TOKEN EXPIRY, got "
+            f"{counted(len(words), 'word')}."
         )
     name, token = words[:2]
     if not _NAME.fullmatch(name):

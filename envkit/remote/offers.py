@@ -236,7 +236,7 @@ class Offer:
             if name not in known:
                 raise Refusal(
                     f"{self.name} has no argument {name!r:.80}."
-                    f"{suggestion(name, known)} It takes: {listed(known)}."
+                    f"{suggestion(name, known)} It takes: {listed(known) or 'none'}."
                 )
         return dict(arguments)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import socket
 import threading
 import time
 from typing import Any
@@ -235,7 +236,7 @@ class Server:
                 )
             self._opening += 1
         try:
-            session, facts = self._built(request)
+            session, facts = self._built(request, connection.sock)
         finally:
             with self._lock:
                 self._opening -= 1
@@ -259,13 +260,17 @@ class Server:
                         del self._crashed[next(iter(self._crashed))]
             self._tell_how_many()
 
-    def _built(self, request: dict[str, Any]) -> tuple[SessionProcess, dict[str, Any]]:
+    def _built(
+        self, request: dict[str, Any], client: socket.socket
+    ) -> tuple[SessionProcess, dict[str, Any]]:
         """Starts a session, and returns it with what its client is told."""
         session = SessionProcess(self._templates, self._guardian)
         with self._lock:
             self._starting.add(session)
         try:
-            facts = session.build(request, self._menu, self._options, self._resume)
+            facts = session.build(
+                request, self._menu, self._options, self._resume, client
+            )
             with self._lock:
                 reason = self._closing
                 if not reason:

@@ -12,8 +12,8 @@ server                        template                         session
 ```
 
 A template has one thread, no open files and no environments, so what it forks is whole.
-A library that starts threads or opens files when it is imported is not in a template:
-sessions import it themselves.
+A library that starts threads, opens files or makes random generators when it is
+imported is not in a template: sessions import it themselves.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import faulthandler
 import gc
 import importlib
 import os
+import random
 import select
 import signal
 import socket
@@ -158,11 +159,15 @@ class _SessionForker:
             package_version("numpy")  # It imports more than it looks.
             codecs.lookup("ascii")
             before = os.listdir("/proc/self/fd")
+            generators = _count_generators()
             printed, unfit = _imported(targets)
             if not unfit and len(os.listdir("/proc/self/task")) > 1:
                 unfit = "starts threads when it is imported"
             if not unfit and os.listdir("/proc/self/fd") != before:
                 unfit = "opens files or connections when it is imported"
+            if not unfit and _count_generators() != generators:
+                # All sessions would have the same numbers.
+                unfit = "makes random generators when it is imported"
         # These objects live as long as each session. Frozen, they are not visited by
         # its garbage collector, which would copy their pages.
         gc.collect()
@@ -234,6 +239,15 @@ class _SessionForker:
                 if channel is not None:
                     channel.send({"ended": os.waitstatus_to_exitcode(status)})
                     channel.close()
+
+
+def _count_generators() -> int:
+    """Returns how many random generators there are, beside those of the system."""
+    kinds = (random.Random, np.random.Generator, np.random.RandomState)
+    return sum(
+        isinstance(each, kinds) and not isinstance(each, random.SystemRandom)
+        for each in gc.get_objects()
+    )
 
 
 def _imported(targets: Sequence[str]) -> tuple[str, str]:

@@ -297,7 +297,12 @@ class SessionProcess:
         self._code: int | None = None
 
     def build(
-        self, said: dict[str, Any], menu: Menu, options: ServeOptions, resume: float
+        self,
+        said: dict[str, Any],
+        menu: Menu,
+        options: ServeOptions,
+        resume: float,
+        client: socket.socket,
     ) -> dict[str, Any]:
         """Lets a process build the environments; returns what the client is told.
 
@@ -306,9 +311,11 @@ class SessionProcess:
             menu: What the server offers.
             options: What the server allows.
             resume: For how many seconds it waits for its client after a lost link.
+            client: The connection of the client; if that leaves, the process ends.
 
         Raises:
             Refusal: They cannot be built, or cannot travel, or crash their process.
+            ConnectionError: The client has left.
         """
         names = [name for name, _, _ in said["environments"]]
         libraries = dict.fromkeys(menu.find(name).library for name in names)
@@ -334,7 +341,12 @@ class SessionProcess:
                 "said": said,
             }
         )
-        message = self._await_message()
+        try:
+            message = self._await_message(client=client)
+        except ConnectionError:
+            self.cut()
+            self._await_end()
+            raise
         if message is None:
             self._await_end()
             raise Refusal(
@@ -391,20 +403,27 @@ class SessionProcess:
             else:
                 os.kill(self._pid, signal.SIGKILL)
 
-    def _await_message(self, until: float | None = None) -> dict[str, Any] | None:
+    def _await_message(
+        self, until: float | None = None, client: socket.socket | None = None
+    ) -> dict[str, Any] | None:
         """Waits for a message of the process; `None` if it has ended.
 
         Raises:
             TimeoutError: Time is up.
+            ConnectionError: The client has left.
         """
         poller = select.poll()
         poller.register(self._channel.fileno(), select.POLLIN)
         if self._pidfd >= 0:
             poller.register(self._pidfd, select.POLLIN)
+        if client is not None:
+            poller.register(client, getattr(select, "POLLRDHUP", 0))
         left = None if until is None else 1000 * max(0.0, until - time.monotonic())
         ready = dict(poller.poll(left))
         if not ready:
             raise TimeoutError
+        if client is not None and client.fileno() in ready:
+            raise ConnectionError("it has left before its environments were made")
         if self._channel.fileno() not in ready:
             # It is gone, and what it has forked may keep its channel open.
             poller.unregister(self._pidfd)

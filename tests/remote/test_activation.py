@@ -35,6 +35,8 @@ for kind in kinds.split(","):
     elif kind == "deaf":
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))
+    elif kind == "none":
+        continue
     else:
         sock = socket.create_server((kind, 0))
     sockets.append(sock)
@@ -43,7 +45,7 @@ for number, sock in enumerate(sockets):
 for number in range(len(sockets)):
     os.dup2(103 + number, 3 + number)
     os.close(103 + number)
-os.environ["LISTEN_FDS"] = str(len(sockets))
+os.environ.setdefault("LISTEN_FDS", str(len(sockets)))
 os.environ["LISTEN_FDNAMES"] = names
 os.environ.setdefault("LISTEN_PID", str(os.getpid()))
 os.execv(sys.executable, [sys.executable, "-m", "envkit", "serve", *command])
@@ -180,6 +182,17 @@ REFUSED = {
         ["Catch"],
         {"kinds": "deaf"},
         "must be one that listens: the unit must have ListenStream= and Accept=no",
+    ),
+    "one that is closed": (
+        ["Catch"],
+        {"kinds": "none", "LISTEN_FDS": "99999999999999"},
+        "The inherited descriptor 3 (envkit.socket) must be a socket: Bad file "
+        "descriptor.",
+    ),
+    "too many": (
+        ["Catch"],
+        {"kinds": "127.0.0.1,127.0.0.1"},
+        "own needs 1 inherited socket here, got 2.",
     ),
     "an unknown name": (
         ["Catch", "--openenv", "--vnc"],

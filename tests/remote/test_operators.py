@@ -758,7 +758,7 @@ def tokens_in(folder, text, mode=0o600):
 
 WRONG_FILES = {
     "nothing": ("# nobody\n\n", "must have a token, and '.*' has none"),
-    "one word": (f"alice {ALICE}\nbob\n", "line 2 .*NAME TOKEN EXPIRY, got 1 words"),
+    "one word": (f"alice {ALICE}\nbob\n", "line 2 .*NAME TOKEN EXPIRY, got 1 word\\."),
     "a short token": ("alice short\n", "line 1 .*at least 16 characters, got 5"),
     "a name twice": (
         f"alice {ALICE}\n# and\nalice {BOB}\n",
@@ -779,6 +779,19 @@ def test_a_wrong_file_of_tokens_is_refused_with_its_line(case, tmp_path):
     with pytest.raises(ValueError, match=message) as caught:
         TokensFile(tokens_in(tmp_path, text))
     assert ALICE not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "token"),
+    [
+        (f"\ufeffalice {ALICE}\r\nbob {BOB}\r\n", ALICE),
+        (f"alice {ALICE}#{ALICE} # hers\n#bob {BOB}\n", f"{ALICE}#{ALICE}"),
+    ],
+    ids=["as Windows writes it", "a # within a token"],
+)
+def test_a_file_of_tokens_may_have(text, token, tmp_path):
+    first = TokensFile(tokens_in(tmp_path, text)).holders()[0]
+    assert ("alice", token.encode()) == first[:2]
 
 
 def test_a_file_of_tokens_that_others_can_read_is_refused(tmp_path):
@@ -866,7 +879,7 @@ def test_a_broken_file_leaves_the_tokens_of_before_and_one_line(case, tmp_path, 
         assert enters("envkit", place, ALICE)
         assert enters("envkit", place, ALICE)
         (line,) = [text for text in caplog.messages if "is not used" in text]
-        assert "the 1 tokens of before stay valid: " in line
+        assert "the tokens of before stay valid: " in line
         assert ALICE not in line
 
 

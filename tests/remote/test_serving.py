@@ -520,10 +520,12 @@ def test_a_server_that_was_started_and_dies_is_started_again():
     ) as env:
         stream = [env.reset()]
         before = {fact.address for fact in env.servers()}
-        assert 2 == len({fact.session for fact in env.servers()})
+        pids = {fact.facts["pid"] for fact in env.servers()}
+        assert 2 == len(pids)
         for step in range(30):
             if step == 8:
                 env._launched._process.kill()
+                assert until(lambda: not any(map(is_running, pids)))
             stream.append(env.step(np.zeros(4, int)))
         by_row = [[int(ts.step_type[row]) for ts in stream] for row in range(4)]
         assert all(is_grammatical(types) for types in by_row)

@@ -24,6 +24,7 @@ from tests.waiting import PATIENCE, is_running, until
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
 
 SERVE = [sys.executable, "-m", "envkit", "serve"]
+CONNECT = [sys.executable, "-c", "import envkit, sys; envkit.connect(sys.argv[1])"]
 
 
 def same(first, second):
@@ -206,6 +207,7 @@ def test_a_session_of_several_libraries_imports_them_itself(game):
             "starts threads",
         ),
         ("FILE = open(os.devnull)", "opens files or connections"),
+        ("DRAWN = np.random.default_rng(7)", "makes random generators"),
     ],
 )
 def test_a_library_that_cannot_be_forked_is_imported_by_each_session(
@@ -234,8 +236,13 @@ def test_a_library_that_crashes_when_it_is_imported_crashes_its_session(game, ca
 
 def test_unseeded_sessions_draw_numbers_of_their_own(game):
     drawn = "return restart(np.int64(1e6 * {}))"
-    for source in ("random.random()", "np.random.random()"):
-        with served(game("", drawn.format(source))) as server:
+    for source, at_import in (
+        ("random.random()", ""),
+        ("np.random.random()", ""),
+        ("DRAWN.random()", "DRAWN = random.Random()"),
+        ("DRAWN.random()", "DRAWN = np.random.default_rng()"),
+    ):
+        with served(game(at_import, drawn.format(source))) as server:
             found = set()
             for _ in range(3):
                 with connect(server.address) as env:
@@ -294,6 +301,27 @@ def test_a_session_that_takes_long_to_begin_holds_up_no_other(game, tmp_path):
         assert not waiting.done()
         place.touch()
         waiting.result(PATIENCE).close()
+
+
+def test_a_client_that_leaves_before_its_session_has_begun_holds_no_place(
+    game, tmp_path
+):
+    never = f"os.mkfifo({str(tmp_path / 'pipe')!r}), open({str(tmp_path / 'pipe')!r})"
+    stuck = f"\n\ndef stuck():\n    {never}\n    return Game()\n"
+    target = game()
+    with open(tmp_path / "the_game.py", "a") as file:
+        file.write(stuck)
+    with served(target, "stuck=the_game:stuck", max_sessions=1) as server:
+        client = subprocess.Popen(
+            [*CONNECT, f"{server.address}/stuck"], stderr=subprocess.PIPE
+        )
+        with client:
+            assert until((tmp_path / "pipe").exists)
+            with pytest.raises(ConstructorError, match="as many as it allows"):
+                connect(f"{server.address}/game")
+            client.kill()
+        assert until(lambda: not server._opening)
+        connect(f"{server.address}/game").close()
 
 
 def test_a_session_inherits_nothing_of_the_others():
