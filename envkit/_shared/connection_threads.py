@@ -189,9 +189,10 @@ class ConnectionThreads:
         self._is_closing = True
         self._admission.drop_all(reason)
         self._accepting.join(max(0.0, until - time.monotonic()))
+        # Who comes from now on is refused by the system, or is the next server's.
+        self._listener.close()
         while (threads := self._living()) and time.monotonic() < until:
             threads[0].join(max(0.0, until - time.monotonic()))
-        self._listener.close()
 
     def _living(self) -> list[threading.Thread]:
         with self._lock:

@@ -157,11 +157,12 @@ class Server:
         self._templates.stop()
         for each in starting:
             each.cut()
+        # Before another server may have the port.
+        self._secret.close()
         self._connections.close(self._closing, time.monotonic() + _GRACE)
         for session in sessions:
             session.cut()
         self._templates.close()
-        self._secret.close()
         self._guardian.dismiss()
 
     # One connection, in a thread of its own.

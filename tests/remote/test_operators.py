@@ -724,6 +724,14 @@ class SlowToClose:
         return Slow()
 
 
+def is_refused_by_the_system(address):
+    try:
+        socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_a_server_that_is_stopping_is_503(tmp_path):
     file = tmp_path / "open"
     file.touch()
@@ -738,6 +746,8 @@ def test_a_server_that_is_stopping_is_503(tmp_path):
             assert until(lambda: os.path.exists(f"{file}.closing"))
             status, body = get(place)
             assert (503, "stopping") == (status, json.loads(body)["status"])
+            # Nobody waits there for an answer that never comes.
+            assert until(lambda: is_refused_by_the_system(address))
             file.unlink()
         assert 143 == process.wait(PATIENCE)
 
