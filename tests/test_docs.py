@@ -109,3 +109,12 @@ def test_every_library_of_the_readme_has_an_extra():
     assert extras
     for extra in extras:
         assert re.search(f"^{extra} = \\[", project, re.M), extra
+
+
+GUIDES = [page for page in PAGES if page.parent.name not in ("reference", "changes")]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_a_guide_has_3500_words_at_most(page):
+    words = len(page.read_text("utf-8").split())
+    assert words <= 3500 or page.name == "feature_table.md"  # the appendix

@@ -308,7 +308,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
     discount. Shorter ones are padded: after the end, each step repeats the
     environment's last observation with reward and discount 0, without stepping the
     environment. The environment's own `LAST` stays a `LAST`, and so is each repetition,
-    as in TF-Agents. So to count episodes, count `FIRST`s.
+    as in TF-Agents. To count episodes, count each `FIRST`.
 
     Each row of a batch counts on its own. The batch must be able to hold and to reset
     single rows (see its `holds_rows` and `resets_rows`).
