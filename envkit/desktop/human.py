@@ -193,8 +193,8 @@ class Person(Closable):
             self.actions.begin()
             self._pending.pop()
             self._due = 0.0
-        if not self.server.viewers:
-            self._wait_for(lambda: bool(self.server.viewers))
+        if self._may_rest():
+            self._wait_for(lambda: not self._may_rest())
             self._due = 0.0
         if not self.hz:
             return self._next_press()
@@ -210,6 +210,11 @@ class Person(Closable):
         self._wake.set()
         self.server.close()
 
+    def _may_rest(self) -> bool:
+        """Returns whether there is no viewer, and all have let go of what they held."""
+        is_held = self._pending and (self.hz or self._is_desktop)
+        return not self.server.viewers and not is_held
+
     def _handle(self, event: Event) -> None:
         self._pending.put(event)
         self._wake.set()
@@ -220,7 +225,8 @@ class Person(Closable):
 
         def has_action() -> bool:
             if self._is_desktop:
-                if self._pending.has_press():
+                has_left = not self.server.viewers
+                if self._pending.has_press() or (has_left and self._pending):
                     found.append(self.action())
                 return bool(found)
             while events := self._pending.pop_press():

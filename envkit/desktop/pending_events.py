@@ -29,6 +29,10 @@ class PendingEvents:
         # The buttons that are down, and whether the last event was a mere move.
         self._buttons, self._has_moved = 0, False
 
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return len(self._events)
+
     def put(self, event: Event) -> None:
         """Puts an event last.
 

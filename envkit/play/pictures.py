@@ -27,10 +27,10 @@ def picture_of(env: Any) -> Callable[[TimeStep], Array]:
     try:
         found = env.render("rgb_array")
         if is_picture(found):
-            return lambda _: np.asarray(env.render("rgb_array"))
+            return lambda _: _rendered(env)
         why = f"render('rgb_array') returns {describe(found)}"
     except Exception as error:  # because there is another way
-        text = " ".join(str(error).split())
+        text = str(error).strip().partition("\n")[0]  # A worker adds its traceback.
         why = f"render('rgb_array') raises {type(error).__name__}: {text}"
     look = observed_picture(env.observation_spec())
     if look is None:
@@ -41,6 +41,16 @@ def picture_of(env: Any) -> Callable[[TimeStep], Array]:
             "may need render_mode='rgb_array'."
         )
     return lambda time_step: look(time_step.observation)
+
+
+def _rendered(env: Any) -> Array:
+    found = env.render("rgb_array")
+    if not is_picture(found):
+        raise ValueError(
+            "render('rgb_array') must return an array of uint8 with the axes height, "
+            f"width and colour, as it has done before, got {describe(found)}."
+        )
+    return np.asarray(found)
 
 
 def is_picture(picture: Any) -> bool:

@@ -221,6 +221,22 @@ def test_the_picture_follows_changes_and_sizes_with_sharp_pixels(page):
     assert [] == page.errors
 
 
+@pytest.mark.parametrize("height", [100, 180])
+def test_a_low_window_leaves_the_picture_half_of_it(page, height):
+    with shown((300, 200)) as (_, pages, _):
+        page.open(pages.url)
+        says(page, CONTROLS)
+        page.do(
+            "Emulation.setDeviceMetricsOverride",
+            width=400,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        box = "document.querySelector('canvas').getBoundingClientRect().height"
+        assert until(lambda: abs(page.ask(box) - height / 2) < 1), page.ask(box)
+
+
 def test_tls_encrypts_what_is_shown_and_pressed(page, tmp_path):
     import ssl
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 
@@ -436,6 +437,28 @@ def test_what_is_held_at_the_end_of_an_episode_is_let_go_of(game):
 
     assert first
     pressed, released = (game.events.get(timeout=PATIENCE) for _ in range(2))
+    assert [(keysym("a"), True), (keysym("a"), False)] == [pressed, released]
+
+
+@pytest.mark.parametrize("hz", [0, 500.0])
+def test_the_last_viewer_that_leaves_lets_go_of_its_keys(game, hz):
+    with desktop(game) as env, Person(env, hz=hz) as person:
+
+        def play():
+            with contextlib.suppress(ClosedError):
+                time_step = env.reset()
+                while True:
+                    time_step = env.step(person(time_step))
+
+        playing = threading.Thread(target=play)
+        playing.start()
+        with DesktopClient(*person.address) as viewer:
+            viewer.key("a", True)
+            pressed = game.events.get(timeout=PATIENCE)
+        released = game.events.get(timeout=PATIENCE)
+        person.close()
+        playing.join(PATIENCE)
+
     assert [(keysym("a"), True), (keysym("a"), False)] == [pressed, released]
 
 

@@ -45,6 +45,12 @@ class Fragile(CountingEnv):
         raise RuntimeError("It broke.")
 
 
+class Faint(CountingEnv):
+    def render(self, mode="rgb_array"):
+        started = self.current_time_step().is_first()
+        return np.zeros((8, 8, 3), np.uint8) if started else None
+
+
 @contextlib.contextmanager
 def served(*targets, num_workers=None, **options):
     """Serves environments at free ports; yields where each of them is."""
@@ -204,6 +210,24 @@ def test_an_environment_that_raises_ends_the_server():
         DesktopClient(*address_of(shop)),
     ):
         assert until(shop.ended) == "RuntimeError: It broke."
+
+
+def test_an_environment_that_stops_drawing_ends_the_server_and_says_so():
+    with (
+        served(f"{__name__}:Faint", hz=500.0) as shop,
+        DesktopClient(*address_of(shop)),
+    ):
+        assert until(shop.ended) == (
+            "ValueError: render('rgb_array') must return an array of uint8 with the "
+            "axes height, width and colour, as it has done before, got None."
+        )
+
+
+def test_what_a_worker_raises_is_told_without_its_traceback(message_of):
+    menu = Menu([Offer(f"{__name__}:Blind", num_workers=1)])
+    message = message_of(ValueError, lambda: vnc.serve(menu, ServeOptions(port=0)))
+    assert "Traceback" not in message
+    assert "Blind cannot render" in message
 
 
 def test_an_agent_plays_what_is_served():
