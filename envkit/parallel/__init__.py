@@ -1,7 +1,7 @@
 """The parallel engine: environments in workers, stepped as one batch or one by one."""
 
-# Names are loaded when first used: a worker process imports this package, too, and has
-# no use for what starts and supervises workers.
+# Names are loaded on first use: worker processes import this package too, and don't
+# need the code that starts and supervises workers.
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def check_name(name: Any) -> None:
-    """Refuses values that are not names, and names that are private."""
+    """Raises if a value is not a name, or is a private one."""
     if not isinstance(name, str):
         raise TypeError(f"name must be a string, got {describe(name)}.")
     if name.startswith("_"):
@@ -42,7 +42,7 @@ def ask(
     envs: Sequence[int] | None,
     values: Sequence[Any] | None = None,
 ) -> list[Any]:
-    """Asks environments, all or some; raises what they have raised."""
+    """Asks all or some environments a question, and raises their exceptions."""
     everyone = range(len(facade._pool.rows_of_env))
     envs = everyone if envs is None else envs
     values = [None] * len(envs) if values is None else values
@@ -57,7 +57,7 @@ def ask(
 def ask_everyone(
     facade: Any, method: str, values: Sequence[Any] | None = None
 ) -> list[Any]:
-    """Asks every environment; where a worker is replaced, the new one as well."""
+    """Asks every environment, and again those of a worker replaced meanwhile."""
     pool: Pool = facade._pool
     envs = range(len(pool.rows_of_env))
     values = [None] * len(envs) if values is None else values
@@ -65,14 +65,14 @@ def ask_everyone(
         try:
             return pool.ask(method, envs, values)
         except WorkerError:
-            # That it was dead already, only the question has shown.
+            # The worker was dead already; only this question revealed it.
             if not pool.is_replacing():
                 raise
         return pool.ask(method, envs, values)
 
 
 def seed_rows(facade: Any, seeds: list[int | None]) -> None:
-    """Seeds some rows; those whose seed is `None` go on."""
+    """Seeds some rows; those with a seed of `None` keep their random numbers."""
     by_env = [[seeds[row] for row in rows] for rows in facade._pool.rows_of_env]
     envs = [
         env for env, own in enumerate(by_env) if any(seed is not None for seed in own)
@@ -81,7 +81,7 @@ def seed_rows(facade: Any, seeds: list[int | None]) -> None:
 
 
 def among_all(facade: Any, values: Sequence[Any], rows: Array) -> list[Any]:
-    """Returns a list for all rows, with `None` for those that are not meant."""
+    """Returns a list with a value for each row: `None` for rows not in `rows`."""
     by_row: list[Any] = [None] * facade._rows
     for row, value in zip(rows.tolist(), values, strict=True):
         by_row[row] = value
@@ -89,7 +89,7 @@ def among_all(facade: Any, values: Sequence[Any], rows: Array) -> list[Any]:
 
 
 def send_options(facade: Any, options: Any, rows: Array | None) -> None:
-    """Sends options ahead of the reset that they are for."""
+    """Sends options to the environments before the reset that uses them."""
     facade._settle()
     asked = {}
     for env, block in enumerate(facade._pool.rows_of_env):
@@ -102,14 +102,15 @@ def send_options(facade: Any, options: Any, rows: Array | None) -> None:
     try:
         ask(facade, "reset", envs, list(asked.values()))
     except Exception:
-        # What others have been given is not for the next reset.
+        # Take back the options that other environments got: their next reset must not
+        # use them.
         with contextlib.suppress(WorkerError):
             ask(facade, "reset", envs, [(None, None)] * len(envs))
         raise
 
 
 def render(facade: Any, envs: Sequence[int], mode: str) -> Any:
-    """Returns pictures, stacked, or a list of what environments return."""
+    """Returns stacked pictures, or a list of the environments' own results."""
     pictures = ask(facade, "render", envs, [mode] * len(envs))
     if mode != "rgb_array" or not pictures:
         return _by_row(facade, envs, pictures)
@@ -128,7 +129,7 @@ def render(facade: Any, envs: Sequence[int], mode: str) -> Any:
 
 
 def _by_row(facade: Any, envs: Sequence[int], found: Sequence[Any]) -> list[Any]:
-    """Returns what environments rendered, row by row where they are batches."""
+    """Returns the rendered results by row, splitting those of batched environments."""
     by_row: list[Any] = []
     for env, one in zip(envs, found, strict=True):
         rows = len(facade._pool.rows_of_env[env])

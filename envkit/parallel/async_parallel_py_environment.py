@@ -32,7 +32,7 @@ __all__ = ["AsyncParallelPyEnvironment"]
 
 
 class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
-    """Steps environments in workers, and returns those that are ready first.
+    """Steps environments in workers, and returns whichever are ready first.
 
     While a policy thinks about one half, the other half steps, and a slow environment
     delays only those that share its worker.
@@ -94,13 +94,13 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
 
     @property
     def num_envs(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._rows
 
     @property
     @locked
     def owing(self) -> Array:
-        """Which rows owe an answer that no `recv` has returned yet, as a mask."""
+        """A mask of the rows whose answer no `recv` has returned yet."""
         return self._owing()
 
     def _owing(self) -> Array:
@@ -108,7 +108,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             return np.zeros(self._rows, bool)
         owing = self._pool.rows.owing()
         if self._pool.errors:
-            # The error is what they owe.
+            # Their answer is the error.
             errors, told = self._pool.errors, self._raised
             owing[[row for row in errors if told.get(row) is not errors[row]]] = True
         return owing
@@ -121,18 +121,17 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         seed: ResetSeed = None,
         options: Options = None,
     ) -> None:
-        """Lets the given rows, or all, start an episode; returns at once.
+        """Starts an episode in the given rows, or in all, and returns at once.
 
-        With a seed or with options it waits until the workers of these rows are idle,
-        to send these ahead.
+        A seed or options must be sent first, so the call then waits until the workers
+        of these rows are idle.
 
         Args:
-            env_ids: Which rows; `None` for all.
-            seed: What they are seeded with before: one integer, from which row `i` gets
-                the same stream as by `seed()`, or a list with one, or `None`, for each
-                of `env_ids`.
-            options: What environments are told of this one reset: a dictionary for all,
-                or a list with one, or `None`, for each of `env_ids`.
+            env_ids: The rows; `None` for all.
+            seed: One integer, which gives row `i` the same random numbers as `seed()`
+                does, or a list with an integer or `None` for each of `env_ids`.
+            options: Options for this one reset: a dictionary for all, or a list with a
+                dictionary or `None` for each of `env_ids`.
         """
         self._check_open("reset_async")
         rows = self._as_rows(env_ids)
@@ -160,10 +159,11 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
     def send(
         self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None
     ) -> None:
-        """Hands row `i` of the actions to `env_ids[i]`, or to all; returns at once.
+        """Sends row `i` of the actions to `env_ids[i]`, and returns at once.
 
-        Under the order NEXT_STEP, a row whose episode ended begins the next one and
-        its action is not used. So does a row that has not begun at all.
+        `env_ids` defaults to all rows. Under NEXT_STEP, a row whose episode has ended
+        begins the next one and ignores its action. So does a row that has not begun
+        yet.
         """
         # Hot: called once per batch of any size.
         self._check_open("send")
@@ -177,7 +177,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             columns = self._actions.columns(
                 actions, rows=rows, ignored=self._have_ended(rows)
             )
-            # The first action of every row is looked at completely.
+            # The first action of every row is checked completely.
             self._looked_at[rows] = True
             self._looks_at_bounds = self._looks_always or not self._looked_at.all()
         else:
@@ -194,23 +194,23 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
     def recv(
         self, count: int | None = None, timeout: float | None = None
     ) -> AsyncBatch:
-        """Returns rows that have finished, in the order in which they did.
+        """Returns finished rows, in the order in which they finished.
 
         Args:
-            count: How many to wait for; `None` waits for all that owe an answer. More
-                may not be returned, so the oldest answers come first.
+            count: How many rows to wait for; `None` waits for all that owe an answer.
+                No more than these are returned, the oldest answers first.
             timeout: Seconds after which to return what is ready, possibly nothing.
 
         Raises:
             CallOrderError: No row owes an answer, or fewer than `count` do.
-            WorkerError: An environment that owes an answer has failed. The error is
-                its answer; what the others have answered is kept for the next call.
+            WorkerError: An environment that owes an answer has failed. The error is its
+                answer; the other answers are kept for the next call.
         """
         # Hot: called once per batch of any size.
         self._check_open("recv")
         began = perf_counter()
         pool = self._pool
-        # Not those whose failure has been told: they owe nothing any more.
+        # Rows whose failure has been raised owe nothing any more.
         owing = self._owing().nonzero()[0]
         wanted = self._as_count(count, owing.size)
         if timeout is not None and timeout != 0:
@@ -227,9 +227,10 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         return AsyncBatch(rows, time_step, info)
 
     def _declared_of(self, rows: Array) -> dict[str, Any] | Exception:
-        """Returns what rows declare of their infos, or the error that is there instead.
+        """Returns the declared infos of rows, or the error raised in reading them.
 
-        An error is raised when the infos are read: the time steps are good anyway.
+        The caller sees such an error only on reading the infos: the time steps are
+        good.
         """
         try:
             return declared(self, rows)
@@ -266,10 +267,10 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
     def current_time_step(
         self, env_ids: Sequence[int] | Array | None = None
     ) -> TimeStep:
-        """Returns where rows that owe nothing stand: what a policy should act on.
+        """Returns the time steps that a policy should act on, of rows that owe nothing.
 
-        It differs from what `recv` returned under `AutoReset.SAME_STEP`, where an
-        episode that ended has been followed by the `FIRST` of the next.
+        Under `AutoReset.SAME_STEP` these differ from what `recv` returned: after the
+        `LAST` of an episode, they are already the `FIRST` of the next.
         """
         self._check_open("current_time_step")
         rows = self._as_rows(env_ids)
@@ -303,7 +304,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             )
 
     def _have_ended(self, rows: Array) -> Array:
-        """Returns which rows begin an episode with this step, whatever the action."""
+        """Returns a mask of the rows that this step resets, whatever the action."""
         begins: Array = ~self._pool.begun[rows]
         return begins if self._pool.continues else begins | self._pool.slab.ended(rows)
 
@@ -337,7 +338,8 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
 
     def _before_other_order(self) -> None:
         self._check_idle("autoreset")
-        # Rows that have not begun stand nowhere, which the pool goes on to know.
+        # Rows that have not begun have no time step; the pool still knows which they
+        # are.
         leaves = self._pool.slab.read_standing(self._everyone)
         self._pool.rows.stand(leaves, leaves)
 
@@ -353,7 +355,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
 
     @locked
     def get_state(self) -> PoolState:
-        """Returns a token with which `set_state` of any pool brings all back.
+        """Returns a token from which any pool's `set_state` restores all environments.
 
         No row may owe an answer.
         """
@@ -364,7 +366,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
 
     @locked
     def set_state(self, state: PoolState) -> None:
-        """Brings back what `get_state` returned, or changes nothing at all."""
+        """Restores what `get_state` returned, or changes nothing at all."""
         self._check_idle("set_state")
         check_state(state, type(self).__name__, self._pool)
         from envkit.parallel.durability.saving import restore

@@ -1,4 +1,4 @@
-"""What constructors are called in messages: short, whatever they were made with."""
+"""Short names for constructors in messages, however large their arguments are."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def describe_constructor(constructor: Callable[..., Any]) -> str:
 
 
 def introduced(constructor: Any) -> str:
-    """Returns the kind of a constructor and where it is written."""
+    """Returns the kind of a constructor and the place of its source."""
     if isinstance(constructor, functools.partial):
         return f"a functools.partial of {introduced(constructor.func)}"
     place = _place_of(constructor)
@@ -69,12 +69,12 @@ def kind_of(value: Any) -> str:
 
 
 def _is_lambda(value: Any) -> bool:
-    """Whether a value is a function without a name."""
+    """Returns True if a value is a lambda."""
     return isinstance(value, types.FunctionType) and value.__name__ == "<lambda>"
 
 
 def _place_of(value: Any) -> str:
-    """Returns file and line of a function or class, as far as they are known."""
+    """Returns the file and line of a function or class, as far as they are known."""
     function = getattr(value, "__func__", value)
     if isinstance(function, types.FunctionType):
         code = function.__code__
@@ -86,7 +86,7 @@ def _place_of(value: Any) -> str:
     try:
         file = inspect.getsourcefile(value) or ""
         return _file_and_line(file, inspect.getsourcelines(value)[1])
-    except (OSError, TypeError):  # A class of C, or its source is gone.
+    except (OSError, TypeError):  # A class written in C, or the source is gone.
         return ""
 
 
@@ -98,7 +98,7 @@ def _file_and_line(file: str, line: int) -> str:
 
 def _described(value: Any) -> str:
     if isinstance(value, Constructor):
-        # What it pickles as: its name, what builds it, and the arguments.
+        # Its pickled form: the name, the builder, and the arguments.
         name, _, keywords, _ = value.__reduce__()[1]
         return f"constructor({_arguments([repr(name)], (), keywords)})"
     if isinstance(value, functools.partial):
@@ -163,5 +163,5 @@ def _elements(value: Any, depth: int) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Cuts off what is too long."""
+    """Cuts a text off after `longest` characters."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

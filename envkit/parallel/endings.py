@@ -1,4 +1,4 @@
-"""`Ending`: how a worker ended, as the sentence and as the error that says so."""
+"""`Ending`: how a worker ended, as a sentence and as an error."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = [
     "worker_name",
 ]
 
-# What native code is told by, or tells itself by abort().
+# Signals that crashing native code gets, or raises itself by abort().
 _NATIVE_SIGNALS = {"SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL"}
-# The settings that limit how long these may take.
+# The option that limits how long each of these may take.
 _TIMEOUTS = {
     "step": "step_timeout",
     "reset": "reset_timeout",
@@ -34,22 +34,22 @@ _MOST_LINES = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a worker ended, and what it was doing.
+    """Describes how a worker ended, and what it was doing.
 
-    Facts that are not known are left out of the sentences.
+    The sentences leave out unknown facts.
 
     Attributes:
         report: How its process ended.
         command: What it was doing: "step", "reset", "rebuild", "construct", or a text
-            such as "render()"; `None` for nothing, "" if that is not known.
-        env: Which of its environments it was doing this with.
+            such as "render()"; `None` for nothing, "" for unknown.
+        env: The environment that it was doing this with.
         envs: Its environments.
         makers: Their constructors.
-        reason: Why it is not replaced, as `GiveUp` says it.
-        steps: How many steps it had made since its start.
+        reason: Why it is not replaced, in the words of `GiveUp`.
+        steps: How many steps it had done since its start.
         others: How many other workers there are.
-        timeout: Within how many seconds it did not answer, if it was ended for that.
-        killed: Whether it is gone then; a thread cannot be killed.
+        timeout: The timeout in seconds that it exceeded, if it was stopped for that.
+        killed: Whether stopping it worked; a thread cannot be killed.
     """
 
     report: ExitReport
@@ -135,7 +135,7 @@ class Ending:
 
 
 def gone(earlier: WorkerError, call: str) -> WorkerError:
-    """Returns the error for a call that needs a worker which an earlier call lost."""
+    """Returns the error for a call to a worker that was lost in an earlier call."""
     if not isinstance(earlier, WorkerCrashed | WorkerTimeout):
         return earlier
     name = worker_name(earlier.worker, earlier.pid, earlier.host)
@@ -146,13 +146,13 @@ def gone(earlier: WorkerError, call: str) -> WorkerError:
         worker=earlier.worker,
         envs=earlier.envs,
     )
-    # Of a worker that was killed for being late, less is known.
+    # Less is known about a worker that was killed for being late.
     known = vars(earlier).keys() & WorkerCrashed.__annotations__.keys()
     vars(error).update({fact: getattr(earlier, fact) for fact in known})
     return error
 
 
-# The parts of sentences.
+# Parts of sentences.
 
 
 def environments_row(envs: Sequence[int]) -> tuple[str, str]:
@@ -175,11 +175,11 @@ def _worker_facts(
 
 
 def _stderr_excerpt(tail: str) -> str:
-    """Chooses the lines of standard error that tell most: few, and none too long."""
+    """Returns the few most telling lines of standard error, shortened if need be."""
     shown = tail.strip("\n").splitlines()
     for number, line in enumerate(shown):
-        # Python's report of a crash begins with the cause and the innermost call, and
-        # can be hundreds of lines long.
+        # Python's crash report begins with the cause and the innermost call, and can
+        # run to hundreds of lines.
         if line.startswith("Fatal Python error"):
             shown = shown[number : number + _MOST_LINES]
             break
@@ -190,7 +190,7 @@ def _stderr_excerpt(tail: str) -> str:
 
 
 def worker_name(worker: int | None, pid: int | None, host: str = "") -> str:
-    """Names a worker by its index, its process and its machine, as far as it has any.
+    """Names a worker by its index, process and machine, as far as these are known.
 
     Example:
         >>> worker_name(3, 4711), worker_name(3, 4711, "node-7"), worker_name(3, None)
@@ -201,7 +201,7 @@ def worker_name(worker: int | None, pid: int | None, host: str = "") -> str:
 
 
 def _doing(command: str | None, env: int | None) -> str:
-    """Describes what a worker did: `None` is nothing, and "" is not known."""
+    """Describes what a worker was doing: `None` is nothing, and "" is unknown."""
     who = "an environment" if env is None else f"env {env}"
     match command:
         case None:
@@ -233,7 +233,7 @@ def _after_start(steps: int) -> str:
 
 
 def _cause_of_crash(report: ExitReport, command: str | None) -> str:
-    """Describes what usually ends a worker like this."""
+    """Names the usual cause of an ending like this."""
     if report.lost or report.remedy:
         return report.remedy
     if report.signal in _NATIVE_SIGNALS:
@@ -275,7 +275,7 @@ def _during(command: str | None) -> str:
 
 
 def _size(count: int) -> str:
-    """Writes a number of bytes in a unit that suits it."""
+    """Formats a number of bytes in a suitable unit."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
@@ -291,11 +291,11 @@ def _other_workers(others: int | None) -> str:
 
 
 def restart_remedy(reason: str, what: str) -> str:
-    """Describes how to go on after failures like this, or that it was tried.
+    """Says how to survive failures like this, or that restarts were already tried.
 
     Args:
-        reason: The supervisor's; "" if it was not asked.
-        what: What is to be replaced, such as "replace crashed workers".
+        reason: The supervisor's reason to give up; "" if it was not asked.
+        what: The remedy to suggest, such as "replace crashed workers".
     """
     if not reason:
         return ""

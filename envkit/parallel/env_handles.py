@@ -1,6 +1,6 @@
-"""`EnvHandle`: one environment of a lockstep pool, which is asked and moves alone.
+"""`EnvHandle`: calls and steps one environment of a lockstep pool on its own.
 
-What moves one environment answers with a time step, or with a promise of it.
+Its `step` and `reset` return a time step, or a promise of one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["EnvHandle", "OneEnvironment"]
 
 
 class OneEnvironment:
-    """One environment of a pool, which lives in its worker and moves alone.
+    """Calls and steps one environment of a pool; it stays in its worker.
 
     Attributes that this object does not have are asked from the environment, and set in
     it.
@@ -67,9 +67,9 @@ class OneEnvironment:
         return self._facade.time_step_spec()  # type: ignore[no-any-return]  # likewise
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Promise:
-        """Calls a method of the environment; the promise waits for the result.
+        """Calls a method of the environment, and returns a promise of the result.
 
-        What the environment is asked later, it does later.
+        The environment handles calls in the order in which they are made.
         """
         if name == "step":
             return self._promise(self.step(*args, **{**kwargs, "blocking": False}))
@@ -83,10 +83,10 @@ class OneEnvironment:
         return self._facade._locked(method, self._asked, method, argument)  # type: ignore[no-any-return]
 
     def _asked(self, method: str, argument: Any) -> Promise:
-        """Asks the environment; the promise waits for the answer."""
+        """Asks the environment a question, and returns a promise of the answer."""
         self._facade._check_open(method)
         pool, envs = self._facade._pool, [self._env]
-        _ = self._own_rows  # There is one.
+        _ = self._own_rows  # Raises if there is no such environment.
         numbers = pool.post(method, envs, [argument])
 
         def wait() -> Any:
@@ -139,8 +139,8 @@ class OneEnvironment:
 
         Args:
             blocking: Whether to wait for the time step.
-            seed: What the environment is seeded with before.
-            options: What the environment is told of this one reset.
+            seed: A seed for the environment, given before the reset.
+            options: Options for this one reset.
         """
         return self._facade._locked("reset", self._reset, blocking, seed, options)
 
@@ -178,20 +178,20 @@ class OneEnvironment:
         )
 
     def _own(self, time_step: TimeStep) -> TimeStep:
-        """Takes away the dimension of rows, unless the environment is a batch."""
+        """Removes the batch dimension, unless the environment is itself batched."""
         if self._facade._pool.is_batch[self._env]:
             return time_step
         return nest.map_structure(lambda leaf: leaf[0, ...], time_step)  # type: ignore[no-any-return]
 
     def current_time_step(self) -> TimeStep:
-        """Returns where this environment stands now."""
+        """Returns the current time step of this environment."""
         block = slice(self._own_rows.start, self._own_rows.stop)
         current = self._facade.current_time_step()
         return self._own(nest.map_structure(lambda leaf: leaf[block], current))
 
     def __getattr__(self, name: str) -> Any:
-        # Private names are never asked for: a half-built object that is unpickled must
-        # not ask a process that is not there.
+        # Never ask for private names: unpickling reads some of a half-built object,
+        # which has no process to ask yet.
         if name.startswith("_"):
             raise AttributeError(name)
         return self.access(name)
@@ -200,8 +200,8 @@ class OneEnvironment:
         """Sets an attribute of the environment.
 
         Raises:
-            AttributeError: It is one of this object, which would hide that of the
-                environment.
+            AttributeError: This object has the attribute itself, and would hide the
+                environment's.
         """
         kind = type(self)
         if hasattr(kind, name):
@@ -213,7 +213,7 @@ class OneEnvironment:
 
 
 class EnvHandle(OneEnvironment):
-    """One environment of a pool, which lives in its worker.
+    """Calls and steps one environment of a pool; it stays in its worker.
 
     Attributes that the handle does not have are asked from the environment, and set in
     it.
@@ -231,13 +231,13 @@ class EnvHandle(OneEnvironment):
     __slots__ = ("_env", "_pool_env")
 
     def __init__(self, pool: Any, env: int) -> None:
-        """Makes a handle; pools do."""
+        """Makes a handle; only pools do this."""
         self._pool_env = pool
         self._env = env
 
     @property
     def rows(self) -> range:
-        """The rows of the batch that are this environment's."""
+        """The rows of this environment in the batch."""
         return self._own_rows
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""`EnvSeeds`: what each environment of a pool was seeded with; nobody else keeps it."""
+"""`EnvSeeds`: the seed of each environment of a pool, kept only here."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["EnvSeed", "EnvSeeds"]
 
 
 class EnvSeed(NamedTuple):
-    """What one environment is seeded with.
+    """The seeds of one environment.
 
     Attributes:
-        given: The seed that it was given last; those of later workers derive from it.
-        seed: What the environment was seeded with that is there now.
-        rebuilds: How often that was rebuilt since.
+        given: The last seed that it was given; later workers derive theirs from it.
+        seed: The seed of the present environment.
+        rebuilds: How often the environment was rebuilt since.
     """
 
     given: Any = None
@@ -27,7 +27,7 @@ class EnvSeed(NamedTuple):
 
     @property
     def in_use(self) -> Any:
-        """The seed of the environment that is there, after its rebuilds."""
+        """The seed of the present environment, after its rebuilds."""
         return derived_seed(self.seed, self.rebuilds)
 
 
@@ -45,14 +45,14 @@ class EnvSeeds:
         return iter(self._seeds)
 
     def resize(self, envs: int) -> None:
-        """Adds environments without seeds behind the others, or forgets the last."""
+        """Appends environments without seeds, or drops the last ones."""
         self._seeds = [*self._seeds, *[EnvSeed()] * envs][:envs]
 
     def change(self, request: Request, is_batch: Sequence[bool]) -> dict[int, EnvSeed]:
-        """Changes the seeds of environments that a request is about to seed.
+        """Records the seeds that a request is about to give.
 
         Returns:
-            What their seeds were before.
+            The seeds before that.
         """
         changed: dict[int, EnvSeed] = {}
         for env, argument in zip(request.envs, request.arguments, strict=True):
@@ -80,8 +80,8 @@ class EnvSeeds:
         """Restores the seeds of environments that were not seeded after all.
 
         Args:
-            changed: What `change` has returned.
-            results: What the environments answered; `None` if the worker has ended.
+            changed: The result of `change`.
+            results: The environments' answers; `None` if the worker has ended.
         """
         for index, (env, before) in enumerate(changed.items()):
             if results is None or isinstance(results[index], RemoteFailure):
@@ -93,17 +93,17 @@ class EnvSeeds:
         self._seeds[env] = seed._replace(rebuilds=seed.rebuilds + 1)
 
     def derived(self, env: int, restarts: int) -> Any:
-        """Returns the seed of an environment whose worker was restarted so often."""
+        """Returns an environment's seed after `restarts` restarts of its worker."""
         return derived_seed(self._seeds[env].given, restarts)
 
     def set_derived(self, env: int, restarts: int) -> None:
-        """Gives that seed to an environment whose new worker has started with it."""
+        """Records that the new worker of an environment has started with that seed."""
         seed = self.derived(env, restarts)
         self._seeds[env] = EnvSeed(self._seeds[env].given, seed)
 
     @property
     def given(self) -> list[Any] | None:
-        """What the environments were given; `None` if none of them was."""
+        """The last seed given to each environment; `None` if there was none."""
         given = [seed.given for seed in self._seeds]
         return None if all(seed is None for seed in given) else given
 

@@ -1,12 +1,12 @@
-"""`Events`: waits until something has happened, and carries out what each event means.
+"""`Events`: waits for events, and handles them.
 
-Everything that happens to a pool happens while a call waits here: rows answer,
-environments raise, workers reply, end and are replaced.
+All events of a pool are handled while a call waits here: rows answer, environments
+raise, workers reply, end and are replaced.
 
-Ctrl-C ends a call only where it waits, that is in `Backend.wait_events`, or where an
-environment runs in the caller's thread. What an event means is carried out under
-`uninterrupted`, whole or not at all. What is left depends on the numbers of the rows
-alone (see `rows`), and may be interrupted anywhere.
+Ctrl-C ends a call only where it waits, in `Backend.wait_events`, or while an
+environment runs in the caller's thread. Events are handled under `uninterrupted`,
+wholly or not at all. The rest depends only on the numbers of the rows (see
+`row_states`), and may be interrupted anywhere.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ __all__ = ["Events"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# What people call them.
+# Their names in messages.
 _COMMANDS = {STEP: "step", RESET: "reset", REBUILD: "rebuild"}
 
 
 @dataclass(slots=True)
 class _Failure:
-    """What an environment has raised, and what is done about it in all of its rows."""
+    """An environment's exception, and the decision about it for all of its rows."""
 
     failure: RemoteFailure
     decision: Decision | None = None
@@ -71,7 +71,7 @@ class _Failure:
 
 
 class Events:
-    """Waits for what happens, and carries it out."""
+    """Waits for events, and handles them."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Events:
             RESET: options.reset_timeout,
             REBUILD: options.reset_timeout,
         }
-        # What environments have raised whose rows are not marked yet.
+        # Exceptions of environments whose rows are not marked yet.
         self._failures: dict[int, _Failure] = {}
         self._has_objects = bool(rows.layout.private_steps)
         self._has_timeouts = not (
@@ -104,7 +104,7 @@ class Events:
         self._is_closed = False
 
     def move(self, rows: Rows) -> None:
-        """Goes on with other rows, some of which are those that there were."""
+        """Switches to other rows, which may include the present ones."""
         gone = self._rows.worker_of_row[rows.layout.rows :].tolist()
         for worker in set(gone).difference(rows.layout.workers):
             self._restarts.forget(("worker", worker))
@@ -114,7 +114,7 @@ class Events:
 
     @property
     def is_plain(self) -> bool:
-        """True while nothing special is to be remembered about a worker or a row."""
+        """True while no worker and no row is in a special state."""
         # Hot in asynchronous use: called for every few rows.
         return not self._workers.unready and self._rows.are_plain()
 
@@ -129,14 +129,14 @@ class Events:
         deadline: float | None = None,
         since: float | None = None,
     ) -> None:
-        """Handles what happens until something is true or a deadline has passed.
+        """Handles events until `is_over` returns True or the deadline has passed.
 
         Args:
-            is_over: Returns whether it is true.
-            rows: The rows whose answers can make it true; `None` if answers cannot.
-            may_owe: How many of these may still owe an answer then.
+            is_over: Returns True when the wait is over.
+            rows: The rows whose answers can end the wait; `None` if answers cannot.
+            may_owe: How many of these may still owe an answer when it ends.
             deadline: When to give up, if ever.
-            since: When the caller began to wait, if before this.
+            since: When the caller began to wait, if earlier.
         """
         waiting = Waiting(self._clock.now() if since is None else since)
         self.check_open()
@@ -148,14 +148,14 @@ class Events:
             raise
 
     def wait_plainly(self, may_owe: int, patience: float) -> bool:
-        """Waits for answers in the shortest way, as long as nothing else happens.
+        """Waits for answers by the fastest path, as long as nothing else happens.
 
         Args:
-            may_owe: How many rows may still owe an answer then.
+            may_owe: How many rows may still owe an answer at the end.
             patience: How many seconds to wait.
 
         Returns:
-            Whether they have come. What else there is to do is left for `wait`.
+            Whether the answers have come. Everything else is left to `wait`.
         """
         # Hot in asynchronous use: called once per recv.
         rows = self._rows
@@ -213,17 +213,17 @@ class Events:
                     self._log_waiting(moment - waiting.since)
 
     def _owing_at_end(self, rows: Array | None, may_owe: int) -> int:
-        """Returns how many rows may owe an answer when the wait for these is over."""
+        """Returns how many of all rows may owe an answer when this wait ends."""
         if rows is None:
             return -1
         missing = self._rows.busy(rows) - may_owe
         if missing <= 0:
-            return -1  # Something else is waited for, such as a worker that starts.
-        # Less than none where rows are held, because other answers are not enough then.
+            return -1  # The wait is for something else, such as a starting worker.
+        # Negative while rows are held: the other rows' answers are not enough then.
         return max(self._rows.all_busy() - missing, -1)
 
     def _next_deadline(self, deadline: float | None) -> float | None:
-        """Returns the earliest moment at which there is something to do."""
+        """Returns the earliest moment at which something has to be done."""
         if not self._has_timeouts and self.is_plain:
             return deadline
         times = [] if deadline is None else [deadline]
@@ -233,7 +233,7 @@ class Events:
         return None if earliest == np.inf else earliest
 
     def _log_waiting(self, seconds: float) -> None:
-        """Logs which workers have not answered for so long, and what they do."""
+        """Logs which workers have not answered for `seconds`."""
         rows, slab = self._rows, self._rows.slab
         owing = np.flatnonzero(slab.owing_rows())
         owners = rows.worker_of_row[owing]
@@ -256,7 +256,7 @@ class Events:
                 )
 
     def close(self) -> None:
-        """Ends the waits of other threads: there is nothing to wait for any more."""
+        """Ends the waits of other threads, because the pool is closed."""
         self._is_closed = True
 
     def check_open(self) -> None:
@@ -264,10 +264,10 @@ class Events:
         if self._is_closed:
             raise ClosedError(CLOSED_MEANWHILE)
 
-    # Rows that were asked, and rows that have answered.
+    # Sending requests, and reading answers.
 
     def send(self) -> None:
-        """Lets rows run that were asked, by this call or by an interrupted one."""
+        """Sends the pending requests, of this call or of an interrupted one."""
         rows = self._rows.unsent()
         if rows.size:
             due = self._due(rows) if self._has_timeouts else np.inf
@@ -278,19 +278,20 @@ class Events:
             self._rows.set_sent(rows, due, self._clock.away)
 
     def _due(self, rows: Array) -> Array:
-        """Returns until when rows that are asked now must answer."""
+        """Returns the deadlines of rows that are asked now."""
         step, reset = (self._timeouts[one] or np.inf for one in (STEP, RESET))
         commands = self._rows.slab.requested[rows]
         due: Array = self._clock.now() + np.where(commands == STEP, step, reset)
         return due
 
     def _look(self) -> None:
-        """Notes the rows that have answered, and deals with those that have raised."""
+        """Marks the rows that have answered, and deals with those that have raised."""
         # Hot in asynchronous use: called for every few rows.
         new = self._rows.answered()
         if new.size:
             if self._has_objects:
-                # They may come later than the numbers, but are there after this.
+                # Messages may arrive after the row numbers, but after this they are all
+                # here.
                 while queue := self._backend.wait_events(0.0):
                     self._carry_out(queue)
                 still = self._rows.answered()
@@ -301,14 +302,14 @@ class Events:
                 self._repair_raised()
 
     def _go_on(self) -> None:
-        """Starts workers whose pause has passed, and asks rows that waited for them."""
+        """Starts workers whose pause is over, and asks rows that waited."""
         with uninterrupted():
             self._workers.start_again()
             self.release()
         self.send()
 
     def release(self) -> None:
-        """Asks the held rows whose worker is there and whose pause has passed."""
+        """Asks the held rows whose worker is ready and whose pause has passed."""
         rows = self._rows
         if rows.held:
             moment = self._clock.now()
@@ -323,10 +324,10 @@ class Events:
                     self._workers.seeds.count_rebuild(env)
                 rows.release(free)
 
-    # What events mean.
+    # Handling events.
 
     def handle(self, queue: deque[Event]) -> None:
-        """Carries out what events mean, after what has been answered before them."""
+        """Handles events, after the answers that came before them."""
         if queue:
             self._look()
             self._carry_out(queue)
@@ -334,8 +335,8 @@ class Events:
     def _carry_out(self, queue: deque[Event]) -> None:
         with uninterrupted():
             while queue:
-                # It leaves the queue when it has been dealt with: after an exception,
-                # the next call does so.
+                # An event leaves the queue only when it has been handled. After an
+                # exception, the next call handles it.
                 match queue[0]:
                     case Replied(worker, reply):
                         self._handle_reply(worker, reply)
@@ -349,7 +350,7 @@ class Events:
 
     def _handle_reply(self, worker: int, reply: Reply) -> None:
         entry = self._workers.workers[worker]
-        # Others are the answers to questions of interrupted calls.
+        # Other replies answer questions of interrupted calls.
         if entry.question is not None and entry.question.number == reply.number:
             entry.question.answer = reply
             self._workers.seeds.restore(entry.question.seeds_before, reply.results)
@@ -360,7 +361,7 @@ class Events:
             entry.question = None
 
     def _repair_raised(self) -> None:
-        """Repairs or breaks rows that are marked, by what their environments raised."""
+        """Repairs or breaks the rows of environments that have raised."""
         rows, now = self._rows, self._clock.now()
         marked = rows.slab.raised_rows(np.array(list(self._failures), np.intp))
         for row in marked.tolist():
@@ -384,7 +385,7 @@ class Events:
                 rows.lose(row, command, REBUILD, now + told.decision.after)
                 continue
             rows.begin[row] = 0
-            # One error for all rows of an environment that is a batch.
+            # All rows of a batched environment share one error.
             if told.error is None:
                 told.error = failures.raised(
                     worker,
@@ -396,18 +397,18 @@ class Events:
             rows.break_row(row, told.error)
 
     def _handle_exit(self, worker: int, report: ExitReport) -> None:
-        """Repairs or breaks the rows of a worker that is gone, and has it replaced."""
+        """Repairs or breaks the rows of a lost worker, and orders its replacement."""
         rows, now = self._rows, self._clock.now()
         entry = self._workers.workers[worker]
         for observer in self._observers:
             observer.ended(worker)
-        if entry.state is WorkerState.LEAVING:  # Its rows have been dealt with.
+        if entry.state is WorkerState.LEAVING:  # Its rows were handled before.
             self._workers.become(worker, WorkerState.WAITING, due=now)
             return
         if not entry.is_present:
-            return  # It failed to start, which has been dealt with.
+            return  # It failed to start, which was handled before.
         block = np.arange(*rows.layout.blocks[worker])
-        # What it had answered is good, and what it had raised is not a crash.
+        # Its answers are good, and its exceptions are not a crash.
         answered = rows.answered()
         rows.set_answered(answered[are_among(answered, block.tolist())])
         self._repair_raised()
@@ -415,7 +416,8 @@ class Events:
             self._failures.pop(row, None)
         lost_rows = block[rows.slab.owing_rows()[block]]
         decision = self._restarts.decide(("worker", worker), now)
-        # What may raise comes before anything is changed that it would leave halfway.
+        # Anything that may raise comes first, before changes that it would leave half
+        # done.
         ending = self._ending(worker, report, lost_rows, decision)
         question, is_replaced = entry.question, isinstance(decision, Replace)
         said = ending.sentence
@@ -439,12 +441,12 @@ class Events:
             self._lose(worker, error)
 
     def _replace(self, worker: int, at: float) -> None:
-        """Has a worker started again, after a pause."""
+        """Schedules the restart of a worker, after a pause."""
         self._workers.workers[worker].restarts += 1
         self._workers.become(worker, WorkerState.WAITING, due=at)
 
     def _lose(self, worker: int, error: WorkerError) -> None:
-        """Breaks the rows of a worker that stays gone."""
+        """Breaks the rows of a worker that is not replaced."""
         self._workers.workers[worker].crash = error
         self._workers.become(worker, WorkerState.LOST)
         for observer in self._observers:
@@ -473,11 +475,11 @@ class Events:
         )
 
     def _handle_start(self, worker: int, hello: Hello | RemoteFailure) -> None:
-        """Lets a worker that was started again work, or decides what to do instead."""
+        """Puts a restarted worker to work, or handles its failure to start."""
         rows, now = self._rows, self._clock.now()
         entry = self._workers.workers[worker]
         if entry.state is not WorkerState.STARTING:
-            return  # It was late, and is being ended.
+            return  # It was late, and is being stopped.
         error = self._workers.welcome(worker, hello, rows)
         if error is None:
             for observer in self._observers:
@@ -488,14 +490,14 @@ class Events:
             self._replace(worker, now + decision.after)
             _LOGGER.warning("%s It is tried again.", str(error).partition("\n")[0])
             return
-        # One that is there all the same, but is unlike the one before.
+        # This worker runs, but its environments differ from those before.
         self._workers.dismiss(worker)
         self._lose(worker, error)
 
     def restore(
         self, worker: int, method: str, plans: Mapping[int, Any], steps: int
     ) -> None:
-        """Does what `Pool.restore` promises."""
+        """Implements `Pool.restore`."""
         entry = self._workers.workers[worker]
         number = next(self._workers.numbers)
         entry.question = Question(number, f"{method}()", ())
@@ -509,10 +511,10 @@ class Events:
         self._backend.request(worker, request)
 
     def _end_late(self) -> None:
-        """Ends workers that did not answer, or are not there, in time."""
+        """Stops workers that did not answer, or did not start, in time."""
         rows, clock = self._rows, self._clock
         if self._has_timeouts and rows.late(clock.now()).size:
-            # An answer that has come is in time, however long it was not looked at.
+            # An answer that has arrived is in time, however late we look at it.
             while queue := self._backend.wait_events(0.0):
                 self.handle(queue)
             self._look()

@@ -1,7 +1,6 @@
-"""Failures: from facts about what went wrong in a worker to the error that says so.
+"""Makes errors from the facts about a failure in a worker.
 
-Facts that are not known are left out of the sentences. They stay available as
-attributes of the errors.
+The sentences leave out unknown facts. The errors have all facts as attributes too.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ __all__ = [
     "too_wide",
 ]
 
-# What a caller is told that uses a pool in a fork of its process.
+# The message for using a pool in a fork of its process.
 OF_ANOTHER_PROCESS = (
     "These workers belong to another process, of which this one is a fork, or were "
     "closed: a pool can be used only where it was made. Make another here."
@@ -56,23 +55,23 @@ OF_ANOTHER_PROCESS = (
 
 
 def refuse_elsewhere(*unused: Any) -> Any:
-    """Raises; it takes the place of a pool's calls in a fork of its process."""
+    """Raises; it replaces a pool's methods in a fork of its process."""
     raise ClosedError(OF_ANOTHER_PROCESS)
 
 
-# What a call is told under which another thread has closed the pool.
+# The message for a call during which another thread closed the pool.
 CLOSED_MEANWHILE = (
     "The pool was closed by another thread while this one was waiting for its "
     "environments."
 )
 
-# What a system without room for another process or descriptor answers.
+# What a system without room for another process or descriptor reports.
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 _ROOM = (
     "A pool needs some six open files for each worker, and a process: use fewer "
     "workers, close what is not needed, or raise the limits (ulimit -n, ulimit -u)."
 )
-# What libraries raise for a name that is not in their registry; and what envkit says.
+# What libraries raise for an unregistered name, and what envkit says instead.
 _UNKNOWN = {
     "DeprecatedEnv",
     "NameNotFound",
@@ -94,7 +93,7 @@ _TO_REGISTER_WITH_GYMNASIUM = (
 _TO_REGISTER_HERE = "worker_setup=lambda: envkit.register(...)."
 _LONGEST_LINE = 200
 
-# Of environments and their constructors.
+# Failures of environments and their constructors.
 
 
 def construction(
@@ -112,7 +111,7 @@ def construction(
             f"worker {worker} could not be started again: {text}", worker=worker
         )
     if isinstance(original, ConstructorError):
-        # envkit's own sentence, which needs no traceback of envkit around it.
+        # envkit's own error; its sentence needs no traceback.
         original.worker, original.envs = worker, envs
         return original
     what = f"env_constructors[{failure.env}]" if of_env else "worker_setup"
@@ -151,9 +150,9 @@ def raised(
 
     Args:
         worker: Index of the worker.
-        failure: What came from there.
+        failure: The exception that came from the worker.
         maker: The constructor of the environment.
-        reason: Why it is not built anew, as `GiveUp` says it.
+        reason: Why it is not rebuilt, in the words of `GiveUp`.
         envs: The worker's environments.
     """
     original = failure.original()
@@ -162,7 +161,7 @@ def raised(
     ):
         return construction(worker, failure, lambda env: maker)
     env, command = failure.env if failure.env >= 0 else envs[0], failure.command
-    # What raised in render() goes on with its episode.
+    # An exception in render() does not end the episode.
     episode = (
         "reset(), or reset(mask) for this row alone, begins a new episode."
         if command in {"step", "reset"}
@@ -180,7 +179,7 @@ def raised(
         ),
     )
     if failure.kind == "misfit":
-        # What does not fit is all there is to say; no code of the user's raised.
+        # The misfit is the whole message; no code of the user's raised.
         message = failure.message
     facts = {
         "_envkit_message": message,
@@ -191,8 +190,8 @@ def raised(
         "remote_traceback": failure.traceback,
     }
     if original is not None:
-        # A user's class may raise anything when it is asked for its parts, which must
-        # not take the place of what happened.
+        # A user's exception class may raise anything when its parts are read. That must
+        # not hide the original failure.
         try:
             return _as_theirs(original, facts)
         except Exception:
@@ -202,10 +201,10 @@ def raised(
 
 
 def _as_theirs(original: BaseException, facts: dict[str, Any]) -> EnvironmentRaised:
-    """Returns an error that is of the class of the user's exception, too."""
+    """Returns an error that is also an instance of the user's exception class."""
     kind = both(EnvironmentRaised, type(original))
     attributes = dict(vars(original))
-    # Notes are shown with the cause, which has them too.
+    # The cause has the notes already, and shows them.
     attributes.pop("__notes__", None)
     given = () if kind is EnvironmentRaised else made_from(original)
     error = rebuilt(kind, original.args, attributes | facts, given)
@@ -213,7 +212,7 @@ def _as_theirs(original: BaseException, facts: dict[str, Any]) -> EnvironmentRai
 
 
 def differs(worker: int, env: int, maker: str, text: str) -> WorkerError:
-    """Returns the error for a new environment unlike the one it replaces."""
+    """Returns the error for a new environment that differs from the one it replaces."""
     return ConstructorError(
         f"env {env}, built anew in worker {worker} by {maker}, is unlike the one "
         f"before. {text} A constructor must build the same kind of environment each "
@@ -224,7 +223,7 @@ def differs(worker: int, env: int, maker: str, text: str) -> WorkerError:
 
 
 def joined(errors: Sequence[WorkerError]) -> WorkerError:
-    """Returns the first of the failures of one call, which tells of the others."""
+    """Returns a call's first failure, with the others mentioned in it."""
     first, *others = errors
     if not others:
         return first
@@ -239,11 +238,11 @@ def joined(errors: Sequence[WorkerError]) -> WorkerError:
 
 
 def no_room(error: OSError) -> WorkerError | None:
-    """Returns the error for a pool for which the system has no room.
+    """Returns the error for a system that has no room for the pool.
 
     `None` if the error has another reason.
     """
-    # The other one says that a message has lost its descriptors.
+    # ConnectionAbortedError means that a message lost its descriptors.
     lost = isinstance(error, ConnectionAbortedError)
     if isinstance(error, WorkerError) or not (lost or error.errno in _NO_ROOM):
         return None
@@ -266,11 +265,11 @@ def too_wide(how: str, part: str, text: str) -> SpecMismatchError:
     )
 
 
-# The parts of sentences.
+# Parts of sentences.
 
 
 def _registration(failure: RemoteFailure) -> str:
-    """Returns what to do about a name that only the caller's process may know."""
+    """Returns the remedy for a name that perhaps only the caller's process knows."""
     if failure.type_name.rpartition(".")[2] in _UNKNOWN:
         return _TO_REGISTER + _TO_REGISTER_WITH_GYMNASIUM
     if _UNKNOWN_HERE in failure.message:
@@ -283,7 +282,7 @@ def _what(failure: RemoteFailure) -> str:
     line, _, more = failure.message.strip().partition("\n")
     if len(line) > _LONGEST_LINE or more:
         line = f"{line[:_LONGEST_LINE].rstrip()} …"
-    # A sentence goes on after it.
+    # The sentence continues after it.
     line = line.removesuffix(".")
     return f"{failure.type_name}: {line}" if line else failure.type_name
 

@@ -1,4 +1,4 @@
-"""How pools end that nobody closes, and those whose process is forked."""
+"""Ends forgotten pools, and disables pools in forks of their process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["close_forgotten", "disown_in_forks"]
 
-# When Python ends, because a person waits.
+# Used when Python exits, because a person waits.
 _SHORT_GRACE = 1.0
 
 _pools: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -23,10 +23,10 @@ _hooked: list[bool] = []
 
 
 def disown_in_forks(pool: Any) -> None:
-    """Lets a fork of this process keep its hands off the pool.
+    """Makes the pool unusable in forks of this process.
 
-    The memory is shared with the workers, and they may be looking at it: what a fork
-    wrote there would be an order to them, or a part of another one.
+    A fork shares the memory with the workers, which may be reading it. They would take
+    anything it wrote there for an order, or for part of one.
     """
     if not _hooked and hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_disown_all)
@@ -37,12 +37,12 @@ def disown_in_forks(pool: Any) -> None:
 def _disown_all() -> None:
     for pool in list(_pools):
         pool._is_inherited = pool._closed = True
-        pool._call_lock = CallLock()  # Another thread, which is not here, may hold it.
+        pool._call_lock = CallLock()  # a thread absent here may hold it
         pool._finalizer.detach()
 
 
 def close_forgotten(name: str, pool: Pool) -> None:
-    """Ends a pool that was not closed."""
+    """Closes a pool that the program did not close."""
     kind = a_or_an(name)
     warnings.warn(
         f"{kind[0].upper()}{kind[1:]} was not closed. Use it in a with statement, or "

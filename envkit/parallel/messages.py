@@ -1,4 +1,4 @@
-"""What parent and workers say to each other besides rows: the rare path, as data."""
+"""The messages between the pool and its workers, apart from rows; none is frequent."""
 
 from __future__ import annotations
 
@@ -45,18 +45,17 @@ _USUAL = PoolOptions()
 
 
 class WorkerJob(NamedTuple):
-    """What one worker is to run.
+    """What one worker runs.
 
     Attributes:
         worker: Its index.
-        first_env: The index of its first environment among all of the pool's.
-        constructors: What to call, in order, to make its environments.
-        seeds: For each environment, what to seed it with before its first reset;
-            `None` to leave it alone.
-        options: The options of the pool, but for `worker_setup`.
-        setup: What runs first, which is not plain data as the options are.
-        following: How many workers are going to start once this one has built its
-            environments.
+        first_env: The index of its first environment in the pool.
+        constructors: The constructors of its environments, in order.
+        seeds: The seed of each environment before its first reset; `None` for none.
+        options: The pool's options without `worker_setup`.
+        setup: The pickled `worker_setup`, which runs first. Unlike the options it is
+            code.
+        following: How many workers will start once this one has built its environments.
     """
 
     worker: int
@@ -69,18 +68,18 @@ class WorkerJob(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """What a worker says once its environments exist.
+    """A worker's first message, sent when its environments exist.
 
     Attributes:
         pid: Its process.
         specs: The specs of each of its environments.
         batch_sizes: The batch size of each, `None` for a single one.
         resident: Its memory in bytes.
-        heavy_modules: Which large packages it has loaded, such as tensorflow.
-        info_specs: What each of its environments declares of its info.
+        heavy_modules: The large packages that it has loaded, such as tensorflow.
+        info_specs: The declared part of each environment's info.
         continues: For each, whether no `FIRST` follows its `LAST`.
-        host: The machine it is on, if that may be another than its pool's.
-        protocol: The version of what it understands.
+        host: Its machine, if that may not be the pool's.
+        protocol: The version of the protocol that it speaks.
     """
 
     pid: int
@@ -105,11 +104,11 @@ class RemoteFailure(NamedTuple):
         type_name: The exception's class.
         message: Its message.
         traceback: Where it happened, as text.
-        pickled: The exception itself, if it can travel.
+        pickled: The exception itself, if it can be pickled.
         pid: The process it comes from.
-        host: The machine it comes from, if that may be another one.
-        inner_env: Where the environment is itself a pool, which of its environments it
-            was, or -1.
+        host: The machine it comes from, if that may not be this one.
+        inner_env: If the environment is itself a pool, which of its environments
+            raised; otherwise -1.
     """
 
     kind: str
@@ -133,9 +132,9 @@ class RemoteFailure(NamedTuple):
         command: str = "",
         pid: int = 0,
     ) -> RemoteFailure:
-        """Takes down everything about an exception that can travel."""
-        # Where the environment is itself a pool, what its environment has raised is the
-        # news.
+        """Records everything about an exception that can be sent."""
+        # If the environment is itself a pool, the exception of its own environment is
+        # the one that matters.
         raised, inner_env = error, -1
         if isinstance(error, EnvironmentRaised) and error.__cause__ is not None:
             raised = error.__cause__
@@ -153,7 +152,7 @@ class RemoteFailure(NamedTuple):
         )
 
     def original(self) -> BaseException | None:
-        """Returns the exception itself if it travelled and can be rebuilt here."""
+        """Returns the exception itself if it was sent and can be rebuilt here."""
         error = unpacked(self.pickled)
         if not isinstance(error, BaseException):
             return None
@@ -161,17 +160,17 @@ class RemoteFailure(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A question about environments, or an order to them.
+    """A question or an order to environments.
 
     Attributes:
-        number: Which request of the pool this is; the reply repeats it.
+        number: The request's number in the pool; the reply repeats it.
         method: "call", "access", "set_attr", "env_is_wrapped", "get_state",
             "set_state", "seed", "seed_rows", "reset" for the options of one, "render",
             "get_info", "save" and "assume_seed" for checkpoints, or "replay" with a
             `ReplayPlan`.
         envs: The environments concerned, by their index in the pool.
-        arguments: What the method needs, one entry for each environment; pickled
-            while on its way to another process.
+        arguments: The method's arguments, one entry for each environment; pickled on
+            the way to another process.
     """
 
     number: int
@@ -180,7 +179,7 @@ class Request(NamedTuple):
     arguments: Any
 
 
-# Calls after which an environment is what it was before.
+# Calls that leave an environment unchanged.
 _READING = frozenset(
     {
         "action_spec",
@@ -202,7 +201,7 @@ _READING = frozenset(
 
 
 def may_change(method: str, argument: Any) -> bool:
-    """Returns whether an environment may be another one after a question.
+    """Returns whether a question may change an environment.
 
     Example:
         >>> may_change("call", ("get_info", (), {})), may_change("call", ("jump",))
@@ -212,7 +211,7 @@ def may_change(method: str, argument: Any) -> bool:
 
 
 def question_text(method: str, arguments: Sequence[Any]) -> str:
-    """Returns how a question reads in messages, such as `call('jump')`."""
+    """Returns a question as messages write it, such as `call('jump')`."""
     if method in {"call", "access", "set_attr"}:
         return f"{method}({arguments[0][0]!r})"
     return f"{method}()"
@@ -226,27 +225,27 @@ class Reply(NamedTuple):
 
 
 class ReplayPlan(NamedTuple):
-    """How to bring a new environment to where one stood that is gone.
+    """How to bring a new environment to where a lost one stood.
 
-    A move is one request of one row. Moves are in order; those with the same time were
-    one request of several rows of a batch.
+    A move is one request to one row. Moves are in order; moves with the same time were
+    one request to several rows of a batch.
 
     Attributes:
         seed: What the environment was seeded with when it was new, if it was.
-        known_seed: What it was seeded with last, and how often it was rebuilt since.
-        attributes: Names and values of the attributes that it was given before.
-        state: Its state before the first move; `None` for that of a new one.
-        ended: Of the state, which rows were at the end of an episode.
+        known_seed: Its last seed, and how often it was rebuilt since.
+        attributes: Names and values of the attributes that were set on it before.
+        state: Its state before the first move; `None` for a new environment's.
+        ended: The rows that were at the end of an episode in that state.
         resets: How many resets of a new environment come before the first move.
         number: The number under which the last of these, or the state, is known.
         times: When each move was made.
-        rows: Whose move it was, counted from the environment's first row.
+        rows: The row of each move, counted from the environment's first row.
         numbers: The number of each request.
-        commands: What was asked.
-        orders: The order of resets under which it was.
+        commands: The command of each move.
+        orders: The autoreset order of each move.
         actions: For each leaf, the action of each move.
-        notes: What the environment was asked besides: time, method and argument, before
-            the move of that time.
+        notes: Other questions to the environment: time, method and argument. Each came
+            before the move of that time.
     """
 
     seed: Any
@@ -266,11 +265,11 @@ class ReplayPlan(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many moves and resets there are."""
+        """The number of moves and resets."""
         return self.resets + len(set(self.times.tolist()))
 
     def columns(self, rows: int) -> list[tuple[Array, type[np.generic], int, int]]:
-        """Returns what is known of the moves but their actions.
+        """Returns the facts about the moves, apart from their actions.
 
         Args:
             rows: How many rows the environment has.
@@ -288,12 +287,12 @@ class ReplayPlan(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """Where an environment stands that has been brought there.
+    """Where a replayed environment stands.
 
     Attributes:
-        is_known: For each of its rows, whether it shows anything.
+        is_known: For each of its rows, whether it shows a time step.
         shown: The leaves of the time steps that the rows show.
-        standing: Those at which they stand.
+        standing: The leaves of the time steps at which they stand.
     """
 
     is_known: tuple[bool, ...]
@@ -310,10 +309,10 @@ class ExitReport(NamedTuple):
         exitcode: What it returned, or `None`.
         signal: The name of the signal that ended it, or `None`.
         stderr_tail: The last lines it wrote to standard error.
-        resident: Its memory when last seen, in bytes.
-        host: The machine it was on, if that may be another than its pool's.
-        lost: Why its link has ended, if nothing is known of its process.
-        remedy: What a person can do about its end, if the backend knows.
+        resident: Its memory when last measured, in bytes.
+        host: Its machine, if that may not be the pool's.
+        lost: Why its link ended, if nothing is known about its process.
+        remedy: What the user can do about it, if the backend knows.
     """
 
     worker: int
@@ -330,13 +329,13 @@ class ExitReport(NamedTuple):
     def of_status(
         cls, worker: int, pid: int, status: int | None, stderr_tail: str = ""
     ) -> ExitReport:
-        """Returns the report for a process whose exit status is known.
+        """Returns the report for a process that has been waited for.
 
         Args:
             worker: The worker's index.
             pid: Its process.
-            status: As `subprocess` has it, less than 0 for a signal; `None` if it is
-                not known.
+            status: The exit status as in `subprocess`, negative for a signal; `None` if
+                unknown.
             stderr_tail: The last lines that it wrote to standard error.
 
         Example:
@@ -361,7 +360,7 @@ def _signal_name(number: int) -> str:
 
 
 class PackedJob(NamedTuple):
-    """A job on its way: its constructors travel apart, because each may fail."""
+    """A job ready to be sent; each constructor is pickled apart, for each may fail."""
 
     job: WorkerJob
     constructors: tuple[bytes, ...]
@@ -370,25 +369,25 @@ class PackedJob(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A `Hello` or `Bind` on its way, pickled by `serialize`.
+    """A `Hello` or `Bind` ready to be sent, pickled by `serialize`.
 
-    Specs are the user's own: a namedtuple of the main script, or a subclass of a spec,
-    is found in no other process by its name.
+    Plain pickle would not do for specs. They may hold the user's own types, such as a
+    namedtuple of the main script, which other processes cannot find by name.
     """
 
     payload: bytes
 
 
 class Bind(NamedTuple):
-    """The layout; memory and, with the first one, bells come along as descriptors.
+    """The layout; descriptors of the memory, and at first of the bells, come with it.
 
-    Another one later says that the number of rows has changed.
+    A later one means that the number of rows has changed.
 
     Attributes:
         layout: Where rows lie in the memory.
-        lingers: Whether the worker is to linger before it falls asleep.
-        first_row: Which of the pool's rows is the first of the layout.
-        on_machine: How many workers of the pool are on its machine.
+        lingers: Whether the worker should linger before it falls asleep.
+        first_row: The pool's row that is the first of the layout.
+        on_machine: How many of the pool's workers are on this machine.
         fds: How many descriptors come along.
     """
 
@@ -400,21 +399,21 @@ class Bind(NamedTuple):
 
 
 class Close(NamedTuple):
-    """The order to end."""
+    """Tells the worker to end."""
 
 
 class RowsRaised(NamedTuple):
-    """The failure of rows that will be marked as such."""
+    """The failure of rows, which the worker then marks as failed."""
 
     rows: tuple[int, ...]
     failure: RemoteFailure
 
 
 class ObjectActions(NamedTuple):
-    """The leaves of actions that do not fit into shared memory, for a worker's rows.
+    """Action leaves for a worker's rows that don't fit into shared memory.
 
     Attributes:
-        numbers: For each row, which request they belong to.
+        numbers: The number of each row's request.
         leaves: For each row, the pickled dictionary from leaf to value.
     """
 
@@ -423,11 +422,11 @@ class ObjectActions(NamedTuple):
 
 
 class ObjectRow(NamedTuple):
-    """Leaves of a row's time step that do not fit into shared memory.
+    """Leaves of a row's time step that don't fit into shared memory.
 
     Attributes:
-        row: Whose they are.
-        slot: Where they belong.
+        row: The row.
+        slot: The slot that they belong to.
         leaves: The pickled dictionary from leaf to value.
     """
 
@@ -436,9 +435,9 @@ class ObjectRow(NamedTuple):
     leaves: bytes
 
 
-# Of a chain of exceptions so many are shown: those that came first, and last.
+# How many exceptions of a long chain are shown, from its beginning and its end.
 _OLDEST, _NEWEST = 3, 5
-# What Python shows of groups of exceptions: how deep, and how many of each.
+# Python's own limits for exception groups: depth, and members of each.
 _DEEPEST, _WIDEST = 10, 15
 _LONGEST_TRACEBACK = 60_000
 
@@ -459,11 +458,11 @@ def _traceback_of(error: BaseException) -> str:
 
 
 def _shorten(told: Any, depth: int = 0) -> None:
-    """Leaves out the middle of long chains of causes, in groups as well.
+    """Cuts out the middle of long chains of causes, also inside groups.
 
     Args:
         told: A `TracebackException`.
-        depth: In how many groups it is.
+        depth: The number of groups around it.
     """
     chain = [told]
     while (following := _before(chain[-1])) is not None:
@@ -473,14 +472,14 @@ def _shorten(told: Any, depth: int = 0) -> None:
         last, chain = chain[_NEWEST - 1], chain[:_NEWEST] + chain[-_OLDEST:]
         name = "__context__" if last.__cause__ is None else "__cause__"
         setattr(last, name, _LeftOut(left_out, chain[_NEWEST]))
-    if depth < _DEEPEST:  # Python shows no more, and so many of each group.
+    if depth < _DEEPEST:  # Python shows neither deeper groups nor more members.
         for each in chain:
             for part in (getattr(each, "exceptions", None) or ())[:_WIDEST]:
                 _shorten(part, depth + 1)
 
 
 def _before(told: Any) -> Any:
-    """Returns the exception that is shown before another, if there is one."""
+    """Returns the exception shown before another, if there is one."""
     if told.__cause__ is not None:
         return told.__cause__
     return None if told.__suppress_context__ else told.__context__

@@ -1,7 +1,7 @@
-"""`PoolObserver` and `RowObserver`: what extras of a pool are told, and may do.
+"""`PoolObserver` and `RowObserver`: the calls that a pool's extras receive.
 
 Recovery by replay, the memory limit and the published pool are observers. The pool
-calls them and knows none of them; a step calls only those that observe rows.
+calls them without knowing which they are; a step calls only `RowObserver`s.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["PoolObserver", "RowObserver"]
 
 
 class PoolObserver:
-    """Is called when something happens to a pool; every method here does nothing.
+    """Receives a pool's events; every method here does nothing.
 
-    Most methods are called where Ctrl-C is held back, and none may ask environments.
+    Most methods run while Ctrl-C is held back, and none may ask environments.
     """
 
     # Environments.
@@ -30,19 +30,20 @@ class PoolObserver:
         """Is called before the environments of a worker are asked a question."""
 
     def replied(self, worker: int, results: Sequence[Any]) -> None:
-        """Is called when a worker has answered the question it was asked last."""
+        """Is called when a worker has answered its last question."""
 
     def abandoned(self, worker: int) -> None:
-        """Is called when no call waits for the answer to that question any more.
+        """Is called when no call waits for the answer to the last question any more.
 
-        After Ctrl-C the worker may have been asked or not; it answers later.
+        After Ctrl-C the question may or may not have been sent; if it was, the answer
+        comes later.
         """
 
     def raised(self, env: int) -> None:
-        """Is called when an environment has raised in a row, once for each row."""
+        """Is called when an environment has raised, once for each affected row."""
 
     def restored(self) -> None:
-        """Is called when all environments that were set to a state stand there."""
+        """Is called when all environments of a restored state have been restored."""
 
     # Workers.
 
@@ -54,8 +55,8 @@ class PoolObserver:
 
         Args:
             worker: The worker.
-            requests: For each of its rows that owed an answer the command. An observer
-                that makes a request again removes it here.
+            requests: The command of each of its rows that owed an answer. An observer
+                that repeats a request removes it here.
 
         Returns:
             The rows whose environments continue in the new worker; the episodes of the
@@ -67,43 +68,43 @@ class PoolObserver:
         """Is called when a worker has failed and is not replaced."""
 
     def started(self, worker: int) -> None:
-        """Is called when the replacement of a worker is ready.
+        """Is called when a worker's replacement is ready.
 
-        `Pool.restore` lets it bring its environments to where others stood.
+        Here `Pool.restore` can bring the new environments to where the old ones stood.
         """
 
     # The pool.
 
     def resized(self, before: Slab) -> None:
-        """Is called when the pool has another number of rows, in another slab."""
+        """Is called when the pool has changed its number of rows, and so its slab."""
 
     def closed(self) -> None:
-        """Is called when the workers have ended; the slab is there until then."""
+        """Is called when the workers have ended; until then the slab exists."""
 
     def counts(self, worker: int) -> Mapping[str, int]:
-        """Returns what it has counted of a worker, by field of `WorkerStatistics`."""
+        """Returns its counts for a worker, by field of `WorkerStatistics`."""
         return {}
 
 
 class RowObserver(PoolObserver):
-    """Is called at every step, too.
+    """Is called at every step too.
 
     `prepare` and `answered` may ask environments, and `prepare` may replace workers.
     """
 
     def is_due(self) -> bool:
-        """Returns True if `prepare` has something to do before all rows step."""
+        """Returns True if `prepare` has work to do before all rows step."""
         # Hot: called once per batch step, as `asked_all` and `answered` are.
         return False
 
     def prepare(self) -> None:
-        """Is called before rows are asked, while their last answers can be read."""
+        """Is called before rows are asked, while their last answers are readable."""
 
     def asked_all(self) -> None:
-        """Is called before all rows step; their actions have been written."""
+        """Is called before all rows step, with their actions already written."""
 
     def asked(self, rows: Array, commands: int | Array) -> None:
-        """Is called before some rows are asked; their actions have been written."""
+        """Is called before some rows are asked, with their actions already written."""
 
     def answered(self) -> None:
-        """Is called when a call has its answers."""
+        """Is called when a call has all its answers."""

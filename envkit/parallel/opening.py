@@ -1,4 +1,4 @@
-"""What a pool is opened with: constructors, a backend, and places for its workers."""
+"""Checks what a pool is opened with: constructors, a backend, places for workers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ __all__ = [
 
 _LOGGER = logging.getLogger(__name__)
 
-# The backends of this machine, by name, so that nothing is imported that is not used.
-# Others are entry points of the group `envkit.backends`.
+# The backends of this machine, by name, so that only the one in use is imported. Others
+# are entry points of the group `envkit.backends`.
 BACKENDS = {
     "inline": "envkit.parallel.backends.inline:InlineBackend",
     "thread": "envkit.parallel.backends.thread:ThreadBackend",
@@ -42,7 +42,7 @@ BACKENDS = {
 
 
 def takes_names(backend: Any) -> bool:
-    """Returns True if a backend is given names of environments, which it knows."""
+    """Returns True if a backend takes names of environments instead of constructors."""
     if isinstance(backend, str):
         backend = None if backend in BACKENDS else _found(backend)
     return getattr(backend, "takes_names", False) is True
@@ -51,12 +51,12 @@ def takes_names(backend: Any) -> bool:
 def as_constructors(
     given: Any, pool: str, *, elsewhere: bool = False
 ) -> list[EnvConstructor]:
-    """Returns what to call for each environment.
+    """Returns a constructor for each environment.
 
     Args:
         given: Constructors and names.
         pool: The class of the pool, for messages.
-        elsewhere: Whether names are those that servers know.
+        elsewhere: Whether names refer to environments that servers know.
     """
     if isinstance(given, str) or callable(given) or hasattr(given, "time_step_spec"):
         kind = describe(given)
@@ -112,10 +112,9 @@ def _as_constructor(
 
 
 def placed(backend: Any, options: PoolOptions, envs: int) -> int:
-    """Returns the number of workers, for which a backend must have places.
+    """Returns the number of workers, and checks that the backend has places for them.
 
-    A backend whose workers are started by a cluster connects with it first, which may
-    take long.
+    A backend whose workers run on a cluster connects to it first, which may take long.
     """
     connect = getattr(backend, "connect", None)
     if connect is not None:
@@ -132,14 +131,14 @@ def placed(backend: Any, options: PoolOptions, envs: int) -> int:
 
 
 def as_backend(given: Any, options: PoolOptions) -> Backend:
-    """Returns the backend that a name stands for, or the one that was given."""
+    """Returns the backend of a name, or the given backend itself."""
     if not isinstance(given, str):
         if not hasattr(given, "wait_events"):
             names, _ = _names()
             raise TypeError(
                 f"backend must be a name ({names}) or a Backend, got {describe(given)}."
             )
-        return given  # type: ignore[no-any-return]  # it has the methods
+        return given  # type: ignore[no-any-return] # it was checked for the methods
     if given == "process" and os.name == "nt":
         raise ValueError(
             'backend="process" does not run on Windows yet: use backend="thread" or '
@@ -158,7 +157,7 @@ def as_backend(given: Any, options: PoolOptions) -> Backend:
 
 
 def _found(given: str) -> Any:
-    """Returns what makes a backend of a name or an address; `None` if nothing does."""
+    """Returns the factory for a backend's name or address; `None` if there is none."""
     if given in BACKENDS:
         return loaded(BACKENDS[given])
     name, is_address, _ = given.partition("://")
@@ -168,7 +167,7 @@ def _found(given: str) -> Any:
 
 
 def _address_of(make: Any) -> str:
-    """Returns an example of the addresses that a backend takes, or ""."""
+    """Returns an example of a backend's addresses, or ""."""
     return getattr(make, "address", "")
 
 
@@ -178,7 +177,7 @@ def _names() -> tuple[str, str]:
     for name in plugins.BACKENDS.names():
         try:
             address = _address_of(_found(name) or _found(f"{name}://"))
-        except EnvkitError:  # It is broken, which is not what the message is about.
+        except EnvkitError:  # It is broken, but the message is about something else.
             address = ""
         if address:
             addresses.add(repr(address))
@@ -194,7 +193,7 @@ def observers_of(
     """Returns the observers that the options of a pool ask for."""
     observers: list[PoolObserver] = []
     policy = options.policy
-    # In the caller's own thread no worker ends.
+    # An inline worker is the caller's own thread, which cannot die.
     if policy is not None and policy.recover is not None and backend.name != "inline":
         from envkit.parallel.durability.recovery import Recovery
 
@@ -210,7 +209,7 @@ def observers_of(
         from envkit.parallel.durability.memory_limit import MemoryLimit
 
         observers.append(MemoryLimit(pool, backend, options.max_worker_memory))
-    if backend.can_kill:  # Its workers are processes.
+    if backend.can_kill:  # Only processes can be killed.
         from envkit.parallel.durability.published import Publisher
 
         observers.append(Publisher(pool, backend, kind))
@@ -218,7 +217,7 @@ def observers_of(
 
 
 def tell_slow_leaves(pool: Pool) -> None:
-    """Says once which leaves are pickled at every step."""
+    """Warns once about leaves that are pickled at every step."""
     for what, structure, leaves in (
         ("action", pool.layout.action, pool.layout.private_actions),
         ("time step", pool.layout.time_step, pool.layout.private_steps),

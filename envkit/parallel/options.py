@@ -1,7 +1,7 @@
 """`PoolOptions`: the options of a pool's constructor, checked once.
 
 A new option is a line of `PoolOptions`, its check, and a parameter of the constructors.
-The pool has the options whole, and so has each worker in its job.
+The pool keeps the whole object, and each worker gets it with its job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VALIDATE = ("always", "first", "never")
 
 
 def as_worker_count(name: str, given: Any) -> int | None:
-    """Returns a number of workers, or `None` for the usual one."""
+    """Returns a number of workers, or `None` for the default."""
     if given is None:
         return None
     if isinstance(given, str) and given == "auto":
@@ -75,7 +75,7 @@ def _as_order(_: str, given: Any) -> AutoReset:
 
 
 def _as_specs(_: str, given: Any) -> str:
-    from envkit.specs.batching import as_specs  # a worker has no use for it
+    from envkit.specs.batching import as_specs  # workers don't need it
 
     return as_specs(given)
 
@@ -127,7 +127,7 @@ def _as_bytes(name: str, given: Any) -> int | None:
     return int(given)
 
 
-# What returns an option's value, or raises. It takes again what it has returned.
+# Functions that return an option's value, or raise. Each accepts its own result.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "num_workers": as_worker_count,
     "start_serially": _as_bool,
@@ -149,9 +149,9 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """The options of a pool's constructor, which says what each of them means.
+    """Holds the options of a pool's constructor, which documents each of them.
 
-    `rings_each_row` alone is none: it is true for asynchronous pools, which wait for
+    Only `rings_each_row` is not one: it is true for asynchronous pools, which wait for
     single rows.
 
     Example:
@@ -187,18 +187,18 @@ class PoolOptions:
 
     @classmethod
     def among(cls, given: Mapping[str, Any]) -> PoolOptions:
-        """Takes the options out of all that a constructor was given."""
+        """Picks the options out of a constructor's arguments."""
         names = [each.name for each in fields(cls) if each.name in given]
         return cls(**{name: given[name] for name in names})
 
     def without_setup(self) -> PoolOptions:
-        """Returns the options without `worker_setup`, which travels on its own."""
+        """Returns the options without `worker_setup`, which is sent separately."""
         options = copy.copy(self)  # unlike replace(), it checks nothing again
         object.__setattr__(options, "worker_setup", None)
         return options
 
     @property
     def policy(self) -> RestartPolicy | None:
-        """How workers that fail are replaced; `None` if that raises."""
+        """How failed workers are replaced; `None` if failures raise."""
         policy = self.on_worker_failure
         return None if isinstance(policy, str) else policy

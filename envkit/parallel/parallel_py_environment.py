@@ -44,17 +44,17 @@ __all__ = ["ParallelPyEnvironment"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# Quicker than a loop, which is a call of its own.
+# Faster than a comprehension, which costs a call of its own.
 _COPY = operator.methodcaller("copy")
-# After how many calls to say, once, that one process alone would be faster.
+# After this many calls, say once if one process alone would be faster.
 _CALLS_BEFORE_ADVICE = 1000
 
 
 class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
     """Steps environments in worker processes, all together, as one batch.
 
-    Every environment's stream is `FIRST (MID)* LAST`, also when workers crash. Arrays
-    that come back belong to the caller.
+    Every environment's stream is `FIRST (MID)* LAST`, even when workers crash. Returned
+    arrays belong to the caller.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -92,13 +92,14 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         """Starts the workers and waits until every environment is built.
 
         Args:
-            env_constructors: What to call, in a worker, for each environment: classes,
-                functions, partials, lambdas, or names such as "my_game.envs:make". One
-                that builds a batch takes as many rows as its batch size.
-            start_serially: Whether the environments of one worker are built before
-                those of the next.
-            blocking: Whether environments step one after the other.
-            flatten: Accepted for TF-Agents' sake; rows are always flat.
+            env_constructors: A callable for each environment, called in a worker:
+                classes, functions, partials, lambdas, or names such as
+                "my_game.envs:make". A batched environment takes as many rows as its
+                batch size.
+            start_serially: Whether workers build their environments one worker after
+                the other.
+            blocking: Whether environments step one after another.
+            flatten: Accepted for compatibility with TF-Agents; rows are always flat.
             backend: "process", "thread", "inline", or a `Backend`.
             num_workers: How many workers share the environments; `None` for one per
                 CPU that this process may use.
@@ -110,21 +111,21 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             step_timeout: Seconds that a step may take.
             worker_setup: A callable, or "module:function", that runs first in each
                 worker.
-            worker_env: Environment variables of the workers, set before anything is
+            worker_env: Environment variables for the workers, set before anything is
                 imported there.
-            zero_copy: Whether to return read-only views, which stay whole until the
-                call after the next, instead of copies.
-            validate: Whether to look at everything environments return: "always",
+            zero_copy: Whether to return read-only views instead of copies. A view stays
+                valid until the call after the next.
+            validate: How often to check everything that environments return: "always",
                 "first" (the first reset and step of each) or "never".
             specs: What may differ between the environments: nothing ("equal"), bounds
                 ("union"), or bounds and the shapes of observations ("pad").
             eager_resets: Whether an environment is reset right after its `LAST`, while
-                the caller does something else. Then what it is asked between the two
-                comes after the reset.
-            max_worker_memory: How many bytes a worker may hold; one that holds more is
-                replaced where episodes end. `None` for no limit.
+                the caller does something else. Questions in between then reach it after
+                the reset.
+            max_worker_memory: How many bytes a worker may hold; a larger one is
+                replaced when its episodes end. `None` for no limit.
         """
-        # The parameters that are options have their names.
+        # PoolOptions has fields of these names.
         options = PoolOptions.among(locals())
         super().__init__()
         self._blocking, self._zero_copy = options.blocking, options.zero_copy
@@ -134,7 +135,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self.start()
 
     def start(self) -> None:
-        """Starts the workers, which the constructor does; does nothing while they run.
+        """Does nothing: the constructor has started the workers.
 
         Example:
             >>> from envkit.testing import CountingEnv
@@ -153,7 +154,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         opening, self._opening = self._opening, None
         opening()
         self._has_advised = False
-        # By row: what a handle has promised and was not asked for yet.
+        # By row: the promise of a handle that nobody has called yet.
         self._promises: dict[int, Promise] = {}
         # The number of row 0 in the current time step; it changes when all rows move.
         self._shown = 0
@@ -165,7 +166,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self._actions = self._action_rows("step")
         self._looks_at_bounds |= self._looks_always
         slab = self._pool.slab
-        # Where actions go that are one array.
+        # The place of an action that is a single array.
         is_one = not nest.is_nested(self._pool.spec.action)
         self._one_action = slab.action_columns()[0] if is_one else None
         self._sequence = slab.words.numbers
@@ -179,7 +180,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     def _begin_new(self, rows: Array) -> None:
         if self._has_begun():
-            # Not by `run`, which would bring them into the slot of the others before.
+            # Not by `run`, which would first bring them into the slot of the others.
             self._pool.submit(rows, RESET)
             self._pool.finish(rows)
             self._read_current()
@@ -192,12 +193,12 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     @property
     def batch_size(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._rows
 
     @property
     def envs(self) -> list[EnvHandle]:
-        """A handle on each environment, for calling just that one."""
+        """A handle for each environment, to call just that one."""
         from envkit.parallel.env_handles import EnvHandle
 
         return [EnvHandle(self, env) for env in range(len(self._pool.rows_of_env))]
@@ -221,14 +222,15 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
         Args:
             mask: Which rows start an episode; the others stay where they are.
-            seed: What the rows that start are seeded with before, as by `seed()`; in a
-                list, `None` lets a row's random numbers go on.
-            options: What environments are told of this one reset: a dictionary for all
-                rows, or a list with one, or `None`, for each.
+            seed: Seeds for the rows that start, used as `seed()` does; `None` in a list
+                leaves a row's random numbers as they are.
+            options: Options for this one reset: a dictionary for all rows, or a list
+                with a dictionary or `None` for each.
         """
         self._check_open("reset")
         if seed is not None or options is not None:
-            # This thread keeps the lock, and each part of the call is one of its own.
+            # This thread keeps the lock; each part of this call counts as a call of its
+            # own.
             self._call_lock.call = None
             return reset_with(self, mask, seed, options)
         if mask is None:
@@ -241,9 +243,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         """Applies an action to each row and returns the whole batch.
 
         Args:
-            action: A batch of actions, one for each row, arrays or lists.
-            mask: Which rows step; the others stay where they are, and their actions
-                are not used.
+            action: A batch of actions, one for each row, as arrays or lists.
+            mask: Which rows step; the others stay where they are and ignore their
+                actions.
         """
         # Hot: called once per batch step.
         if self._closed:
@@ -265,7 +267,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     def _step_all(self, action: NestedArray) -> TimeStep:
         # Hot: called once per batch step.
-        if self._closed:  # While this thread waited for the lock.
+        if self._closed:  # It was closed while this thread waited for the lock.
             self._check_open("step")
         if self._current_time_step is None:
             return self._begin()
@@ -301,9 +303,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         return time_step
 
     def _begin(self) -> TimeStep:
-        """Begins all rows, instead of a step before there is anything to step."""
+        """Resets all rows, instead of the first step."""
         self._settle()
-        # Unless some have begun, and others have raised when they were to.
+        # Raises if some rows have begun, and others raised when they should have.
         self._check_can_step(self._everyone)
         return self._move(self._everyone, RESET, "reset")
 
@@ -326,7 +328,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     @property
     def holds_rows(self) -> bool:
-        """Whether `step` takes any mask: unless environments are batches themselves."""
+        """Whether `step` takes any mask: True unless environments are batched."""
         return len(self._pool.rows_of_env) == self._rows
 
     @locked
@@ -337,8 +339,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
         Args:
             action: A batch of actions; those of rows that do not step are ignored.
-            stepping: A mask of the rows that take their action.
-            beginning: A mask of the rows that begin an episode whatever they were at.
+            stepping: A mask of the rows that apply their action.
+            beginning: A mask of the rows that begin an episode, wherever they stand.
         """
         self._check_open("step_rows")
         stepping, beginning = as_moves(self, stepping, beginning)
@@ -356,13 +358,13 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         return self._move(moving, np.where(stepping[moving], STEP, RESET), "step")
 
     def _look_at_bounds(self, action: NestedArray) -> None:
-        """Looks at the first batch of actions completely, or at every one."""
+        """Checks the first batch of actions completely, or every one."""
         ended = self._pool.slab.ended(self._everyone) & (not self._pool.continues)
         self._actions.columns(action, ignored=ended)
         self._looks_at_bounds = self._looks_always
 
     def _check_can_step(self, rows: Array) -> None:
-        """Refuses rows that have no episode to go on with."""
+        """Raises if one of the rows has no episode to continue."""
         pool = self._pool
         self._raise_failures()
         pool.check_alive(rows, "step")
@@ -380,7 +382,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
                 refuse_ended(ended)
 
     def _check_whole_batches(self, stepping: Array, moving: Array) -> None:
-        """Refuses to hold rows of a batch that can only move together."""
+        """Raises if only some rows of a batched environment would move."""
         if self.holds_rows:
             return
         steps, moves = set(stepping.tolist()), set(moving.tolist())
@@ -407,7 +409,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         else:
             pool.run(rows, command)
         if self._order is AutoReset.SAME_STEP and rows.size < self._rows:
-            # They are shown where they stand, and not their end once more.
+            # The other rows show where they stand now, instead of repeating their LAST.
             pool.slab.show_standing(np.delete(self._everyone, rows))
         time_step = self._returned()
         self._calls += 1
@@ -415,7 +417,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         return time_step
 
     def _returned(self) -> TimeStep:
-        """Returns the batch, or raises what has failed; the other rows have moved."""
+        """Returns the batch, or raises a row's failure; the other rows have moved."""
         time_step = self._read_current()
         self._raise_failures()
         return time_step
@@ -429,10 +431,10 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     @locked
     def current_time_step(self) -> TimeStep:
-        """Returns where the environments stand now: what a policy should act on.
+        """Returns the present time steps, which a policy should act on.
 
-        Under `AutoReset.SAME_STEP` that is the `FIRST` of the next episode where one
-        has just ended.
+        Under `AutoReset.SAME_STEP`, a row whose episode has just ended has the `FIRST`
+        of the next one here.
         """
         return self._standing()
 
@@ -442,22 +444,22 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         current = super().current_time_step()
         if self._order is not AutoReset.SAME_STEP or self._closed:
             return current
-        # From the slab: what was returned belongs to the caller.
+        # Read from the slab, because returned arrays belong to the caller.
         leaves = self._pool.slab.read_standing(self._everyone)
         return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
 
-    # Promises: of all environments together, and of one after the other.
+    # Promises: of all environments, and of single ones.
 
     @property
     def steps_ahead(self) -> bool:
-        """True if what is begun goes on while the program does something else."""
+        """True if a begun step runs while the program does something else."""
         return not self._blocking and self._backend.name != "inline"
 
     @locked
     def begin_step(self, action: NestedArray) -> Promise:
         """Begins a step of all rows, and returns a promise of the whole batch.
 
-        What the pool is asked besides waits for the step.
+        Other calls to the pool wait for the step.
 
         Example:
             >>> from envkit.testing import CountingEnv
@@ -521,7 +523,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         return promise
 
     def _settle(self) -> None:
-        """Completes what an interrupted call, or a promise, has left."""
+        """Completes the pending work of an interrupted call or a promise."""
         promises, self._promises = list(self._promises.values()), {}
         for promise in promises:
             promise.settle()
@@ -532,7 +534,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             self._read_current()
 
     def _read_current(self) -> TimeStep:
-        """Reads the batch, and notes that this is where the rows stand."""
+        """Reads the batch, and records it as the current time step."""
         time_step = self._read()
         if self._pool.begun.all():
             self._current_time_step = time_step
@@ -554,11 +556,11 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         """Ends the workers; calling it again does nothing.
 
         Args:
-            grace: Seconds that environments have for what they are doing, and for
-                closing; then their processes are killed.
+            grace: Seconds for environments to finish and close; then their processes
+                are killed.
         """
         super().close(grace)
-        # They would keep the memory.
+        # Views would keep the memory alive.
         self._views = []
         self._one_action = None
         self._sequence = memoryview(b"")
@@ -567,7 +569,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     @locked
     def get_infos(self, env_ids: Sequence[int] | None = None) -> list[Any]:
-        """Returns what `get_info` does, in a list with an element for each environment.
+        """Returns the infos in a list, with an element for each environment.
 
         Args:
             env_ids: Which environments to ask.
@@ -580,12 +582,12 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         """Returns a mask of the rows that have an info.
 
         An info that has only the flags `terminated` and `truncated` does not count;
-        `ends` has them. Workers look from the first call on, and keep what they
-        find for `get_info`; until a row's next step its element is true.
+        `ends` has those. Workers start looking at the first call, and keep the infos
+        for `get_info`. Until a row's next step its element is True.
 
         Args:
-            begun: Whether it is about the `FIRST` that has followed a `LAST` in the
-                same step, instead of what the last call returned.
+            begun: Whether to ask about the `FIRST` that has followed a `LAST` in the
+                same step, instead of the time step that the last call returned.
 
         Example:
             >>> from envkit import ParallelPyEnvironment
@@ -607,9 +609,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
     def ends(self) -> tuple[Array, Array]:
         """Returns masks of the rows whose episodes have ended: terminated, truncated.
 
-        They are about the time steps that were returned last. An episode may end in
-        both ways at once, which its discount does not tell; workers say so from the
-        first call of `rows_with_info` on. Until then discounts decide.
+        They describe the last returned time steps. An episode may end in both ways at
+        once, which its discount cannot show. Workers report that from the first call of
+        `rows_with_info` on; until then discounts decide.
 
         Example:
             >>> from envkit import ParallelPyEnvironment
@@ -628,7 +630,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
     def _before_other_order(self) -> None:
         self._settle()
         if self._current_time_step is not None:
-            # Where the environments stand does not depend on what comes after.
+            # Read first: later questions do not change where environments stand.
             standing = self._standing()
             leaves = self._structure.flatten(standing)
             self._pool.rows.stand(leaves, leaves)
@@ -636,7 +638,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     @locked
     def get_state(self) -> PoolState:
-        """Returns a token with which `set_state` of any such pool brings all back."""
+        """Returns a token from which `set_state` of any such pool restores it."""
         self._check_open("get_state")
         self._settle()
         from envkit.parallel.durability.saving import state_of
@@ -645,7 +647,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     @locked
     def set_state(self, state: PoolState) -> None:
-        """Brings back what `get_state` returned, or changes nothing at all."""
+        """Restores what `get_state` returned, or changes nothing at all."""
         from envkit.parallel.durability.saving import restore
         from envkit.parallel.state import check_state
 
@@ -657,7 +659,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self._current_time_step = _copied(shown) if began else None
 
     def _advise(self) -> None:
-        """Says once if the environments alone would be as fast without workers."""
+        """Says once if the environments would be as fast without workers."""
         if self._has_advised or self._backend.name != "process":
             return
         self._has_advised = True

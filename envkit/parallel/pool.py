@@ -1,16 +1,16 @@
-"""`Pool`: asks rows and environments, and hands out what they answer.
+"""`Pool`: sends requests to rows and environments, and returns their answers.
 
-Beside it there are
+Its parts are
 
-- `Workers`: which workers there are, and how they are;
-- `Rows`: whose every row is, and how far it has come;
-- `Events`: waits, and carries out what happens meanwhile;
-- `Restarts`: decides whether a worker or an environment that is lost is replaced;
-- observers: the extras that were chosen, which are told what happens.
+- `Workers`: the workers and their states;
+- `Rows`: the environment and the progress of each row;
+- `Events`: waits, and handles events meanwhile;
+- `Restarts`: decides whether a lost worker or environment is replaced;
+- observers: the chosen extras, which receive the pool's events.
 
-A request to a row is a number in the slab, and so is its answer: which rows owe one
-stands nowhere else. Ctrl-C may come anywhere, because the next call finds there what
-the interrupted one has asked, and waits for it before it goes on.
+A request to a row is a number in the slab, and so is its answer. Nothing else records
+which rows owe an answer. So Ctrl-C may come anywhere: the next call finds the
+interrupted call's requests in the slab, and first waits for their answers.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from envkit.types import Array, EnvConstructor
 
 __all__ = ["Pool"]
 
-# How long workers have to end if the pool could not be started, or was not to be.
+# Seconds for workers to end if the pool failed to start, or its start was interrupted.
 _START_GRACE, _HASTY_GRACE = 1.0, 0.1
-# How long the environments of rows that go have to close.
+# Seconds for the environments of removed rows to close.
 _SHRINK_GRACE = 5.0
 
 
@@ -63,19 +63,18 @@ class Pool:
         spec: The specs of one environment.
         own_specs: The specs of each environment.
         layout: Where the rows are.
-        rows: How far each row has come, until `close`.
-        num_rows: How many rows there are.
-        slab: The rows, until `close`.
+        rows: The progress of each row, until `close`.
+        num_rows: The number of rows.
+        slab: The rows' memory, until `close`.
         workers: The workers.
-        observers: The extras that are told what happens.
-        repaired: Which rows' last time step was made up for an environment that is
-            gone.
-        errors: For each BROKEN row, why.
-        begun: Which rows have ever begun an episode.
+        observers: The extras that receive events.
+        repaired: Mask of rows whose last time step was made up for a lost environment.
+        errors: The error of each BROKEN row.
+        begun: Mask of rows that have ever begun an episode.
         is_batch: For each environment, whether it is a batch itself.
-        env_of_row: For each row, the index of its environment.
-        rows_of_env: For each environment, its rows.
-        worker_of_row: For each row, the index of its worker.
+        env_of_row: The index of each row's environment.
+        rows_of_env: The rows of each environment.
+        worker_of_row: The index of each row's worker.
         continues: Whether no `FIRST` follows a `LAST`.
     """
 
@@ -89,10 +88,10 @@ class Pool:
         """Starts workers and waits until all environments are built.
 
         Args:
-            constructors: What to call for each environment.
-            backend: Where they run; `close` closes it.
-            options: What may be chosen.
-            attach: Returns its observers, when all workers are there.
+            constructors: A constructor for each environment.
+            backend: The backend that runs them; `close` closes it.
+            options: The options of the pool's constructor.
+            attach: Returns the observers; it is called when all workers are ready.
         """
         self._backend = backend
         self._options = options
@@ -124,13 +123,13 @@ class Pool:
                 each for each in self.observers if isinstance(each, RowObserver)
             ]
         except BaseException as error:
-            # A person waits, and what is being built could not use the time.
+            # A person waits, and half-built environments have no use for the time.
             in_haste = isinstance(error, KeyboardInterrupt | SystemExit)
             backend.close(_HASTY_GRACE if in_haste else _START_GRACE)
             raise
 
     def _continue_after_last(self, hellos: Sequence[Hello]) -> bool:
-        """Returns whether environments continue after a `LAST`, as all or none do."""
+        """Returns whether environments continue after a `LAST`; all must or none."""
         said = [one for hello in hellos for one in hello.continues]
         if any(said) and not all(said):
             makers = [self.workers.maker(env) for env in range(len(said))]
@@ -138,7 +137,7 @@ class Pool:
         return any(said)
 
     def _adopt(self, rows: Rows, slab: Slab) -> None:
-        """Takes rows and their slab, and what of these is read at every step."""
+        """Takes over rows and their slab, and caches the parts read at every step."""
         self.layout = rows.layout
         self.spec = rows.layout.spec
         self.own_specs = self.workers.specs
@@ -168,22 +167,22 @@ class Pool:
         )
 
     def counts(self, worker: int) -> dict[str, int]:
-        """Returns what observers have counted of a worker."""
+        """Returns the observers' counts for a worker."""
         return {
             name: count
             for observer in self.observers
             for name, count in observer.counts(worker).items()
         }
 
-    # Rows, all together.
+    # All rows together.
 
     def step_all(self) -> bool:
         """Steps every row of a regular pool, and waits until all have answered.
 
-        Actions have been written before. Which rows failed, `errors` says.
+        The actions must have been written. `errors` then has the rows that failed.
 
         Returns:
-            Whether nothing special has happened meanwhile.
+            True if nothing special happened meanwhile.
         """
         # Hot: called once per batch step.
         for observer in self._row_observers:
@@ -204,13 +203,13 @@ class Pool:
             for observer in self._row_observers:
                 observer.answered()
         except Exception:
-            # Another thread that closes the pool takes everything away.
+            # Another thread that closes the pool removes everything.
             self._events.check_open()
             raise
         return is_regular
 
     def _finish_step(self, began: float) -> None:
-        """Waits for the rows that `step_all` has asked, whatever happens to them."""
+        """Waits for the rows that `step_all` asked, and handles their failures."""
         clock = self._clock
         since = clock.now(began)
         due = since + (self._options.step_timeout or np.inf)
@@ -223,7 +222,7 @@ class Pool:
 
         Args:
             rows: The rows.
-            command: What is asked of all, or of each of them.
+            command: One command for all, or one for each.
         """
         try:
             self.settle()
@@ -240,7 +239,7 @@ class Pool:
         self._align(rows)
 
     def finish(self, rows: Array) -> None:
-        """Waits until rows that were asked have answered or failed, all together."""
+        """Waits until all these rows have answered or failed."""
         try:
             self.wait_for(rows)
             self._align(rows)
@@ -250,7 +249,7 @@ class Pool:
             raise
 
     def _align(self, moved: Array) -> None:
-        """Lets all rows stand in one slot, that of those that have moved."""
+        """Brings all rows to one slot, that of the rows that have moved."""
         whole = moved
         if self.errors:
             whole = moved[~are_among(moved, self.errors)]
@@ -261,17 +260,17 @@ class Pool:
             observer.answered()
 
     def settle(self) -> None:
-        """Waits for what an interrupted call has left, and drops its answers."""
+        """Waits for the requests of an interrupted call, and drops their answers."""
         if not self.is_regular:
             self.wait_for(self._all_rows)
             self._align(self._all_rows)
 
-    # Rows, some of them.
+    # Some of the rows.
 
     def submit(self, rows: Array, command: int | Array) -> None:
-        """Asks rows that owe nothing; their actions have been written.
+        """Asks rows that owe nothing, with their actions already written.
 
-        Those whose worker stays gone are BROKEN afterwards.
+        Rows whose worker is lost for good are BROKEN afterwards.
         """
         # Hot in asynchronous use: called once per batch of any size.
         for observer in self._row_observers:
@@ -284,7 +283,7 @@ class Pool:
         self._events.send()
 
     def _submit_special(self, rows: Array, commands: Array) -> None:
-        """Asks rows some of which have a new environment, or none at the moment."""
+        """Asks rows, some of which have a new environment or none at the moment."""
         self.repaired[rows] = False
         for row in rows.tolist() if self.errors else ():
             self.errors.pop(row, None)
@@ -303,7 +302,7 @@ class Pool:
         self._events.release()
 
     def check_alive(self, rows: Array, call: str) -> None:
-        """Raises if the worker of one of these rows stays gone."""
+        """Raises if the worker of one of these rows is lost for good."""
         # Hot in asynchronous use: called once per send.
         for worker in sorted(self.workers.unready):
             crash = self.workers.workers[worker].crash
@@ -315,14 +314,14 @@ class Pool:
 
         Args:
             rows: The rows.
-            since: When the caller began to wait, if before this.
+            since: When the caller began to wait, if earlier.
         """
         self._events.wait(lambda: not self.rows.busy(rows), rows, since=since)
 
     def wait(self, count: int, rows: Array, timeout: float | None) -> None:
         """Waits until `count` of the rows have finished, or one of them is BROKEN.
 
-        The rows are all that owe an answer.
+        `rows` must be all rows that owe an answer.
         """
         known, began = self.rows, self._now()
         may_owe = rows.size - count
@@ -341,11 +340,11 @@ class Pool:
         )
 
     def wait_until(self, is_over: Callable[[], bool]) -> None:
-        """Waits until something is true for which rows need not answer."""
+        """Waits for a condition that does not depend on rows' answers."""
         self._events.wait(is_over)
 
     def set_restored(self, begun: Sequence[bool], new_rows: Sequence[int]) -> None:
-        """Lets rows stand where their environments are that were set to a state."""
+        """Brings rows to where their restored environments stand."""
         with uninterrupted():
             self.rows.set_restored(begun, new_rows)
             for observer in self.observers:
@@ -354,34 +353,34 @@ class Pool:
     def restore(
         self, worker: int, method: str, plans: Mapping[int, Any], steps: int
     ) -> None:
-        """Lets a new worker bring environments elsewhere before it is ready.
+        """Makes a new worker restore its environments before it counts as ready.
 
-        Observers call it when a worker has started, and get its results by `replied`.
+        Observers call it from `started`, and get the results by `replied`.
 
         Args:
             worker: The worker.
-            method: What it is asked.
-            plans: By environment, how.
-            steps: How many steps it may take as long as.
+            method: The request's method.
+            plans: The request's argument for each environment.
+            steps: The timeout, in steps: it may take as long as this many.
         """
         self._events.restore(worker, method, plans, steps)
 
-    # Another number of rows.
+    # Changing the number of rows.
 
     def grow(
         self, constructors: Sequence[EnvConstructor], workers: int, rows: int, lag: int
     ) -> None:
-        """Adds environments behind the others, in new workers, or changes nothing.
+        """Appends environments in new workers, or changes nothing.
 
         Args:
-            constructors: What builds them.
-            workers: How many new workers there are to be.
-            rows: How many rows the pool is to have then.
-            lag: By how many requests the new rows are behind the first.
+            constructors: Their constructors.
+            workers: The number of new workers.
+            rows: How many rows the pool must have then.
+            lag: How many requests the new rows are behind row 0.
 
         Raises:
             WorkerError: They cannot be built.
-            ValueError: They have another number of rows.
+            ValueError: They have a different number of rows.
         """
         self._await_workers()
         envs, first = len(self.rows_of_env), len(self.workers.workers)
@@ -405,7 +404,7 @@ class Pool:
             self._events.handle(others)
 
     def _grown(self, hellos: Sequence[Hello], count: int) -> Rows:
-        """Returns the rows with those of new workers behind the others."""
+        """Returns the rows, with those of the new workers appended."""
         sizes = [hello.batch_sizes for hello in hellos]
         rows = Rows(
             self.spec, [*self.rows.batch_sizes, *sizes], dict(self.layout.info_spec)
@@ -457,14 +456,14 @@ class Pool:
             self._await_close(last)
 
     def _await_workers(self) -> None:
-        """Waits until no worker is on its way in the place of another."""
+        """Waits until no worker is being replaced."""
         self._events.wait(self.workers.are_settled)
 
     def _move(self, rows: Rows, lag: int = 0) -> None:
-        """Goes on with another number of rows, of which none owes an answer."""
+        """Switches to another number of rows, none of which owes an answer."""
         before, old = self.rows, self.slab
         slab = self._backend.bind(rows.layout)
-        # Nothing that can fail comes after this.
+        # Nothing after this can fail.
         self.workers.cut(len(rows.rows_of_env))
         count = before.layout.rows
         if rows.layout.rows > count:
@@ -478,12 +477,12 @@ class Pool:
         before.close()
 
     def _await_close(self, worker: int) -> None:
-        """Waits until a worker has closed the environments without rows."""
+        """Waits until a worker has closed its environments that lost their rows."""
         number = next(self.workers.numbers)
         question = Question(number, "resize()", ())
         self.workers.workers[worker].question = question
         self._backend.request(worker, Request(number, "access", (), ()))
-        # One that ends over it is a matter of the call that comes next.
+        # If the worker dies of it, the next call handles that.
         with contextlib.suppress(WorkerError):
             self.answers([question], [])
 
@@ -492,14 +491,15 @@ class Pool:
     def ask(
         self, method: str, envs: Sequence[int], arguments: Sequence[Any]
     ) -> list[Any]:
-        """Asks environments something; returns a value or a failure for each.
+        """Asks environments a question; returns a value or a failure for each.
 
-        Rows that are busy are waited for first. All workers answer at the same time.
+        It first waits for busy rows. The workers answer in parallel.
         """
         try:
             results = self.ask_once(method, envs, arguments)
         except WorkerError:
-            # Environments that continue have not been asked, and may be once more.
+            # Environments that continue after recovery have not been asked; ask once
+            # more.
             if not self.workers.continuing or may_change(method, arguments[0]):
                 raise
             results = self.ask_once(method, envs, arguments)
@@ -509,13 +509,13 @@ class Pool:
     def ask_once(
         self, method: str, envs: Sequence[int], arguments: Sequence[Any]
     ) -> list[Any]:
-        """Does the same, but does not ask again where environments continue."""
+        """Does the same, but does not ask again if environments were recovered."""
         return self.answers(self.post(method, envs, arguments), envs)
 
     def post(
         self, method: str, envs: Sequence[int], arguments: Sequence[Any]
     ) -> list[Question]:
-        """Sends questions, one for each worker that has such environments."""
+        """Sends one question to each worker of these environments."""
         by_worker: dict[int, list[int]] = {}
         for position, env in enumerate(envs):
             by_worker.setdefault(self.worker_of(env), []).append(position)
@@ -546,7 +546,7 @@ class Pool:
             try:
                 self._backend.request(worker, request)
             except BaseException:
-                # It may have gone out or not, and its answer is not waited for.
+                # It may or may not have gone out; nobody waits for its answer.
                 self._forget(questions)
                 raise
         return questions
@@ -563,7 +563,7 @@ class Pool:
         for question in questions:
             if isinstance(question.answer, WorkerError):
                 raise question.answer
-            assert question.answer is not None  # since it was waited for
+            assert question.answer is not None  # the wait is over
             for position, result in zip(
                 question.positions, question.answer.results, strict=True
             ):
@@ -571,10 +571,10 @@ class Pool:
         return results
 
     def _forget(self, questions: Sequence[Question]) -> None:
-        """Notes that the answers to these questions are not waited for any more.
+        """Stops waiting for the answers to these questions.
 
-        One that is still out there is answered before what is asked later, since both
-        take the same way, so its worker counts as idle.
+        Their workers count as idle: a pending question is answered before any later
+        one, because both take the same channel.
         """
         for index, worker in enumerate(self.workers.workers):
             if worker.question is not None and worker.question in questions:
@@ -583,7 +583,7 @@ class Pool:
                     observer.abandoned(index)
 
     def raise_failures(self, envs: Sequence[int], results: Sequence[Any]) -> None:
-        """Raises what environments raised when they were asked something."""
+        """Raises the exceptions among the answers of environments."""
         problems = [
             failures.raised(
                 self.worker_of(env),
@@ -603,11 +603,11 @@ class Pool:
         return int(self.worker_of_row[self.rows_of_env[env].start])
 
     def is_replacing(self) -> bool:
-        """True if a new worker is on its way in the place of one that is gone."""
+        """True while a lost worker is being replaced."""
         return not self.workers.are_settled()
 
     def present_envs(self) -> list[int]:
-        """Returns the environments whose worker is there, or is being replaced."""
+        """Returns the environments whose worker is ready or being replaced."""
         workers = self.workers.workers
         return [
             env
@@ -618,12 +618,12 @@ class Pool:
     # Facts, and the end.
 
     def worker_facts(self) -> list[tuple[int, str, bool, int, tuple[int, int]]]:
-        """Returns each worker's process, machine, whether it is there, its memory."""
+        """Returns each worker's process, machine, readiness and memory."""
         facts = []
         for index, worker in enumerate(self.workers.workers):
             pid = self._backend.pid(index)
-            # Another thread may replace it meanwhile: the worker that is there must be
-            # this process, and have one.
+            # Another thread may replace the worker meanwhile, so compare its process,
+            # and check that it has one.
             is_there = worker.is_ready and worker.pid == pid > 0
             resident = self._backend.resident(index)
             block = self.layout.blocks[index]
@@ -645,6 +645,6 @@ class Pool:
             finally:
                 for observer in self.observers:
                     observer.closed()
-                # Even if the pool itself is kept for long, its memory is not.
+                # The pool object may live on; its memory must not.
                 self.rows.close()
                 del self.slab

@@ -1,14 +1,14 @@
-"""`PoolClock`: what time it is for a pool, and `Waiting`: when to say what is awaited.
+"""`PoolClock`, a pool's own time, and `Waiting`, when to log that a wait is long.
 
-A container may be paused and a laptop closed. Then the workers do not run either, and
-no deadline may pass because of that. The pool sees it in two ways:
+A container may be paused and a laptop closed. The workers stand still then too, and no
+deadline may pass because of that. The pool notices it in two ways:
 
-- A wait ends much later than it was to end. That is certain, so this time does not
-  pass on the pool's clock.
-- The clock is read much later than before, and between there was no wait. Then the
-  program may have computed as well, while a worker hung. So such seconds pass, but
-  `away` counts them: a deadline that is over is extended by those since it was set,
-  once.
+- A wait ends much later than it should. That is certain proof, so the pool's clock
+  leaves out this time.
+- The clock is read much later than the last time, with no wait in between. This proves
+  nothing: the program may have computed while a worker hung. So such seconds count on
+  the clock, but `away` adds them up. A deadline that has passed is extended once, by
+  the seconds away since it was set.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from collections.abc import Callable
 
 __all__ = ["FIRST_NOTICE", "POLL_INTERVAL", "PoolClock", "Waiting"]
 
-# Seconds after which to say what is being waited for, and then again.
+# Seconds after which a wait is first logged, and the time between further logs.
 FIRST_NOTICE = 10.0
 _NEXT_NOTICE = 60.0
-# Where there is a deadline, no wait is longer: one that is over much later than it was
-# to be shows that this process has not been running.
+# The longest single wait under a deadline. A short wait that ends much too late proves
+# that this process was not running.
 POLL_INTERVAL = 0.125
-# How much later than expected the clock is read only if this process was not running.
+# A delay of this many seconds means that this process was not running.
 _STANDSTILL = 0.1
 
 
 class PoolClock:
-    """Tells the time without the time in which nothing ran.
+    """Tells the time, leaving out the time in which nothing ran.
 
     Attributes:
-        away: In how many seconds the workers may not have run.
+        away: Seconds in which the workers may not have run.
 
     Example:
         >>> from envkit.testing.clock import ManualClock
@@ -47,14 +47,14 @@ class PoolClock:
     """
 
     def __init__(self, read: Callable[[], float]) -> None:
-        """Takes what tells the real time, on a clock that never goes back."""
+        """Takes a function that reads a monotonic clock."""
         self._read = read
         self._seen = read()
         self._lost = 0.0
         self.away = 0.0
 
     def now(self, reading: float | None = None) -> float:
-        """Returns what time it is, or was when the real time was read."""
+        """Returns the time now, or at an earlier reading of the real time."""
         # Hot in asynchronous use: called for every few rows.
         moment = (self._read() if reading is None else reading) - self._lost
         if moment - self._seen > _STANDSTILL:
@@ -63,9 +63,9 @@ class PoolClock:
         return moment
 
     def end_wait(self, timeout: float) -> None:
-        """Notes that a wait is over, which was to be no longer than that.
+        """Records the end of a wait that was meant to last at most `timeout` seconds.
 
-        The clock must have been read when it began.
+        The clock must have been read when the wait began.
         """
         moment = self._read() - self._lost
         late = moment - self._seen - timeout
@@ -77,7 +77,7 @@ class PoolClock:
 
 
 class Waiting:
-    """How long something has been waited for, and when to say so next.
+    """Knows how long a wait has lasted, and when to log it next.
 
     Attributes:
         since: When the waiting began.
@@ -93,19 +93,19 @@ class Waiting:
     """
 
     def __init__(self, since: float) -> None:
-        """Begins to wait."""
+        """Begins the wait."""
         self.since = since
         self._next = since + FIRST_NOTICE
 
     def timeout(self, now: float, deadline: float | None) -> float:
-        """Returns how long to wait now."""
+        """Returns how long the next single wait may be."""
         until = self._next
         if deadline is not None:
             until = min(until, deadline, now + POLL_INTERVAL)
         return max(until - now, 0.0)
 
     def is_due(self, now: float) -> bool:
-        """True if it is time to say something, once each time."""
+        """Returns True, once each time, when the wait should be logged."""
         if now < self._next:
             return False
         self._next = now + _NEXT_NOTICE

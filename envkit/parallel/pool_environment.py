@@ -1,4 +1,4 @@
-"""`PoolEnvironment`: what lockstep and asynchronous pools share besides moving rows."""
+"""`PoolEnvironment`: the common part of lockstep and asynchronous pools."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ _LOGGER = logging.getLogger(__name__)
 _ORDERS = [AutoReset.NEXT_STEP, AutoReset.SAME_STEP, AutoReset.DISABLED]
 
 
-# Seconds that environments have for closing, before their processes are killed.
+# Seconds for environments to close, before their processes are killed.
 GRACE = 5.0
-# After Ctrl-C, because a person waits.
+# Used after Ctrl-C, because a person waits.
 _SHORT_GRACE = 1.0
 _LONGEST = threading.TIMEOUT_MAX
 
 
 def locked(method: Method) -> Method:
-    """Lets a method of a pool wait until the calls of other threads are through."""
+    """Makes a method of a pool wait until the calls of other threads are over."""
 
     @functools.wraps(method)
     def run(self: PoolEnvironment, *args: Any, **kwargs: Any) -> Any:
@@ -64,20 +64,20 @@ def locked(method: Method) -> Method:
 
 
 class PoolEnvironment:
-    """Asks the environments of a pool, reports about it, and ends it.
+    """Asks environments, reports on the pool, and closes it.
 
-    It is one thread's at a time: calls that ask, move or read rows hold
-    `_call_lock`. What is marked `locked` calls nothing that is, unless it lets go of
-    `_call_lock.call` first, because it consists of several such calls.
+    One thread uses it at a time: calls that ask, move or read rows hold `_call_lock`. A
+    method marked `locked` must not call another one, unless it consists of several such
+    calls and clears `_call_lock.call` first.
     """
 
     _pool: Pool
     _actions: ActionRows
     _closed = True  # until there is a pool
     _is_inherited = False
-    #: What `save` was given as `extra`, in a pool that `load` has made.
+    # : The `extra` that was given to `save`, in a pool made by `load`.
     extra: Any = None
-    # Its workers look at what environments return.
+    # The workers check what environments return.
     _envkit: Internals = PoolInternals(
         first_look=False, is_template=True, closes_at_once=True
     )
@@ -86,8 +86,8 @@ class PoolEnvironment:
         self, env_constructors: Any, backend: str | Backend, options: PoolOptions
     ) -> None:
         """Starts the pool."""
-        # Loaded with the first pool: a program that only names the class, or that a
-        # worker imports, has no use for it.
+        # Loaded with the first pool: programs that only name the class, and workers
+        # that import such programs, don't need it.
         from envkit.parallel.failures import no_room
         from envkit.parallel.lifetime import close_forgotten, disown_in_forks
         from envkit.parallel.opening import (
@@ -111,7 +111,7 @@ class PoolEnvironment:
                 "others stand by: StandbyEnvironment."
             )
         try:
-            # After everything else has been checked, because it opens files.
+            # Comes after all other checks, because it opens files.
             self._backend = as_backend(backend, options)
             self._is_worker = self._backend.is_worker
             try:
@@ -147,14 +147,14 @@ class PoolEnvironment:
             disown_in_forks(self)
 
     def _action_rows(self, call: str) -> ActionRows:
-        """Returns what looks at the actions that a call is given."""
+        """Returns the checker for the actions of a call."""
         pool = self._pool
         own = [pool.own_specs[env].action for env in pool.env_of_row]
         return action_rows(pool.spec.action, own, f"{type(self).__name__}.{call}()")
 
     @property
     def _looks_always(self) -> bool:
-        """Whether all actions' bounds are looked at, as where rows have their own."""
+        """Whether to check the bounds of every action, as when rows have their own."""
         return self._options.validate == "always" or isinstance(
             self._actions, OwnActionRows
         )
@@ -181,19 +181,19 @@ class PoolEnvironment:
     def _await_lock(self, call: str) -> None:
         lock, in_worker = self._call_lock, self._is_worker()
         if lock.is_mine() and lock.call is None and not in_worker:
-            return  # A call of several parts, of which this is one.
+            return  # This call is one part of a larger one.
         if lock.is_mine() or in_worker:
             raise lock.refuse(type(self).__name__, call)
         lock.wait(call, self._check_open)
 
     def _refuse_closed(self, error: Exception) -> None:
-        """Raises what a call is told that the pool was closed under."""
+        """Raises the error for a call during which the pool was closed."""
         if self._closed and not isinstance(error, ClosedError):
             from envkit.parallel.failures import CLOSED_MEANWHILE
 
             raise ClosedError(CLOSED_MEANWHILE) from error
 
-    # What it is.
+    # Specs and settings.
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of one environment's observation."""
@@ -226,7 +226,7 @@ class PoolEnvironment:
 
     @property
     def continues_after_last(self) -> bool:
-        """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
+        """Whether the step after a `LAST` uses its action: no `FIRST` follows."""
         return self._pool.continues
 
     def _keep_order(self, order: AutoReset) -> None:
@@ -234,21 +234,21 @@ class PoolEnvironment:
         self._move_in(order)
 
     def _move_in(self, order: AutoReset) -> None:
-        """Lets the rows move in an order; where no `FIRST` follows, there is one."""
+        """Sets the rows' order; environments that continue allow only one."""
         self._order = AutoReset.NEXT_STEP if self._pool.continues else order
         self._pool.slab.autoreset = _ORDERS.index(self._order)
 
     def _before_other_order(self) -> None:
-        """Sees to what the order that is about to change has left."""
+        """Finishes the work of the present order before it changes."""
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return len(self._pool.layout.blocks)
 
     @property
     def repaired(self) -> Array:
-        """Which rows' last time step was made up for an environment that was replaced.
+        """A mask of rows whose last time step was made up for a replaced environment.
 
         Such a row is a `LAST` with reward 0 and discount 1; a learner may leave it out.
         """
@@ -258,7 +258,7 @@ class PoolEnvironment:
 
     @locked
     def seed(self, seed: Seed) -> list[Any]:
-        """Seeds every environment: each with its own stream, or with its own seed."""
+        """Seeds every environment, from one integer or with a seed for each."""
         self._check_idle("seed")
         pool = self._pool
         seeds = seed_per_row(seed, pool.num_rows)
@@ -270,21 +270,21 @@ class PoolEnvironment:
         return asking.ask(self, "seed", None, by_env)
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
-        """Seeds some rows; those whose seed is `None` go on."""
+        """Seeds some rows; those with a seed of `None` keep their random numbers."""
         asking.seed_rows(self, seeds)
 
     @locked
     def render(
         self, mode: str = "rgb_array", *, env_ids: Sequence[int] | None = None
     ) -> Any:
-        """Returns the environments' pictures, stacked; of other modes, a list.
+        """Returns stacked pictures; for other modes, a list.
 
         Either has an element for each row.
 
         Args:
-            mode: "rgb_array" for pictures; what else there is, the environments say.
-                Windows are opened by the workers.
-            env_ids: Which environments to render; the others do not.
+            mode: "rgb_array" for pictures, or another mode of the environments. Windows
+                open in the workers.
+            env_ids: Which environments to render; `None` for all.
 
         Raises:
             NotImplementedError: The environments do not render in this mode.
@@ -303,8 +303,8 @@ class PoolEnvironment:
     ) -> list[Any]:
         """Calls a method of environments, in their workers, and returns the results.
 
-        After Ctrl-C environments may have been called or not; one that was has done
-        this before it does what it is asked later.
+        After Ctrl-C, an environment may or may not have been called. If it was, the
+        call takes effect before any later one.
 
         Example:
             >>> from envkit import ParallelPyEnvironment
@@ -345,13 +345,13 @@ class PoolEnvironment:
     ) -> None:
         """Sets an attribute of environments, in their workers.
 
-        Where an environment is wrapped, it is set in the wrapper that has it, or in the
-        environment; an attribute that none of them has, in the outermost. One that is
-        built anew after a failure has what its constructor gives it.
+        It is set on the wrapper or environment that has the attribute, or on the
+        outermost if none has. An environment that is rebuilt after a failure has its
+        constructor's values again.
 
         Args:
             name: The attribute.
-            value: The value, the same for all of them.
+            value: The value, the same for all.
             env_ids: Which environments; `None` for all.
 
         Example:
@@ -375,8 +375,8 @@ class PoolEnvironment:
         """Returns for each row whether its environment is in a wrapper of this class.
 
         Args:
-            wrapper_class: A wrapper of envkit's, or of Gymnasium's around one of its
-                environments.
+            wrapper_class: One of envkit's wrappers, or a Gymnasium wrapper around a
+                Gymnasium environment.
             env_ids: Which environments; `None` for all.
 
         Example:
@@ -400,19 +400,19 @@ class PoolEnvironment:
     # Infos.
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of what all environments declare of their infos."""
+        """Returns the specs of the infos that all environments declare."""
         return nest.map_structure(  # type: ignore[no-any-return]
             lambda spec: spec, self._pool.layout.info_spec
         )
 
     @locked
     def get_info(self) -> Any:
-        """Returns the infos stacked, or a list of them where they cannot be.
+        """Returns the infos stacked, or as a list if they cannot be stacked.
 
-        They belong to the time step that was returned last, also where the next
-        episode has begun since. That of an environment which was replaced is `{}`: its
-        time step was made up. Where infos have nothing but what `info_spec` declares,
-        no worker is asked.
+        They belong to the last returned time step, even if the next episode has begun
+        since. The info of a replaced environment is `{}`, because its time step was
+        made up. If infos have only the keys that `info_spec` declares, no worker is
+        asked.
         """
         from envkit.parallel import pool_infos
 
@@ -421,15 +421,15 @@ class PoolEnvironment:
 
     @locked
     def declared_info(self, env_ids: Sequence[int] | None = None) -> dict[str, Any]:
-        """Returns what `info_spec` declares: arrays with an element for each row.
+        """Returns the infos of `info_spec`: arrays with an element for each row.
 
-        It belongs to the time step that was returned last, as `get_info` does, and is
-        read from shared memory. Workers are asked only for environments that have been
-        asked something else, or set to a state, since. The rows of an environment that
-        was replaced have zeros: `repaired` tells which.
+        They belong to the last returned time step, as those of `get_info` do, and come
+        from shared memory. Workers are asked only about environments that were called,
+        or set to a state, since then. The rows of a replaced environment have zeros;
+        `repaired` tells which these are.
 
         Args:
-            env_ids: Of which environments; the rows come in this order.
+            env_ids: Which environments; their rows come in this order.
 
         Example:
             >>> from envkit import ParallelPyEnvironment
@@ -453,9 +453,9 @@ class PoolEnvironment:
 
     @locked
     def rows_with_more_info(self) -> Array:
-        """Returns a mask of the rows whose info has more than `info_spec` declares.
+        """Returns a mask of rows whose info has more than `info_spec` declares.
 
-        Where workers have not looked, it may have.
+        Rows whose info no worker has checked yet count too.
         """
         from envkit.parallel import pool_infos
 
@@ -463,9 +463,9 @@ class PoolEnvironment:
         return pool_infos.has_more_info(self)
 
     def _check_answered(self, rows: Array, call: str) -> None:
-        """Raises unless all that these rows were asked has been returned."""
+        """Raises unless all answers of these rows have been returned."""
 
-    # How many rows there are.
+    # Changing the number of rows.
 
     @locked
     def resize(
@@ -475,28 +475,28 @@ class PoolEnvironment:
         *,
         num_workers: int | None = None,
     ) -> None:
-        """Changes the number of rows; those that stay go on as if nothing were.
+        """Changes the number of rows; the remaining rows go on undisturbed.
 
-        New rows come behind the others, in new workers, and are what they would be in
-        a pool that had been of this size when it was seeded last. In a lockstep pool
-        that has begun, they have begun, too: `current_time_step()` has their `FIRST`.
-        Where the number gets smaller the last rows go: their environments are closed,
-        and workers that have none any more end.
+        New rows are appended, in new workers, with the seeds that they would have if
+        the pool had had this size when it was last seeded. In a lockstep pool that has
+        begun, new rows begin at once: `current_time_step()` has their `FIRST`. A
+        smaller number removes the last rows: their environments are closed, and workers
+        left without environments end.
 
-        It changes nothing if it raises.
+        If it raises, nothing has changed.
 
         Args:
-            num_envs: How many rows there are to be. An environment that is a batch
-                comes or goes as a whole.
-            constructors: What builds the new environments. It may be left out where
-                all environments have the same constructor.
-            num_workers: How many new workers the new environments are dealt to; `None`
-                for as many as keep the share of each.
+            num_envs: The new number of rows. A batched environment comes or goes as a
+                whole.
+            constructors: Constructors of the new environments. They may be left out if
+                all environments have the same one.
+            num_workers: How many new workers share the new environments; `None` keeps
+                the number of environments per worker.
 
         Raises:
             CallOrderError: Rows owe an answer, or a wrapper relies on their number.
-            ValueError: The number cannot be, or the constructors are not clear.
-            WorkerError: New environments cannot be built, or have not begun.
+            ValueError: The number is impossible, or the constructors cannot be told.
+            WorkerError: New environments could not be built, or could not begin.
 
         Example:
             >>> from envkit import ParallelPyEnvironment
@@ -513,44 +513,44 @@ class PoolEnvironment:
         self._settle()
         resize(self, num_envs, constructors, num_workers)
 
-    # Why a wrapper around the pool does not hand it on.
+    # The reason why wrappers around the pool do not forward it.
     resize.is_not_forwarded = (  # type: ignore[attr-defined]
         "has been made for as many rows as there are. Let the constructors wrap each "
         "environment, or resize the pool before it is wrapped."
     )
 
     def _has_begun(self) -> bool:
-        """True if new rows are to begin at once."""
+        """True if new rows must begin at once."""
         return False
 
     def _begin_new(self, rows: Array) -> None:
         """Begins new rows, if all others have begun."""
 
     def _relying(self) -> list[str]:
-        """Returns the classes of what relies on the number of rows."""
+        """Returns the classes of the objects that rely on the number of rows."""
         known = [ref() for ref in self._relying_refs]
         return [type(one).__name__ for one in known if one is not None]
 
     def _adopt_size(self) -> None:
-        """Takes from the pool what depends on how many rows there are."""
+        """Updates everything that depends on the number of rows."""
         pool = self._pool
         self._structure = pool.layout.time_step
         self._rows = pool.num_rows
         self._everyone = np.arange(pool.num_rows)
 
-    # Where it comes from.
+    # Provenance.
 
     def provenance(self) -> dict[str, Any]:
         """Returns where the environments come from, as data that JSON can hold.
 
-        The versions of packages are those that the first worker has.
+        Versions of packages are the first worker's.
         """
         found = provenance_of(self)
         if self._closed:
             return found
         try:
             (there,) = self.call("provenance", env_ids=[0])
-        except EnvironmentRaised:  # It is an environment of another kind.
+        except EnvironmentRaised:  # It is a different kind of environment.
             return found
         return {**found, "packages": there["packages"]}
 
@@ -566,15 +566,15 @@ class PoolEnvironment:
     ) -> None:
         """Writes a checkpoint, from which `load` continues bit for bit.
 
-        A checkpoint that was there is replaced when the new one is whole and on the
-        disk; it stays where writing fails, and when the program is killed meanwhile.
+        An existing checkpoint is replaced only when the new one is complete and on the
+        disk. It survives a failed write, and a program that is killed meanwhile.
 
         Args:
             path: The file.
-            extra: What to save beside, as the weights of a learner and the state of its
-                random generator: numbers, text, arrays, and lists, tuples and
-                dictionaries of them.
-            pickle: Whether what is not such plain data is pickled.
+            extra: Anything else to save, such as a learner's weights and the state of
+                its random generator: numbers, text, arrays, and lists, tuples and
+                dictionaries of these.
+            pickle: Whether to pickle everything that is not such plain data.
 
         Raises:
             TypeError: The state of an environment, or `extra`, is not plain data.
@@ -586,7 +586,7 @@ class PoolEnvironment:
         self._settle()
         saving.save(self, path, extra, pickle)
 
-    # Why a wrapper around the pool does not hand it on.
+    # The reason why wrappers around the pool do not forward it.
     save.is_not_forwarded = (  # type: ignore[attr-defined]
         "a checkpoint of the pool would lack what the wrapper holds. Let the "
         "constructors wrap each environment, or save the pool and keep the rest in its "
@@ -602,23 +602,24 @@ class PoolEnvironment:
         pickle: bool = False,
         **options: Any,
     ) -> AnyPool:
-        """Makes a pool that continues where the one stood that `save` was called of.
+        """Makes a pool that continues where a saved pool stood.
 
-        The same actions give the same time steps as there, whatever the backend and the
-        number of workers. What `save` was given as `extra` is the pool's `extra`.
+        The same actions give the same time steps as in the saved pool, whatever the
+        backend and the number of workers. The pool's `extra` is the one given to
+        `save`.
 
         Args:
             path: The checkpoint.
-            env_constructors: What builds the environments, as in the pool that was
-                saved.
-            pickle: Whether to read what is pickled in the file, which runs any code
-                that it holds. Without it, no file can run code.
-            **options: Other arguments of the class; `autoreset` is that of the pool
-                that was saved, unless it is given.
+            env_constructors: The constructors of the environments, as in the saved
+                pool.
+            pickle: Whether to unpickle data in the file, which can run any code.
+                Without it, no file can run code.
+            **options: Other arguments of the class; `autoreset` defaults to the saved
+                pool's.
 
         Raises:
-            CheckpointError: The file is not a checkpoint, was truncated or altered, or
-                is one of other environments. Then no pool is left running.
+            CheckpointError: The file is no checkpoint, was truncated or altered, or
+                belongs to other environments. No pool is left running.
         """
         from envkit.parallel.durability.saving import load_pool
 
@@ -626,10 +627,10 @@ class PoolEnvironment:
             cls, path, env_constructors, pickle, options
         )
 
-    # About the pool.
+    # Statistics, failures and the end.
 
     def statistics(self) -> PoolStatistics:
-        """Returns what the workers have done so far, and how they are.
+        """Returns the workers' counts so far, and their present state.
 
         Example:
             >>> from envkit import ParallelPyEnvironment
@@ -646,7 +647,7 @@ class PoolEnvironment:
 
     @contextlib.contextmanager
     def _marking_raised(self) -> Iterator[None]:
-        """Notes that a failure that comes as the answer has been raised."""
+        """Records that a failure which is a row's answer has been raised."""
         try:
             yield
         except WorkerError as error:
@@ -685,19 +686,19 @@ class PoolEnvironment:
         self._check_open(call)
 
     def _settle(self) -> None:
-        """Completes what a call has left that is over."""
+        """Completes the unfinished work of an earlier call."""
 
     def close(self, grace: float = GRACE) -> None:
         """Ends the workers; calling it again does nothing.
 
         Args:
-            grace: Seconds that environments have for what they are doing, and for
-                closing; then their processes are killed.
+            grace: Seconds for environments to finish and close; then their processes
+                are killed.
         """
         if not self._closed:
             self._closed = True
             self._finalizer.detach()
-            # Another thread may be waiting. It is out at once, unless it runs an
+            # Another thread may be waiting. This frees it at once, unless it runs an
             # environment itself.
             self._pool.wake()
             is_out = False

@@ -1,4 +1,4 @@
-"""The infos of a pool: read from the slab where it has them, else asked of workers."""
+"""The infos of a pool, read from the slab if they are there, else from workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["all_infos", "declared", "has_more_info"]
 
 
 def all_infos(facade: Any) -> Any:
-    """Returns the infos of all rows, stacked or as a list; their calls are over."""
+    """Returns the infos of all rows, stacked or as a list; no row may be busy."""
     if any(facade._pool.is_batch):
         return ask(facade, "get_info", None)
     if not has_more_info(facade).any():
@@ -30,7 +30,7 @@ def all_infos(facade: Any) -> Any:
 
 
 def declared(facade: Any, rows: Array) -> dict[str, Any]:
-    """Returns what rows declare of their infos, in arrays of the caller's.
+    """Returns the declared infos of rows, in arrays that belong to the caller.
 
     Raises:
         WorkerError: An environment had to be asked, and has raised.
@@ -49,25 +49,25 @@ def declared(facade: Any, rows: Array) -> dict[str, Any]:
 
 
 def has_more_info(facade: Any) -> Array:
-    """Returns a mask of the rows whose info may have more than it declares."""
+    """Returns a mask of rows whose info may have more than its declared part."""
     return ~_is_in_slab(facade, facade._everyone, ONLY_DECLARED_INFO)
 
 
 def _is_in_slab(facade: Any, rows: Array, flag: int) -> Array:
-    """Returns a mask of those of the rows of whose infos the slab has this part."""
+    """Returns a mask of `rows`: those whose info has this part in the slab."""
     has_info = facade._pool.slab.info_marks[rows] & flag != 0
     there: Array = facade._pool.rows.standing(rows) & has_info
     return there
 
 
 def _fill(facade: Any, leaves: Sequence[Array], rows: Array, wanted: Array) -> None:
-    """Asks environments for what the slab does not have.
+    """Asks environments for the infos that the slab lacks.
 
     Args:
         facade: The pool.
-        leaves: Where to write it.
-        rows: Whose elements these have.
-        wanted: A mask of those of them that are to be written.
+        leaves: The arrays to write to.
+        rows: The rows of their elements.
+        wanted: A mask of the elements to write.
     """
     layout, env_of_row = facade._pool.layout.info, facade._pool.env_of_row
     for env in distinct(env_of_row[rows[wanted]]):

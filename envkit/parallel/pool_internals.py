@@ -1,4 +1,4 @@
-"""`PoolInternals`: how wrappers and batches around a pool treat it."""
+"""`PoolInternals`: the private calls of wrappers and batches around a pool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["PoolInternals"]
 
 
 class PoolInternals(Internals):
-    """How envkit treats a pool."""
+    """Implements envkit's private calls for a pool."""
 
     keeps_order_itself = True
 
@@ -27,30 +27,30 @@ class PoolInternals(Internals):
         return {**recipe, "arguments": {"autoreset": env._order_kept.value, **specs}}
 
     def packages(self, env: Any) -> set[str]:
-        """Names none: they are in the workers."""
+        """Returns none: the packages are in the workers."""
         return set()
 
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
-        """Sends options ahead of the reset that they are for.
+        """Sends options to the environments before the reset that uses them.
 
-        Environments forget what that reset has not used, so there is nothing to take
-        back.
+        Environments forget the options that this reset did not use, so nothing has to
+        be taken back.
         """
         if options is not None:
             send_options(env, options, rows)
 
     def suspend_order(self, env: Any, suspended: bool) -> None:
-        """Suspends the order that the pool was given, or restores it."""
+        """Suspends the pool's autoreset order, or restores it."""
         super().suspend_order(env, suspended)
         if env._order_kept is not AutoReset.NEXT_STEP and not env._closed:
             env._move_in(AutoReset.NEXT_STEP if suspended else env._order_kept)
 
     def rely_on_size(self, env: Any, holder: Any) -> None:
-        """Lets `resize` refuse while something relies on the number of rows."""
+        """Makes `resize` raise while `holder` relies on the number of rows."""
         refs = [ref for ref in env._relying_refs if ref() is not None]
         env._relying_refs = [*refs, weakref.ref(holder)]
 
     def others_have_begun(self, env: Any, mask: Array) -> bool:
-        """Returns True if all rows outside of a mask have begun an episode."""
+        """Returns True if all rows outside the mask have begun an episode."""
         env._settle()
         return bool(env._pool.begun[~mask].all())

@@ -17,8 +17,8 @@ __all__ = ["ProcessPyEnvironment"]
 class ProcessPyEnvironment(OneEnvironment):
     """Runs one environment in a process of its own: a pool of one.
 
-    Nothing runs before `start()`. Public attributes that are not here are asked from
-    the environment, and set in it.
+    Nothing runs before `start()`. Public attributes that this object lacks are read
+    from the environment, and set on it.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -39,10 +39,10 @@ class ProcessPyEnvironment(OneEnvironment):
         flatten: bool = False,
         **options: Any,
     ) -> None:
-        """Prepares; `start` starts the process.
+        """Stores the arguments; `start` starts the process.
 
         Args:
-            env_constructor: What to call, in the process, or its name.
+            env_constructor: A constructor, called in the process, or its name.
             flatten: Accepted for TF-Agents' sake.
             **options: Keyword arguments of `ParallelPyEnvironment`.
         """
@@ -67,12 +67,12 @@ class ProcessPyEnvironment(OneEnvironment):
 
     @property
     def batched(self) -> bool:
-        """Whether the environment is a batch itself."""
+        """Whether the environment is batched."""
         return self._facade._pool.is_batch[0]  # type: ignore[no-any-return]  # it says so
 
     @property
     def batch_size(self) -> int | None:
-        """How many rows it has if it is a batch, else `None`."""
+        """The environment's batch size; `None` for a single environment."""
         return self._facade.batch_size if self.batched else None
 
     def reward_spec(self) -> NestedSpec:
@@ -90,7 +90,7 @@ class ProcessPyEnvironment(OneEnvironment):
         return self._facade.seed([seed])[0]
 
     def get_info(self) -> Any:
-        """Returns what else there is to know about the current time step."""
+        """Returns further information about the current time step."""
         return self._facade.call("get_info")[0]
 
     def get_state(self) -> Any:
@@ -98,7 +98,7 @@ class ProcessPyEnvironment(OneEnvironment):
         return self._facade.get_state()
 
     def set_state(self, state: Any) -> None:
-        """Brings back what `get_state` returned."""
+        """Restores what `get_state` returned."""
         self._facade.set_state(state)
 
     def close(self) -> None:

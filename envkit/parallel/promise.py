@@ -1,4 +1,4 @@
-"""`Promise`: the answer of environments, which is waited for when it is asked for."""
+"""`Promise`: an answer of environments, awaited when it is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Promise"]
 
 
 class Promise:
-    """The answer to a call, which is waited for when it is asked for.
+    """The answer to a call; calling the promise waits for it.
 
     Example:
         >>> promise = Promise(lambda: 42)
@@ -23,13 +23,13 @@ class Promise:
         locked: Callable[..., Any] | None = None,
         look: Callable[[float], bool] | None = None,
     ) -> None:
-        """Takes what waits for the answer.
+        """Takes the function that waits for the answer.
 
         Args:
-            wait: What waits for it; it is called once.
-            locked: Calls what it is given when no other thread uses the pool.
-            look: Waits for so many seconds at most, and returns True if the answer has
-                come; without it there is no waiting for a time.
+            wait: Waits for the answer; it is called once.
+            locked: Calls a function while no other thread uses the pool.
+            look: Waits for at most a number of seconds, and returns True if the answer
+                has come. Without it, `wait` cannot take a timeout.
         """
         self._wait: Callable[[], Any] | None = wait
         self._locked, self._look = locked, look
@@ -37,7 +37,7 @@ class Promise:
         self._error: BaseException | None = None
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits, for `timeout` seconds at most; returns True if there is an answer."""
+        """Waits at most `timeout` seconds; returns True if the answer has come."""
         locked = self._locked or (lambda _, function, *given: function(*given))
         if self._wait is not None and timeout is not None and self._look is not None:
             return locked("promise", self._look, timeout)  # type: ignore[no-any-return]  # a bool
@@ -46,18 +46,18 @@ class Promise:
         return True
 
     def settle(self) -> None:
-        """Waits for the answer, if that has not been done, and keeps it."""
+        """Waits for the answer unless it is here already, and keeps it."""
         if self._wait is None:
             return
         try:
             self._value = self._wait()
         except Exception as error:
-            # Because it is raised where the answer is asked for, and not here.
+            # It is raised to the caller of the promise, not here.
             self._error = error
         self._wait = None
 
     def __call__(self) -> Any:
-        """Returns the answer, or raises what the environment raised."""
+        """Returns the answer, or raises the environment's exception."""
         if self._locked is not None and self._wait is not None:
             self._locked("promise", self.settle)
         return self.answer()

@@ -1,4 +1,4 @@
-"""May this worker be restarted, and after what pause? Pure: times are passed in."""
+"""Decides whether a worker may restart, and after what pause; reads no clock."""
 
 from __future__ import annotations
 
@@ -11,41 +11,38 @@ from typing import NamedTuple, TypeAlias
 
 __all__ = ["Decision", "GiveUp", "Replace", "RestartPolicy", "Restarts"]
 
-# A worker that fails again after several pauses of this length does so for another
-# reason than a busy machine, so waiting longer would only keep the others waiting.
+# If a worker fails again after several pauses of this length, a busy machine is not the
+# cause. Longer pauses would only delay the other workers.
 LONGEST_PAUSE = 30.0
-# A journal has a place for each of them and each row.
+# A journal reserves a place for every step of every row.
 _MOST_STEPS = 2**24
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """Limits how often what fails is replaced before its failure is raised.
+    """Limits how often a worker or environment is replaced before its failure raises.
 
-    A worker that crashes or is late is replaced, with its environments; an environment
-    that raises is built anew inside its worker. Each worker and each environment has a
-    budget of its own: at most `max_restarts` restarts within any `within` seconds.
-    Past it, the failure is raised as it would be without a policy.
+    A worker that crashes or is late is replaced, with its environments. An environment
+    that raises is rebuilt inside its worker. Each worker and each environment has its
+    own budget: at most `max_restarts` restarts within any `within` seconds. Once it is
+    used up, failures raise as they do without a policy.
 
-    The first restart of those seconds comes at once, the second after a pause of
-    `backoff` seconds, and each further one after twice the pause before it, up to 30
-    seconds.
+    The first restart in that time is immediate. The second waits `backoff` seconds, and
+    each further one twice as long as the one before, up to 30 seconds.
 
-    With `recover="replay"` the environments of a worker that was lost continue where
-    they stood, bit for bit, if they are deterministic: the new worker brings each to a
-    state that it has saved, or seeds it, and plays again what it was asked since. Where
-    the last time step then differs, or the same request ends the worker again, the
-    episode ends as without it.
+    With `recover="replay"`, deterministic environments of a lost worker continue where
+    they stood, bit for bit. The new worker restores a saved state of each, or seeds it,
+    and replays the requests since. If the last time step then differs, or the same
+    request kills the worker again, the episode ends as it does without recovery.
 
     Attributes:
         max_restarts: How many restarts are allowed; 0 allows none.
-        within: The seconds in which they are counted, or `None` to count all there
-            ever were.
+        within: The window in seconds in which restarts count; with `None` all count.
         backoff: The seconds to wait before the second restart.
-        recover: "replay", or `None` to end the episodes that were lost.
-        anchor_every: After how many steps an environment is asked for its state anew;
-            `None` asks at the begin of each episode.
-        max_replay: How many steps may be played again.
+        recover: "replay", or `None` to end the lost episodes.
+        anchor_every: How many steps pass between two saves of an environment's state;
+            `None` saves at the beginning of each episode.
+        max_replay: How many steps may be replayed.
 
     Example:
         >>> RestartPolicy(max_restarts=5, within=None).max_restarts
@@ -108,7 +105,7 @@ class Replace(NamedTuple):
     """The decision to replace what failed.
 
     Attributes:
-        after: Seconds to wait before that.
+        after: Seconds to wait first.
     """
 
     after: float
@@ -128,10 +125,10 @@ Decision: TypeAlias = Replace | GiveUp
 
 
 class Restarts:
-    """Decides about restarts, by those that it has granted of late.
+    """Grants restarts within the policy's budget.
 
-    A subject is whatever has a budget of its own, such as `("worker", 3)`. The times
-    come from a clock that never goes back.
+    A subject is anything with its own budget, such as `("worker", 3)`. Times must come
+    from a monotonic clock.
 
     Example:
         >>> supervisor = Restarts(RestartPolicy(max_restarts=2, backoff=0.5))
@@ -144,12 +141,12 @@ class Restarts:
     """
 
     def __init__(self, policy: RestartPolicy | None) -> None:
-        """Makes a supervisor that has granted nothing yet; `None` never will."""
+        """Makes a supervisor with full budgets; with `None` it grants nothing."""
         self._policy = policy
         self._granted: dict[Hashable, deque[float]] = {}
 
     def decide(self, subject: Hashable, now: float) -> Decision:
-        """Decides what becomes of a subject that failed at `now`, and counts it."""
+        """Decides whether to replace a subject that failed at `now`, and counts it."""
         policy = self._policy
         if policy is None:
             return GiveUp('not allowed (on_worker_failure="raise")')
@@ -162,21 +159,22 @@ class Restarts:
         if len(recent) == policy.max_restarts:
             return GiveUp(_used_up(policy))
         pause = _pause(policy.backoff, len(recent))
-        # The restart counts from when it takes place, so that pauses, which differ,
-        # cannot bring more of them into one window than the policy allows.
+        # A restart counts from its own time, not the failure's. Otherwise pauses of
+        # different length could bring more restarts into one window than the policy
+        # allows.
         recent.append(now + pause)
         return Replace(after=pause)
 
     def forget(self, subject: Hashable) -> None:
-        """Forgets a subject that has ended; another may take its place."""
+        """Forgets a subject that has ended; another may reuse its key."""
         self._granted.pop(subject, None)
 
 
 def _pause(backoff: float, before: int) -> float:
-    """Returns the pause before a restart that has so many before it in its window."""
+    """Returns the pause before a restart that follows `before` others in its window."""
     if before == 0:
         return 0.0
-    # A larger exponent would leave the range of floats, long after the limit.
+    # A larger exponent would overflow a float; the limit is reached long before.
     return min(LONGEST_PAUSE, backoff * 2.0 ** min(before - 1, 1000))
 
 

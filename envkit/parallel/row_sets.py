@@ -1,7 +1,7 @@
-"""Sets of rows and workers, as far as the engine needs them.
+"""The few operations on sets of rows and workers that the engine needs.
 
-NumPy has all of this, but its functions import `numpy.ma` when they are first called.
-That opens files, for which there may be no room at the moment when a worker is lost.
+NumPy has all of them, but its functions import `numpy.ma` on the first call. That opens
+files, and when a worker is lost there may be no file descriptor left.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["are_among", "distinct"]
 
 
 def distinct(numbers: Array) -> list[int]:
-    """Returns the numbers of an array, each once, in order.
+    """Returns the distinct numbers of an array, sorted.
 
     Example:
         >>> distinct(np.array([3, 1, 3]))
@@ -26,7 +26,7 @@ def distinct(numbers: Array) -> list[int]:
 
 
 def are_among(numbers: Array, chosen: Iterable[int]) -> Array:
-    """Returns a mask of the numbers that are chosen; none is negative.
+    """Returns a mask of the chosen numbers, none of which may be negative.
 
     Example:
         >>> are_among(np.array([3, 1, 3]), [3, 9]).tolist()

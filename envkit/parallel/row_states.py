@@ -1,8 +1,8 @@
-"""`Rows`: whose every row is, and the numbers that say how far it has come.
+"""`Rows`: each row's environment, and the numbers that record its progress.
 
-A row has five numbers, each of which follows the one before it. The slab has the first
-two; a request raises `sequence` by two, and a row owes an answer until `answered` is
-the same.
+A row has five numbers, each of which follows the one before it. `sequence` and
+`answered` are in the slab. A request raises `sequence` by two, and the row owes an
+answer until `answered` is equal to it.
 
 ```
  sequence   the last request                     written by the pool
@@ -12,9 +12,9 @@ the same.
  returned   the last answer that the caller got  by `recv`, or when a step returns
 ```
 
-So what a row is doing is read and not remembered, and a call that Ctrl-C has
-interrupted leaves nothing half done: the next call finds in the numbers which requests
-have to be sent once more and which answers have not been seen.
+So a row's state is always read from the numbers, never stored twice, and a call
+interrupted by Ctrl-C leaves nothing half done: the numbers tell the next call which
+requests to send again and which answers nobody has seen.
 
 ```
            request                  answer                 return
@@ -24,10 +24,10 @@ have to be sent once more and which answers have not been seen.
    └──────────────────  lost  ──(no restart allowed)──▶ BROKEN ──(reset)──▶ BUSY
 ```
 
-What a lost row returns keeps its stream grammatical. In the middle of an episode it is
-a `LAST` with the last whole observation, and the next step returns the `FIRST` of the
-new environment; where a `FIRST` was due, it is the new environment's. A row whose new
-environment is not there yet is *held*: its command is sent when it is.
+The answer of a lost row keeps its stream grammatical. In the middle of an episode it is
+a `LAST` with the last complete observation, and the next step returns the `FIRST` of
+the new environment. If a `FIRST` was due, it is the new environment's. A row whose new
+environment is not ready yet is *held*: its command is sent later.
 """
 
 from __future__ import annotations
@@ -60,32 +60,31 @@ _NONE.setflags(write=False)
 
 
 class Rows:
-    """Keeps what is known of every row, beside its time steps in the slab.
+    """Keeps the state of every row, apart from its time steps in the slab.
 
-    It knows no workers and no clock: times are passed in. The arrays and dictionaries
-    stay the same objects for as long as there is a pool.
+    It knows neither workers nor clocks: times are passed in. The arrays and
+    dictionaries stay the same objects as long as the pool exists.
 
     Attributes:
-        layout: Where the rows are, with a block for each worker.
+        layout: The layout of the rows, with a block for each worker.
         batch_sizes: For each worker, the batch size of each of its environments,
             `None` for a single one.
         is_batch: For each environment, whether it is a batch itself.
-        rows_of_env: For each environment, its rows.
-        env_of_row: For each row, the index of its environment.
-        worker_of_row: For each row, the index of its worker.
+        rows_of_env: The rows of each environment.
+        env_of_row: The index of each row's environment.
+        worker_of_row: The index of each row's worker.
         slab: The slab, until `close`.
-        sent: For each row, the number of the last request that went out.
-        seen: For each row, the number of the last answer that the pool has seen.
-        returned: For each row, the number of the last answer that the caller has.
-        repaired: Which rows' last time step was made up for an environment that is
-            gone.
-        errors: For each BROKEN row, why.
-        begun: Which rows have ever begun an episode.
-        begin: The command with which a new environment begins, where there is one.
-        held: For each row whose command waits for a worker, or for a pause to pass,
-            the end of the pause.
-        resumed: For those of them whose environment is to continue, the command.
-        observers: The extras of the pool, which are told what is asked.
+        sent: The number of each row's last request that went out.
+        seen: The number of each row's last answer that the pool has seen.
+        returned: The number of each row's last answer that the caller has.
+        repaired: Mask of rows whose last time step was made up for a lost environment.
+        errors: The error of each BROKEN row.
+        begun: Mask of rows that have ever begun an episode.
+        begin: For each row with a new environment, the command with which it begins.
+        held: For each row whose command waits for a worker or a pause, the end of the
+            pause.
+        resumed: For each held row whose environment will continue, the command.
+        observers: The extras of the pool, which are told of requests.
     """
 
     slab: Slab
@@ -97,13 +96,13 @@ class Rows:
         batch_sizes: Sequence[Sequence[int | None]],
         info_spec: dict[str, Any],
     ) -> None:
-        """Gives every environment its rows, in order; `bind` gives these a slab.
+        """Gives every environment its rows, in order; `bind` adds the slab.
 
         Args:
             spec: The specs of one row.
             batch_sizes: For each worker, the batch size of each of its environments,
                 `None` for a single one.
-            info_spec: What all environments declare of their infos.
+            info_spec: The infos that all environments declare.
         """
         self.batch_sizes = [list(worker) for worker in batch_sizes]
         of_envs = [size for worker in batch_sizes for size in worker]
@@ -125,7 +124,7 @@ class Rows:
         self.worker_of_row = self.layout.worker_of_row
 
     def bind(self, slab: Slab) -> None:
-        """Takes the slab, in which no row has been asked yet."""
+        """Takes a slab in which no row has been asked yet."""
         rows = self.layout.rows
         self.slab = slab
         self.sent, self.seen, self.returned = (slab.numbers.copy() for _ in range(3))
@@ -142,24 +141,25 @@ class Rows:
         self._repaired_bytes = bytes_of(self.repaired)
         self.held: dict[int, float] = {}
         self.resumed: dict[int, int] = {}
-        # When a new environment may begin, after a pause.
+        # The time at which each new environment may begin, after a pause.
         self._begin_at = np.zeros(rows)
-        # Rows whose episode was cut while nothing was asked of them: they owe a LAST.
+        # Rows whose episode was cut while they were idle: they owe a LAST.
         self._cut = np.zeros(rows, bool)
-        # Rows that return a LAST together with the FIRST of the new environment.
+        # Rows that return a LAST and, in the same step, the FIRST of the new
+        # environment.
         self._cut_at_once = np.zeros(rows, bool)
-        # Until when each row that was sent must answer, and what `PoolClock.away` was
-        # then: infinite where this deadline has been extended.
+        # The deadline of each sent request, and the value of `PoolClock.away` when it
+        # was set: infinite once this deadline has been extended.
         self._due = np.full(rows, np.inf)
         self._away = np.zeros(rows)
-        # Which rows finished before which.
+        # The order in which rows finished.
         self._order = np.zeros(rows, np.int64)
         self._next_order = 0
 
     def adopt(self, other: Rows) -> None:
-        """Lets rows be as far as they are among other rows, where none is asked.
+        """Takes over the progress of other rows, none of which owes an answer.
 
-        The slab has taken over what is there.
+        The slab must have taken over their contents.
         """
         count = min(self.layout.rows, other.layout.rows)
         for name in ("repaired", "begun", "begin", "_begin_at", "_cut", "_order"):
@@ -169,11 +169,11 @@ class Rows:
             (row, error) for row, error in other.errors.items() if row < count
         )
 
-    # What the numbers say.
+    # Questions to the numbers.
 
     def are_plain(self) -> bool:
-        """True if there is nothing special to remember about any row."""
-        # Hot: called once per batch step. Comparing bytes is quicker than `any`.
+        """True if no row is in a special state."""
+        # Hot: called once per batch step. Comparing bytes is faster than `any`.
         return not (
             self.errors
             or self.held
@@ -182,7 +182,7 @@ class Rows:
         )
 
     def unsent(self) -> Array:
-        """Returns the rows that were asked by a request that has not gone out."""
+        """Returns the rows whose last request has not gone out."""
         # Hot in asynchronous use: called for every few rows.
         if self._sent_bytes.tobytes() == self._sequence_bytes.tobytes():
             return _NONE
@@ -197,15 +197,15 @@ class Rows:
         slab = self.slab
         new: Array = (self.seen != slab.answers).nonzero()[0]
         if new.size:
-            # Of the others the environment has raised, or the pool moves them now.
+            # In the other rows the environment has raised, or the pool is moving them.
             new = new[slab.answers[new] == slab.numbers[new]]
             fence()
         return new
 
     def busy(self, rows: Array) -> int:
-        """Returns how many of the rows have no answer yet, as far as was seen."""
-        # Hot in asynchronous use: called for every few rows. They differ, so as many as
-        # there are at all are all of them.
+        """Returns how many of the rows have no answer that the pool has seen."""
+        # Hot in asynchronous use: called for every few rows. Rows are distinct, so if
+        # there are as many as the pool has, they are all.
         if rows.size == len(self.seen):
             count = self.all_busy()
         else:
@@ -216,7 +216,7 @@ class Rows:
         return count
 
     def all_busy(self) -> int:
-        """Returns how many rows were asked and have no answer yet, held ones apart."""
+        """Returns how many rows have no answer yet, not counting held ones."""
         return int(np.count_nonzero(self.seen != self.slab.numbers))
 
     def owing(self) -> Array:
@@ -227,7 +227,7 @@ class Rows:
         return owing
 
     def standing(self, rows: Array) -> Array:
-        """Returns a mask of those of the rows that have answered and are not broken."""
+        """Returns a mask of `rows`: those that have answered and are not broken."""
         standing = ~self.slab.owing_rows()[rows]
         for special in (self.held, self.errors):
             if special:
@@ -235,7 +235,7 @@ class Rows:
         return standing
 
     def finished(self, rows: Array, count: int) -> Array:
-        """Returns rows that have finished, first those that did so first."""
+        """Returns finished rows, in the order in which they finished."""
         # Hot in asynchronous use: called for every few rows.
         numbers = self.slab.numbers[rows]
         is_new = self.seen[rows] == numbers
@@ -245,10 +245,10 @@ class Rows:
         return done[:count]
 
     def broken(self, rows: Array) -> Array:
-        """Returns those of the rows that are BROKEN."""
+        """Returns the BROKEN ones of the rows."""
         return rows[are_among(rows, self.errors)]
 
-    # What happens to the numbers.
+    # Changes of the numbers.
 
     def request(self, rows: Array, command: int | Array) -> None:
         """Asks the given rows."""
@@ -257,8 +257,8 @@ class Rows:
         self.slab.request(rows, command)
 
     def set_answered(self, rows: Array) -> None:
-        """Marks answers as seen, in this order."""
-        # May be interrupted: until the last line nothing depends on what it writes.
+        """Marks the answers of rows as seen, in this order."""
+        # May be interrupted: nothing depends on these writes until the last line.
         self._order[rows] = self._next_order + np.arange(rows.size)
         self._next_order += rows.size
         self.begun[rows] = True
@@ -271,7 +271,7 @@ class Rows:
         self.seen[rows] = self.slab.numbers[rows]
 
     def _finish_begin(self, row: int) -> None:
-        """Notes that a new environment has begun its first episode."""
+        """Records that a new environment has begun its first episode."""
         if self.slab.requested[row] == REBUILD:
             # The whole environment was rebuilt: its other rows need only a reset.
             siblings = self.rows_of_env[self.env_of_row[row]]
@@ -284,41 +284,41 @@ class Rows:
             self.repaired[row] = True
 
     def set_returned(self, rows: Array) -> None:
-        """Notes that the caller has the answers of these rows."""
+        """Records that the caller has the answers of these rows."""
         self.returned[rows] = self.slab.numbers[rows]
 
     def set_all_returned(self) -> None:
-        """Notes that the caller has all answers."""
+        """Records that the caller has all answers."""
         # Hot: called once per batch step.
         self._returned_bytes[:] = self._sequence_bytes
 
     def align(self, moved: Array) -> None:
-        """Lets every row stand in the slot of those that have moved."""
+        """Brings every row to the slot of the rows that have moved."""
         with uninterrupted():
             self.slab.align(moved)
             self._stand(slice(None))
 
     def stand(self, shown: Sequence[Array], standing: Sequence[Array]) -> None:
-        """Lets every row stand at a time step that comes from elsewhere."""
+        """Sets every row to a time step that comes from outside."""
         with uninterrupted():
             self.slab.write_all(shown, standing)
             self._stand(slice(None))
 
     def _stand(self, rows: Any) -> None:
-        """Notes that rows stand at numbers to which the pool itself has moved them."""
+        """Accepts the numbers to which the pool itself has moved rows."""
         for numbers in (self.sent, self.seen, self.returned):
             numbers[rows] = self.slab.numbers[rows]
 
-    # By when rows must answer.
+    # Deadlines.
 
     def set_sent(self, rows: Array, due: float | Array, away: float) -> None:
-        """Notes that requests have gone out, and by when they must be answered."""
+        """Records that requests have gone out, and their deadline."""
         self._due[rows] = due
         self._away[rows] = away
         self.sent[rows] = self.slab.numbers[rows]
 
     def extend_deadlines(self, now: float, away: float) -> None:
-        """Extends deadlines that have passed by the seconds away, once a request."""
+        """Extends deadlines that have passed by the seconds away, once per request."""
         late = self.late(now)
         self._due[late] += np.maximum(away - self._away[late], 0.0)
         self._away[late] = np.inf
@@ -328,21 +328,21 @@ class Rows:
         return np.flatnonzero(self.slab.owing_rows() & (self._due <= now))
 
     def deadlines(self, watched: Array) -> list[float]:
-        """Returns the moments at which something is to be done about rows.
+        """Returns the moments at which rows need attention.
 
         Args:
-            watched: The rows whose workers are there. Of the others only their
-                workers' own deadlines count: a moment that has passed would make a
-                wait return at once, again and again.
+            watched: The rows whose workers are ready. For the others only the workers'
+                own deadlines count: a moment in the past would make every wait return
+                at once.
         """
         owing = self.slab.owing_rows() & watched
         times = [float(self._due[owing].min())] if owing.any() else []
         return times + [at for row, at in self.held.items() if watched[row]]
 
-    # Rows whose environment is gone, or new.
+    # Rows whose environment is lost, or new.
 
     def withdraw(self, rows: Array) -> list[int]:
-        """Takes back requests that will not be answered; returns their commands."""
+        """Withdraws requests that will not be answered; returns their commands."""
         commands: list[int] = self.slab.requested[rows].tolist()
         self.slab.withdraw(rows)
         self._stand(rows)
@@ -353,9 +353,9 @@ class Rows:
 
         Args:
             row: The row.
-            command: What it had been asked for.
+            command: The command of that request.
             begin: The command with which its new environment begins.
-            at: When that may be, after a pause.
+            at: The earliest time for that, after a pause.
         """
         self.begin[row] = begin
         self._begin_at[row] = at
@@ -365,7 +365,7 @@ class Rows:
             self.held[row] = at
 
     def _end_episode(self, row: int, at: float) -> None:
-        """Ends a row's episode where it stood, as the order of resets wants it."""
+        """Ends a row's episode where it stood, as the autoreset order requires."""
         if self.slab.autoreset != SAME_STEP_ORDER:
             self.slab.write_cut(row)
             self.sent[row] = self.seen[row] = self.slab.numbers[row]
@@ -373,17 +373,17 @@ class Rows:
             self._order[row] = self._next_order
             self._next_order += 1
             return
-        # Where the episode stood goes where the new FIRST will not be.
+        # Move the episode's last time step out of the way of the new FIRST.
         self.slab.keep_standing(row)
         self._cut_at_once[row] = True
         self.held[row] = at
 
     def hold(self, row: int, command: int) -> None:
-        """Keeps a command for an environment that is going to continue."""
+        """Keeps a command for an environment that will continue in a new worker."""
         self.held[row], self.resumed[row] = 0.0, command
 
     def drop_held(self, row: int) -> int:
-        """Takes back a command that was kept for an environment; returns it."""
+        """Withdraws a command that was kept for an environment; returns it."""
         del self.held[row]
         return self.resumed.pop(row)
 
@@ -393,36 +393,36 @@ class Rows:
         """Ends the episodes of rows whose environments a new worker replaces.
 
         Args:
-            rows: The rows whose environments are gone.
-            lost: Those that owed an answer, with what they had been asked for.
+            rows: The rows whose environments are lost.
+            lost: The command of each row that owed an answer.
             begin: The command with which the new environments begin.
         """
         for row in rows:
-            if row in self.held:  # It waits for a new environment as it is.
+            if row in self.held:  # It waits for a new environment already.
                 self.begin[row] = begin
                 continue
             if row in lost:
                 self.lose(row, lost[row], begin, 0.0)
             elif row not in self.errors and self.begin[row] == 0:
-                # Where a new environment was due already, it stays as it was.
+                # If a new environment was due already, nothing changes.
                 self._cut[row] = self._is_in_episode(row)
             self.begin[row] = begin
             self._begin_at[row] = 0.0
 
     def keep_episodes(self, rows: Sequence[int]) -> None:
-        """Lets the episodes of rows go on in new environments that have the states."""
+        """Continues the episodes of rows in new environments with their states."""
         for row in rows:
             self.begin[row] = 0
             self._cut[row] = False
 
     def resume(self, row: int, command: int) -> None:
-        """Takes up a command for an environment that is new, or not there now.
+        """Handles a command for an environment that is new, or not ready now.
 
-        The row has finished afterwards, or its command is held.
+        Afterwards the row has finished, or its command is held.
         """
         was_cut = self._cut[row]
         self._cut[row] = False
-        if not self.begin[row]:  # The environment is going to continue.
+        if not self.begin[row]:  # The environment will continue.
             self.hold(row, command)
         elif command == STEP and was_cut:
             self._end_episode(row, float(self._begin_at[row]))
@@ -430,7 +430,7 @@ class Rows:
             self.held[row] = float(self._begin_at[row])
 
     def envs_to_rebuild(self, rows: list[int]) -> set[int]:
-        """Returns the environments that are built anew when these rows are released."""
+        """Returns the environments that are rebuilt when these rows are released."""
         return {
             int(self.env_of_row[row])
             for row in rows
@@ -438,7 +438,7 @@ class Rows:
         }
 
     def release(self, rows: list[int]) -> None:
-        """Asks held rows, whose new environments are there."""
+        """Asks held rows, whose new environments are ready."""
         commands = []
         for row in rows:
             del self.held[row]
@@ -449,45 +449,45 @@ class Rows:
         self.request(np.array(rows, np.intp), np.array(commands, np.uint8))
 
     def break_row(self, row: int, error: WorkerError) -> None:
-        """Notes that a row's environment is gone and not replaced."""
+        """Records that a row's environment is lost and not replaced."""
         self.errors[row] = error
         self.held.pop(row, None)
         self.resumed.pop(row, None)
         self._cut[row] = self._cut_at_once[row] = False
 
     def break_rows(self, rows: Sequence[int], error: WorkerError) -> None:
-        """Notes that rows' worker stays gone; what has finished is still good."""
+        """Records that rows' worker is lost for good; finished answers stay valid."""
         numbers = self.slab.numbers
         for row in rows:
             if self.returned[row] == numbers[row]:
                 self.break_row(row, error)
 
-    # Where rows stand.
+    # States of rows.
 
     def _is_in_episode(self, row: int) -> bool:
-        """True if a row's episode has begun and not ended."""
+        """Returns True if a row's episode has begun and not ended."""
         if not self.begun[row]:
             return False
         return not self.slab.ended(np.array([row]))[0]
 
     def has_ended(self, row: int) -> bool:
-        """True if a row stands at the end of an episode."""
+        """Returns True if a row stands at the end of an episode."""
         return bool(self.begun[row]) and not self._is_in_episode(row)
 
     def is_special(self, row: int) -> bool:
-        """True if a row is broken or held, or its environment is new."""
+        """Returns True if a row is broken or held, or its environment is new."""
         return bool(self.begin[row]) or row in self.held or row in self.errors
 
     def new_rows(self) -> tuple[int, ...]:
-        """Returns the rows whose environment is new and has not begun."""
+        """Returns the rows whose environment is new and has not begun yet."""
         return tuple(np.flatnonzero(self.begin).tolist())
 
     def set_restored(self, begun: Sequence[bool], new_rows: Sequence[int]) -> None:
-        """Lets rows stand where their environments are that were set to a state.
+        """Brings rows to where their restored environments stand.
 
         Args:
             begun: Which rows have begun an episode.
-            new_rows: The rows whose environment had not begun when this was saved.
+            new_rows: The rows whose environment had not begun when the state was saved.
         """
         self._stand(slice(None))
         self.begun[:] = begun
@@ -501,6 +501,6 @@ class Rows:
             self._cut[row] = self._is_in_episode(row)
 
     def close(self) -> None:
-        """Releases the slab's memory; what is known of the rows stays."""
+        """Releases the slab's memory; the other facts about rows stay."""
         self._sequence_bytes.release()
         del self.slab

@@ -1,11 +1,11 @@
-"""Constructors and values as bytes, and the errors people meet first.
+"""Pickles constructors and values, and raises the errors that people meet first.
 
-What lives in an importable module travels by reference. What does not, such as a
-lambda or anything made in the program's main script or in a notebook, travels by value
-through cloudpickle, so no worker runs that script again. The same holds for a module
-that makes a pool while it is imported: a worker that imported it would make that pool
-again. A pool that is made while a worker imports something is refused, because each of
-its workers would make one, too.
+Contents of an importable module are pickled by reference. Everything else, such as a
+lambda or anything made in the main script or in a notebook, is pickled by value with
+cloudpickle, so no worker runs that script again. The same holds for a module that makes
+a pool while it is imported: a worker that imported it would make that pool again.
+Making a pool while a worker imports a module raises, because each of its workers would
+make one too.
 """
 
 from __future__ import annotations
@@ -52,40 +52,40 @@ _DEEPEST_SEARCH = 6
 _SEQUENCES = (list, tuple, set, frozenset)
 
 
-# Modules that no worker may import, because they are the program that runs here: the
-# main script by its other names, and modules whose own code makes a pool.
+# Modules that no worker may import, because they are the running program: the main
+# script under its other names, and modules whose own code makes a pool.
 _programs: set[str] = set()
-# Modules of which classes have come by value, and that were not imported here. Pickle
-# would import them, to look the classes up.
+# Modules whose classes have come by value, and which were not imported here. Pickle
+# would import them to look the classes up.
 _not_imported: set[str] = set()
 # Whether this process is a worker, and whether it is a fork of its parent.
 _is_worker = _is_fork = False
 
 
 def work_here(*, as_fork: bool) -> None:
-    """Notes that this process is a worker.
+    """Marks this process as a worker.
 
     Args:
-        as_fork: Whether it is a fork of its parent, and so has the main script, too.
+        as_fork: Whether it is a fork of its parent, and so has the main script too.
     """
     global _is_worker, _is_fork
     _is_worker, _is_fork = True, as_fork
 
 
 def learn_programs() -> None:
-    """Learns which modules no worker may import, before anything is sent to one."""
+    """Finds the modules that no worker may import, before anything is sent to one."""
     _programs.update(_running_modules(), main_script_names())
 
 
 def dump_constructor(constructor: Callable[..., Any], index: int) -> bytes:
-    """Turns a constructor into bytes for `load_constructor` in another process.
+    """Pickles a constructor for `load_constructor` in another process.
 
     Args:
-        constructor: Something to call that makes an environment.
+        constructor: A callable that makes an environment.
         index: Its place in `env_constructors`, for the message.
 
     Raises:
-        ConstructorError: It cannot travel; the message says why and what helps.
+        ConstructorError: It cannot be pickled; the message says why and what helps.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -96,14 +96,14 @@ def dump_constructor(constructor: Callable[..., Any], index: int) -> bytes:
     try:
         pickled = _dump(constructor)
     except ConstructorError:
-        raise  # A name in it stands for nothing.
+        raise  # It contains a name that does not exist.
     except Exception as error:
         raise _cannot_travel(constructor, index, error) from error
     return pickle.dumps((describe_constructor(constructor), pickled))
 
 
 def load_constructor(payload: bytes) -> Callable[..., Any]:
-    """Turns the bytes of `dump_constructor` into the constructor again.
+    """Unpickles the constructor from the bytes of `dump_constructor`.
 
     Raises:
         ConstructorError: It cannot be loaded in this process.
@@ -112,18 +112,18 @@ def load_constructor(payload: bytes) -> Callable[..., Any]:
     try:
         constructor = load_value(pickled)
     except ConstructorError:
-        raise  # A pool that a module made while it was imported was refused.
+        raise  # A module made a pool while it was imported.
     except (Exception, SystemExit) as error:
         raise _cannot_load(description, error) from error
-    return constructor  # type: ignore[no-any-return]  # it was one when it left
+    return constructor  # type: ignore[no-any-return] # it was one when it was pickled
 
 
 def dump_setup(setup: str | Callable[[], Any] | None) -> bytes | None:
-    """Turns what workers run first into bytes for `load_value` in another process.
+    """Pickles the `worker_setup` for `load_value` in another process.
 
     Raises:
         TypeError: It cannot travel; the message says which part of it and why.
-        ConstructorError: It is the name of something that the main script lacks.
+        ConstructorError: It names something that the main script lacks.
     """
     if _is_of_program(setup):
         setup = load(str(setup), str(setup))
@@ -131,11 +131,11 @@ def dump_setup(setup: str | Callable[[], Any] | None) -> bytes | None:
 
 
 def dump_value(value: Any, what: str = "The value", *, to_fork: bool = False) -> bytes:
-    """Turns a value into bytes for `load_value` in another process.
+    """Pickles a value for `load_value` in another process.
 
     Args:
         value: An argument or a result of a request.
-        what: What the value is, as the message begins.
+        what: A name for the value, which begins the message.
         to_fork: Whether the other process is a fork of this one.
 
     Raises:
@@ -159,18 +159,18 @@ def dump_value(value: Any, what: str = "The value", *, to_fork: bool = False) ->
 
 
 def load_value(payload: bytes) -> Any:
-    """Turns the bytes of `dump_value` into the value again."""
+    """Unpickles the value from the bytes of `dump_value`."""
     return _Unpickler(io.BytesIO(payload)).load()
 
 
 def refuse_while_importing(what: str) -> None:
-    """Raises if a worker makes workers itself by importing a program.
+    """Raises if this worker is making workers itself, by importing a program.
 
     Args:
-        what: What is about to be made, such as "ParallelPyEnvironment".
+        what: The class about to be made, such as "ParallelPyEnvironment".
 
     Raises:
-        ConstructorError: It does; the message says how to guard the program.
+        ConstructorError: It is; the message says how to guard the program.
     """
     modules = _running_modules() if _is_worker else {}
     if not modules:
@@ -188,7 +188,7 @@ def refuse_while_importing(what: str) -> None:
 
 
 def _running_modules() -> dict[str, types.ModuleType]:
-    """Returns the modules whose own code is calling this, the innermost first."""
+    """Returns the modules whose own code is on the call stack, innermost first."""
     found: dict[str, types.ModuleType] = {}
     frame: types.FrameType | None = sys._getframe()
     while frame is not None:
@@ -202,12 +202,12 @@ def _running_modules() -> dict[str, types.ModuleType]:
 
 
 def _dump(value: Any, *, has_main: bool = False) -> bytes:
-    """Pickles by reference where that reaches another process, else by value.
+    """Pickles by reference where another process can find the target, else by value.
 
     Args:
-        value: What to pickle.
-        has_main: Whether the other process has the main script, too. What cannot travel
-            by value is found there all the same.
+        value: The value.
+        has_main: Whether the other process has the main script too. Then it also finds
+            objects there that cannot be pickled by value.
     """
     try:
         if _not_imported:
@@ -215,8 +215,8 @@ def _dump(value: Any, *, has_main: bool = False) -> bytes:
         payload = pickle.dumps(value, protocol=5)
     except Exception:
         return _dump_by_value(value)
-    # The main module of a worker is another one. Where these bytes are the user's text
-    # and not a name, cloudpickle gives the same as pickle.
+    # A worker has a different main module. If these bytes are the user's text and not a
+    # name, cloudpickle gives the same result as pickle.
     names = [name for name in (_MAIN, *_programs) if name.encode() in payload]
     if not names:
         return payload
@@ -227,17 +227,17 @@ def _dump(value: Any, *, has_main: bool = False) -> bytes:
     except Exception:
         if _MAIN in names and not has_main:
             raise
-        # A module can be imported, if it guards what it does when it is run.
+        # A module with a `__main__` guard can be imported.
         return payload
 
 
 def _dump_by_value(value: Any) -> bytes:
-    """Turns a value into bytes that hold whatever another process would not find.
+    """Pickles a value with everything that another process would not find.
 
-    cloudpickle takes classes and functions apart. What remembers results in a class, as
-    `functools.lru_cache` and `functools.cached_property` do, it leaves to pickle, which
-    looks for the one by name and cannot take the other's lock. Here both travel,
-    without what they remember.
+    cloudpickle takes classes and functions apart, but leaves the caches in a class to
+    pickle: `functools.lru_cache`, which pickle looks for by name, and
+    `functools.cached_property`, whose lock it cannot pickle. Here both are pickled,
+    without the cached results.
     """
     import cloudpickle
 
@@ -260,7 +260,7 @@ def _dump_by_value(value: Any) -> bytes:
 
 @functools.cache
 def _knowing_more(base: Any) -> Any:
-    class Pickler(base):  # type: ignore[misc]  # cloudpickle's, which comes late
+    class Pickler(base):  # type: ignore[misc] # cloudpickle's, imported late
         """A pickler that knows more types."""
 
         dispatch_table: ClassVar[Any] = collections.ChainMap(
@@ -274,12 +274,12 @@ def _knowing_more(base: Any) -> Any:
         )
 
         def reducer_override(self, value: Any) -> Any:
-            """Takes classes apart, and adds their names if these lead to them."""
+            """Takes classes apart, and adds their names if these can be looked up."""
             reduced = super().reducer_override(value)
             if isinstance(value, type) and reduced is not NotImplemented:
                 make, args, *rest = reduced
                 if make.__name__ in CLASS_MAKERS and _is_found(value):
-                    # Its last argument has no meaning to cloudpickle.
+                    # cloudpickle ignores its last argument.
                     return make, (*args[:-1], value.__qualname__), *rest
             return reduced
 
@@ -318,18 +318,18 @@ def _reduce_partial(partial: functools.partial[Any]) -> Any:
 
 
 def _is_of_program(target: Any) -> bool:
-    """Returns whether a target names something in a module that runs here."""
+    """Returns True if a "module:name" target is in a module of the running program."""
     return isinstance(target, str) and target.partition(":")[0] in _programs
 
 
 def _is_found(value: Any) -> bool:
-    """Returns whether the name of a class or function leads to it."""
+    """Returns True if a class or function can be looked up by its name."""
     return _lookup(value.__module__, value.__qualname__) is value
 
 
 class _Unpickler(ClassKeepingUnpickler):
     def find_class(self, module: str, name: str) -> Any:
-        # What importing a module raises is its own business, and passes as it is.
+        # Exceptions from importing a module pass unchanged.
         importlib.import_module(module)
         try:
             return super().find_class(module, name)
@@ -338,7 +338,7 @@ class _Unpickler(ClassKeepingUnpickler):
 
     def _make_class(self, make: Callable[..., type], *args: Any) -> type:
         *_, tracker_id, qualname = args
-        # A class's module is among its keyword arguments, an enumeration's is not.
+        # A class has its module among the keyword arguments, an enumeration has not.
         name = args[3].get("__module__") if len(args) == 6 else args[4]
         module = sys.modules.get(name)
         if name and module is None and _is_worker:
@@ -352,7 +352,7 @@ class _Unpickler(ClassKeepingUnpickler):
 
 
 def _lookup(module_name: str, qualname: str) -> Any:
-    """Returns what a qualified name stands for in a module; `None` if nothing."""
+    """Looks up a qualified name in a module; returns `None` if there is none."""
     found: Any = sys.modules.get(module_name)
     for part in qualname.split("."):
         found = getattr(found, part, None)
@@ -416,7 +416,7 @@ def _cannot_load(description: str, error: BaseException) -> ConstructorError:
 
 
 def _setup_for(error: BaseException) -> str:
-    """Returns the remedy for an error that was raised while a package was loaded."""
+    """Returns the remedy for an error from loading a package."""
     setups = own("envkit.worker_setups")
     place = error.__traceback__
     while place is not None:
@@ -428,13 +428,13 @@ def _setup_for(error: BaseException) -> str:
 
 
 def _is_of_main(target: Any) -> bool:
-    """Returns whether a function or class has a name in the main script."""
+    """Returns True if a function or class has a name in the main script."""
     is_named = isinstance(target, type | types.FunctionType)
     return is_named and target.__module__ == _MAIN and _is_found(target)
 
 
 def _main_script() -> str:
-    # It is "<stdin>" when the program comes through a pipe.
+    # It is "<stdin>" if the program comes through a pipe.
     file = getattr(sys.modules[_MAIN], "__file__", None) or ""
     return os.path.basename(file) if os.path.isfile(file) else "this program"
 
@@ -445,7 +445,7 @@ def _helps(remedies: list[str]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Returns an error in one line."""
+    """Formats an error in one line."""
     text = " ".join(str(error).split())
     return shortened(
         f"{type(error).__name__}: {text}" if text else type(error).__name__,
@@ -454,7 +454,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _unsendable(value: Any) -> tuple[str, Any]:
-    """Finds the smallest part of a value that cannot travel, and where it is."""
+    """Finds the smallest part of a value that cannot be pickled, and its place."""
     labels: list[str] = []
     seen = {id(value)}
     while len(labels) < _DEEPEST_SEARCH:
@@ -478,7 +478,7 @@ def _travels(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yields what a value would take along, each with a name."""
+    """Yields the objects that pickling a value would include, each with a name."""
     if isinstance(value, functools.partial):
         yield "function", value.func
         yield from ((f"argument {at}", part) for at, part in enumerate(value.args))
@@ -502,10 +502,10 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yields what a function refers to: captured variables, globals and defaults."""
+    """Yields a function's captured variables, globals and defaults."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in cells:
-        with contextlib.suppress(ValueError):  # It is not assigned yet.
+        with contextlib.suppress(ValueError):  # The variable is not assigned yet.
             yield f"variable {name}", cell.cell_contents
     codes = [function.__code__]
     for code in codes:

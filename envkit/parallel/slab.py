@@ -1,17 +1,17 @@
 """`Slab`: one block of memory with an array per leaf and a row per environment.
 
 `slab_layout` has the table of its arrays. No other module touches them: the parent
-reads rows by read-only arrays such as `Slab.numbers`, and writes by methods; a worker
-has `Slab.words` for its loops.
+reads rows through read-only arrays such as `Slab.numbers`, and writes through methods.
+Workers' loops use `Slab.words`.
 
-A request goes up by two, so the lowest bit of an answer is free to say that the
-environment raised: one store says that a row is complete and how it ended. Everything
-else of the answer is written before that store and read after it.
+Request numbers go up by two, so the lowest bit of an answer is free to mean that the
+environment raised. One store thus says that a row is complete, and how it ended. The
+rest of the answer is written before that store and read after it.
 
-Each row alternates between slots 0 and 1, so that its previous time step stays whole
-while the next is written: a row whose environment dies in the middle still has an
-intact last observation. Slot 2 holds the `FIRST` that follows a `LAST` in the same
-step, under `AutoReset.SAME_STEP`. Infos are those of the time steps in slots 0 and 1.
+Each row alternates between slots 0 and 1, so its previous time step stays whole while
+the next is written. If its environment dies halfway, the last observation is intact.
+Slot 2 holds the `FIRST` that follows a `LAST` in the same step, under
+`AutoReset.SAME_STEP`. Infos belong to the time steps in slots 0 and 1.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ __all__ = [
 
 
 _LAST = int(StepType.LAST)
-# As arrays, with which NumPy calculates in half the time that its numbers take.
+# As arrays: NumPy calculates with these twice as fast as with its scalars.
 _ONE, _TWO = np.array(1, np.uint32), np.array(2, np.uint32)
 _ONE.setflags(write=False)
 _TWO.setflags(write=False)
-# Numbers of requests begin anew after this one.
+# Request numbers wrap around after this one.
 _LARGEST = 0xFFFFFFFF
-# Of more rows than these, a worker does not count how many owe an answer.
+# With more rows than this, a worker does not count how many owe an answer.
 _MANY = 4096
 
 
 class Words(NamedTuple):
-    """The numbers of all rows as views, which read and write in the least time.
+    """The numbers of all rows as views, the fastest to read and write.
 
     Attributes:
         numbers: The number of each row's last request.
-        requested: What each row was last asked for.
-        answers: The number each row has answered, with the bit `RAISED`.
-        info_marks: What `Slab.info_marks` says.
+        requested: The command of each row's last request.
+        answers: The number that each row has answered, with the bit `RAISED`.
+        info_marks: See `Slab.info_marks`.
     """
 
     numbers: memoryview
@@ -92,8 +92,8 @@ class Block(NamedTuple):
         requested: See there.
         answers: See there.
         info_marks: See there.
-        meters: What the worker has counted.
-        actions: For each leaf of an action, the rows.
+        meters: The worker's counts.
+        actions: The rows of each leaf of an action.
         leaves: By slot: the rows of each leaf of a time step, and of each declared leaf
             of an info if the slot has them.
     """
@@ -107,21 +107,21 @@ class Block(NamedTuple):
     leaves: list[list[Array]]
 
     def withdraw_all(self) -> None:
-        """Withdraws what was asked of these rows, which owe nothing from then on."""
+        """Withdraws the requests of these rows, which owe nothing from then on."""
         self.answers[:] = self.numbers
         self.requested.fill(IDLE)
 
 
 def view_of(array: Array) -> memoryview:
-    """Returns a view whose elements are Python numbers: reading one is quicker."""
+    """Returns a view whose elements are Python numbers, which read faster."""
     return memoryview(array)  # type: ignore[arg-type]  # arrays are buffers
 
 
 def bytes_of(array: Array) -> memoryview:
-    """Returns a view of the bytes of an array that lies in one piece.
+    """Returns a view of the bytes of a contiguous array.
 
-    To compare views, compare copies of them: `view.tobytes()` and the comparison of
-    two of these take a tenth of the time in which views compare their elements.
+    To compare two views, compare their `tobytes()`: copying and comparing takes a tenth
+    of the time that views need to compare their elements.
     """
     return view_of(array.reshape(-1).view(np.uint8))
 
@@ -133,9 +133,9 @@ def _read_only(array: Array) -> Array:
 
 
 def _aligned(size: int) -> memoryview:
-    """Returns memory of zeros that begins with a line of the processor's cache.
+    """Returns zeroed memory that begins at a cache line.
 
-    The system copies rows into a socket faster from there.
+    The kernel copies rows into a socket faster from such memory.
     """
     memory = np.zeros(size + CACHE_LINE, np.uint8)
     place = -memory.__array_interface__["data"][0] % CACHE_LINE
@@ -143,30 +143,33 @@ def _aligned(size: int) -> memoryview:
 
 
 class Slab:
-    """The arrays of a layout over one buffer; both sides have one.
+    """The arrays of a layout over one buffer; the parent and each worker have one.
 
     Attributes:
-        layout: Where everything stands.
-        private_actions: Which leaves of an action memory cannot hold.
-        announcements: One number: how often rows were asked. It grows when all has been
-            written that was asked for, so a worker that watches it sees all or nothing.
-        asking: One number: what `announcements` is going to be while rows are being
-            asked, and is at other times.
-        messages: One number: how often messages were announced, to any worker. It
-            grows before they are sent.
-        awaited: One number: the parent goes on when fewer rows than these owe an
-            answer; 0 if it is to be woken by every answer.
-        numbers: The number of each row's last request; like the next three read-only.
-        requested: What each row was last asked for.
-        answers: The number each row has answered, with the bit `RAISED`.
-        info_marks: For each row, `SHOWN_INFO` and `BEGUN_INFO`, if infos are recorded.
-        words: The same four, to be read and written by workers.
-        order: One number: what `autoreset` is.
-        wants_infos: One number: whether workers look if environments have an info.
+        layout: Where each array lies.
+        private_actions: The leaves of an action that shared memory cannot hold.
+        announcements: One number: how often rows were asked. It grows when the whole
+            request has been written, so a worker that watches it sees all of it or
+            nothing.
+        asking: One number: the next value of `announcements` while rows are being
+            asked, its present value otherwise.
+        messages: One number: how many messages were announced, to any worker. It grows
+            before a message is sent.
+        awaited: One number: the parent goes on when fewer rows than this owe an answer;
+            with 0 every answer wakes it.
+        numbers: The number of each row's last request; read-only, as are the next
+            three.
+        requested: The command of each row's last request.
+        answers: The number that each row has answered, with the bit `RAISED`.
+        info_marks: The bits `SHOWN_INFO` and `BEGUN_INFO` of each row, if infos are
+            recorded.
+        words: The same four, for workers to read and write.
+        order: One number: the value of `autoreset`.
+        wants_infos: One number: whether workers record which environments have an info.
     """
 
     def __init__(self, layout: SlabLayout, buffer: Any = None) -> None:
-        """Lays the arrays over a buffer; without one, over memory of its own."""
+        """Lays the arrays over a buffer, by default over new memory."""
         self.layout = layout
         self.private_actions = layout.private_actions
         if buffer is None:
@@ -192,25 +195,25 @@ class Slab:
         self.numbers, self.requested = _read_only(sequence), _read_only(command)
         self.answers, self.info_marks = _read_only(answered), _read_only(has_info)
         self.words = Words(*map(view_of, (sequence, command, answered, has_info)))
-        # One slot after the other, because an array takes one index sooner than two.
+        # Split by slot, because indexing once is faster than twice.
         self._all_slots = [
             array.reshape(SLOTS * layout.rows, *array.shape[2:])
             for array in self._steps
         ]
         self._stride = np.array(layout.rows)
         # The command that every row has, or IDLE if they differ; and whether their
-        # numbers stand for one slot, or `None` if that has to be looked at.
+        # numbers stand for one slot, or `None` if that is not known.
         self._command_of_all = IDLE
         self._has_one_slot: bool | None = None
         self._all_step = bytes([STEP]) * layout.rows
-        # Copying and comparing bytes is quicker than comparing two small arrays.
+        # Copying and comparing bytes is faster than comparing two small arrays.
         self._sequence_bytes = bytes_of(sequence)
         self._answered_bytes = bytes_of(answered)
 
     def adopt(self, other: Slab) -> None:
-        """Copies the rows that another slab has, too.
+        """Copies the rows that both slabs have from the other one.
 
-        None of them owes an answer. Further rows show nothing yet.
+        None of them may owe an answer. Further rows show nothing yet.
         """
         rows = min(self.layout.rows, other.layout.rows)
         workers = min(len(self.layout.blocks), len(other.layout.blocks))
@@ -227,7 +230,7 @@ class Slab:
         ):
             mine[:, :rows] = theirs[:, :rows]
 
-    # What both sides do.
+    # Both sides.
 
     slot_of = staticmethod(slot_of)
 
@@ -257,32 +260,32 @@ class Slab:
         )
 
     def counters(self, worker: int) -> memoryview:
-        """Returns a worker's line of the meters."""
+        """Returns a worker's line of meters."""
         return view_of(self._meters[worker])
 
     def counter(self, which: int) -> Array:
-        """Returns one of the meters, of all workers."""
+        """Returns one meter of all workers."""
         column: Array = self._meters[:, which]
         return column
 
     def forget_declared(self, rows: Any) -> None:
-        """Unmarks rows whose declared infos are not in the slab."""
+        """Marks rows as having no declared infos in the slab."""
         self._has_info[rows] &= ~np.uint8(DECLARED_INFO | ONLY_DECLARED_INFO)
 
-    # What the parent does.
+    # The parent's side.
 
     def write_fact(
         self, which: int, value: Any, worker: int | slice = slice(None)
     ) -> None:
-        """Tells other processes a fact of a worker, or of all."""
+        """Writes a fact about one worker, or all, for other processes to read."""
         self._worker_facts[worker, which] = value
 
     def resident(self, worker: int) -> int:
-        """Returns how much memory a worker holds, as it has told; 0 if it has not."""
+        """Returns the memory that a worker has reported; 0 if it has not."""
         return int(self._meters[worker, RESIDENT])
 
     def announce_message(self) -> None:
-        """Announces a message, before it is sent to a worker."""
+        """Announces a message before it is sent to a worker."""
         self.messages[0] += 1
 
     @property
@@ -296,24 +299,24 @@ class Slab:
 
     @property
     def is_same_step(self) -> bool:
-        """True if an episode begins in the step that ends the one before."""
+        """True if the step that ends an episode also begins the next."""
         return self.order[0] == SAME_STEP_ORDER
 
     def want_infos(self) -> None:
-        """Makes workers record from now on which environments have an info."""
+        """Makes workers record, from now on, which environments have an info."""
         if not self.wants_infos[0]:
             self._has_info.fill(ANY_INFO)
             fence()
             self._modes[1] = True
 
     def write_actions(self, columns: Sequence[Array], rows: Any = ...) -> None:
-        """Writes the actions of some rows, an array for each leaf, or of all."""
+        """Writes the actions of some or all rows, given an array for each leaf."""
         # Hot: called once per batch of any size.
         for array, column in zip(self._actions, columns, strict=True):
             array[rows] = column
 
     def request_all(self, command: int) -> None:
-        """Asks every row; its action, if there is one, has been written before."""
+        """Asks every row; actions, if any, must have been written before."""
         # Hot: called once per batch step.
         try:
             self.asking[0] = self.announcements[0] + 1
@@ -339,9 +342,9 @@ class Slab:
             self.announcements[0] = self.asking[0]
 
     def announce(self) -> None:
-        """Announces a request whose announcement Ctrl-C has prevented.
+        """Announces a request that Ctrl-C kept from being announced.
 
-        Else a worker that is awake, and so is not rung for, would not look.
+        Otherwise a worker that is awake, whose bell is not rung, would miss it.
         """
         # Hot in asynchronous use: called once per batch of any size.
         if self.announcements[0] != self.asking[0]:
@@ -376,26 +379,25 @@ class Slab:
         return int(np.count_nonzero(self.owing_rows()))
 
     def wait_for(self, owing: int) -> None:
-        """Tells workers to wake the parent when only so many rows owe an answer.
+        """Tells workers to wake the parent when at most `owing` rows owe an answer.
 
-        The parent has to look at the answers once more before it sleeps. Then no
-        wake-up is lost: it has stored what it asked and what it waits for, and looks
-        after a full fence; a worker stores an answer, and looks after a full fence
-        (`is_awaited`). So an answer that the parent does not see then is of a worker
-        that sees all that the parent has stored, which changes no more while it
-        sleeps. Of those workers the last to store its answer sees the others', too,
-        and rings.
+        The parent must look at the answers once more before it sleeps. Then no wake-up
+        is lost. The parent stores its requests and `awaited`, then a full fence, then
+        looks. A worker stores its answer, then a full fence, then looks (`is_awaited`).
+        So if the parent misses an answer, its worker sees all that the parent has
+        stored, which does not change while the parent sleeps. The last of those workers
+        to store its answer also sees the others' answers, and rings.
 
         Args:
-            owing: At most how many; fewer than none if answers are not enough, and the
-                parent looks at each.
+            owing: The number; negative if answers are not enough, and every answer must
+                wake the parent.
         """
         # Hot: called once per batch of any size.
         self.awaited[0] = owing + 1 if owing >= 0 else 0
         full_fence()
 
     def raised_rows(self, rows: Array) -> Array:
-        """Returns those of the rows whose environments have raised."""
+        """Returns the rows among these whose environments have raised."""
         raised: Array = rows[(self._sequence[rows] ^ self._answered[rows]) == RAISED]
         return raised
 
@@ -408,11 +410,11 @@ class Slab:
         return int(np.count_nonzero(marks)) <= owing or bool((marks == RAISED).any())
 
     def slots(self, rows: Array | slice) -> Array:
-        """Returns which slot holds each row's answer."""
+        """Returns the slot of each row's answer."""
         return (self._sequence[rows] >> _ONE & _ONE).astype(np.intp)
 
     def commands_are_known(self) -> bool:
-        """True if each row was asked to step, reset or rebuild, or for nothing."""
+        """True if every row's command is to step, reset, rebuild, or none."""
         # Hot on servers: called once per request.
         return (
             self._command.tobytes() == self._all_step
@@ -426,19 +428,19 @@ class Slab:
 
     @staticmethod
     def asks_to_step(commands: int | Array) -> bool:
-        """True if one of the commands is to step."""
+        """Returns True if one of the commands is to step."""
         return bool(np.any(np.equal(commands, STEP)))
 
     def withdraw(self, rows: Array) -> None:
-        """Withdraws requests that will not be answered; the answer before stands."""
+        """Withdraws requests that will not be answered; the previous answers stand."""
         self.stand_at(rows, self._sequence[rows] - _TWO)
 
     def stand_at(self, rows: Any, numbers: Any) -> None:
-        """Sets rows to a number without a request: asked and answered.
+        """Sets rows to a number without a request, as if asked and answered.
 
-        A worker may read these words at any moment, because a ring may arrive after
-        it has seen what was asked. Until both words are written it must not take the
-        row for one that was asked, and neither must an interrupted call.
+        A worker may read these words at any moment, because its bell may ring after it
+        has seen the request. Until both words are written, neither the worker nor an
+        interrupted call may take the row for one that was asked.
         """
         with uninterrupted():
             self._command_of_all, self._has_one_slot = IDLE, None
@@ -477,9 +479,9 @@ class Slab:
         return types
 
     def ends(self) -> tuple[Array, Array]:
-        """Returns masks of the rows that show an end: terminated, and truncated.
+        """Returns masks of the rows that show an end: terminated and truncated.
 
-        A row can be in both. Where no worker has said so, its discount decides.
+        A row can be in both. If no worker has marked it, its discount decides.
         """
         # Hot: called once per batch step, for Gymnasium.
         rows, marks = np.arange(self.layout.rows), self._has_info
@@ -512,48 +514,48 @@ class Slab:
         return SAME_STEP_SLOT if has_left else slot
 
     def views(self, slot: int) -> list[Array]:
-        """Returns read-only views of a whole slot, one for each leaf."""
+        """Returns read-only views of a slot, one for each leaf."""
         views = [array[slot] for array in self._steps]
         for view in views:
             view.flags.writeable = False
         return views
 
-    # Leaves of dtype object, which only their own side can read.
+    # Leaves of dtype object, which each process has for itself.
 
     def action_objects(self, row: int) -> dict[int, Any]:
-        """Returns the leaves of a row's action that memory cannot hold."""
+        """Returns the leaves of a row's action that shared memory cannot hold."""
         return {leaf: self._actions[leaf][row] for leaf in self.private_actions}
 
     def write_action_objects(self, row: int, leaves: Mapping[int, Any]) -> None:
-        """Writes the leaves of a row's action that have come from the other side."""
+        """Writes leaves of a row's action that came from the other side."""
         for leaf, value in leaves.items():
             self._actions[leaf][row] = value
 
     def write_step_objects(
         self, row: int, slot: int, leaves: Mapping[int, Array]
     ) -> None:
-        """Writes the leaves of a row's time step that have come from the other side."""
+        """Writes leaves of a row's time step that came from the other side."""
         for leaf, value in leaves.items():
             self._steps[leaf][slot, row] = value[()]
 
     def write_cut(self, row: int) -> None:
-        """Writes the answer of an environment that is gone: its episode ends here.
+        """Writes the answer of a lost environment: its episode ends here.
 
-        The answer is a `LAST` with reward 0 and discount 1, so that the value of the
-        last state may still be bootstrapped, and the observation at which it stood.
+        The answer is a `LAST` with the last observation, reward 0 and discount 1, so
+        that the value of the last state can still be bootstrapped.
         """
         number = int(self._sequence[row]) + 2 & _LARGEST
         self._cut(row, slot_of(number), self.standing_slot(row))
         self.stand_at(row, number)
 
     def cut_before_first(self, row: int) -> None:
-        """Puts the end of the episode before the `FIRST` that a row has answered.
+        """Inserts the end of the episode before the `FIRST` that a row has answered.
 
-        That is a step under `AutoReset.SAME_STEP` whose environment was replaced. The
-        slot of the `FIRST` of that order holds where the episode stood.
+        For a step under `AutoReset.SAME_STEP` whose environment was replaced. The old
+        episode's last time step must be in the slot of `SAME_STEP`.
         """
         slot = slot_of(int(self._sequence[row]))
-        # With the dots it stays an array, also where it holds one object.
+        # The ellipsis keeps a single object an array.
         first = [array[slot, row, ...].copy() for array in self._steps]
         info_of_first = self._has_info[row] & SHOWN_INFO
         self._cut(row, slot, SAME_STEP_SLOT)
@@ -562,7 +564,7 @@ class Slab:
             array[SAME_STEP_SLOT, row] = value[()]
 
     def _cut(self, row: int, slot: int, source: int) -> None:
-        # An environment that is gone has no more to say.
+        # A lost environment has no info.
         self._has_info[row] = 0
         rewards, discounts = self.layout.reward_leaves, self.layout.discount_leaves
         for index, array in enumerate(self._steps):
@@ -582,7 +584,7 @@ class Slab:
             array[SAME_STEP_SLOT, row] = array[source, row]
 
     def write_all(self, shown: Sequence[Array], standing: Sequence[Array]) -> None:
-        """Writes the time steps that every row shows, and those at which it stands."""
+        """Writes the time steps that all rows show, and those at which they stand."""
         self.align(np.arange(1))
         numbers = self._sequence + _TWO
         slot = slot_of(int(numbers[0]))
@@ -595,8 +597,8 @@ class Slab:
     def align(self, moved: Array) -> None:
         """Brings every row to the slot of the rows that have moved.
 
-        The others repeat the time step at which they stand, so that the whole batch
-        is one slot of each array.
+        The other rows repeat the time step at which they stand, so the whole batch is
+        one slot of each array.
         """
         if not moved.size:
             return
@@ -610,8 +612,8 @@ class Slab:
     def show_standing(self, rows: Array) -> None:
         """Makes rows show the `FIRST` that followed a `LAST` in the same step.
 
-        They stand in the slot of those that have moved, which `align` has brought them
-        to, so that the numbers are not those under which workers know infos.
+        `align` must have brought them to the slot of the rows that have moved. Their
+        numbers are then not those under which workers know infos.
         """
         rows = rows[self.shows_last(rows)]
         slots = self.slots(rows)
@@ -620,15 +622,15 @@ class Slab:
         self._has_info[rows] = ANY_INFO
 
     def ended(self, rows: Array) -> Array:
-        """Returns which rows stand at the end of an episode."""
+        """Returns a mask of the rows that stand at the end of an episode."""
         ended = self.shows_last(rows)
         if self.is_same_step:
-            # Unless the next has begun already.
+            # Not if the next episode has begun already.
             ended &= self._steps[0][SAME_STEP_SLOT, rows] == StepType.LAST
         return ended
 
     def ask_as(self, rows: Any, numbers: Any, commands: Any) -> None:
-        """Asks rows under given numbers; no other process looks at them meanwhile."""
+        """Asks rows under given numbers, while no other process looks at them."""
         self._command_of_all = IDLE
         self._command[rows] = commands
         self._sequence[rows] = numbers
@@ -637,7 +639,7 @@ class Slab:
         """Forgets requests that have no answer yet."""
         self._sequence[:] = self._answered & ~np.uint32(RAISED)
 
-    # What a worker does.
+    # The worker's side.
 
     def write(
         self,
@@ -650,9 +652,9 @@ class Slab:
 
         Args:
             rows: A row, or some.
-            slots: The slot of all of them, or for each its own.
+            slots: One slot for all of them, or one for each.
             leaves: The leaves of the time steps.
-            left_out: Those of the leaves that are not written.
+            left_out: The leaves that are not written.
         """
         # Hot: called once per step of a batch.
         for index, (array, leaf) in enumerate(zip(self._steps, leaves, strict=True)):
@@ -664,7 +666,7 @@ class Slab:
         self._steps[index][slot] = leaf
 
     def write_infos(self, rows: Any, slots: Any, leaves: Sequence[Any]) -> None:
-        """Writes what is declared of infos beside the time steps of rows."""
+        """Writes declared infos beside the time steps of rows."""
         # Hot: called once per row and step of environments that declare something.
         for array, leaf in zip(self._infos, leaves, strict=True):
             array[slots, rows] = leaf
@@ -674,8 +676,8 @@ class Slab:
 
         Args:
             rows: The rows.
-            marks: What `info_marks` says of them then, of all or of each.
-            keep: Whether what it says of them already stays.
+            marks: The bits for `info_marks`, the same for all or one for each.
+            keep: Whether to keep the bits that are already set.
         """
         if keep:
             self._has_info[rows] |= marks
@@ -683,10 +685,10 @@ class Slab:
             self._has_info[rows] = marks
 
     def is_awaited(self) -> bool:
-        """True if the parent is to be woken for the rows that have just answered.
+        """Returns True if the rows that have just answered must wake the parent.
 
-        What it waits for, and why one worker at least finds that it has come, is said
-        at `wait_for`. Only where `KEEPS_ORDER` is true can that be relied on.
+        `wait_for` explains why at least one worker finds that the awaited number is
+        reached. That holds only if `KEEPS_ORDER` is True.
         """
         # Hot: called once per batch of any size, or once per row.
         if not KEEPS_ORDER:
@@ -704,13 +706,13 @@ class Slab:
         # Hot: called once per request.
         if isinstance(rows, slice):
             return [array[rows].copy() for array in self._actions]
-        # A list of rows makes copies of them.
+        # Indexing with a list copies.
         return [array[rows] for array in self._actions]
 
     def lockstep(self, worker: int) -> Callable[[int], bool]:
-        """Returns a function that tells whether all rows of a worker step together.
+        """Returns a function that checks if all rows of a worker step together.
 
-        It is given a number, and says whether all rows are to answer with that.
+        It takes a number, and returns True if all rows must answer with it.
         """
         first, stop = self.layout.blocks[worker]
         count = stop - first
@@ -721,9 +723,9 @@ class Slab:
         all_step = bytes([STEP]) * count
 
         def all_step_to(number: int) -> bool:
-            # Hot: called at every wake-up of a worker. Read in this order for the
-            # reasons that `pending` has. Bytes are compared all at once, those of a
-            # view one by one.
+            # Hot: called at every wake-up of a worker. `pending` explains the order of
+            # these reads. Bytes objects are compared all at once, elements of views one
+            # by one.
             asked = number.to_bytes(4, sys.byteorder) * count
             if sequence.tobytes() != asked:
                 return False
@@ -741,10 +743,10 @@ class Slab:
 
     def pending(self, first: int, stop: int) -> list[int]:
         """Returns the rows of a block that were asked and have not answered."""
-        # Hot: called at every wake-up of a worker. Read in the order in which
-        # `stand_at` writes, so that its number comes with IDLE or with its answer.
-        # The answer may belong to a later number than the one that was read, or to an
-        # earlier one, to which the row was taken back; so the number is read again.
+        # Hot: called at every wake-up of a worker. Reads go in the order of the writes
+        # in `stand_at`, so its number comes with IDLE or with its answer. The answer
+        # may belong to a later number than the one read, or to an earlier one to which
+        # the row was reset. So the number is read again.
         asked = self._sequence[first:stop].tolist()
         fence()
         commands = self._command[first:stop].tolist()
@@ -763,10 +765,10 @@ class Slab:
         ]
 
     def pending_as_asked(self, first: int, stop: int) -> list[int] | None:
-        """Does what `pending` does, and sees each request whole or not at all.
+        """Does the same as `pending`, but sees each request whole or not at all.
 
-        `None` says that one is being written now. To most workers that is all the same,
-        for their rows have nothing to do with each other; those of a batch do.
+        It returns `None` while a request is being written. Most workers need not care,
+        because their rows are independent; rows of a batched environment are not.
         """
         number = self.announcements[0]
         fence()
@@ -777,11 +779,11 @@ class Slab:
         return rows if self.asking[0] == number else None
 
     def commit(self, rows: slice | int | Sequence[int]) -> None:
-        """Marks rows as answered; their answers must be written by then."""
+        """Marks rows as answered; their answers must have been written."""
         fence()
         self._answered[rows] = self._sequence[rows]
 
     def fail(self, rows: int | Sequence[int]) -> None:
-        """Marks rows whose environment raised; the failure is on its way."""
+        """Marks rows whose environment raised; the failure is sent as a message."""
         fence()
         self._answered[rows] = self._sequence[rows] | np.uint32(RAISED)

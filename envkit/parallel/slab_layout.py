@@ -1,9 +1,8 @@
-"""`SlabLayout`: which arrays a slab has, what is in them, and where they lie.
+"""`SlabLayout`: the arrays of a slab, their contents, and where they lie.
 
-`ARRAYS` is the table: which arrays there are, who writes them, and what for.
-What the parent writes and what workers write lie on different cache lines. Leaves of
-dtype object do not fit into shared memory: their arrays are private to each side, and
-the backend carries them over.
+`ARRAYS` is the table: each array, its writer and its purpose. The parent's arrays and
+the workers' arrays lie on different cache lines. Leaves of dtype object do not fit into
+shared memory: each side has private arrays for them, and the backend transfers them.
 """
 
 from __future__ import annotations
@@ -77,42 +76,39 @@ RAISED = 1
 SAME_STEP_SLOT = 2
 SLOTS, SHOWN_SLOTS = 3, 2
 
-# What `Slab.autoreset` holds.
+# Values of `Slab.autoreset`.
 NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER = range(3)
 
-# What `Slab.has_info` holds: whether there is one for the time step that was shown, and
-# for the FIRST that follows it in the same step. Both bits are set where workers have
-# not looked.
+# Bits of `Slab.has_info`: there is an info for the shown time step, and for the FIRST
+# that follows it in the same step. Both are set where workers have not looked.
 SHOWN_INFO, BEGUN_INFO = 1, 2
 ANY_INFO = SHOWN_INFO | BEGUN_INFO
-# Beside these: that what the environment declares of its info is in the slab, and that
-# its info has no more than that.
+# The declared part of the info is in the slab; the info has nothing else.
 DECLARED_INFO, ONLY_DECLARED_INFO = 4, 8
-# And how the episode has ended, if it has: both ways at once, perhaps.
+# How the episode has ended, if it has; both can be true.
 TERMINATED, TRUNCATED = 16, 32
 
-# What a worker counts before it marks the last row of a run, by place in its line of
-# `meters`; where it last ran; the memory of one that may be on another machine; how
-# many resets were over before their rows were asked, how long these took, and how long
-# the others.
+# Places in a worker's line of `meters`. It updates its counts before it marks the last
+# row of a run. Further: the CPU where it last ran; its memory, if it may be on another
+# machine; how many resets were over before their rows were asked, how long these took,
+# and how long the others took.
 STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, RESIDENT = range(7)
 HIDDEN_RESETS, HIDDEN_NS, AWAITED_NS = range(7, 10)
-# Whether it is going to look at `announcements` before it sleeps, so that it needs no
-# ring.
+# Whether it will look at `announcements` before it sleeps, and so needs no ring.
 AWAKE = 10
-# How many places a line has.
+# The number of places in a line.
 METERS = 16
 
-# What the parent notes of a worker, for those who look on from another process: its
-# process, how often it was replaced. In place of a process: there is none at the
-# moment; the pool is closed; it is on another machine, where its number belongs; the
-# rows have moved to another slab, because their number has changed.
+# The parent's facts about a worker, for observers in other processes: its process and
+# how often it was replaced. Special values in place of a process: there is none at the
+# moment; the pool is closed; it is on another machine, so its number means nothing
+# here; the rows have moved to another slab, because their number has changed.
 PROCESS, RESTARTS = range(2)
 NO_PROCESS, CLOSED, ELSEWHERE, MOVED = 0, -1, -2, -3
 
 
 def slot_of(number: int) -> int:
-    """Returns which slot holds the answer to a request.
+    """Returns the slot of the answer to a request.
 
     Example:
         >>> [slot_of(number) for number in (2, 4, 6, 6 | RAISED)]
@@ -125,13 +121,13 @@ class SlabArray(NamedTuple):
     """One line of the table of the slab.
 
     Attributes:
-        name: What it is called.
-        dtype: Of its elements; empty where there is an array for each leaf, of the
-            leaf's dtype.
-        shape: The sizes of its dimensions: N are the rows, W the workers. An array of
-            a leaf has the leaf's shape behind.
+        name: Its name.
+        dtype: The dtype of its elements; empty if there is an array for each leaf, with
+            the leaf's dtype.
+        shape: The sizes of its dimensions: N is the number of rows, W that of workers.
+            The shape of a leaf comes last.
         writer: Who writes it.
-        purpose: What for.
+        purpose: Its purpose.
     """
 
     name: str
@@ -141,8 +137,8 @@ class SlabArray(NamedTuple):
     purpose: str
 
 
-# In the order in which they lie. What the parent writes and what workers write lie on
-# different cache lines.
+# In the order in which they lie in memory. The parent's arrays and the workers' arrays
+# lie on different cache lines.
 _P, _W = "the parent", "a worker"
 ARRAYS = tuple(
     SlabArray(*line)
@@ -169,12 +165,12 @@ ARRAYS = tuple(
 
 @dataclass(frozen=True)
 class SlabLayout:
-    """Computes where each array lies; the same in every process.
+    """Computes where each array lies, the same in every process.
 
     Attributes:
         spec: The specs of one environment.
-        blocks: For each worker, its first row and the row after its last.
-        info_spec: What all environments declare of their infos, in dictionaries.
+        blocks: Each worker's first row and the row after its last.
+        info_spec: The infos that all environments declare, in dictionaries.
     """
 
     spec: EnvironmentSpec
@@ -200,13 +196,13 @@ class SlabLayout:
 
     @property
     def worker_of_row(self) -> Array:
-        """For each row, the index of its worker."""
+        """The index of each row's worker."""
         counts = [stop - first for first, stop in self.blocks]
         return np.repeat(np.arange(len(self.blocks)), counts)
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.blocks[-1][1]
 
     @cached_property
@@ -233,12 +229,12 @@ class SlabLayout:
 
     @property
     def declares_info(self) -> bool:
-        """Whether environments declare something of their infos."""
+        """Whether environments declare any infos."""
         return bool(self.info.structure.leaves)
 
     @cached_property
     def _leaves(self) -> dict[str, Sequence[ArraySpec]]:
-        """The specs of leaves, by name of an array that exists for each leaf."""
+        """The specs of leaves, by the name of their arrays in the table."""
         return {
             "actions": self.action.leaves,
             "steps": self.time_step.leaves,
@@ -247,7 +243,7 @@ class SlabLayout:
 
     @cached_property
     def _arrays(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and dtype of every array, in the order in which they lie."""
+        """The shape and dtype of every array, in the order in which they lie."""
         sizes: dict[str | int, Any] = {"N": self.rows, "W": len(self.blocks)}
         found: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         for array in ARRAYS:
@@ -263,7 +259,7 @@ class SlabLayout:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Where each array begins; the last entry is the size of the whole."""
+        """The offset of each array; the last entry is the total size."""
         offsets = [0]
         for shape, dtype in self._arrays:
             size = 0 if is_private(dtype) else _bytes_of(shape, dtype)
@@ -272,20 +268,20 @@ class SlabLayout:
 
     @property
     def places(self) -> dict[str, int]:
-        """Where the arrays begin that `envkit top` reads from another process."""
+        """The offsets of the arrays that `envkit top` reads from another process."""
         names = [array.name for array in ARRAYS if array.dtype]
         return dict(zip(names, self.offsets, strict=False))
 
     @property
     def size(self) -> int:
-        """How many bytes of shared memory are needed."""
+        """The size of the shared memory in bytes."""
         return self.offsets[-1]
 
     def arrays(self, buffer: Any) -> dict[str, list[Array]]:
-        """Lays the arrays over a buffer; those that cannot be shared are made new.
+        """Lays the arrays over a buffer; arrays that cannot be shared are new.
 
         Returns:
-            By name in `ARRAYS`: one array, or one for each leaf.
+            For each name in `ARRAYS`: one array, or one for each leaf.
         """
         laid = iter(
             [
@@ -325,15 +321,15 @@ class SlabLayout:
 
 
 def is_private(dtype: np.dtype[Any]) -> bool:
-    """Returns whether values of a dtype cannot lie in shared memory.
+    """Returns True if values of a dtype cannot lie in shared memory.
 
-    Objects are addresses, and text without a width has no place to be written to.
+    Objects are addresses, and text of no fixed width has no place to be written to.
     """
     return dtype.hasobject or (dtype.itemsize == 0 and dtype.kind in "SU")
 
 
 def shareable(info_spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what of an `info_spec` can lie in shared memory."""
+    """Returns the part of an `info_spec` that can lie in shared memory."""
     parts: dict[str, Any] = {}
     for key, value in info_spec.items():
         part = shareable(value) if isinstance(value, Mapping) else value

@@ -1,4 +1,4 @@
-"""`PoolState`: where the environments of a pool stand, and what may be one."""
+"""`PoolState`: a snapshot of a pool, and the checks of one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ __all__ = ["PoolState", "check_state"]
 
 
 class PoolState(NamedTuple):
-    """What `get_state` of a pool returns: a token for `set_state` of any pool.
+    """The result of a pool's `get_state`: a token for `set_state` of any pool.
 
     Attributes:
         environments: The environments' own states, as bytes.
-        time_step: The time step that was returned last; `None` before the first.
-        standing: Where the environments stand, which differs under SAME_STEP.
-        autoreset: The order under which that was.
-        new_rows: The rows whose environment had just been replaced and not begun.
-        begun: Which rows have begun an episode at all.
+        time_step: The last returned time step; `None` before the first.
+        standing: The time step at which the environments stand, which may differ from
+            it under SAME_STEP.
+        autoreset: The autoreset order then.
+        new_rows: The rows whose environment had just been replaced and had not begun.
+        begun: Which rows had begun an episode.
     """
 
     environments: tuple[bytes, ...]
@@ -38,15 +39,15 @@ class PoolState(NamedTuple):
 
 
 def check_state(state: Any, name: str, pool: Pool) -> None:
-    """Refuses a value that is not the state of such a pool.
+    """Raises if a value is not a state of such a pool.
 
     Args:
-        state: What was given.
+        state: The value.
         name: The class of the pool.
-        pool: Its rows and environments.
+        pool: The pool, for its rows and environments.
 
     Raises:
-        TypeError: It is not what `get_state` of a pool returned.
+        TypeError: It did not come from `get_state` of a pool.
         ValueError: A part of it does not fit this pool, or another part.
     """
     if not isinstance(state, PoolState):
@@ -93,7 +94,7 @@ def check_state(state: Any, name: str, pool: Pool) -> None:
 
 
 def _check_marks(state: PoolState, given: str, rows: int) -> None:
-    """Refuses what does not say which rows have begun, or are new."""
+    """Raises if a state does not say which rows have begun, or are new."""
     begun, new = state.begun, state.new_rows
     if (
         not isinstance(begun, tuple | list)
@@ -117,7 +118,7 @@ def _check_marks(state: PoolState, given: str, rows: int) -> None:
 
 
 def _check_rows(time_step: Any, given: str, pool: Pool) -> None:
-    """Refuses all but time steps of all rows; bounds are not looked at."""
+    """Raises unless a value has the time steps of all rows; bounds are not checked."""
     if not isinstance(time_step, TimeStep):
         raise ValueError(
             f"{given} is {describe(time_step)}; it must be a TimeStep of "

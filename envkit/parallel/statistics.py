@@ -1,4 +1,4 @@
-"""`PoolStatistics`: what the workers of a pool have done so far, and how they are."""
+"""`PoolStatistics`: the workers' counts so far, and their present state."""
 
 from __future__ import annotations
 
@@ -23,27 +23,26 @@ __all__ = ["PoolStatistics", "WorkerStatistics", "statistics_of"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """What one worker has done since the pool began.
+    """The counts of one worker since the pool started.
 
     Attributes:
         worker: Its index.
-        pid: Its process; that of the caller where it is a thread, 0 if it is gone.
+        pid: Its process; the caller's if it is a thread, 0 if it is gone.
         envs: The rows it runs.
         steps: How many commands its rows have executed, resets included.
         resets: How many episodes it has begun.
         restarts: How often it, or an environment in it, was replaced.
         stepping: Seconds it spent executing commands.
         waiting: Seconds it spent waiting for commands.
-        resident_bytes: Its memory; 0 where it has none of its own.
-        is_alive: Whether it is there.
-        host: The machine it is on, if that may be another than its pool's.
-        recovered: How many environments have continued where they were lost.
-        hidden_resets: How many of the resets were over before their rows were asked.
-            The caller has waited for the others.
+        resident_bytes: Its memory; 0 for a thread.
+        is_alive: Whether it is running.
+        host: Its machine, if that may not be the pool's.
+        recovered: How many lost environments were recovered, bit for bit.
+        hidden_resets: How many resets were over before their rows were asked. The
+            caller waited for the others.
         hidden_seconds: How long the caller would have waited for these.
-        awaited_seconds: How long the other resets took, where some are hidden.
-        replaced: How often it was replaced because it held more than
-            `max_worker_memory`.
+        awaited_seconds: How long the other resets took, if some are hidden.
+        replaced: How often it was replaced for exceeding `max_worker_memory`.
     """
 
     worker: int
@@ -65,13 +64,13 @@ class WorkerStatistics:
 
     @property
     def seconds_per_step(self) -> float:
-        """What one step takes on the average; a straggler stands out here."""
+        """The average seconds per step; a straggler stands out here."""
         return self.stepping / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """What all workers have done since the pool began.
+    """The counts of all workers since the pool started.
 
     Attributes:
         workers: The workers, one by one.
@@ -95,12 +94,12 @@ class PoolStatistics:
 
     @property
     def restarts(self) -> int:
-        """How many workers and environments were replaced."""
+        """How many workers and environments were replaced after failures."""
         return sum(worker.restarts for worker in self.workers)
 
     @property
     def recovered(self) -> int:
-        """How many environments of lost workers have continued, bit for bit."""
+        """How many environments of lost workers were recovered, bit for bit."""
         return sum(worker.recovered for worker in self.workers)
 
     @property
@@ -115,12 +114,12 @@ class PoolStatistics:
 
     @property
     def awaited_seconds(self) -> float:
-        """How long the other resets took, where some are hidden."""
+        """How long the other resets took, if some are hidden."""
         return sum(worker.awaited_seconds for worker in self.workers)
 
     @property
     def replaced(self) -> int:
-        """How often workers were replaced that held more than `max_worker_memory`."""
+        """How often workers were replaced for exceeding `max_worker_memory`."""
         return sum(worker.replaced for worker in self.workers)
 
     @property
@@ -151,7 +150,7 @@ class PoolStatistics:
 
 
 def statistics_of(pool: Pool, calls: int, elapsed: float) -> PoolStatistics:
-    """Reads what the workers have counted in shared memory.
+    """Reads the workers' counts from shared memory.
 
     Args:
         pool: The workers.
