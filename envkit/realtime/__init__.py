@@ -1,4 +1,4 @@
-"""Real time: environments that go on while the agent thinks."""
+"""Real time: environments that continue while the agent thinks."""
 
 from envkit.realtime.environment import RealTimeEnvironment
 from envkit.realtime.joint import Joint

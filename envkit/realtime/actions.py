@@ -1,4 +1,4 @@
-"""The actions of ticks: those of the agent, and those that act when it is late."""
+"""Chooses the actions of ticks: the agent's, or a substitute when it is late."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["GivenActions", "LateActions", "no_op_of"]
 
 
 class GivenActions:
-    """Takes the agent's actions, and returns them in arrays that no caller changes.
+    """Checks the agent's actions, and returns them in arrays that no caller changes.
 
     Example:
         >>> from envkit import BoundedArraySpec
@@ -34,18 +34,18 @@ class GivenActions:
 
         Args:
             spec: The specs of an action.
-            rows: How many rows a batch has; `None` for a single environment.
+            rows: The number of rows of a batch; `None` for a single environment.
         """
         self._spec = spec
         self._structure = nest.Structure(spec)
         self._rows = rows
 
     def take(self, action: Any, call: str) -> NestedArray:
-        """Returns an action in arrays of the spec's dtypes, or refuses it.
+        """Returns an action in arrays of the spec's dtypes; raises if it does not fit.
 
         Args:
             action: An action of arrays, lists or numbers.
-            call: The call that it was given to, for the message.
+            call: The name of the call, for the message.
         """
         is_single = self._rows is None
         rows = ActionRows(self._spec, self._rows or 1, call)
@@ -53,7 +53,7 @@ class GivenActions:
             given = self._structure.map(_alone, action) if is_single else action
             columns = rows.columns(given)
         except (SpecError, TypeError, ValueError):
-            # For a message without rows where the action is a single one.
+            # For a message without rows, if there is only one action.
             check_fits(
                 action,
                 self._spec,
@@ -70,15 +70,15 @@ class GivenActions:
 
 
 def _alone(leaf: Any) -> Any:
-    """Returns the leaf of a single action as a batch of one."""
+    """Returns a single action's leaf as a batch of one."""
     return leaf[np.newaxis] if isinstance(leaf, np.ndarray) else [leaf]
 
 
 class LateActions:
     """Chooses the actions of ticks for which the agent's action is late.
 
-    Until the agent has acted in an episode, that is the no-op. After that it is the
-    last action again, the no-op, or the result of a function.
+    Before the agent's first action in an episode, it is the no-op. After that, it is
+    the last action again, the no-op, or the result of a function.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class LateActions:
         no_op: NestedArray = None,
         rows: int | None = None,
     ) -> None:
-        """Takes the choice.
+        """Chooses what to do.
 
         Args:
-            way: "repeat", "no_op", or a function of the number of the tick and of the
-                last action.
+            way: "repeat", "no_op", or a function of the tick's number and the last
+                action.
             spec: The specs of an action.
             no_op: The action that does nothing; `None` for `no_op_of(spec)`.
-            rows: How many rows a batch has; `None` for a single environment.
+            rows: The number of rows of a batch; `None` for a single environment.
         """
         self._way = way
         self._given = GivenActions(spec, rows)
@@ -116,11 +116,11 @@ class LateActions:
         return self._structure.map(copy.copy, action)
 
     def first(self) -> NestedArray:
-        """Returns the action that acts until the agent does."""
+        """Returns the action until the agent acts."""
         return self.copy(self._no_op)
 
     def choose(self, tick: int, last: NestedArray) -> NestedArray:
-        """Returns the action that acts after the time of the agent's last one."""
+        """Returns the action of a tick after the agent's last action has expired."""
         if self._way == "repeat":
             return self.copy(last)
         if callable(self._way):
@@ -129,7 +129,7 @@ class LateActions:
         return self.first()
 
     def mixed(self, mask: Array, chosen: NestedArray, other: NestedArray) -> Any:
-        """Returns a batch with the masked rows of one action, and others of another."""
+        """Returns a batch with masked rows of one action, and the rest of another."""
         if mask.all():
             return chosen
         return self._structure.map(
@@ -142,7 +142,7 @@ class LateActions:
 
 
 def no_op_of(spec: NestedSpec) -> NestedArray:
-    """Returns the action nearest to 0 in every element, which mostly does nothing.
+    """Returns the action closest to 0 in every element, which usually does nothing.
 
     Example:
         >>> from envkit import BoundedArraySpec

@@ -1,9 +1,9 @@
-"""Batches whose episodes begin while the caller goes on, for `universe_view`.
+"""Begins episodes in the background, for `universe_view`.
 
-`OwnPace` has the rows of an `AsyncEnvironment`, each of which begins alone.
-`InBackground` has a batch or a single environment, whose resets are calls that wait: it
-makes them in a thread, and until one is through the rows that are in an episode stand
-still, because nothing can be asked of the environment meanwhile.
+`OwnPace` holds the rows of an `AsyncEnvironment`, which begin independently.
+`InBackground` holds a batch or a single environment, whose resets block: it runs them
+in a thread, and until a reset finishes, the other rows stand still, because the
+environment cannot do anything else meanwhile.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from envkit.types import Array, NestedArray
 
 __all__ = ["InBackground", "Moved", "OwnPace"]
 
-# Seconds for which a call looks whether a reset is through; most resets are by then.
+# Seconds for which a call waits for a reset; most have finished by then.
 _PATIENCE = 0.01
 
 Calls = queue.SimpleQueue[Any]
 
 
 class Moved(NamedTuple):
-    """The result of a step of rows that take their own time.
+    """Holds the result of a step of rows that take their own time.
 
     Attributes:
-        time_step: A time step with an element for each row.
+        time_step: A time step with one element per row.
         valid: A mask of the rows that show something new.
         taken: A mask of the rows whose actions were used.
     """
@@ -49,7 +49,7 @@ class Moved(NamedTuple):
 
 
 class OwnPace:
-    """Has rows each of which begins its episodes while the others go on."""
+    """Holds rows that begin their episodes while the others go on."""
 
     is_single = False
 
@@ -65,11 +65,11 @@ class OwnPace:
         return self._batch.resetting
 
     def begin(self, mask: Array | None = None) -> None:
-        """Lets the masked rows, or all, begin an episode, and does not wait for it."""
+        """Begins an episode in the masked rows, or in all, without waiting for it."""
         self._batch.reset_async(mask)
 
     def step(self, action: NestedArray) -> Moved:
-        """Steps the rows that are in an episode, if there are any."""
+        """Steps the rows within an episode, if there are any."""
         taken = ~self.beginning
         time_step = self._batch.step(action) if taken.any() else self._batch.poll()
         return Moved(time_step, self._batch.valid, taken)
@@ -80,13 +80,13 @@ class OwnPace:
         return Moved(self._batch.poll(), self._batch.valid & ~nothing, nothing)
 
     def wait(self) -> TimeStep:
-        """Waits until every row is in an episode; no row steps."""
+        """Waits until every row is within an episode; no row steps."""
         while self._batch.resetting.any():
             self._batch.wait()
         return self._batch.current_time_step()
 
     def infos(self, rows: list[int]) -> dict[int, Any]:
-        """Returns the infos of rows that are in an episode, or at its end."""
+        """Returns the infos of rows within an episode, or at its end."""
         given = self._env.call("get_info", env_ids=rows)
         return dict(zip(rows, given, strict=True))
 
@@ -108,10 +108,10 @@ class OwnPace:
 
 
 class InBackground:
-    """Has a batch, or a single environment, and resets it in a thread.
+    """Holds a batch or a single environment, and resets it in a thread.
 
-    All calls are made in that thread, because some environments draw in the one that
-    they began in.
+    All calls run in that thread, because some environments can render only in the
+    thread that began the episode.
     """
 
     def __init__(self, env: Any, *, waits: bool = False) -> None:
@@ -119,22 +119,22 @@ class InBackground:
 
         Args:
             env: The environment.
-            waits: Whether its calls are made here and now, without a thread.
+            waits: Whether to run its calls in the caller's thread instead.
         """
         self._env = env
         self.is_single = not env.batched
         self.rows: int = env.batch_size or 1
         self._thread: _Here | _Thread = _Here() if waits else _Thread()
         self.beginning = np.zeros(self.rows, bool)
-        # The call that is under way, and the rows whose time step it returns.
+        # The running call, and the rows whose time step it returns.
         self._pending: Future[TimeStep] | None = None
         self._covers = np.zeros(self.rows, bool)
 
     def begin(self, mask: Array | None = None) -> None:
-        """Lets the masked rows, or all, begin an episode, and does not wait for it."""
+        """Begins an episode in the masked rows, or in all, without waiting for it."""
         is_under_way = self._pending is not None and not self._pending.done()
         if mask is None and is_under_way and self.beginning.all():
-            return  # A reset that is under way is not repeated.
+            return  # a running reset is not repeated
         self.beginning = (
             np.ones(self.rows, bool) if mask is None else self.beginning | mask
         )
@@ -152,11 +152,11 @@ class InBackground:
         self._pending = self._thread.submit(call, *args)
 
     def step(self, action: NestedArray) -> Moved:
-        """Steps the rows that are in an episode, if nothing else is under way."""
+        """Steps the rows within an episode, unless another call is running."""
         nothing = np.zeros(self.rows, bool)
         taken = nothing
         if self._pending is None and self.beginning.any():
-            self._reset()  # Again, because the first time it raised.
+            self._reset()  # again, because it raised the first time
         if self._pending is None:
             taken = ~self.beginning
             self._submit(taken | self.beginning, self._env.step, action)
@@ -184,15 +184,15 @@ class InBackground:
         return Moved(self._take(), covers, nothing)
 
     def wait(self) -> TimeStep:
-        """Waits until every row is in an episode; no row steps."""
+        """Waits until every row is within an episode; no row steps."""
         if self._pending is None and self.beginning.any():
             self._reset()
-            if self._pending is None:  # Raises the reason why they cannot begin alone.
+            if self._pending is None:  # raises the reason why they cannot begin alone
                 self._submit(self.beginning, self._env.reset, self.beginning)
         return self._take()
 
     def _take(self) -> TimeStep:
-        """Waits for the call that is under way, and returns the rows' time step."""
+        """Waits for the running call, and returns the rows' time step."""
         pending = self._pending
         if pending is None:
             return self._with_rows(self._env.current_time_step())
@@ -212,7 +212,7 @@ class InBackground:
         return nest.map_structure(lambda leaf: np.asarray(leaf)[None], time_step)  # type: ignore[no-any-return]
 
     def infos(self, rows: list[int]) -> dict[int, Any]:
-        """Returns the infos of rows that are in an episode, or at its end."""
+        """Returns the infos of rows within an episode, or at its end."""
         if self._pending is not None:
             return {}
         given = result_of(self._thread.submit(self._env.get_info))
@@ -221,18 +221,18 @@ class InBackground:
         return {row: _row_of(given, row) for row in rows}
 
     def render(self, mode: str) -> Any:
-        """Returns a picture of the first row; `None` while a reset is under way."""
+        """Returns a picture of the first row; `None` while a reset is running."""
         if self._pending is not None and not self._pending.done():
             return None
         picture = result_of(self._thread.submit(self._env.render, mode))
         return picture if self.is_single or picture is None else picture[0]
 
     def seed(self, seed: Any) -> Any:
-        """Seeds the environment, after what is under way."""
+        """Seeds the environment after the running call."""
         return result_of(self._thread.submit(self._env.seed, seed))
 
     def close(self) -> None:
-        """Closes the environment, after what is under way if that cannot be ended."""
+        """Closes the environment, after the running call if that cannot be ended."""
         if closes_at_once(self._env):
             self._env.close()
         else:
@@ -241,7 +241,7 @@ class InBackground:
 
 
 class _Here:
-    """Makes calls in the thread of the caller."""
+    """Runs calls in the caller's thread."""
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -256,16 +256,16 @@ class _Here:
 
 
 class _Thread:
-    """Makes calls in a thread of its own, one after the other."""
+    """Runs calls in a thread of its own, one after the other."""
 
     def __init__(self) -> None:
         self._calls: Calls = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Lets the thread make a call when those before are through."""
+        """Queues a call for the thread."""
         if self._thread is None:
-            # A daemon, because a reset that hangs must not keep the program alive.
+            # A daemon, because a hanging reset must not keep the program alive.
             self._thread = threading.Thread(
                 target=_make_calls, args=[self._calls], name="envkit-view", daemon=True
             )
@@ -288,9 +288,9 @@ def _make_calls(calls: Calls) -> None:
         future, call = asked
         try:
             future.set_result(call())
-        except BaseException as error:  # Raised again where the result is asked for.
+        except BaseException as error:  # raised again when the result is read
             future.set_exception(error)
-        # Or this thread keeps the environment until the next call.
+        # Otherwise this thread would keep the environment alive until the next call.
         del asked, future, call
 
 

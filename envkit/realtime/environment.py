@@ -1,4 +1,4 @@
-"""`RealTimeEnvironment`: steps an environment by a clock while the agent thinks."""
+"""Steps an environment by a clock while the agent thinks: `RealTimeEnvironment`."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _HOSTS = ("process", "thread", "virtual")
 
 
 class _RealTimeInternals(Internals):
-    """How envkit treats an environment that a clock steps."""
+    """Connects a clocked environment to envkit."""
 
     def recipe(self, env: Any) -> dict[str, Any]:
-        """Returns the recipe of the environment, with the clock as a layer of it."""
+        """Returns the environment's recipe, with the clock as a layer."""
         inner = env._make_env
         if not _is_environment(inner):
             return wrapper_recipe(env, constructor(inner).plain_recipe(), env._given)
         return wrapper_recipe(env, recipe_of(inner), env._given)
 
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
-        """Keeps options that the environment at the host takes."""
+        """Stores options for the environment at the host."""
         if options is not None:
             env._host.check_options(options, rows)
         super().hand_options(env, options, rows)
@@ -54,41 +54,41 @@ class _RealTimeInternals(Internals):
 
 
 class RealTimeEnvironment(PyEnvironment):
-    """Steps an environment by a clock, while the agent acts when it is ready.
+    """Steps an environment by a clock, while the agent acts whenever it is ready.
 
-    The clock ticks `hz` times a second. `step` hands in an action, which acts from the
-    next tick on, and returns the ticks since the last time step as one: rewards are
-    merged with their discounts, and never across the end of an episode. So to a learner
-    it is an environment like any other, with steps of different lengths. Every `LAST`
-    comes once, with its own observation. `lag()` and `get_info()["realtime"]` have the
-    timing: how old, how late and of how many ticks a time step is.
+    The clock ticks `hz` times a second. `step` hands in an action, which takes effect
+    at the next tick, and returns all ticks since the last time step as one. Rewards are
+    merged with their discounts, but never across the end of an episode. So a learner
+    sees an ordinary environment with steps of different lengths. Every `LAST` appears
+    once, with its own observation. `lag()` and `get_info()["realtime"]` report the
+    timing: how old and how late a time step is, and how many ticks it merges.
 
     | `wait`    | `step` returns                                                      |
     |-----------|---------------------------------------------------------------------|
-    | "next"    | when the action has acted for a tick, or for `act_every`; at the    |
-    |           | end or beginning of an episode at once                              |
+    | "next"    | when the action has acted for a tick, or for `act_every` ticks; at  |
+    |           | the end or beginning of an episode at once                          |
     | "newest"  | at once, with the ticks so far; if there was none, the same         |
     |           | observation again, with reward 0                                    |
-    | seconds   | like "next", but after so many seconds with the ticks so far        |
+    | seconds   | like "next", but after that many seconds with the ticks so far      |
 
     | `late_action` | acts in ticks for which the agent's action comes too late       |
     |---------------|-----------------------------------------------------------------|
-    | "repeat"      | its last one again                                              |
+    | "repeat"      | the agent's last action again                                   |
     | "no_op"       | `no_op`, or the action nearest to 0                             |
     | a function    | `late_action(tick, last_action)`                                |
 
-    Until the agent has acted in an episode, the no-op does.
+    Before the agent's first action in an episode, the no-op acts.
 
     | `host`    | the clock runs in                                                   |
     |-----------|---------------------------------------------------------------------|
     | "process" | a process, where the agent cannot delay it                          |
     | "thread"  | a thread of this process: for environments that mostly wait, and    |
-    |           | inside of workers, which are idle otherwise                         |
+    |           | inside workers, which are otherwise idle                            |
     | "virtual" | nowhere: time is only counted, and passes as fast as the machine    |
-    |           | can. The agent thinks for `think_time`                              |
+    |           | allows. The agent thinks for `think_time`                           |
 
-    An environment with a clock of its own has an attribute `realtime = True`, and gets
-    no second one: leave `hz` out.
+    An environment with its own clock has an attribute `realtime = True` and gets no
+    second one: leave `hz` out.
 
     Example:
         >>> from envkit.envs import Catch
@@ -123,28 +123,29 @@ class RealTimeEnvironment(PyEnvironment):
         """Builds the environment at its host.
 
         Args:
-            make_env: A constructor of the environment, or a name for `envkit.make`.
-                Where it does not leave this process, it may be the environment.
+            make_env: A constructor of the environment, or a name for `envkit.make`. If
+                it stays in this process, it may be the environment itself.
             hz: Ticks per second.
-            host: "process", "thread" or "virtual": where the clock runs.
-            wait: "next", "newest" or seconds: how long `step` waits.
-            act_every: How many ticks an action is meant for: the agent is late only
-                after so many.
-            late_action: "repeat", "no_op" or a function: the actions that act when the
-                agent is late.
+            host: Where the clock runs: "process", "thread" or "virtual".
+            wait: How long `step` waits: "next", "newest" or seconds.
+            act_every: How many ticks an action is meant for; the agent is late only
+                after that many.
+            late_action: The action when the agent is late: "repeat", "no_op" or a
+                function.
             no_op: The action that does nothing.
-            at_end: Whether to "run" on at the end of an episode, into the next one, or
-                to "pause" until the agent has seen the `LAST`.
-            overrun: Whether to "skip" ticks that are due before the environment has
-                finished the one before, to "stretch" time, or to "raise".
-            merge: How rewards are merged: "discounted", or as a "sum".
-            think_time: With a virtual clock, for how many seconds the agent thinks
-                before each step, a function that returns that, or "measured": for as
-                long as it does.
-            reset_timeout: For how many seconds to wait for an episode to begin; after
-                that a `WorkerTimeout` is raised, and the same call waits on.
+            at_end: At the end of an episode, "run" continues into the next one, and
+                "pause" waits until the agent has seen the `LAST`.
+            overrun: For ticks that are due before the environment has finished the
+                previous one: "skip" leaves them out, "stretch" slows time down, "raise"
+                raises.
+            merge: How rewards are merged: "discounted", or "sum".
+            think_time: With a virtual clock, how many seconds the agent thinks before
+                each step; a function that returns them; or "measured" for its real
+                time.
+            reset_timeout: How many seconds to wait for an episode to begin. After that
+                a `WorkerTimeout` is raised, and repeating the call continues to wait.
             worker_options: Keyword arguments of the `ParallelPyEnvironment` that holds
-                the process, such as `on_worker_failure`. A `reset_timeout` there ends
+                the process, such as `on_worker_failure`. A `reset_timeout` in them ends
                 the process.
         """
         super().__init__()
@@ -192,7 +193,7 @@ class RealTimeEnvironment(PyEnvironment):
             )
             self._host = ProcessHost(inside, worker_options or {})
         self._actions = GivenActions(self.action_spec(), self.batch_size)
-        # So that the clock stops when the environment is garbage.
+        # Stops the clock when the environment is garbage-collected.
         self._finalizer = weakref.finalize(self, _forgotten, self._host)
         if host == "virtual":
             self._finalizer.detach()
@@ -204,17 +205,17 @@ class RealTimeEnvironment(PyEnvironment):
 
     @property
     def batch_size(self) -> int | None:
-        """The number of rows of a batch; `None` of a single environment."""
+        """The number of rows of a batch; `None` for a single environment."""
         return self._host.batch_size
 
     @property
     def resets_rows(self) -> bool:
-        """True if single rows can be reset, which the environment decides."""
+        """True if the environment can reset single rows."""
         return self._host.resets_rows
 
     @property
     def realtime(self) -> bool:
-        """Whether time passes between two calls; with a virtual clock it does not."""
+        """Whether time passes between two calls; not with a virtual clock."""
         return not isinstance(self._host, VirtualHost)
 
     @property
@@ -239,16 +240,16 @@ class RealTimeEnvironment(PyEnvironment):
         return self._host.spec.discount
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of the timing, and those that the environment declares."""
+        """Returns the specs of the timing, and those of the environment's info."""
         return {**self._host.info_spec, "realtime": LAG_SPEC._asdict()}
 
     @locked
     def peek(self) -> TimeStep:
-        """Returns the ticks since the current time step as one, and leaves them there.
+        """Returns all ticks since the current time step as one, without consuming them.
 
-        The next `step` returns them too, with those until then. If there was none, it
-        is the same observation with reward 0; at the end of an episode, before the next
-        has begun, that `LAST` with reward and discount 0.
+        The next `step` returns them too, together with later ones. Before the next tick
+        it returns the same observation with reward 0; at the end of an episode, the
+        `LAST` with reward and discount 0 until the next episode has begun.
         """
         self._check_open("peek")
         return self._host.peek(self.current_time_step())
@@ -262,7 +263,7 @@ class RealTimeEnvironment(PyEnvironment):
     def get_info(self) -> Any:
         """Returns the environment's info, with the timing as `"realtime"`.
 
-        The info is that of the tick whose observation was returned.
+        The info belongs to the tick of the returned observation.
         """
         lag = self.lag()._asdict()
         info = self.inner_info()
@@ -279,9 +280,9 @@ class RealTimeEnvironment(PyEnvironment):
         return self._host.info()
 
     def seed(self, seed: Seed) -> Any:
-        """Makes what is random from the next reset on depend on `seed` alone.
+        """Makes all randomness from the next reset on depend on `seed` alone.
 
-        An episode that begins without a reset does not count as one.
+        Episodes that begin without a reset do not count as resets.
         """
         self._check_open("seed")
         self._seeded = True
@@ -289,7 +290,7 @@ class RealTimeEnvironment(PyEnvironment):
         return self._host.seed(seed)
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns a picture of the environment's present state."""
+        """Returns a picture of the environment's current state."""
         self._check_open("render")
         return self._host.render(mode)
 
@@ -315,7 +316,7 @@ class RealTimeEnvironment(PyEnvironment):
         return self._host.reset(mask, options)
 
     def _stands_at_end(self, mask: Array | None) -> bool:
-        """True if an episode begins without a reset, so that none has to be begun."""
+        """True if the next episode begins by itself, without a reset."""
         current = self._current_time_step
         if current is None or self._seeded:
             return False
@@ -364,7 +365,7 @@ def _loop_of(
     pauses: bool,
     discounted: bool,
 ) -> TickLoop:
-    """Builds the loop of an environment, or raises the reason why it has none."""
+    """Builds the environment's loop; raises if it cannot have one."""
     name = type(env).__name__
     if env.batched and AutoReset.kept_by(env) is not AutoReset.NEXT_STEP:
         raise ValueError(
@@ -407,7 +408,7 @@ def _loop_of(
 
 
 def _forgotten(host: Host) -> None:
-    """Closes an environment that was not closed, and warns of it."""
+    """Closes an environment that was never closed, and warns about it."""
     host.close()
     warnings.warn(
         "A RealTimeEnvironment was not closed. Use it in a with statement, or call "
@@ -428,7 +429,7 @@ def _row_of(lag: Mapping[str, Array], row: int) -> dict[str, Any]:
 
 
 def _check_choices(make_env: Any, told: Mapping[str, Any]) -> None:
-    """Refuses arguments that no environment can run with.
+    """Refuses arguments that suit no environment.
 
     Args:
         make_env: The constructor, or the environment.
@@ -460,7 +461,7 @@ def _check_choices(make_env: Any, told: Mapping[str, Any]) -> None:
 
 
 def _check_host(host: str, told: Mapping[str, Any]) -> None:
-    """Refuses arguments that are for another host."""
+    """Refuses arguments that belong to another host."""
     think_time, timeout = told["think_time"], told["reset_timeout"]
     if think_time is not None and host != "virtual":
         raise ValueError(
@@ -484,7 +485,7 @@ def _check_host(host: str, told: Mapping[str, Any]) -> None:
 
 
 def _is_environment(value: Any) -> bool:
-    """True if it is an environment, and not a constructor of one."""
+    """True for an environment, False for a constructor of one."""
     return hasattr(value, "time_step_spec") and not isinstance(value, type)
 
 

@@ -1,4 +1,4 @@
-"""`Host`: carries an environment in real time, in a thread or on a virtual clock."""
+"""Runs an environment in real time, in a thread or on a virtual clock: `Host`."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from envkit.types import Array, NestedArray, Seed
 __all__ = ["Host", "LocalHost", "ThreadHost", "VirtualHost"]
 
 _LOGGER = logging.getLogger(__name__)
-# How long the thread may take to end, which one step of the environment may delay.
+# How long the thread may take to end; one step of the environment may delay it.
 _TO_END = 10.0
-# Moments that differ by so many seconds are the same one.
+# Times closer than this many seconds count as equal.
 _ROUNDING = 1e-9
 
 Result = TypeVar("Result")
 MakeLoop = Callable[[], tuple[Any, TickLoop]]
-# The state of an environment, that of the loop that steps it, and the timing and info
-# of the current time step.
+# The states of the environment and its loop, and the current time step's timing and
+# info.
 RealTimeState = tuple[Any, Any, Any]
 
 
 class Host(abc.ABC):
-    """Carries an environment that does not wait for the agent.
+    """Runs an environment that does not wait for the agent.
 
     Attributes:
         spec: The specs of one row.
-        batch_size: How many rows there are; `None` for a single environment.
+        batch_size: The number of rows; `None` for a single environment.
         resets_rows: Whether single rows can be reset.
-        info_spec: The specs of the infos that the environment declares.
+        info_spec: The specs of the environment's info.
         one_per_process: Whether this process holds it, and may hold no other.
     """
 
@@ -63,7 +63,7 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
-        """Begins an episode, in all rows or in some, and returns its beginning.
+        """Begins an episode in all rows or in some, and returns its first time step.
 
         Args:
             mask: The rows; `None` for all.
@@ -72,19 +72,19 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def check_options(self, options: Any, mask: Array | None) -> None:
-        """Refuses options that the environment does not take, before anything moves."""
+        """Refuses unknown options before anything moves."""
 
     @abc.abstractmethod
     def step(self, action: NestedArray) -> TimeStep:
-        """Hands in an action of every row, waits, and returns the merged ticks."""
+        """Hands in an action for every row, waits, and returns the merged ticks."""
 
     @abc.abstractmethod
     def next_episode(self, mask: Array | None) -> TimeStep:
-        """Waits for the episode after one whose end has been seen."""
+        """Waits for the next episode, once the end of the previous one was seen."""
 
     @abc.abstractmethod
     def peek(self, current: TimeStep) -> TimeStep:
-        """Returns the merged ticks so far, and leaves them there.
+        """Returns the merged ticks so far, without consuming them.
 
         Args:
             current: The current time step.
@@ -104,7 +104,7 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def render(self, mode: str) -> Any:
-        """Returns a picture of the environment's present state."""
+        """Returns a picture of the environment's current state."""
 
     @abc.abstractmethod
     def get_state(self) -> Any:
@@ -112,7 +112,7 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def set_state(self, state: Any) -> None:
-        """Restores a state that `get_state` has returned."""
+        """Restores a state returned by `get_state`."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -120,19 +120,19 @@ class Host(abc.ABC):
 
 
 class LocalHost(Host):
-    """Carries a `TickLoop` in this process."""
+    """Runs a `TickLoop` in this process."""
 
     env: Any
     loop: TickLoop
-    # The error of the environment, which every step raises until an episode begins.
+    # The environment's error; every step raises it until an episode begins.
     _error: BaseException | None = None
 
     def __init__(self, wait: str | float) -> None:
-        """Takes the choice what a step waits for.
+        """Chooses what a step waits for.
 
         Args:
-            wait: "next" for the next tick, "newest" for none, or for how many seconds
-                it waits for the next tick.
+            wait: "next" for the next tick, "newest" for none, or how many seconds to
+                wait for the next tick.
         """
         self._at_once = wait == "newest"
         self._patience = math.inf if isinstance(wait, str) else float(wait)
@@ -159,7 +159,7 @@ class LocalHost(Host):
         return time_step
 
     def check_options(self, options: Any, mask: Array | None) -> None:
-        """Refuses options that the environment does not take, before anything moves."""
+        """Refuses unknown options before anything moves."""
 
         def check() -> None:
             hand_options(self.env, options, mask)
@@ -177,10 +177,10 @@ class LocalHost(Host):
 
     @abc.abstractmethod
     def _go_on_at(self) -> float | None:
-        """Returns when time goes on after `set_state`; `None` if the state has it."""
+        """Returns when time continues after `set_state`; `None` if the state has it."""
 
     def peek(self, current: TimeStep) -> TimeStep:
-        """Returns the merged ticks so far, and leaves them there."""
+        """Returns the merged ticks so far, without consuming them."""
         return self.loop.peek(current)
 
     def lag(self) -> Lag:
@@ -196,7 +196,7 @@ class LocalHost(Host):
         return self.ask(lambda: self.env.seed(seed))
 
     def render(self, mode: str) -> Any:
-        """Returns a picture of the environment's present state."""
+        """Returns a picture of the environment's current state."""
         return self.ask(lambda: self.env.render(mode))
 
     def get_state(self) -> Any:
@@ -208,7 +208,7 @@ class LocalHost(Host):
         return self.env.get_state(), self.loop.get_state(), shown
 
     def set_state(self, state: Any) -> None:
-        """Restores a state that `get_state` has returned."""
+        """Restores a state returned by `get_state`."""
         self.ask(lambda: self._restore(state))
 
     def _restore(self, state: RealTimeState) -> None:
@@ -220,7 +220,7 @@ class LocalHost(Host):
 
 
 class ThreadHost(LocalHost):
-    """Carries a loop in a thread, where the environment is also made and closed."""
+    """Runs a loop in a thread, which also builds and closes the environment."""
 
     def __init__(
         self,
@@ -233,8 +233,8 @@ class ThreadHost(LocalHost):
 
         Args:
             make_loop: Makes the environment and its loop.
-            wait: As of `LocalHost`.
-            reset_timeout: For how many seconds to wait for an episode to begin.
+            wait: As in `LocalHost`.
+            reset_timeout: How many seconds to wait for an episode to begin.
             now: The clock.
         """
         super().__init__(wait)
@@ -242,7 +242,7 @@ class ThreadHost(LocalHost):
         self._name = "an environment"
         self._reset_timeout = reset_timeout
         self._now = now
-        # Guards the loop and all below, and is notified of every change.
+        # Guards the loop and the attributes below; notified of every change.
         self._changed = threading.Condition()
         self._is_closed = False
         self._questions: list[tuple[Callable[[], Any], Future[Any]]] = []
@@ -293,7 +293,7 @@ class ThreadHost(LocalHost):
 
     def _answer(self, question: Callable[[], Any], answer: Future[Any]) -> None:
         self._answering = answer
-        # close() has answered it already if another thread called that meanwhile.
+        # close() may have answered it already, from another thread.
         with contextlib.suppress(InvalidStateError):
             try:
                 result = question()
@@ -316,7 +316,7 @@ class ThreadHost(LocalHost):
         try:
             with self._changed:
                 move = self.loop.decide(self._now())
-            # Without the lock: the agent may act meanwhile, for the next tick.
+            # Without the lock: the agent may meanwhile act for the next tick.
             time_step = self.loop.move(move)
             with self._changed:
                 self.loop.note(move, time_step, self._now())
@@ -338,10 +338,10 @@ class ThreadHost(LocalHost):
                 self._error = error
             raise
 
-    # In the thread of the agent.
+    # In the agent's thread.
 
     def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
-        """Begins an episode, in all rows or in some, and returns its beginning.
+        """Begins an episode in all rows or in some, and returns its first time step.
 
         A reset that takes longer than `reset_timeout` goes on, and the next `reset`
         waits for it.
@@ -355,7 +355,7 @@ class ThreadHost(LocalHost):
         except FutureTimeoutError:
             if not self._reset.done():
                 raise self._late("reset") from None
-            # It was done a moment later, or has raised this error of the same type.
+            # It finished a moment later, or has raised this error of the same type.
             self._reset.result()
         finally:
             if self._reset.done():
@@ -365,12 +365,12 @@ class ThreadHost(LocalHost):
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""
-        # The next reset must not return an episode that begins without the seed.
+        # The next reset must not return an episode that began before the seed.
         self._reset = None
         return super().seed(seed)
 
     def step(self, action: NestedArray) -> TimeStep:
-        """Hands in an action of every row, waits, and returns the merged ticks."""
+        """Hands in an action for every row, waits, and returns the merged ticks."""
         self._check_process()
         began = self._now()
         with self._changed:
@@ -380,7 +380,7 @@ class ThreadHost(LocalHost):
             return self._take(None)
 
     def next_episode(self, mask: Array | None) -> TimeStep:
-        """Waits for the episode after one whose end has been seen."""
+        """Waits for the next episode, once the end of the previous one was seen."""
         self._check_process()
         with self._changed:
             self._check()
@@ -409,14 +409,14 @@ class ThreadHost(LocalHost):
     def _take(self, mask: Array | None) -> TimeStep:
         self._check()
         if self._reset is not None and self._reset.done():
-            self._reset = None  # Because its episode is shown now.
+            self._reset = None  # its episode is shown now
         shown = self._shown(mask, self._now())
         # A row that waited until its end was seen goes on.
         self._changed.notify_all()
         return shown
 
     def peek(self, current: TimeStep) -> TimeStep:
-        """Returns the merged ticks so far, and leaves them there."""
+        """Returns the merged ticks so far, without consuming them."""
         self._check_process()
         with self._changed:
             self._check()
@@ -467,13 +467,13 @@ class ThreadHost(LocalHost):
     def close(self) -> None:
         """Stops the clock, and closes the environment in its thread."""
         if os.getpid() != self._process:
-            return  # The thread is in the other process, and may hold the lock.
+            return  # the thread is in the parent process, and may hold the lock
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
         if threading.current_thread() is self._thread:
             return
-        # Another thread may be waiting for an answer that never comes.
+        # Another thread may be waiting for an answer that will never come.
         with self._changed:
             waiting = [self._answering, *(answer for _, answer in self._questions)]
             self._questions = []
@@ -502,7 +502,7 @@ def _are_equal(mask: Array | None, other: Array | None) -> bool:
 
 
 class VirtualHost(LocalHost):
-    """Carries a loop at the speed of the machine, with times that are only counted.
+    """Runs a loop as fast as the machine allows, in counted time.
 
     Ticks take no time themselves, so equal think times give equal ticks.
     """
@@ -518,7 +518,7 @@ class VirtualHost(LocalHost):
 
         Args:
             make_loop: Makes the environment and its loop.
-            wait: As of `LocalHost`.
+            wait: As in `LocalHost`.
             think_time: How long the agent thinks before each action, a function that
                 returns it, or "measured".
             watch: The clock that measures it.
@@ -532,7 +532,7 @@ class VirtualHost(LocalHost):
         self._take_over(*make_loop())
 
     def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
-        """Begins an episode, in all rows or in some, and returns its beginning."""
+        """Begins an episode in all rows or in some, and returns its first time step."""
         with self._noting_errors():
             self.loop.begin(mask, self.loop.reset(mask, options), self._now)
         self._error = None
@@ -545,7 +545,7 @@ class VirtualHost(LocalHost):
         return self._wait_and_show(None)
 
     def next_episode(self, mask: Array | None) -> TimeStep:
-        """Waits for the episode after one whose end has been seen."""
+        """Waits for the next episode, once the end of the previous one was seen."""
         self._think()
         return self._wait_and_show(mask)
 

@@ -1,4 +1,4 @@
-"""`Joint`: joins several batches into one."""
+"""Joins several batches into one: `Joint`."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class _JointInternals(Internals):
 
 
 class Joint(SpecifiedEnvironment):
-    """Joins batches of any sizes into one, and moves them at the same time.
+    """Joins batches of any size into one, and steps them at the same time.
 
     The rows of the first batch come first. All batches must have the same specs; step
-    batches of different specs side by side.
+    batches with different specs side by side.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -64,8 +64,8 @@ class Joint(SpecifiedEnvironment):
 
         Args:
             envs: The batches, such as pools, or environments in real time.
-            multithreading: Whether they move in threads, so that none waits for the
-                others to begin.
+            multithreading: Whether to step them in threads, so that none waits for
+                another.
         """
         super().__init__()
         self._envs = _checked(envs)
@@ -81,7 +81,7 @@ class Joint(SpecifiedEnvironment):
         )
         stops = np.cumsum([0, *(env.batch_size for env in self._envs)]).tolist()
         self._rows = self._batch_size = int(stops[-1])
-        # By batch: its rows.
+        # The rows of each batch.
         self._parts = [slice(*ends) for ends in pairwise(stops)]
         self._action = nest.Structure(self._action_spec)
         self._time_step = nest.Structure(self._envs[0].time_step_spec())
@@ -105,7 +105,7 @@ class Joint(SpecifiedEnvironment):
 
     @property
     def repeats_last(self) -> bool:
-        """True if a `LAST` may be followed by another one in any batch."""
+        """True if any batch may repeat a `LAST`."""
         return any(getattr(env, "repeats_last", False) is True for env in self._envs)
 
     @property
@@ -115,11 +115,11 @@ class Joint(SpecifiedEnvironment):
 
     @property
     def one_per_process(self) -> bool:
-        """True if a process may hold one environment of any batch at a time."""
+        """True if any batch's environment allows only one instance per process."""
         return any(getattr(env, "one_per_process", False) is True for env in self._envs)
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of the infos of one row that all batches declare."""
+        """Returns the specs that all batches declare for one row's info."""
         return common_info_spec([info_spec_of(env) for env in self._envs])
 
     def get_info(self) -> Any:
@@ -139,7 +139,7 @@ class Joint(SpecifiedEnvironment):
 
     @property
     def seeds_rows(self) -> bool:
-        """True if all batches take seeds for some of their rows."""
+        """True if all batches accept seeds for some of their rows."""
         return all(env.seeds_rows for env in self._envs)
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
@@ -155,7 +155,7 @@ class Joint(SpecifiedEnvironment):
         return np.concatenate(pictures) if mode == "rgb_array" else pictures
 
     def close(self) -> None:
-        """Closes every batch, also if closing another one fails."""
+        """Closes every batch, even if closing one fails."""
         if self._closed:
             return
         self._closed = True
@@ -193,7 +193,7 @@ class Joint(SpecifiedEnvironment):
         return self._joined("step", step)
 
     def _whole(self, action: NestedArray) -> NestedArray:
-        """Returns the action of all rows in arrays, or refuses it."""
+        """Returns the action of all rows in arrays; raises if it does not fit."""
         whole = self._action.map(as_array, action)
         for leaf in self._action.flatten(whole):
             if leaf.shape[:1] != (self._rows,):
@@ -236,7 +236,7 @@ class Joint(SpecifiedEnvironment):
 
 
 def _checked(envs: Sequence[Any]) -> list[Any]:
-    """Returns the batches, or refuses other environments."""
+    """Returns the batches; raises for other environments."""
     batches = list(envs)
     if not batches:
         raise ValueError("The envs of Joint must be at least one batch, got none.")

@@ -1,9 +1,9 @@
-"""`TickLoop`: steps an environment by a clock, and merges its ticks for the agent.
+"""Steps an environment by a clock, and merges its ticks for the agent: `TickLoop`.
 
-The loop decides; it does not wait, and its caller, a host, tells it the time. For each
-tick the host calls `decide`, `move` and `note`. Only `move` takes long, so a host with
+The loop decides but never waits: its caller, a host, tells it the time. For each tick
+the host calls `decide`, `move` and `note`. Only `move` takes long, so a host with
 threads lets the agent act meanwhile: `publish` hands in an action, and `take` returns
-what has happened since the last one. Likewise `reset` takes long, and `begin` does not.
+everything since the last call. Likewise, `reset` takes long and `begin` does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.rows import where_rows
 
-# The rest is for the other modules of this package.
+# The other names are for this package's modules.
 __all__ = [
     "EngineSchedule",
     "Move",
@@ -47,14 +47,14 @@ class OverrunError(EnvkitError):
 
 
 class Schedule:
-    """Schedules so many ticks a second.
+    """Schedules a number of ticks per second.
 
-    A tick is due every `1 / hz` seconds after `begin`, however long the ones before it
-    took. One that is late by less than a tick comes at once; for later ones `overrun`
-    is:
+    A tick is due every `1 / hz` seconds after `begin`, however long earlier ticks took.
+    A tick that is less than one tick late starts at once. If it is later, `overrun`
+    decides:
 
-    | "skip"    | they are left out, and the rhythm is kept                |
-    | "stretch" | the rhythm begins anew, so that time goes slower         |
+    | "skip"    | missed ticks are left out, and the rhythm is kept        |
+    | "stretch" | the rhythm restarts, so time slows down                  |
     | "raise"   | `OverrunError`                                           |
 
     Example:
@@ -72,8 +72,8 @@ class Schedule:
 
         Args:
             hz: Ticks per second.
-            overrun: "skip", "stretch" or "raise", for ticks that are late by a whole
-                tick or more.
+            overrun: "skip", "stretch" or "raise", for ticks that are late by one tick
+                or more.
         """
         if (
             not isinstance(hz, numbers.Real)
@@ -91,22 +91,22 @@ class Schedule:
 
     @property
     def due(self) -> float:
-        """The moment at which the next tick is due."""
-        # Counted from the beginning, because the errors of sums would add up.
+        """The time at which the next tick is due."""
+        # Counted from the beginning, because rounding errors would add up.
         return self._origin + self._count / self._hz
 
     def begin(self, now: float) -> None:
-        """Begins the rhythm: the first tick is due one tick from now."""
+        """Starts the rhythm: the first tick is due one tick from now."""
         self._origin, self._count = now, 1
 
     def start(self, now: float) -> tuple[float, int]:
-        """Begins a tick; returns how late it is, and how many ticks were left out.
+        """Starts a tick; returns how late it is, and how many ticks were left out.
 
         Raises:
-            OverrunError: The tick is late by a tick or more, with `overrun="raise"`.
+            OverrunError: The tick is late by one tick or more, with `overrun="raise"`.
         """
         late = max(now - self.due, 0.0)
-        # A moment that is off by rounding belongs to the tick that is due then.
+        # A time that is off by rounding belongs to the tick due then.
         left_out = math.floor(late * self._hz + 1e-6)
         if left_out and self._overrun == "raise":
             raise OverrunError(
@@ -134,7 +134,7 @@ class EngineSchedule:
 
     @property
     def due(self) -> float:
-        """A moment in the past, because the engine waits itself."""
+        """A time in the past, because the engine itself waits."""
         return -math.inf
 
     def begin(self, now: float) -> None:
@@ -146,11 +146,11 @@ class EngineSchedule:
 
 
 class Move(NamedTuple):
-    """The decision about a tick.
+    """Holds the decision about a tick.
 
     Attributes:
         action: The action of every row.
-        stepping: In a batch, the mask of the rows that move; `None` for all.
+        stepping: For a batch, the mask of the rows that step; `None` for all.
         resets: Whether a single environment begins an episode instead.
     """
 
@@ -160,13 +160,13 @@ class Move(NamedTuple):
 
 
 class _Tick(NamedTuple):
-    """A tick that has been made.
+    """Records a finished tick.
 
     Attributes:
         number: Its number, counted from the start.
         time_step: The time step of all rows.
-        info: The environment's info then.
-        done: When the environment had made it.
+        info: The environment's info at that tick.
+        done: When the environment finished it.
     """
 
     number: int
@@ -179,8 +179,8 @@ class TickLoop:
     """Steps an environment tick by tick.
 
     Attributes:
-        rows: How many rows the environment has.
-        batched: Whether it is a batch.
+        rows: The number of rows.
+        batched: Whether the environment is a batch.
     """
 
     def __init__(
@@ -193,12 +193,12 @@ class TickLoop:
         pauses: bool = False,
         discounted: bool = True,
     ) -> None:
-        """Takes an environment, which the loop alone steps from now on.
+        """Takes an environment, which only the loop steps from now on.
 
         Args:
             env: The environment.
-            schedule: The moments of ticks.
-            late: The actions of ticks for which the agent's is late.
+            schedule: The times of ticks.
+            late: The actions of ticks for which the agent's action is late.
             act_every: How many ticks an action is meant for.
             pauses: Whether rows wait at the end of an episode until it has been seen.
             discounted: Whether rewards are merged with discounts.
@@ -215,7 +215,7 @@ class TickLoop:
         self._discount = nest.Structure(env.discount_spec())
         self._observation = nest.Structure(env.observation_spec())
         self._has_info = True
-        # The attributes that are set from here on are the loop's state.
+        # All attributes below are the loop's state.
         self._fixed = {*vars(self), "_fixed"}
         self._schedule = schedule
         self.tick = -1
@@ -225,13 +225,13 @@ class TickLoop:
     def _start_over(self) -> None:
         rows = self.rows
         self._mergers = [EpisodeMerger(self._discounted) for _ in range(rows)]
-        # The rows in which the agent's last action has yet to act for the first time.
+        # Rows in which the agent's last action has not acted yet.
         self._is_new = np.zeros(rows, bool)
         # Rows in which the agent has acted in this episode, and for how many ticks.
         self._has_acted = np.zeros(rows, bool)
         self._used = np.zeros(rows, np.int64)
         self._published = 0.0
-        # The parts of `Lag` that add up until a time step is returned.
+        # Fields of `Lag` that accumulate until a time step is returned.
         self._action_tick = np.full(rows, -1, np.int64)
         self._latency = np.zeros(rows)
         self._missed = np.zeros(rows, np.int64)
@@ -240,7 +240,7 @@ class TickLoop:
         self._thought = 0.0
         self._screens = ScreenLag(rows)
         self._handed_out = -np.inf
-        # The tick that was under way when the agent acted, and the last of each row.
+        # The tick that was running when the agent acted, and the last of each row.
         self._acted_in = -1
         self._moved_in = np.full(rows, -1, np.int64)
 
@@ -248,7 +248,7 @@ class TickLoop:
 
     @property
     def due(self) -> float:
-        """When the next tick is due."""
+        """The time at which the next tick is due."""
         return self._schedule.due
 
     @property
@@ -258,7 +258,7 @@ class TickLoop:
 
     @property
     def has_begun(self) -> bool:
-        """True if there has been an episode."""
+        """True if any episode has begun."""
         return self.tick >= 0
 
     def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
@@ -272,11 +272,11 @@ class TickLoop:
         return time_step
 
     def begin(self, mask: Array | None, time_step: TimeStep, now: float) -> None:
-        """Takes in the beginning of an episode, in all rows or in some."""
+        """Records the beginning of an episode in all rows or in some."""
         if mask is None:
             self._start_over()
             self.tick += 1
-            # The time of an episode begins with it, however long the reset took.
+            # An episode's time begins here, however long the reset took.
             self._schedule.begin(now)
         else:
             for row in np.flatnonzero(mask).tolist():
@@ -285,7 +285,7 @@ class TickLoop:
         self._add(time_step, mask, now)
 
     def decide(self, now: float) -> Move:
-        """Returns the decision about the tick that begins now."""
+        """Decides about the tick that begins now."""
         lateness, left_out = self._schedule.start(now)
         self._lateness = np.maximum(self._lateness, lateness)
         self._overrun += left_out
@@ -300,7 +300,7 @@ class TickLoop:
         return Move(self._chosen(now, ended), stepping, resets=False)
 
     def _chosen(self, now: float, ended: Array) -> NestedArray:
-        """Returns the action of every row, and counts those in which it was late."""
+        """Returns the action of every row, and counts rows whose action was late."""
         new = self._is_new & ~ended
         self._action_tick[new] = self.tick
         self._latency[new] = now - self._published
@@ -335,13 +335,13 @@ class TickLoop:
         return time_step
 
     def note(self, move: Move, time_step: TimeStep, now: float) -> None:
-        """Takes in the time step of a tick."""
+        """Records the time step of a tick."""
         if move.resets:
             self._schedule.begin(now)
         self._add(time_step, move.stepping, now)
 
     def _add(self, time_step: TimeStep, mask: Array | None, now: float) -> None:
-        """Gives the rows that have moved to their mergers."""
+        """Passes the rows that have moved to their mergers."""
         observation = self._lasting(time_step.observation)
         time_step = time_step._replace(observation=observation)
         tick = _Tick(self.tick, time_step, self._info(), now)
@@ -361,7 +361,7 @@ class TickLoop:
         self._forget_actions(begun if mask is None else begun & mask)
 
     def _forget_actions(self, rows: Array) -> None:
-        """Ends the actions of an episode, because none acts in the next one."""
+        """Discards the actions of an episode, because none acts in the next one."""
         self._is_new[rows] = False
         self._has_acted[rows] = False
         self._used[rows] = 0
@@ -371,11 +371,11 @@ class TickLoop:
         leaves = self._observation.flatten(observation)
         if all(np.asarray(leaf).flags.writeable for leaf in leaves):
             return observation
-        # A pool with zero_copy=True returns its own memory, and writes there again.
+        # A pool with zero_copy=True returns its own memory, and overwrites it later.
         return self._observation.unflatten([np.copy(leaf) for leaf in leaves])
 
     def _columns(self, structure: nest.Structure, value: Any, name: str) -> list[Array]:
-        """Returns arrays with one element for each row."""
+        """Returns arrays with one element per row."""
         columns = [np.asarray(leaf) for leaf in structure.flatten(value)]
         if not self.batched:
             columns = [column[np.newaxis] for column in columns]
@@ -409,8 +409,8 @@ class TickLoop:
 
         Args:
             mask: The rows; `None` for all.
-            at_once: Whether anything at all is enough. Otherwise the agent's action
-                must have acted for the ticks that it is meant for, or an episode end.
+            at_once: Whether anything new is enough. Otherwise the agent's action must
+                have acted for its number of ticks, or an episode must have ended.
         """
         rows = self._rows_in(mask)
         if not all(self._mergers[row].has_any for row in rows):
@@ -421,7 +421,7 @@ class TickLoop:
         )
 
     def take(self, mask: Array | None, now: float) -> tuple[TimeStep, Lag, Any]:
-        """Returns the time step, the timing and the info that these rows show."""
+        """Returns the time step, timing and info of these rows, and consumes them."""
         rows = self._rows_in(mask)
         merged = {row: self._mergers[row].take() for row in rows}
         by_row = [self._report(row, merged.get(row), now) for row in range(self.rows)]
@@ -433,11 +433,11 @@ class TickLoop:
         return self._shown(merged), lag, self._info_of(merged)
 
     def peek(self, current: TimeStep) -> TimeStep:
-        """Returns the time step that `take` would, and leaves it there.
+        """Returns the time step that `take` would return, without consuming it.
 
         Args:
-            current: The time step for rows whose next episode has yet to begin. They
-                show it again, with nothing earned.
+            current: The time step of rows whose next episode has yet to begin. They
+                show it again, with reward and discount 0.
         """
         shown = np.array([merger.has_any for merger in self._mergers])
         looks = {
@@ -479,7 +479,7 @@ class TickLoop:
         }
 
     def _shown(self, merged: dict[int, Merged]) -> TimeStep:
-        """Returns a time step of rows; the rest of a batch has no meaning in it."""
+        """Returns a time step with these rows; a batch's other rows have no meaning."""
         if self.batched:
             step_type: Any = np.full(self.rows, _MID, np.int32)
             for row, one in merged.items():
@@ -508,10 +508,10 @@ class TickLoop:
         return structure.unflatten(leaves)
 
     def _observation_of(self, merged: dict[int, Merged]) -> NestedArray:
-        """Returns the observations, each of the tick that its row shows."""
+        """Returns the observations, each from the tick that its row shows."""
         ticks = {row: one.tick for row, one in merged.items()}
         *_, last = ticks.values()
-        # Copies, because an observation may have to be shown again.
+        # Copies, because an observation may be shown again.
         leaves = [
             np.copy(leaf)
             for leaf in self._observation.flatten(last.time_step.observation)
@@ -524,7 +524,7 @@ class TickLoop:
         return self._observation.unflatten(leaves)
 
     def _info_of(self, merged: dict[int, Merged]) -> Any:
-        """Returns the infos, each of the tick that its row shows."""
+        """Returns the infos, each from the tick that its row shows."""
         ticks = {row: one.tick for row, one in merged.items()}
         newest = max(ticks.values(), key=lambda tick: tick.number)
         info = newest.info
@@ -536,18 +536,18 @@ class TickLoop:
     # States.
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all that later ticks depend on, but for the environment's own."""
+        """Returns all that later ticks depend on, except the environment's state."""
         state = {
             name: value for name, value in vars(self).items() if name not in self._fixed
         }
         return copy.deepcopy(state)
 
     def set_state(self, state: dict[str, Any], now: float | None) -> None:
-        """Restores a state that `get_state` has returned.
+        """Restores a state returned by `get_state`.
 
         Args:
             state: The state.
-            now: When time goes on; `None` if the schedule is a part of the state.
+            now: When time continues; `None` if the schedule is part of the state.
         """
         vars(self).update(copy.deepcopy(state))
         if now is not None:
@@ -556,11 +556,11 @@ class TickLoop:
 
 
 def _within(value: Array, spec: ArraySpec) -> Array:
-    """Returns a sum in the dtype of its spec: beyond the limits it is the limit."""
+    """Returns a sum in its spec's dtype, clipped to the dtype's limits."""
     if spec.dtype.kind not in "iu":
         return value
     info = np.iinfo(spec.dtype)
-    # As the dtype's own numbers, because the largest are not exact as floats.
+    # In the dtype's own numbers: the largest are not exact as floats.
     if info.min < value.min() and value.max() < info.max:
         return value.astype(spec.dtype)
     return np.array(
@@ -578,10 +578,10 @@ def nothing_earned(time_step: TimeStep) -> TimeStep:
 
 
 def with_row(info: Any, other: Any, row: int, rows: int) -> Any:
-    """Returns the info of a batch with a row from another one.
+    """Returns a batch's info with one row from another info.
 
-    The info of a batch is a list or an array with an element for each row, or a mapping
-    of such. Any other value is one for all rows, and the newer one stays.
+    A batch's info is a list or an array with one element per row, or a mapping of
+    these. Any other value applies to all rows, and the newer one is kept.
 
     Example:
         >>> with_row({"score": [1, 2], "level": 3}, {"score": [8, 9]}, 1, 2)

@@ -1,13 +1,14 @@
-"""`EpisodeMerger`: merges the ticks between two looks of the agent into a time step.
+"""Merges the ticks between two looks of the agent into a time step: `EpisodeMerger`.
 
-An environment in real time goes on while the agent thinks. The ticks of one row since
-the agent looked last are merged by these rules:
+An environment in real time goes on while the agent thinks. One row's ticks since the
+agent's last look are merged by these rules:
 
-- rewards and discounts are merged as if the ticks had been one step: the reward is the
-  sum of the rewards, each times the discounts before it, and the discount the product;
+- rewards and discounts are merged as if the ticks were one step: the reward is the sum
+  of the rewards, each multiplied by the discounts before it, and the discount is the
+  product;
 - nothing is merged across the end of an episode;
-- the `LAST` of every episode whose `FIRST` was seen is seen, once, as it was;
-- an episode that has begun and ended unseen is skipped, and counted.
+- if an episode's `FIRST` was seen, its `LAST` is seen too, once and unchanged;
+- an episode that began and ended unseen is skipped, and counted.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Skipped(NamedTuple):
     """Episodes that began and ended unseen.
 
     Attributes:
-        episodes: How many.
-        steps: How many steps they had in all.
+        episodes: The number of episodes.
+        steps: Their total number of steps.
         reward: The sum of their rewards, undiscounted; `None` if there were none.
     """
 
@@ -50,14 +51,12 @@ class Merged(NamedTuple):
 
     Attributes:
         step_type: FIRST, MID or LAST, as a number.
-        reward: The merged reward, in double precision: one array for each leaf of its
-            spec.
-        discount: Likewise the discount.
-        tick: The tick whose observation this is, as it was given to `add`.
-        ticks: How many ticks are merged in it.
+        reward: The merged reward in double precision: one array per leaf of its spec.
+        discount: The discount, likewise.
+        tick: The tick of this observation, as passed to `add`.
+        ticks: How many ticks are merged.
         episode: The number of the episode, counted from 0.
-        interrupted: Whether the episode was left in its middle, so that its `LAST` is
-            made up.
+        interrupted: Whether the episode was broken off, so its `LAST` is made up.
         skipped: With a `FIRST`, the episodes that were skipped before it.
     """
 
@@ -73,7 +72,7 @@ class Merged(NamedTuple):
 
 @dataclass
 class _Episode:
-    """The ticks of one episode since the agent looked last."""
+    """Holds the ticks of one episode since the agent's last look."""
 
     number: int
     first: Any
@@ -84,7 +83,7 @@ class _Episode:
     ticks: int = 0
     is_seen: bool = False
     interrupted: bool = False
-    # The length and the rewards of the whole episode, for those that are skipped.
+    # The length and rewards of the whole episode, in case it is skipped.
     steps: int = 0
     earned: list[Array] = field(default_factory=list)
 
@@ -110,13 +109,13 @@ class EpisodeMerger:
         """Begins before the first episode.
 
         Args:
-            discounted: Whether a reward counts times the discounts before it; if not,
-                rewards are summed as they are.
+            discounted: Whether a reward is multiplied by the discounts before it; if
+                not, rewards are summed as they are.
         """
         self._discounted = discounted
-        # The episode that the agent is in, if it has ended and another has begun.
+        # The agent's episode, if it has ended and another has begun.
         self._ending: _Episode | None = None
-        # The one that the ticks belong to; `None` if its LAST has been seen.
+        # The episode of new ticks; `None` if its LAST has been seen.
         self._newest: _Episode | None = None
         self._begun = 0
         self._skipped = Skipped()
@@ -128,7 +127,7 @@ class EpisodeMerger:
         discount: Sequence[Array],
         tick: Any,
     ) -> None:
-        """Takes in a tick.
+        """Adds a tick.
 
         Args:
             step_type: The row's step type.
@@ -150,7 +149,7 @@ class EpisodeMerger:
             self._begun += 1
             return
         if episode is None or episode.step_type == _LAST:
-            return  # A LAST that is repeated only pads.
+            return  # a repeated LAST is padding
         factors = episode.discount if self._discounted else [np.ones(())]
         if len(factors) == 1:
             factors = factors * len(reward)
@@ -172,13 +171,13 @@ class EpisodeMerger:
         episode.steps += 1
 
     def _leave(self) -> None:
-        """Makes place for the next episode."""
+        """Makes room for the next episode."""
         episode = self._newest
         if episode is None:
             return
         if episode.is_seen:
-            # An episode that was left in its middle keeps its discount, because
-            # learners may bootstrap its value.
+            # An episode that was broken off keeps its discount, because learners may
+            # bootstrap its value.
             episode.interrupted = episode.step_type != _LAST
             episode.step_type = _LAST
             self._ending = episode
@@ -204,7 +203,7 @@ class EpisodeMerger:
 
     @property
     def is_at_edge(self) -> bool:
-        """True if an end or a beginning of an episode is to be seen next."""
+        """True if the agent will see an end or beginning of an episode next."""
         if self._ending is not None:
             return True
         episode = self._newest
@@ -214,23 +213,23 @@ class EpisodeMerger:
 
     @property
     def has_any(self) -> bool:
-        """True if there is anything to see: not if an episode has yet to begin."""
+        """True if there is anything to see; False while an episode has yet to begin."""
         return self._ending is not None or self._newest is not None
 
     @property
     def takes_actions(self) -> bool:
-        """True if the agent is in the episode that goes on."""
+        """True if the agent is in the current episode."""
         return self.has_any and not self.is_at_edge
 
     @property
     def waits_to_be_seen(self) -> bool:
-        """True if the newest tick is the end of an episode, and has not been seen."""
+        """True if the newest tick is the end of an episode that nobody has seen."""
         return self._newest is not None and self._newest.step_type == _LAST
 
     def look(self) -> Merged:
-        """Returns the merged ticks, and leaves them there.
+        """Returns the merged ticks, without consuming them.
 
-        If there was no tick, that is the same observation again, with reward 0 and
+        If there was no tick, the result is the same observation, with reward 0 and
         discount 1.
         """
         episode = self._shown()
@@ -258,7 +257,7 @@ class EpisodeMerger:
         )
 
     def take(self) -> Merged:
-        """Returns the merged ticks, which have been seen then."""
+        """Returns the merged ticks, and marks them as seen."""
         merged, episode = self.look(), self._shown()
         if not episode.is_seen:
             episode.is_seen, self._skipped = True, Skipped()
@@ -303,7 +302,7 @@ def merged_spec(spec: EnvironmentSpec) -> EnvironmentSpec:
 def _summed(spec: ArraySpec) -> ArraySpec:
     summed = sum_spec(spec, sys.maxsize)
     if isinstance(summed, BoundedArraySpec):
-        # Because the reward is 0 where there was no tick.
+        # The reward is 0 if there was no tick.
         zero = np.zeros((), spec.dtype)
         return summed.replace(
             minimum=np.minimum(summed.minimum, zero),
@@ -316,7 +315,7 @@ def _multiplied(spec: ArraySpec) -> ArraySpec:
     if not isinstance(spec, BoundedArraySpec):
         return spec
     if np.all(spec.minimum >= 0) and np.all(spec.maximum <= 1):
-        # Products get smaller, and the discount is 1 where there was no tick.
+        # Products get smaller, and the discount is 1 if there was no tick.
         zero, one = np.zeros((), spec.dtype), np.ones((), spec.dtype)
         return spec.replace(
             minimum=np.minimum(spec.minimum, zero),
@@ -330,7 +329,7 @@ def check_mergeable(env: Any, discounted: bool) -> None:
 
     Args:
         env: The environment.
-        discounted: Whether rewards are to be multiplied with discounts.
+        discounted: Whether rewards are multiplied by discounts.
     """
     name = type(env).__name__
     if getattr(env, "repeats_last", False) is True:

@@ -1,4 +1,4 @@
-"""`Throttle`, `Timer` and `Logger`: wrappers that pace and measure an agent's loop."""
+"""Wrappers that pace and measure an agent's loop: `Throttle`, `Timer`, `Logger`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _COUNTS = ("ticks_merged", "missed_ticks", "overrun_ticks", "episodes_skipped")
 
 
 class Throttle(PyEnvironmentBaseWrapper):
-    """Keeps an agent at `hz` steps a second.
+    """Limits an agent to `hz` steps a second.
 
-    A `step` that comes too early waits before it hands the action on, so its time step
-    is as new as the environment makes it. One that comes too late is not made up for:
-    the rhythm begins anew with it, and `late_steps` counts it.
+    A `step` that comes too early waits before it passes the action on, so its time step
+    is as fresh as possible. A late step is not made up for: the rhythm restarts with
+    it, and `late_steps` counts it.
 
     Example:
         >>> from envkit.envs import Catch
@@ -59,7 +59,7 @@ class Throttle(PyEnvironmentBaseWrapper):
             env: The environment.
             hz: The most steps per second.
             now: The clock.
-            sleep: A function that waits for so many seconds.
+            sleep: A function that waits for a number of seconds.
         """
         super().__init__(env)
         self._schedule = Schedule(hz, overrun="stretch")
@@ -105,13 +105,13 @@ class Throttle(PyEnvironmentBaseWrapper):
 
 
 class Timing(NamedTuple):
-    """The times of a loop's parts.
+    """Holds the times of the parts of a loop.
 
     Attributes:
-        steps: How many steps were taken; a step of a batch is one.
+        steps: The number of steps; a step of a batch is one.
         stepping: Seconds in the environment's `step`.
         resetting: Seconds in its `reset`.
-        thinking: Seconds between these, which are the agent's.
+        thinking: Seconds between these calls: the agent's time.
     """
 
     steps: int = 0
@@ -121,7 +121,7 @@ class Timing(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Steps per second of all this time; 0 before the first."""
+        """Steps per second of the total time; 0 before the first."""
         total = self.stepping + self.resetting + self.thinking
         return self.steps / total if total else 0.0
 
@@ -129,7 +129,7 @@ class Timing(NamedTuple):
 class Timer(PyEnvironmentBaseWrapper):
     """Measures how long the environment takes, and how long the agent thinks.
 
-    Inside a `Throttle` the time that it waits counts as the agent's.
+    Inside a `Throttle`, its waiting time counts as the agent's.
 
     Example:
         >>> from envkit.envs import Catch
@@ -151,7 +151,7 @@ class Timer(PyEnvironmentBaseWrapper):
         super().__init__(env)
         self._now = now
         self._timing = Timing()
-        # When the environment has answered last.
+        # When the environment last returned.
         self._answered: float | None = None
 
     def timing(self) -> Timing:
@@ -159,7 +159,7 @@ class Timer(PyEnvironmentBaseWrapper):
         return self._timing
 
     def start_over(self) -> None:
-        """Begins to measure anew."""
+        """Restarts the measurement."""
         self._timing, self._answered = Timing(), None
 
     def _reset(self) -> TimeStep:
@@ -196,12 +196,12 @@ class Timer(PyEnvironmentBaseWrapper):
 
 
 class Logger(PyEnvironmentBaseWrapper):
-    """Logs a line about rates, rewards and lags every so many seconds.
+    """Logs a line about rates, rewards and lags at regular intervals.
 
-    The line has the steps and ticks per second, how many ticks were missed or left out,
-    the mean reaction time, from an observation to the action that follows from it, its
-    parts, and the rewards and ends of episodes. Around an environment that is not in
-    real time it has steps, rewards and episodes alone.
+    The line shows steps and ticks per second, missed and left-out ticks, the mean
+    reaction time (from an observation to the action that follows from it) with its
+    parts, rewards, and finished episodes. Around an environment that is not in real
+    time, it shows only steps, rewards and episodes.
 
     Example:
         >>> from envkit.envs import Catch
@@ -246,9 +246,9 @@ observation 37.5), reward 0.5/s, 1 episodes
         self._log = log
         self._now = now
         self._has_lag = callable(getattr(env, "lag", None))
-        # Whether the next time step follows an action, and not a reset.
+        # Whether the next time step follows an action rather than a reset.
         self._has_acted = False
-        # By row: whether its episode had ended before.
+        # Per row: whether its episode had ended before.
         self._stood_at_end: Any = np.ones(self._dims, bool)
         self._start_over(now())
 
@@ -273,7 +273,7 @@ observation 37.5), reward 0.5/s, 1 episodes
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         chosen: Any = ... if rows is None else rows
         stands = np.asarray(time_step.step_type) == _LAST
-        # A LAST after another one only pads.
+        # A LAST after another one is padding.
         self._episodes += int((stands & ~self._stood_at_end)[chosen].sum())
         self._stood_at_end = stands
         self._reward += sum(

@@ -1,4 +1,4 @@
-"""`ProcessHost`: a clock in a process of its own, where no agent can delay it."""
+"""Runs the clock in its own process, where no agent can delay it: `ProcessHost`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _STEP_TYPES = {int(one): one for one in (StepType.FIRST, StepType.MID, StepType.
 
 
 class ProcessHost(Host):
-    """Carries an environment that runs in real time in a worker: a pool of one."""
+    """Runs an environment with its own clock in a worker, as a pool of one."""
 
     def __init__(self, make_env: Callable[[], Any], options: Mapping[str, Any]) -> None:
         """Starts the process, and waits until the environment is built.
 
         Args:
-            make_env: Makes the environment, which keeps its own time, in the process.
+            make_env: Builds the environment, which has its own clock, in the process.
             options: Keyword arguments of `ParallelPyEnvironment`.
         """
         self._pool = make(make_env, num_envs=1, num_workers=1, **options)
@@ -42,11 +42,11 @@ class ProcessHost(Host):
         self.resets_rows = self._is_batch and bool(self._pool.access("resets_rows")[0])
         self._action = nest.Structure(self.spec.action)
         self._time_step = nest.Structure(self._pool.time_step_spec())
-        # That of the current time step, as soon as the agent has asked for it.
+        # The info of the current time step, once the agent has asked for it.
         self._lag: Lag | None = None
 
     def _one(self, time_step: TimeStep) -> TimeStep:
-        """Returns a time step without the dimension of a pool of one."""
+        """Removes the row dimension of a pool of one from a time step."""
         if self._is_batch:
             return time_step
         one = self._time_step.map(lambda leaf: leaf[0, ...], time_step)
@@ -54,16 +54,16 @@ class ProcessHost(Host):
         return one._replace(step_type=step_type)  # type: ignore[no-any-return]
 
     def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
-        """Begins an episode, in all rows or in some, and returns its beginning."""
+        """Begins an episode in all rows or in some, and returns its first time step."""
         self._lag = None
         with _raising_timeouts():
             return self._one(self._pool.reset(mask, options=options))
 
     def check_options(self, options: Any, mask: Array | None) -> None:
-        """Does nothing: the process refuses them before anything moves."""
+        """Does nothing: the process refuses options before anything moves."""
 
     def step(self, action: NestedArray) -> TimeStep:
-        """Hands in an action of every row, waits, and returns the merged ticks."""
+        """Hands in an action for every row, waits, and returns the merged ticks."""
         self._lag = None
         if not self._is_batch:
             action = self._action.map(lambda leaf: np.asarray(leaf)[None], action)
@@ -73,7 +73,7 @@ class ProcessHost(Host):
         except WorkerTimeout as late:
             if not self._is_batch or late.command is not None:
                 raise
-            # Because the pool has lost the batch, all its rows have to begin.
+            # The pool has lost the batch, so all its rows must begin.
             first_sentence = str(late).partition(" It goes on")[0]
             raise WorkerTimeout(
                 f"{first_sentence} Call reset(), which begins one in every row, or "
@@ -81,14 +81,14 @@ class ProcessHost(Host):
             ) from None
 
     def next_episode(self, mask: Array | None) -> TimeStep:
-        """Waits for the episode after one whose end has been seen."""
+        """Waits for the next episode, once the end of the previous one was seen."""
         return self.reset(mask)
 
     def lag(self) -> Lag:
         """Returns the timing of the current time step."""
         if self._pool.repaired.any():
-            # The process has been replaced, and has made no tick yet: the current time
-            # step is the end that the pool has made up.
+            # The process was replaced and has made no tick yet: the current time step
+            # is the end that the pool has made up.
             rows = self.batch_size or 1
             return lag_of(
                 [{**NOTHING_KNOWN, "interrupted": True}] * rows, self._is_batch
@@ -98,7 +98,7 @@ class ProcessHost(Host):
         return self._lag
 
     def peek(self, current: TimeStep) -> TimeStep:
-        """Returns the merged ticks so far, and leaves them there."""
+        """Returns the merged ticks so far, without consuming them."""
         try:
             return self._asked("peek")  # type: ignore[no-any-return]
         except CallOrderError:
@@ -120,7 +120,7 @@ class ProcessHost(Host):
         try:
             return self._pool.call(method, *arguments)[0]
         except WorkerError as error:
-            # The error of an environment must be the same at every host.
+            # The environment's error must be the same at every host.
             if isinstance(error.__cause__, NotImplementedError):
                 raise error.__cause__ from None
             raise
@@ -130,7 +130,7 @@ class ProcessHost(Host):
         return self._asked("seed", seed)
 
     def render(self, mode: str) -> Any:
-        """Returns a picture of the environment's present state."""
+        """Returns a picture of the environment's current state."""
         return self._asked("render", mode)
 
     def get_state(self) -> Any:
@@ -138,7 +138,7 @@ class ProcessHost(Host):
         return self._pool.get_state()
 
     def set_state(self, state: Any) -> None:
-        """Restores a state that `get_state` has returned."""
+        """Restores a state returned by `get_state`."""
         self._lag = None
         self._pool.set_state(state)
 
@@ -156,7 +156,7 @@ def _of_row_0(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _raising_timeouts() -> Iterator[None]:
-    """Raises the timeout of a clock as one, because its process has not failed."""
+    """Raises the clock's timeout as a timeout, because its process has not failed."""
     try:
         yield
     except WorkerError as error:

@@ -1,4 +1,4 @@
-"""`Lag`: the timing of the time steps that an agent sees."""
+"""The timing of the time steps that an agent sees: `Lag`."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ __all__ = ["LAG_SPEC", "NOTHING_KNOWN", "Lag", "ScreenLag", "lag_of"]
 
 
 class Lag(NamedTuple):
-    """The timing of one time step: arrays, in a batch with one element for each row.
+    """Holds the timing of one time step; for a batch, arrays with one element per row.
 
-    Times are in seconds, and ticks are counted since the time step before.
+    Times are in seconds, and ticks are counted since the previous time step.
 
     Attributes:
-        observation_tick: The tick that the observation is of, counted from the start.
-        observation_age: How old the observation was when it was handed out.
+        observation_tick: The tick of the observation, counted from the start.
+        observation_age: How old the observation was when it was returned.
         action_tick: The tick in which the last action first acted; -1 if none has.
-        action_latency: How long that was after `step` was called.
-        ticks_merged: How many ticks the reward and the discount are of.
-        missed_ticks: In how many the agent's action was late, so that another acted.
-        overrun_ticks: How many were left out because the environment was too slow.
+        action_latency: How long after the call of `step` that was.
+        ticks_merged: How many ticks are merged in the reward and the discount.
+        missed_ticks: Ticks in which the agent's action was late, so another one acted.
+        overrun_ticks: Ticks left out because the environment was too slow.
         clock_lateness: How late the latest tick was.
-        think_time: How long the agent took, from getting a time step to `step`.
+        think_time: How long the agent took from receiving a time step to calling
+            `step`.
         episode_id: The number of the episode, counted from 0.
         episodes_skipped: With a FIRST, how many episodes passed unseen before it.
-        steps_skipped: How many steps these had.
-        reward_skipped: The sum of their rewards, of all elements where it has several.
-        interrupted: Whether the episode was left in its middle, so that its LAST is
-            made up.
-        frame_age: For a screen: how long before the time step was handed out its
-            picture had changed. This and the next two are 0 for other environments.
-        key_to_pixel: How long it took from an event to its picture, as measured last;
-            0 if it has not been.
-        missed_frames: How many pictures came that the agent has not seen, because
-            newer ones were there.
+        steps_skipped: How many steps those had.
+        reward_skipped: The sum of their rewards, over all elements of a vector.
+        interrupted: Whether the episode was broken off, so its LAST is made up.
+        frame_age: For a screen: how long ago its picture had changed when the time step
+            was returned. This and the next two are 0 for other environments.
+        key_to_pixel: The latest measured time from an event to its picture; 0 before
+            the first measurement.
+        missed_frames: How many pictures the agent has missed because newer ones
+            replaced them.
     """
 
     observation_tick: Any
@@ -94,7 +94,7 @@ NOTHING_KNOWN: dict[str, Any] = {
 
 
 class ScreenLag:
-    """Finds the timing of pictures in the infos of ticks, as a `Desktop` has them.
+    """Extracts the timing of pictures from infos as a `Desktop` returns them.
 
     Example:
         >>> lag = ScreenLag(rows=1)
@@ -107,11 +107,11 @@ class ScreenLag:
 
     def __init__(self, rows: int) -> None:
         """Takes the number of rows."""
-        # How many pictures have come since a time step was returned.
+        # How many pictures have come since the last time step.
         self._pictures = [0] * rows
 
     def add(self, info: Any, rows: Iterable[int]) -> None:
-        """Takes in the pictures of a tick in some rows."""
+        """Records the pictures of a tick in some rows."""
         if info is None:
             return
         for row in rows:
@@ -124,8 +124,8 @@ class ScreenLag:
 
         Args:
             row: The row.
-            info: The info of the tick that it shows.
-            age: How old that tick is.
+            info: The info of the tick that the row shows.
+            age: The age of that tick.
         """
         told = _part(info, "desktop", row)
         changed = told.get("frame_age")
@@ -138,13 +138,13 @@ class ScreenLag:
         }
 
     def forget(self, rows: Iterable[int]) -> None:
-        """Begins to count anew in rows that have shown a time step."""
+        """Restarts the counts of rows that have shown a time step."""
         for row in rows:
             self._pictures[row] = 0
 
 
 def _part(info: Any, name: str, row: int) -> Mapping[str, Any]:
-    """Returns a part of an info, which is a list by rows or has columns of them."""
+    """Returns one row's part of an info, which is a list of rows or has columns."""
     if isinstance(info, list) and row < len(info):
         info = info[row]
     part = info.get(name) if isinstance(info, Mapping) else None
@@ -156,7 +156,7 @@ def _element(value: Any, row: int) -> Any:
 
 
 def lag_of(by_row: list[dict[str, Any]], batched: bool) -> Lag:
-    """Returns the timing of a batch, or of one row, from that of each row."""
+    """Combines the timing of rows into that of a batch, or of one row."""
     columns: dict[str, Array] = {}
     for name, spec in LAG_SPEC._asdict().items():
         values = np.array([row[name] for row in by_row], spec.dtype)

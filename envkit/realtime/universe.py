@@ -1,4 +1,4 @@
-"""`universe_view`: shows environments through the interface of OpenAI Universe."""
+"""Shows environments through the interface of OpenAI Universe: `universe_view`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from envkit.types import Array, NestedArray, NestedSpec, Seed
 __all__ = ["BlockingReset", "PeekReward", "RowSpace", "UniverseView", "universe_view"]
 
 _LOGGER = logging.getLogger(__name__)
-# Seconds after which a step that waits looks for episodes that have begun.
+# Seconds after which a waiting step checks for episodes that have begun.
 _LONGEST_SLEEP = 0.016
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
@@ -34,10 +34,10 @@ Info = dict[str, Any]
 
 
 class PeekReward:
-    """Stands for an action that looks, and leaves rewards and ends for a later step.
+    """Stands for an action that only looks, leaving rewards and ends for a later step.
 
-    It is what Universe had under this name. The class itself stands in the place of an
-    action of `universe_view`, or among the events of one.
+    It is Universe's class of this name. Pass the class itself instead of an action to
+    `universe_view`, or among the events of an action.
 
     Example:
         >>> from envkit import make
@@ -61,14 +61,14 @@ def universe_view(
     """Shows an environment through the interface of OpenAI Universe.
 
     Args:
-        env: An `AsyncEnvironment`, whose rows reset while the others go on, or any
-            batch, or a single environment, which is a view of one row.
-        wait: Whether `reset` and `step` wait for the episodes that begin, as with
-            Universe's `BlockingReset`, so that no observation is `None`. Other rows do
-            not move meanwhile.
-        fps: The most steps per second, as with Universe's `Throttle`; `None` for any.
+        env: An `AsyncEnvironment`, whose rows reset independently; any batch; or a
+            single environment, which becomes one row.
+        wait: Whether `reset` and `step` wait for episodes to begin, like Universe's
+            `BlockingReset`, so that no observation is `None`. Other rows stand still
+            meanwhile.
+        fps: The most steps per second, like Universe's `Throttle`; `None` for no limit.
         now: The clock: seconds since 1970.
-        sleep: A function that waits for so many seconds.
+        sleep: A function that waits for a number of seconds.
 
     Example:
         >>> from envkit import AsyncParallelPyEnvironment
@@ -87,7 +87,7 @@ def universe_view(
 
 
 class UniverseView:
-    """Shows lists with an entry for each row, and `None` where a row is resetting.
+    """Shows lists with one entry per row, and `None` for a row that is resetting.
 
     | in Universe                  | here                                          |
     |------------------------------|-----------------------------------------------|
@@ -102,13 +102,13 @@ class UniverseView:
     | `spaces.PeekReward`          | `PeekReward`, as an action or among its events |
     | `step` before `reset`        | `CallOrderError`, where Universe left it open |
 
-    The rows of an `AsyncEnvironment` reset while the others go on. A batch that moves
-    together, or a single environment, is reset in a thread of the view: until that is
-    through, the other rows stand still, with the same observation, reward 0 and
+    The rows of an `AsyncEnvironment` reset independently. A batch that moves together,
+    or a single environment, is reset in a thread of the view. Until the reset finishes,
+    the other rows stand still, with the same observation, reward 0 and
     `mask.masked.action`.
 
-    Universe did not tell terminations from truncations; here `info["n"][i]` has
-    `env_status.complete.discount`, which is 0 only where nothing could follow.
+    Universe did not distinguish termination from truncation. Here `info["n"][i]` has
+    `env_status.complete.discount`, which is 0 only for a termination.
     """
 
     metadata: Mapping[str, Any] = {
@@ -132,9 +132,9 @@ class UniverseView:
         Args:
             env: The environment.
             wait: Whether to wait for episodes to begin.
-            fps: The most steps per second; `None` for any number.
+            fps: The most steps per second; `None` for no limit.
             now: The clock: seconds since 1970.
-            sleep: A function that waits for so many seconds.
+            sleep: A function that waits for a number of seconds.
         """
         self._env = env
         self._waits = bool(wait)
@@ -146,14 +146,14 @@ class UniverseView:
         self._now, self._sleep = now, sleep
         self._has_begun = False
         self._picture: Any = None
-        # By row: the number of its episode; 0 before the first.
+        # Per row: the number of its episode; 0 before the first.
         self._episode = np.zeros(self.n, np.int64)
-        # By row: whether the program has asked for the episode that begins.
+        # Per row: whether the program has asked for the episode that begins.
         self._asked_for = np.zeros(self.n, bool)
-        # By row: its last observation; `None` while it is resetting.
+        # Per row: its last observation; `None` while it is resetting.
         self._shown: list[Any] = [None] * self.n
         self._has_info = True
-        # By row: what steps that peeked have left, an episode after the other.
+        # Per row: the results that peeking steps have left, by episode.
         self._left: list[list[_Told]] = [[] for _ in range(self.n)]
 
     @property
@@ -179,8 +179,8 @@ class UniverseView:
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns a picture of the first row, as Universe did.
 
-        While that row is resetting it is the last picture that was returned, and `None`
-        before the first. A window is shown by environments that have one.
+        While that row is resetting, the result is the last picture returned, or `None`
+        before the first. Environments that have a window show it.
         """
         picture = self._rows.render(mode) if self._shown[0] is not None else None
         if picture is not None:
@@ -196,10 +196,10 @@ class UniverseView:
         self._rows.close()
 
     def reset(self) -> list[Any]:
-        """Begins an episode in every row, which `step` shows when it is there.
+        """Begins an episode in every row; `step` shows it once it has begun.
 
         Returns:
-            `None` for each row; their first observations if the view waits for them.
+            `None` for each row, or their first observations if the view waits for them.
         """
         self._rows.begin()
         self._has_begun = True
@@ -219,7 +219,7 @@ class UniverseView:
 
         Returns:
             Observations, rewards, whether episodes have ended, and diagnostics: lists
-            with an entry for each row, and `info["n"]` one of dictionaries.
+            with one entry per row. `info["n"]` is a list of dictionaries.
         """
         if not self._has_begun:
             raise CallOrderError(
@@ -238,7 +238,7 @@ class UniverseView:
             _besides_peeking(action) if peek else action
             for action, peek in zip(action_n, peeks, strict=True)
         ]
-        # Rows that are beginning take none, whatever it is.
+        # Rows that are beginning ignore their action, whatever it is.
         action = None if beginning.all() else self._stacked(action_n, beginning)
         moved = self._rows.step(action)
         answered = self._now()
@@ -264,10 +264,10 @@ class UniverseView:
         return list(self._shown), rewards, dones, info
 
     def _peeked(self, row: int, told: _Told, *, peek: bool) -> _Told:
-        """Leaves what a row is told for later, or returns it with what was left.
+        """Stores a row's results for later, or returns them with earlier ones.
 
-        Rewards of two episodes are never added: what is left of one that has ended
-        comes first, and what followed it with a later step.
+        Rewards of two episodes are never added: the rest of a finished one comes first,
+        and the next one's with a later step.
         """
         left = self._left[row]
         if left and not left[-1].done:
@@ -275,7 +275,7 @@ class UniverseView:
         left.append(told)
         if not peek:
             first = left.pop(0)
-            # Between it and the newest episode nothing was seen of those that are over.
+            # Of the finished episodes in between, nothing was seen.
             del left[:-1]
             return first
         status = {key: told.info.get(key) for key in _STATUS}
@@ -287,10 +287,10 @@ class UniverseView:
         return _Told(0.0, False, {"peek": True, **status, **seen, **masks})
 
     def wait_for_resets(self, infos: list[Info]) -> list[Any]:
-        """Waits until no row is resetting, and returns the observations; none steps.
+        """Waits until no row is resetting, and returns the observations; no row steps.
 
         Args:
-            infos: What `info["n"]` was of the call before; it is brought up to date.
+            infos: The `info["n"]` of the previous call; it is updated.
         """
         beginning = np.array([observation is None for observation in self._shown])
         if beginning.any():
@@ -300,7 +300,7 @@ class UniverseView:
     def _show_beginnings(
         self, time_step: TimeStep, rows: Array, infos: list[Info]
     ) -> None:
-        """Puts the first observations of rows in the place of `None`."""
+        """Replaces `None` by the rows' first observations."""
         leaves = self._observation.flatten(time_step.observation)
         for row in np.flatnonzero(rows).tolist():
             self._shown[row] = self._seen(leaves, row)
@@ -318,7 +318,7 @@ class UniverseView:
     def _pace(self, infos: list[Info]) -> float:
         """Waits until the next step is due, and returns for how many seconds.
 
-        Episodes that begin meanwhile are shown in this step already.
+        Episodes that begin meanwhile appear in this step.
         """
         if self._schedule is None:
             return 0.0
@@ -346,10 +346,10 @@ class UniverseView:
 
     @functools.cached_property
     def _dropped(self) -> list[Any] | None:
-        """An action in the place of those that are dropped; `None` without a no-op."""
+        """An action to replace dropped ones; `None` if there is no no-op."""
         try:
             return self._action.flatten(no_op_of(self._env.action_spec()))
-        except ValueError:  # Because actions are objects.
+        except ValueError:  # actions are objects
             return None
 
     def _stacked(self, action_n: Sequence[Any], masked: Array) -> NestedArray:
@@ -372,7 +372,7 @@ class UniverseView:
     def _as_lists(
         self, moved: Moved, asked: float, answered: float
     ) -> tuple[list[float], list[bool], list[Info]]:
-        """Notes where the rows are, and returns their rewards, ends and infos."""
+        """Records the rows' positions, and returns their rewards, ends and infos."""
         dones = np.zeros(self.n, bool)
         rewards = [0.0] * self.n
         infos = self._diagnostics(moved.valid, asked, answered)
@@ -408,11 +408,11 @@ class UniverseView:
         return rewards, dones.tolist(), infos
 
     def _diagnostics(self, valid: Array, asked: float, answered: float) -> list[Info]:
-        """Returns the timing of each row, under the names of Universe.
+        """Returns the timing of each row, under Universe's names.
 
-        Universe knew bounds of its lags, because its clocks were on two machines. Here
-        both are one clock, and without one of real time a lag is between 0 and the time
-        that the step took.
+        Universe knew only bounds of its lags, because its clocks were on two machines.
+        Here there is one clock. For an environment that is not in real time, a lag is
+        between 0 and the duration of the step.
         """
         given = self._infos(valid)
         infos: list[Info] = [{} for _ in range(self.n)]
@@ -444,7 +444,7 @@ class UniverseView:
             if isinstance(own, Mapping):
                 for name, value in own.get("vnc", {}).items():
                     info[f"stats.vnc.{name}"] = _plain(value)
-                # What a remote of Universe has told itself.
+                # What a remote of Universe has reported itself.
                 info.update(own.get("universe", {}))
         return infos
 
@@ -461,10 +461,10 @@ class UniverseView:
 
 
 class BlockingReset:
-    """Waits for the episodes that begin, so that no observation is `None`.
+    """Waits for episodes to begin, so that no observation is `None`.
 
-    It is what Universe had under this name, around a `universe_view`. All the rows that
-    are resetting are waited for; the others do not move meanwhile.
+    It is Universe's wrapper of this name, around a `universe_view`. It waits for all
+    rows that are resetting; the others do not move meanwhile.
 
     Example:
         >>> from envkit import AsyncParallelPyEnvironment
@@ -485,7 +485,7 @@ class BlockingReset:
         self.env = env
 
     def __getattr__(self, name: str) -> Any:
-        if name == "env":  # While it is copied, or before it has any.
+        if name == "env":  # while it is copied, or before it has any
             raise AttributeError(name)
         return getattr(self.env, name)
 
@@ -499,15 +499,15 @@ class BlockingReset:
     ) -> tuple[list[Any], list[float], list[bool], Info]:
         """Hands in an action for each row, and returns the results as lists.
 
-        Where an episode has ended, the reward is the last of that episode, and the
-        observation the first of the next.
+        If an episode has ended, the reward is the last one of that episode, and the
+        observation the first one of the next.
         """
         _, rewards, dones, info = self.env.step(action_n)
         return self.env.wait_for_resets(info["n"]), rewards, dones, info
 
 
 class RowSpace:
-    """Describes the actions or observations of one row, with the attributes of Gym.
+    """Describes one row's actions or observations, with the attributes of Gym's spaces.
 
     | attribute     | where                                                          |
     |---------------|----------------------------------------------------------------|
@@ -518,8 +518,8 @@ class RowSpace:
     | `low`, `high` | one array of numbers                                           |
     | `spaces`      | several arrays: a dictionary or tuple of spaces; `space["key"]`|
 
-    It needs no other library. `envkit.adapters.space_from_spec(space.spec)` makes a
-    space of Gymnasium of it.
+    It needs no other library. `envkit.adapters.space_from_spec(space.spec)` converts it
+    to a Gymnasium space.
 
     Example:
         >>> space = RowSpace(BoundedArraySpec((), np.int64, 0, 2))
@@ -539,16 +539,16 @@ class RowSpace:
         return f"RowSpace({self.spec!r})"
 
     def seed(self, seed: int | None = None) -> None:
-        """Makes what `sample` draws from now on depend on a seed alone."""
+        """Makes later draws of `sample` depend on a seed alone."""
         self._rng = np.random.default_rng(seed)
 
     def sample(self) -> Any:
-        """Draws a value of the space; a single number is a NumPy scalar."""
+        """Draws a value; a single number is a NumPy scalar."""
         sample: Any = sample_spec_nest(self.spec, self._rng)
         return sample[()] if isinstance(self.spec, ArraySpec) else sample
 
     def contains(self, x: Any) -> bool:
-        """True if a value is one of the space; `None` is not."""
+        """True if a value belongs to the space; `None` does not."""
         try:
             leaves = self._structure.flatten(x)
         except (SpecError, TypeError, ValueError):
@@ -556,7 +556,7 @@ class RowSpace:
         return all(map(_fits, leaves, self._structure.leaves))
 
     def __contains__(self, x: Any) -> bool:
-        """True if a value is one of the space."""
+        """True if a value belongs to the space."""
         return self.contains(x)
 
     def __getitem__(self, key: Any) -> RowSpace:
@@ -565,12 +565,12 @@ class RowSpace:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of the array; `None` where there are several."""
+        """The shape of the array; `None` if there are several."""
         return self.spec.shape if isinstance(self.spec, ArraySpec) else None
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """The type of the array's elements; `None` where there are several arrays."""
+        """The dtype of the array; `None` if there are several."""
         return self.spec.dtype if isinstance(self.spec, ArraySpec) else None
 
     @property
@@ -580,17 +580,17 @@ class RowSpace:
 
     @property
     def start(self) -> int:
-        """The least value."""
+        """The smallest value."""
         return int(self._range("start").minimum)
 
     @property
     def low(self) -> Array:
-        """The least values."""
+        """The smallest values."""
         return np.broadcast_to(self._bounds("low").minimum, self.shape or ())
 
     @property
     def high(self) -> Array:
-        """The greatest values."""
+        """The largest values."""
         return np.broadcast_to(self._bounds("high").maximum, self.shape or ())
 
     @property
@@ -625,7 +625,7 @@ class _Told(NamedTuple):
     info: Info
 
     def followed_by(self, other: _Told) -> _Told:
-        """Returns both as one, as Universe merged them: counts are added up."""
+        """Combines two results as Universe did: counts are added up."""
         merged = {**self.info, **other.info}
         for key in self.info.keys() & other.info.keys():
             if key.startswith("stats.") and not key.startswith("stats.gauges."):
@@ -644,13 +644,13 @@ def _peeks(action: Any) -> bool:
 
 
 def _besides_peeking(action: Any) -> Any:
-    """Returns the events beside `PeekReward`; itself where there are none."""
+    """Returns the events other than `PeekReward`; the action if it has none."""
     events = [] if action is PeekReward else [e for e in action if e is not PeekReward]
     return events or PeekReward
 
 
 def _fits(value: Any, spec: ArraySpec) -> bool:
-    """True if a value fits a spec, in any size of its type."""
+    """True if a value fits a spec, in any size of its kind of number."""
     array = np.asarray(value)
     if spec.dtype.kind in "iufb" and not np.can_cast(
         array.dtype, spec.dtype, "same_kind"
@@ -662,7 +662,7 @@ def _fits(value: Any, spec: ArraySpec) -> bool:
 
 
 def _rows_of(env: Any, waits: bool) -> OwnPace | InBackground:
-    """Returns the rows of an environment, which begin while others go on."""
+    """Returns an environment's rows, which begin while others go on."""
     if isinstance(env, AsyncEnvironment):
         return OwnPace(env)
     if isinstance(env, type) or not hasattr(env, "time_step_spec"):

@@ -1,4 +1,4 @@
-"""Episodes on disk: `Record` writes them, and `Replay` plays them as an environment."""
+"""Episodes on disk: `Record` writes them, `Replay` plays them as an environment."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The format of a recording: its directory, its files, their columns and their keys.
+"""The format of a recording: its directory, files, columns and keys.
 
-The file of an episode is a zip archive as `numpy.savez` makes them: an array for each
-leaf, named after its path, with an element for each time step. Beside them
-`episode.json` has the facts of the episode, and `NAME.jsonl` a line for each time step
-of values that are not arrays.
+An episode's file is a zip archive like those of `numpy.savez`: one array per leaf,
+named after its path, with one element per time step. Besides, `episode.json` has the
+facts of the episode, and `NAME.jsonl` has a line per time step for values that are not
+arrays.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ __all__ = [
 
 FORMAT = "envkit recording"
 VERSION = 1
-# The kinds of files: all of one episode, or the actions of those that are not written.
+# The kinds of files: a whole episode, or only the actions of unwritten episodes.
 EPISODE, ACTIONS = "episode", "actions"
-# Values of classes that are based on these are written as these, because JSON has them.
+# Instances of classes derived from these are written as these, because JSON has them.
 _BASES: tuple[Any, ...] = (int, float, str, list)
-# Python's own share of a string or an array, about.
+# Python's approximate overhead per string or array.
 OBJECT_BYTES = 112
-# A block grows with its column up to so many bytes; larger values have their own.
+# A block grows with its column up to this many bytes; larger values get their own.
 _FIRST_VALUES, _LARGEST_BLOCK = 8, 2**18
-# The first year that zip archives know: equal episodes are equal files.
+# The first year in zip archives: equal episodes give equal files.
 _DATE = (1980, 1, 1, 0, 0, 0)
 
-# The types that a value of a JSON file may have, and their name in a message.
+# The types that a value in a JSON file may have, and their names in messages.
 Types = tuple[tuple[type, ...], str]
 TEXT: Types = ((str,), "a string")
 NUMBER: Types = ((int,), "an integer")
 _NONE = type(None)
 _DICTIONARY: Types = ((dict,), "a dictionary")
-# The keys of a provenance: those of each environment in it, and those of the whole.
+# The keys of a provenance: for each environment in it, and for the whole.
 _RECIPE: dict[str, Types] = {
     "id": TEXT,
     "version": ((int, _NONE), "an integer, or null"),
@@ -87,15 +87,15 @@ _AROUND: dict[str, Types] = {
     "python": TEXT,
     "machine": _DICTIONARY,
 }
-# A pool of more would take all memory, so the number must be a mistake.
+# A larger pool would fill all memory, so the number must be a mistake.
 _MOST_ENVIRONMENTS = 100_000
 
 
 @contextlib.contextmanager
 def reading(what: str, cannot: str = "cannot be read") -> Iterator[None]:
-    """Turns every error that a broken file leads to into a `RecordingError`.
+    """Turns every error about a broken file into a `RecordingError`.
 
-    A broken file may hold anything, and the functions that read files expect what
+    A broken file may contain anything, and the functions that read files expect what
     `Record` writes, so they may raise any error.
 
     Args:
@@ -163,7 +163,7 @@ class Layout:
 
     @classmethod
     def from_plain(cls, data: dict[str, Any]) -> Layout:
-        """Makes the layout of the specs that `as_plain` has returned."""
+        """Makes a layout from the result of `as_plain`."""
         names = "time_step", "action", "info"
         time_step, action, info = (from_plain(data[name], _read) for name in names)
         if not isinstance(time_step, TimeStep):
@@ -189,7 +189,7 @@ def _spec(value: Any, place: str) -> Any:
     if isinstance(value, ArraySpec):
         return {"$spec": plain_spec(value)}
     if isinstance(value, collections.abc.Mapping):
-        # A structure does not keep the class of a mapping either.
+        # A structure does not keep a mapping's class either.
         return to_plain(dict(value), place, _spec)
     raise RecordingError(
         f"Record cannot write {place}, which has {describe(value)}: dictionaries, "
@@ -204,16 +204,16 @@ def _read(tag: str, data: Any) -> Any:
 
 
 def packer(allowed: bool) -> Callable[[Any, str], Any]:
-    """Returns a function that writes values other than plain data.
+    """Returns a function that writes values that are not plain data.
 
     Args:
-        allowed: Whether it writes them as pickles; otherwise it refuses them.
+        allowed: Whether to pickle them; otherwise they are refused.
     """
 
     def pack(value: Any, place: str) -> Any:
         if allowed:
             return {"$pickle": b64encode(pickle.dumps(value)).decode("ascii")}
-        # JSON has what an OrderedDict or an IntEnum is made of.
+        # JSON has the base type of an OrderedDict or an IntEnum.
         if isinstance(value, collections.abc.Mapping):
             return to_plain(dict(value), place, pack)
         for kind in _BASES:
@@ -229,11 +229,11 @@ def packer(allowed: bool) -> Callable[[Any, str], Any]:
 
 
 def unpacker(allowed: bool) -> Callable[[str, Any], Any]:
-    """Returns a function that reads values other than plain data.
+    """Returns a function that reads values that are not plain data.
 
     Args:
-        allowed: Whether it reads pickles, which may run any code; otherwise it refuses
-            them.
+        allowed: Whether to read pickles, which may run any code; otherwise they are
+            refused.
     """
 
     def unpack(tag: str, data: Any) -> Any:
@@ -252,11 +252,11 @@ def unpacker(allowed: bool) -> Callable[[str, Any], Any]:
 class Column:
     """Collects values of one leaf in blocks of several time steps.
 
-    It copies them, because the batches that they are parts of may go then.
+    Values are copied, so that their batches can be freed.
 
     Attributes:
         dtype: The dtype that holds all values.
-        length: How many values there were, those taken away included.
+        length: How many values were added, including those already popped.
 
     Example:
         >>> column = Column("reward")
@@ -277,7 +277,7 @@ class Column:
         self._used = 0
 
     def add(self, value: Array) -> int:
-        """Adds a value; returns the number of bytes that the column has grown by."""
+        """Adds a value; returns by how many bytes the column has grown."""
         # Hot: called once per row, step and column.
         grown = 0
         block = self._block
@@ -316,7 +316,7 @@ class Column:
         self._used = 0
 
     def pop_blocks(self) -> list[Array]:
-        """Empties the column, and returns arrays with an element for each value."""
+        """Empties the column, and returns arrays with one element per value."""
         self._end_block()
         blocks, self._full, self._block = self._full, [], np.empty(0)
         return blocks
@@ -325,12 +325,12 @@ class Column:
 class EpisodeFile:
     """Collects the columns of an episode, and writes its file when it is complete.
 
-    To free memory it writes a part, which is a file `NAME.part-0.npz` until then. The
-    file is called `NAME.part` while it is written. So if the process dies, the files
-    under their own names are whole.
+    To free memory, it writes a part, `NAME.part-0.npz`. The final file is called
+    `NAME.part` while it is being written. So files under their final names are
+    complete, even if the process dies.
 
     Attributes:
-        size: How many bytes the values in memory take, about.
+        size: The approximate size of the values in memory, in bytes.
     """
 
     def __init__(self, path: Path, compress: bool) -> None:
@@ -361,7 +361,7 @@ class EpisodeFile:
             self._write(part, None)
 
     def finish(self, facts: dict[str, Any]) -> None:
-        """Writes the file, which appears under its name when it is complete."""
+        """Writes the file, which appears under its final name once it is complete."""
         unfinished = self._path.with_suffix(".part")
         self._write(unfinished, dumped(facts))
         os.replace(unfinished, self._path)
@@ -374,7 +374,7 @@ class EpisodeFile:
         self._parts = []
 
     def _write(self, path: Path, facts: str | None) -> None:
-        """Writes the values in memory, with the facts after those of all parts."""
+        """Writes the values in memory; `facts` go after those of all parts."""
         parts = [] if facts is None else self._parts
         path.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(path, "w", self._method, compresslevel=1) as archive:
@@ -419,7 +419,7 @@ class EpisodeFile:
 
 def _arrays_of(parts: list[Path], name: str) -> Iterator[Array]:
     for part in parts:
-        # One after the other, because there may be more than a process may open.
+        # One after the other, because a process may not be able to open them all.
         with zipfile.ZipFile(part) as archive:
             if name in archive.namelist():
                 with archive.open(name) as member:
@@ -440,22 +440,22 @@ def _header(dtype: np.dtype[Any] | None, shape: tuple[int, ...]) -> bytes:
 def begin_directory(
     path: Path, facts: dict[str, Any], provenance: dict[str, Any]
 ) -> None:
-    """Makes the directory of a recording, for one writer alone.
+    """Creates the directory of a recording, for a single writer.
 
     Args:
         path: The directory.
         facts: The content of `recording.json`.
-        provenance: That of `provenance.json`.
+        provenance: The content of `provenance.json`.
 
     Raises:
-        FileExistsError: The directory holds a recording, or one that has been begun.
+        FileExistsError: The directory already has a recording, finished or not.
     """
     path.mkdir(parents=True, exist_ok=True)
     log = path / "log.jsonl"
     try:
         if (path / "recording.json").exists():
             raise FileExistsError
-        # Of several writers that begin at the same time, one alone makes this file.
+        # If several writers start at the same time, only one creates this file.
         log.open("x").close()
     except FileExistsError:
         raise FileExistsError(
@@ -471,7 +471,7 @@ def begin_directory(
 
 
 def _write(path: Path, data: Any) -> None:
-    """Writes a file that appears under its name when it is complete."""
+    """Writes a file that appears under its name once it is complete."""
     unfinished = path.with_suffix(".part")
     unfinished.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", "utf-8")
     os.replace(unfinished, path)
@@ -480,12 +480,12 @@ def _write(path: Path, data: Any) -> None:
 def check_keys(
     known: Any, types: Mapping[str, Types], subject: str, place: str = ""
 ) -> None:
-    """Raises a `RecordingError` unless a dictionary has keys, each of its type.
+    """Raises a `RecordingError` unless a dictionary has all keys with their types.
 
     Args:
-        known: What should be the dictionary.
-        types: The keys that it must have.
-        subject: The file or value that it is in, which begins the message.
+        known: The value that should be the dictionary.
+        types: The required keys and their types.
+        subject: The file or value that contains it, which begins the message.
         place: The keys that lead to it there.
     """
     _check_type(known, _DICTIONARY, subject, place)
@@ -509,14 +509,14 @@ def _check_type(value: Any, expected: Types, subject: str, place: str) -> None:
 
 
 def check_provenance(known: Any, subject: str = "The provenance") -> None:
-    """Raises unless a provenance has the keys that it must have, of their types.
+    """Raises unless a provenance has the required keys, with the right types.
 
     Args:
-        known: What `provenance()` has returned, or what a file holds in its place.
-        subject: The name of that, which begins the message.
+        known: The result of `provenance()`, or the content of its file.
+        subject: Its name, which begins the message.
 
     Raises:
-        RecordingError: A key is missing, or its value is of another type.
+        RecordingError: A key is missing, or its value has another type.
 
     Example:
         >>> from envkit import make

@@ -1,4 +1,4 @@
-"""`Record`: writes the episodes of an environment to files, while it goes on."""
+"""Writes the episodes of an environment to files, while it runs: `Record`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _RecordInternals(WrapperInternals):
         env._writer.check()
 
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
-        """Hands options on, and logs them if the environment has taken them."""
+        """Passes options on, and logs them if the environment has accepted them."""
         if options is not None:
             env._writer.check()
             asked = None if rows is None else rows.tolist()
@@ -67,17 +67,17 @@ class _RecordInternals(WrapperInternals):
 class Record(PyEnvironmentBaseWrapper):
     """Writes episodes to files: time steps, actions, infos, lags and notes.
 
-    A thread writes them while the environment goes on. The recording also has the
-    environment's provenance, so that `envkit replay --check` can make it again and
-    compare what it does. `Replay` plays the recording as an environment.
+    A thread writes them while the environment goes on. The recording includes the
+    environment's provenance, so `envkit replay --check` can make the environment again
+    and compare its results. `Replay` plays the recording as an environment.
 
-    Episodes are counted from 0, in a batch separately for each row. `when` chooses
-    those that are written; of the others only the actions are, because the episodes
-    that follow cannot be checked without them. An episode that is left in its middle,
-    by `reset`, `set_state` or `close`, is written as far as it went, with the reason.
+    Episodes are counted from 0, in a batch separately for each row. `when` chooses the
+    episodes to write. Of the others only the actions are written, because later
+    episodes cannot be checked without them. An episode that is broken off by `reset`,
+    `set_state` or `close` is written up to there, with the reason.
 
-    The file of an episode appears when the next one begins, or with `flush` and
-    `close`: until then notes may be added.
+    An episode's file appears when the next episode begins, or with `flush` and `close`:
+    until then you can add notes.
 
     Example:
         >>> import tempfile
@@ -115,20 +115,20 @@ class Record(PyEnvironmentBaseWrapper):
         Args:
             env: The environment, single or batched.
             directory: The directory of the recording, which holds nothing else.
-            when: The episodes that are written: "always" all, "never" none, "cubic" 0,
-                1, 8, 27 and the other cubes and from 1,000 on every thousandth, or a
-                function of an episode's number that returns true for those.
-            info: Whether `get_info()` is called at each step that is written. A pool
-                has to ask its workers.
-            actions_between: Whether the actions of the other episodes are kept.
-            when_full: What happens if the disk is slower than the environment, and
-                `memory` is full: "wait", or "drop" the episodes that there is no room
-                for. Those are counted in `dropped`, and `close` warns of them.
+            when: The episodes to write: "always" for all, "never" for none, "cubic" for
+                0, 1, 8, 27 and the other cubes and from 1,000 on every thousandth, or a
+                function that takes an episode's number and returns whether to write it.
+            info: Whether to call `get_info()` at each step that is written. A pool has
+                to ask its workers for it.
+            actions_between: Whether to keep the actions of the other episodes.
+            when_full: If the disk is slower than the environment and `memory` is full,
+                "wait", or "drop" the episodes that do not fit. `dropped` counts those,
+                and `close` warns about them.
             memory: How many bytes may wait to be written.
-            compress: Whether files are compressed.
-            pickle: Whether values that are neither arrays nor JSON are pickled;
-                otherwise they are refused. Reading such a recording may run any code.
-            handle_auto_reset: As with every wrapper.
+            compress: Whether to compress files.
+            pickle: Whether to pickle values that are neither arrays nor JSON; otherwise
+                they are refused. Reading such a recording may run any code.
+            handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
         self._when_name, self._is_due = _schedule(when)
@@ -148,7 +148,7 @@ class Record(PyEnvironmentBaseWrapper):
         self._between = _ACTIONS if actions_between else _NOTHING
         rows = 1 if self.batch_size is None else self.batch_size
         self._row_dims = (rows,)
-        # By row: the number of its episode, and what is kept of that.
+        # Per row: the number of its episode, and what is kept of it.
         self._episodes = np.full(rows, -1, np.int64)
         self._kept_of = np.full(rows, _NOTHING, np.int8)
         self._calls = 0
@@ -157,7 +157,7 @@ class Record(PyEnvironmentBaseWrapper):
         self._warned = 0
         self._directory = self._begin_directory(directory)
         self._writer = Writer(self._directory, memory=memory, compress=compress)
-        # So that a recording that is not closed is complete when Python ends.
+        # Completes a recording that was not closed when Python ends.
         weakref.finalize(self, _close_quietly, self._writer)
 
     @property
@@ -167,7 +167,7 @@ class Record(PyEnvironmentBaseWrapper):
 
     @property
     def when(self) -> str:
-        """The name of the schedule of the episodes that are written."""
+        """The name of the schedule that chooses episodes."""
         return self._when_name
 
     @property
@@ -180,7 +180,7 @@ class Record(PyEnvironmentBaseWrapper):
         """Adds a note to the current time step, if its episode is written.
 
         Args:
-            row: The row of a batch that the note is about; `None` for all.
+            row: The row of a batch that the note is about; `None` for all rows.
             **values: Arrays, and values that JSON has.
         """
         self.current_time_step()
@@ -208,14 +208,14 @@ class Record(PyEnvironmentBaseWrapper):
         return [index]
 
     def flush(self) -> None:
-        """Waits until everything but the episodes that go on is in files.
+        """Waits until everything except running episodes is in files.
 
-        An episode at its `LAST` becomes a file too, and takes no more notes.
+        An episode at its `LAST` becomes a file too, and accepts no more notes.
         """
         self._writer.flush()
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment, and writes the seed to the log."""
+        """Seeds the environment, and logs the seed."""
         self._writer.check()
         result = super().seed(seed)
         self._log("seed", seed=_as_numbers(seed))
@@ -227,7 +227,7 @@ class Record(PyEnvironmentBaseWrapper):
         self._log("seed_rows", rows=seeds)
 
     def _log(self, event: str, **facts: Any) -> None:
-        """Writes an event to the log, which comes before the next call."""
+        """Logs an event, placed before the next call."""
         self._writer.log({"event": event, "call": self._calls, **facts})
 
     def close(self) -> None:
@@ -252,7 +252,8 @@ class Record(PyEnvironmentBaseWrapper):
         try:
             leaves = self._layout.action.flatten(action)
         except SpecError as error:
-            # An action before a FIRST is ignored; others the environment refuses.
+            # An action before a FIRST is ignored; the environment refuses other wrong
+            # ones.
             self._action, self._misfit = None, error
             return action
         self._action, self._misfit = [np.array(leaf) for leaf in leaves], None
@@ -296,7 +297,7 @@ class Record(PyEnvironmentBaseWrapper):
                 self._writer.log({"event": "replaced", "call": call, "row": row})
 
     def _open(self, first: Array) -> list[Opening]:
-        """Returns the episodes that begin of which anything is kept."""
+        """Returns the episodes that begin and are kept at least in part."""
         openings = []
         self._episodes = self._episodes + first
         for row in first.nonzero()[0].tolist():
@@ -322,7 +323,7 @@ class Record(PyEnvironmentBaseWrapper):
         self, actions: list[Array] | None, rows: Array
     ) -> dict[str, Any]:
         layout = self._layout
-        if actions is None:  # Because this is a reset.
+        if actions is None:  # this is a reset
             actions = [
                 np.zeros(self._dims + spec.shape, spec.dtype)
                 for spec in layout.action.leaves
@@ -331,12 +332,12 @@ class Record(PyEnvironmentBaseWrapper):
         return {name: self._column(leaf, rows, name) for name, leaf in named}
 
     def _columns(self, time_step: TimeStep, rows: Array) -> dict[str, Any]:
-        """Returns copies of some rows of a time step and its info, by name."""
+        """Returns copies of some rows of a time step and its info, by column name."""
         leaves = self._layout.time_step.flatten(time_step)
         columns = {
             name: self._column(np.asarray(leaf), rows, name)
             for name, leaf in zip(self._layout.steps, leaves, strict=True)
-            if name != "step_type"  # All rows that are kept have it.
+            if name != "step_type"  # all rows that are kept have it
         }
         if self._infos is not None:
             columns |= self._infos.columns(rows.tolist())
@@ -406,23 +407,24 @@ def _schedule(when: Any) -> tuple[str, Callable[[int], bool]]:
 
 
 def _as_numbers(seed: Any) -> Any:
-    """Returns a seed, or seeds, as Python's own numbers."""
+    """Returns a seed, or seeds, as Python numbers."""
     if isinstance(seed, np.ndarray):
         return seed.tolist()
     if isinstance(seed, list | tuple):
-        # Not by way of an array: one of large and small numbers would have floats.
+        # Not through an array: small and large numbers together would become floats.
         return [_as_numbers(one) for one in seed]
     return None if seed is None else operator.index(seed)
 
 
 def _close_quietly(writer: Writer) -> None:
-    # Python ends, or the environment is garbage: no caller could handle the error.
+    # Python is ending or the environment was garbage-collected: no caller could handle
+    # it.
     with contextlib.suppress(RecordingError):
         writer.close()
 
 
 class _Infos:
-    """Takes the infos of an environment apart into columns.
+    """Splits the infos of an environment into columns.
 
     The values that `info_spec()` declares become arrays, the rest lines of JSON.
     """
@@ -432,24 +434,24 @@ class _Infos:
     ) -> None:
         self._env, self._layout, self._pack = env, layout, pack
         self._rows: int | None = env.batch_size if env.batched else None
-        # True as soon as there was one, false if there was none at first.
+        # True as soon as there was one, False if there was none at first.
         self._has_some: bool | None = None
 
     def columns(self, rows: Sequence[int]) -> dict[str, Any]:
-        """Returns the infos of some rows, by the names of columns."""
+        """Returns the infos of some rows, by column name."""
         if self._has_some is False:
             return {}
         try:
             info = self._env.get_info()
             self._has_some = True
         except NotImplementedError:
-            # A column has an element for each time step, or there is none.
+            # A column has an element for every time step, or it does not exist.
             if not self._has_some:
                 self._has_some = False
                 return {}
             info = None
         except CallOrderError:
-            # Blocking, for one, cannot ask while rows are under way.
+            # Blocking, for example, cannot ask while rows are stepping.
             info = None
         columns: dict[str, list[Any]] = {name: [] for name in self._layout.infos}
         lines = []
@@ -480,7 +482,7 @@ def _removed(info: Any, path: tuple[str, ...], absent: Array) -> tuple[Any, Any]
 
 
 def _of_row(info: Any, row: int, rows: int | None) -> Any:
-    """Returns the part of an info that is about one row."""
+    """Returns one row's part of an info."""
     if rows is None:
         return info
     if isinstance(info, list) and len(info) == rows:

@@ -1,4 +1,4 @@
-"""`Replay`: plays a recording as an environment."""
+"""Plays a recording as an environment: `Replay`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _STEP_TYPES = {int(one): one for one in (StepType.FIRST, StepType.MID, StepType.
 
 
 class Replay(PyEnvironment):
-    """Plays the episodes of a recording, one after the other, whatever the actions.
+    """Plays the episodes of a recording one after the other, whatever the actions.
 
-    `reset` begins the next episode, also in the middle of one. Of a batch it plays the
-    row that it is given, or one row after the other, as a single environment. An
-    episode that was left in its middle ends in a truncation: its last time step becomes
-    a `LAST`, with its own reward and discount; one with a `FIRST` alone is left out.
+    `reset` begins the next episode, even in the middle of one. Of a batch, it plays the
+    chosen row, or one row after the other, as a single environment. An episode that was
+    broken off ends with a truncation: its last time step becomes a `LAST` with its own
+    reward and discount. One that has only a `FIRST` is left out.
 
     Example:
         >>> import tempfile
@@ -57,14 +57,13 @@ class Replay(PyEnvironment):
         """Opens a recording.
 
         Args:
-            path: The directory, or a `Recording`, which says itself whether it reads
+            path: The directory, or a `Recording`, which decides itself whether to read
                 pickles.
-            row: Which row of a batch to play; `None` for all.
+            row: The row of a batch to play; `None` for all.
             episodes: The numbers of the episodes to play; `None` for all.
-            actions: Whether to "ignore" actions, or to "check" that they are those
-                that were recorded.
-            at_end: Whether to "raise" `RecordingEnded` after the last episode, or to
-                "repeat" from the first one on.
+            actions: "ignore" ignores actions; "check" requires the recorded ones.
+            at_end: After the last episode, "raise" raises `RecordingEnded`, and
+                "repeat" starts over.
             pickle: Whether to read pickles, if there are any. That may run any code.
         """
         super().__init__()
@@ -87,10 +86,10 @@ class Replay(PyEnvironment):
             raise RecordingError(self._nothing_to_play(row, episodes))
         self._checks = actions == "check"
         self._repeats = at_end == "repeat"
-        # The index of the next entry, and that of the one that is played.
+        # The index of the next entry, and of the current one.
         self._next = 0
         self._index = -1
-        # The episode that is played, if it has been read, and the step where it is.
+        # The current episode, once it has been read, and the current step in it.
         self._episode: Episode | None = None
         self._step_index = 0
 
@@ -117,12 +116,12 @@ class Replay(PyEnvironment):
 
     @property
     def repeats_last(self) -> bool:
-        """Whether a `LAST` may be followed by another one, which only pads."""
+        """Whether a `LAST` may be repeated as padding."""
         return bool(self._recording.facts["repeats_last"])
 
     @property
     def remaining(self) -> int:
-        """The number of episodes after this one, if none is played twice."""
+        """The number of episodes still to play before any is repeated."""
         return len(self._entries) - self._next
 
     @property
@@ -132,7 +131,7 @@ class Replay(PyEnvironment):
 
     @property
     def row(self) -> int:
-        """The row of the current episode in its batch; 0 of a single environment."""
+        """The row of the current episode in its batch; 0 for a single environment."""
         return self._playing().row
 
     def observation_spec(self) -> NestedSpec:
@@ -152,7 +151,7 @@ class Replay(PyEnvironment):
         return self._recording.layout.time_step.template.discount
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of the infos that the environment declared."""
+        """Returns the specs that the environment declared for its info."""
         return self._recording.layout.info.template  # type: ignore[no-any-return]
 
     def get_info(self) -> Any:
@@ -255,7 +254,7 @@ class Replay(PyEnvironment):
         self._episode = episode
 
     def _checked_state(self, state: Any) -> tuple[int, int, int]:
-        """Returns the three numbers of a state, or refuses it."""
+        """Returns the three numbers of a state; raises if they do not fit."""
         count = len(self._entries)
         limits = {
             "next": (0, count),

@@ -1,8 +1,7 @@
-"""Makes the environment of a recording again, and compares what it does, bit for bit.
+"""Makes a recording's environment again, and compares its results bit for bit.
 
-The recording says in which call each time step came, so the calls can be made again:
-of a batch those of all its rows together, with those that were reset or left where
-they were.
+A recording stores the call in which each time step came, so the same calls can be made
+again: for a batch, with all its rows together, and with the same rows reset or held.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ __all__ = ["Difference", "ReplayOutcome", "check", "foreign_names", "rebuilt"]
 _LOCKSTEP = "envkit.parallel.parallel_py_environment:ParallelPyEnvironment"
 _ASYNC = "envkit.parallel.async_parallel_py_environment:AsyncParallelPyEnvironment"
 _BATCH = "envkit.batched_py_environment:BatchedPyEnvironment"
-# Wrappers that change nothing in what an environment does: they make a pool move in
-# lockstep, or write files, or wait.
+# Wrappers that do not change an environment's results: they make a pool step in
+# lockstep, write files, or wait.
 _LEFT_OUT = {
     "envkit.blocking:Blocking",
     "envkit.realtime.pacing:Logger",
@@ -42,14 +41,14 @@ _LEFT_OUT = {
     "envkit.wrappers.profiling:PerformanceProfiler",
     "envkit.wrappers.video:RecordVideo",
 }
-# These wrappers are given a constructor in the place of an environment.
+# These wrappers take a constructor instead of an environment.
 _MAKING = {
     "envkit.wrappers.rebuild_after:RebuildAfter",
     "envkit.wrappers.standby:StandbyEnvironment",
 }
 _REAL_TIME = "envkit.realtime.environment:RealTimeEnvironment"
-# The modules of envkit's own environments that are made of plain values alone, and of
-# its wrappers, which are given the environment.
+# The modules of envkit's environments that need only plain arguments, and of its
+# wrappers, which take the environment.
 _OWN_ENVIRONMENTS = (
     "envkit.envs:",
     "envkit.envs.",
@@ -69,9 +68,9 @@ _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
 
 def foreign_names(known: dict[str, Any]) -> list[str]:
-    """Returns the names that making an environment again imports and calls.
+    """Returns the names to import and call in order to make an environment again.
 
-    Those of envkit's own environments and wrappers, and of pools, are left out.
+    envkit's own environments, wrappers and pools are left out.
 
     Args:
         known: A provenance that has passed `check_provenance`.
@@ -108,7 +107,7 @@ def _name_of_id(name: str) -> Iterator[str]:
     if ":" not in name:
         try:
             target = constructor(name).build
-        except ValueError:  # It is the name of none.
+        except ValueError:  # no environment has this name
             return
     if not (_is_nowhere(name) or _is_own(target, _OWN_ENVIRONMENTS)):
         yield name
@@ -129,14 +128,14 @@ def _names_of_values(data: Any) -> Iterator[str]:
 
 
 def _is_own(target: Any, places: tuple[str, ...]) -> bool:
-    """True if it is a class of envkit's own, in one of some modules."""
+    """True for a class of envkit's own, defined in one of some modules."""
     if not isinstance(target, str) or not target.startswith(places):
         return False
     try:
         found: Any = registry.load(target, target)
-    except Exception:  # Making it raises the error, with its sentence.
+    except Exception:  # making it raises the error, with its message
         return False
-    # Because a name may also lead to what a module has imported.
+    # A name may also lead to an object that a module has imported.
     return (
         isinstance(found, type)
         and issubclass(found, PyEnvironment)
@@ -155,7 +154,7 @@ def rebuilt(provenance: dict[str, Any]) -> tuple[Any, list[str]]:
     It imports and calls the functions and classes that the provenance names.
 
     Args:
-        provenance: What `provenance()` has returned, of a `Recording` for example.
+        provenance: The result of `provenance()`, for example of a `Recording`.
 
     Returns:
         The environment with its wrappers and its seed, and sentences about facts that
@@ -178,7 +177,7 @@ def rebuilt(provenance: dict[str, Any]) -> tuple[Any, list[str]]:
 
 
 def _makes(layer: dict[str, Any]) -> bool:
-    """True for a wrapper that makes the environment in it itself."""
+    """True for a wrapper that builds the environment in it itself."""
     return layer["class"] in _MAKING
 
 
@@ -254,7 +253,7 @@ class _Builder:
                 f"{recipe['id']} was given {name!r}, which no recording notes of a "
                 f"pool. {_NAME_IT}"
             )
-        # In lockstep and inline it does the same, and starts no processes.
+        # In lockstep and inline, it gives the same results without processes.
         pool = registry.load("pool", _LOCKSTEP)
         return pool(
             [functools.partial(self.make, one) for one in recipes],
@@ -324,12 +323,12 @@ def _read(data: Any, what: str, other: Any = None) -> Any:
 
 
 class Difference(NamedTuple):
-    """The first place where an environment does something else.
+    """Describes the first difference between a recording and an environment.
 
     Attributes:
-        row: The row of the batch; `None` of a single environment.
+        row: The row of the batch; `None` for a single environment.
         episode: The number of the episode.
-        step: The number of the time step in it, 0 for the `FIRST`.
+        step: The number of the time step in it; 0 for the `FIRST`.
         place: The path in the time step.
         recorded: The recorded value.
         now: The value that the environment returns now.
@@ -350,7 +349,7 @@ class ReplayOutcome(NamedTuple):
         episodes: How many episodes were compared to their end.
         time_steps: How many time steps were compared.
         difference: The first difference; `None` if there is none.
-        unchecked: Why some of it could not be compared; `None` if all was.
+        unchecked: Why some of it could not be compared; `None` if all was compared.
     """
 
     episodes: int
@@ -364,7 +363,7 @@ def check(recording: Recording, env: Any) -> ReplayOutcome:
 
     Args:
         recording: The recording.
-        env: The environment, made and seeded as it was at first.
+        env: The environment, made and seeded as originally.
     """
     size = env.batch_size if env.batched else None
     if size != recording.batch_size:
@@ -386,7 +385,7 @@ def check(recording: Recording, env: Any) -> ReplayOutcome:
 
 
 def _unequal_specs(ours: Any, theirs: Any) -> tuple[str, str, str] | None:
-    """Returns the first path where arrays would not fit, and both specs there."""
+    """Returns the first path where arrays do not fit, and both specs there."""
     recorded, now = nest.Structure(ours), nest.Structure(theirs)
     if recorded.paths != now.paths:
         return "", nest.outline(ours), nest.outline(theirs)
@@ -399,14 +398,14 @@ def _unequal_specs(ours: Any, theirs: Any) -> tuple[str, str, str] | None:
 
 
 class _Place(NamedTuple):
-    """A time step of a file."""
+    """Identifies a time step in a file."""
 
     episode: Episode
     step: int
 
     @property
     def call(self) -> int:
-        """The number of the call that it came with."""
+        """The number of the call that returned it."""
         return int(self.episode.calls[self.step])
 
     @property
@@ -415,18 +414,18 @@ class _Place(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is known of it, and not its action alone."""
+        """Whether the whole time step is known, not only its action."""
         return self.episode.kind == EPISODE
 
 
 class _Row:
-    """The time steps of one row, in the order of their calls.
+    """Iterates over the time steps of one row, in the order of their calls.
 
     Attributes:
-        here: The place of the next one; `None` after the last.
-        expected: The number of the episode after those in the files so far.
+        here: The next time step; `None` after the last.
+        expected: The number of the episode after those seen so far.
         missing: The number of an episode that no file has; `None` if there is none.
-        has_ended: Whether the time step before was a `LAST`.
+        has_ended: Whether the previous time step was a `LAST`.
     """
 
     def __init__(self, recording: Recording, row: int) -> None:
@@ -439,7 +438,7 @@ class _Row:
         self._open_next()
 
     def advance(self, place: _Place) -> None:
-        """Goes on from the place where it is."""
+        """Moves on to the next time step."""
         self.has_ended = place.step_type == _LAST
         if place.step + 1 < len(place.episode):
             self.here = place._replace(step=place.step + 1)
@@ -457,7 +456,7 @@ class _Row:
 
 
 class _Comparison:
-    """Makes the calls of a recording again, and compares what they return."""
+    """Repeats the calls of a recording, and compares their results."""
 
     def __init__(self, recording: Recording, env: Any) -> None:
         self._layout, self._env = recording.layout, env
@@ -466,7 +465,8 @@ class _Comparison:
         self._rows = [_Row(recording, row) for row in range(rows)]
         events = [one for one in recording.events if one["event"] in _CALLS]
         self._events = collections.deque(events)
-        # How many episodes each row has begun, which the last line says after close().
+        # How many episodes each row has begun; the last line, written by close(), says
+        # it.
         last = recording.events[-1] if recording.events else {}
         self._begun: dict[int, int] = dict(enumerate(last.get("episodes", [])))
         self._episodes = self._time_steps = 0
@@ -512,7 +512,8 @@ class _Comparison:
         for index, row in enumerate(self._rows):
             missing = row.missing
             if missing is None and row.here is None:
-                # At the end, a recording that was not closed has all that is known.
+                # At the end, a recording that was not closed has everything that is
+                # known.
                 default = row.expected if call is None else None
                 is_all = self._begun.get(index, default) == row.expected
                 missing = None if is_all else row.expected
@@ -563,7 +564,7 @@ class _Comparison:
         return env.step_rows(actions, moved & ~firsts, firsts)  # type: ignore[no-any-return]
 
     def _batch_of_actions(self, moving: dict[int, _Place]) -> Any:
-        """Returns a batch of actions: those of rows that do not move are not used."""
+        """Returns a batch of actions; those of rows that do not move are not used."""
         flat = {
             row: self._layout.action.flatten(episode.action(step))
             for row, (episode, step) in moving.items()
@@ -596,7 +597,7 @@ class _Comparison:
     def _unequal(
         self, place: _Place, row: int, now: TimeStep
     ) -> tuple[str, str, str] | None:
-        """Returns the first path where a time step is another, and both values."""
+        """Returns the first path where two time steps differ, and both values."""
         structure = self._layout.time_step
         try:
             leaves = structure.flatten(now)
@@ -617,7 +618,7 @@ class _Comparison:
 
 
 def _unequal(ours: Array, theirs: Array) -> tuple[str, str, str] | None:
-    """Returns the first index where two arrays differ in a bit, and both values."""
+    """Returns the first index where two arrays differ in any bit, and both values."""
     if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
         recorded, now = (
             f"array of shape {array.shape}, dtype {array.dtype}"
@@ -642,7 +643,7 @@ def _unequal(ours: Array, theirs: Array) -> tuple[str, str, str] | None:
 
 def _exact(value: Any) -> str:
     text = repr(value.item())
-    # Because there are several kinds of nan, which look the same.
+    # There are several kinds of NaN, which print alike.
     return f"{text} (bytes {value.tobytes().hex()})" if text == "nan" else text
 
 

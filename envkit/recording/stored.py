@@ -1,4 +1,4 @@
-"""`Recording`: reads the files that `Record` has written."""
+"""Reads the files that `Record` has written: `Recording`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FACTS: dict[str, Types] = {
     "begun_before": ((bool,), "true or false"),
     "specs": ((dict,), "a dictionary"),
 }
-# Those of each event in the log.
+# The keys of each event in the log.
 _EVENTS: dict[str, dict[str, Types]] = {
     "seed": {"call": NUMBER, "seed": ((int, list, _NONE), "a seed")},
     "seed_rows": {"call": NUMBER, "rows": ((list,), "a list")},
@@ -56,7 +56,7 @@ _EVENTS: dict[str, dict[str, Types]] = {
     "dropped": {"row": NUMBER, "episode": NUMBER},
     "closed": {"episodes": ((list,), "a list")},
 }
-# Those of `episode.json` in each file.
+# The keys of `episode.json` in each file.
 _IN_FILE: dict[str, Types] = {
     "kind": TEXT,
     "row": NUMBER,
@@ -68,13 +68,13 @@ _IN_FILE: dict[str, Types] = {
 
 
 class Entry(NamedTuple):
-    """A file of a recording.
+    """Describes a file of a recording.
 
     Attributes:
-        row: The row of the batch; 0 of a single environment.
+        row: The row of the batch; 0 for a single environment.
         number: The number of the episode, or of the first one.
-        kind: "episode", or "actions": those of episodes that were not written.
-        path: Its path.
+        kind: "episode", or "actions" for those of episodes that were not written.
+        path: The path of the file.
     """
 
     row: int
@@ -87,7 +87,7 @@ class Recording:
     """Reads a recording, one episode at a time.
 
     Attributes:
-        path: Its directory.
+        path: The directory.
         facts: The content of `recording.json`.
         provenance: The environment's provenance.
         batch_size: The number of rows; `None` for a single environment.
@@ -102,7 +102,7 @@ class Recording:
         Args:
             path: The directory.
             pickle: Whether to read pickles, if there are any. That may run any code.
-            warn: Whether to warn if another version of envkit has written it.
+            warn: Whether to warn if another version of envkit wrote the recording.
         """
         self.path = Path(path)
         # Absolute, because the program may change its working directory.
@@ -130,11 +130,11 @@ class Recording:
 
     @functools.cached_property
     def events(self) -> list[dict[str, Any]]:
-        """The events in the log: seeds, states that were set, episodes dropped."""
+        """The events in the log: seeds, restored states, dropped episodes."""
         path = self._root / "log.jsonl"
         with reading(repr(str(path))):
             lines = path.read_bytes().split(b"\n") if path.exists() else []
-            # A line without its newline was being written when the process died.
+            # A line without a newline was being written when the process died.
             events = [loaded(line) for line in lines[:-1]]
         for number, event in enumerate(events, 1):
             subject = f"{str(path)!r}, line {number},"
@@ -151,22 +151,22 @@ class Recording:
     def episodes(
         self, row: int | None = None, numbers: Sequence[int] | None = None
     ) -> Iterator[Episode]:
-        """Reads the episodes that were written, or some of them, one by one."""
+        """Reads the written episodes, or some of them, one by one."""
         for entry in self.of_kind("episode"):
             is_asked_for = numbers is None or entry.number in numbers
             if is_asked_for and row in (None, entry.row):
                 yield self.load(entry)
 
     def of_kind(self, kind: str) -> list[Entry]:
-        """Returns the files of a kind."""
+        """Returns the files of one kind."""
         return [entry for entry in self.entries if entry.kind == kind]
 
     @property
     def unfinished(self) -> list[tuple[int, int]]:
-        """The rows and numbers of episodes that only parts exist of.
+        """The rows and numbers of episodes of which only parts exist.
 
-        They are being written, or were when the process died. An episode that was in
-        memory alone has left nothing.
+        They are being written now, or were when the process died. An episode that was
+        only in memory has left nothing.
         """
         found = set()
         for path in self._root.glob("row-*/episode-*.part*"):
@@ -225,22 +225,22 @@ class Recording:
             kind, _, number = path.stem.partition("-")
             row = path.parent.name.partition("-")[2]
             is_one = number.isdecimal() and row.isdecimal()
-            if is_one and kind in (EPISODE, ACTIONS):  # Otherwise it is a part.
+            if is_one and kind in (EPISODE, ACTIONS):  # else it is a part
                 yield Entry(int(row), int(number), kind, path)
 
 
 class Episode:
-    """An episode, from its `FIRST` on, or the actions of several.
+    """Holds an episode, from its `FIRST` on, or the actions of several.
 
     Attributes:
-        kind: "episode", or "actions": those of episodes that were not written.
-        row: The row of the batch; 0 of a single environment.
-        number: Its number, or that of the first.
-        last_number: Its number, or that of the last.
-        ended: "last" if it ended with a `LAST`, otherwise what it was left by: "reset",
-            "set_state" or "closed".
-        calls: For each time step the number of the call that returned it.
-        step_types: For each time step its type.
+        kind: "episode", or "actions" for those of episodes that were not written.
+        row: The row of the batch; 0 for a single environment.
+        number: The number of the episode, or of the first one.
+        last_number: The number of the episode, or of the last one.
+        ended: "last" if it ended with a `LAST`; else the call that broke it off:
+            "reset", "set_state" or "closed".
+        calls: For each time step, the number of the call that returned it.
+        step_types: The type of each time step.
     """
 
     def __init__(
@@ -255,11 +255,11 @@ class Episode:
 
         Args:
             facts: The facts of the episode.
-            columns: An array, or lines of JSON, for each column; `annotations` has a
-                line for each note.
+            columns: An array, or lines of JSON, for each column; `annotations` has one
+                line per note.
             entry: The file.
-            layout: The names of the columns that there must be.
-            unpack: Is called with values that are neither arrays nor JSON.
+            layout: The names of the required columns.
+            unpack: Called with values that are neither arrays nor JSON.
         """
         self._file = repr(str(entry.path))
         check_keys(facts, _IN_FILE, f"{self._file}, episode.json,")
@@ -275,7 +275,7 @@ class Episode:
         self.step_types = self._columns["step_type"]
 
     def _check(self, facts: dict[str, Any], entry: Entry) -> None:
-        """Raises unless the file has the facts of its name, and all its columns."""
+        """Raises unless the file has the facts that its name says, and all columns."""
         layout, found = self._layout, self._columns
         named = {"kind": entry.kind, "row": entry.row, "episode": entry.number}
         said = {name: facts[name] for name in named}
@@ -317,13 +317,13 @@ class Episode:
         return len(self.calls)
 
     def column(self, name: str) -> Any:
-        """Returns a column, an element for each time step, without a copy.
+        """Returns a column, with one element per time step, without copying.
 
         Args:
             name: Its name in the file, such as `"reward"` or `"observation['camera']"`.
 
         Returns:
-            An array, or a list where the values are not arrays.
+            An array, or a list if the values are not arrays.
         """
         column = self._columns[name]
         if isinstance(column, list):
@@ -341,7 +341,7 @@ class Episode:
         return layout.time_step.unflatten(leaves)  # type: ignore[no-any-return]  # it is one
 
     def action(self, step: int) -> NestedArray:
-        """Returns the action before a time step; that before a `FIRST` was ignored."""
+        """Returns the action before a time step; before a `FIRST`, it was ignored."""
         layout = self._layout
         return layout.action.unflatten(
             [
@@ -382,10 +382,11 @@ class Episode:
 
 
 def _content(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the facts and the columns in the file of an episode."""
+    """Returns the facts and columns in an episode's file."""
     facts = loaded(archive.read("episode.json"))
     if any(member.comment for member in archive.infolist()):
-        # Record writes none, so this one is the members that follow.
+        # Record writes no comments: in a damaged file, the members that follow look
+        # like one.
         raise ValueError("a member of the archive has a comment")
     columns: dict[str, Any] = {}
     for name in archive.namelist():
@@ -393,12 +394,12 @@ def _content(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, Any]]:
         if kind == "npy":
             with archive.open(name) as member:
                 array = np.lib.format.read_array(member, allow_pickle=False)
-                # The archive compares the checksum at the end of the data alone.
+                # The archive compares the checksum only at the end of the data.
                 if member.read(1):
                     raise ValueError(f"{name} is longer than it says")
             columns[column] = array
             continue
-        # Everything is read, because that is what finds out about a broken name.
+        # Reads everything, because only that detects a damaged name.
         lines = archive.read(name).splitlines()
         if kind == "jsonl":
             columns[column] = lines

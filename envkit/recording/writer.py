@@ -1,9 +1,9 @@
-"""`Writer`: the thread that writes time steps to files, by row and episode.
+"""Writes time steps to files in a thread, by row and episode: `Writer`.
 
-The thread of the environment calls the methods of `Writer`, which leave letters in a
-mailbox: a function and its arguments. The writer's thread takes the letters in their
-order and calls the functions. The mailbox holds so many bytes; what is known of
-episodes that go on is collected by an `EpisodeFile` for each row.
+The environment's thread calls the methods of `Writer`, which put letters into a
+mailbox: a function and its arguments. The writer's thread takes the letters in order
+and calls the functions. The mailbox has a limited size in bytes. An `EpisodeFile` per
+row collects the running episode.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from envkit.types import Array
 __all__ = ["MovedRows", "Opening", "Writer"]
 
 _LAST = int(StepType.LAST)
-# A letter beside its arrays, about.
+# The approximate size of a letter besides its arrays.
 _LETTER_BYTES = 512
 
 
 class Opening(NamedTuple):
-    """The beginning of an episode: its row, its number, and the kind of its file."""
+    """Describes the beginning of an episode: its row, number, and kind of file."""
 
     row: int
     episode: int
@@ -41,17 +41,17 @@ class Opening(NamedTuple):
 
 
 class MovedRows(NamedTuple):
-    """The results of one call, in the rows of which anything is kept.
+    """Holds the results of one call, for the rows that are kept.
 
     Attributes:
         call: The number of the call.
-        rows: These rows.
-        step_types: Their step types.
+        rows: The rows.
+        step_types: The step types of these rows.
         openings: The episodes that begin with the call.
-        actions: The columns of the actions, by name: an array with an element for each
-            of these rows, or a list with a line for each.
+        actions: The columns of the actions, by name: an array with one element per row,
+            or a list with one line per row.
         whole: The rows of which everything is kept.
-        columns: All other columns, with an element for each of these.
+        columns: All other columns, with one element per row in `whole`.
     """
 
     call: int
@@ -64,7 +64,7 @@ class MovedRows(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of bytes that it takes, about."""
+        """The approximate size in bytes."""
         arrays = self.rows.nbytes + self.whole.nbytes + self.step_types.nbytes
         openings = len(self.openings) * OBJECT_BYTES
         columns = [*self.actions.values(), *self.columns.values()]
@@ -81,7 +81,7 @@ def _size_of(column: Any) -> int:
 
 
 class _Mailbox:
-    """Queues letters of so many bytes in all, from any threads to one.
+    """Queues letters of limited total size, from any threads to one.
 
     Example:
         >>> box = _Mailbox(most=10)
@@ -95,15 +95,15 @@ class _Mailbox:
         self._most = most
         self._letters: collections.deque[tuple[Any, int]] = collections.deque()
         self._used = 0
-        # How many letters have been put, and how many of them have been handled.
+        # How many letters were put, and how many of them were handled.
         self._put = self._handled = 0
         self._changed = threading.Condition()
         self._failure: Exception | None = None
 
     def put(self, letter: Any, size: int, *, wait: bool) -> bool:
-        """Leaves a letter, or waits until there is room; returns whether it did.
+        """Puts a letter, or waits for room; returns whether the letter was put.
 
-        A letter that is larger than the mailbox has room in an empty one.
+        A letter that is larger than the mailbox fits into an empty one.
         """
         with self._changed:
             while (
@@ -125,7 +125,7 @@ class _Mailbox:
     def receive(self) -> Any:
         """Waits for a letter and returns the oldest."""
         with self._changed:
-            # Because there is one reader, it has handled all that it has taken.
+            # There is only one reader, so it has handled everything it has taken.
             self._handled = self._put - len(self._letters)
             self._changed.notify_all()
             while not self._letters:
@@ -144,7 +144,7 @@ class _Mailbox:
             self.check()
 
     def fail(self, failure: Exception) -> None:
-        """Makes every call from now on raise an error, as no thread reads letters."""
+        """Makes every later call raise an error, because no thread reads letters."""
         with self._changed:
             self._failure = failure
             self._letters.clear()
@@ -152,16 +152,16 @@ class _Mailbox:
             self._changed.notify_all()
 
     def check(self) -> None:
-        """Raises the error that `fail` was given."""
+        """Raises the error passed to `fail`."""
         failure = self._failure
         if failure is not None:
-            # A new one, because the traceback of one that is raised again grows.
+            # A new one, because the traceback of a re-raised error grows.
             raise type(failure)(*failure.args) from failure.__cause__
 
 
 @dataclass
 class _OpenEpisode:
-    """The file that is collected of a row, with the facts that it will have."""
+    """Holds the file being collected for a row, with its facts."""
 
     file: EpisodeFile
     kind: str
@@ -184,8 +184,8 @@ class Writer:
         Args:
             directory: The directory of the recording.
             memory: How many bytes may wait to be written: half of them in the mailbox,
-                half in episodes that go on.
-            compress: Whether files are compressed.
+                half in running episodes.
+            compress: Whether to compress files.
         """
         self._directory, self._compress = directory, compress
         self._mailbox = _Mailbox(memory // 2)
@@ -202,7 +202,7 @@ class Writer:
     # In the thread of the environment.
 
     def move(self, moved: MovedRows, *, wait: bool) -> bool:
-        """Writes time steps, or waits until there is room; returns whether it did."""
+        """Writes time steps, or waits for room; returns whether they were accepted."""
         return self._post(self._move, moved, size=moved.size, wait=wait)
 
     def annotate(self, rows: list[int], values: str, *, wait: bool) -> bool:
@@ -211,16 +211,16 @@ class Writer:
         Args:
             rows: The rows.
             values: The note, as JSON.
-            wait: Whether to wait until there is room.
+            wait: Whether to wait for room.
 
         Returns:
-            Whether there was room.
+            Whether the note was accepted.
         """
         size = _LETTER_BYTES + len(values) * len(rows)
         return self._post(self._annotate, rows, values, size=size, wait=wait)
 
     def leave(self, rows: list[int], why: str) -> None:
-        """Ends the files of some rows, whose episodes do not go on."""
+        """Completes the files of some rows, whose episodes are broken off."""
         self._post(self._leave, rows, why)
 
     def drop(self, episodes: list[tuple[int, int]]) -> None:
@@ -232,17 +232,17 @@ class Writer:
         self._post(self._log, facts)
 
     def flush(self) -> None:
-        """Waits until all of this is done, and episodes at their `LAST` are files."""
+        """Waits until everything is written, and finished episodes are files."""
         self._post(self._leave_ended)
         self._mailbox.wait_until_handled()
 
     def close(self, facts: dict[str, Any] | None = None) -> None:
-        """Writes the rest, and ends the thread; a second time it does nothing.
+        """Writes the rest, and ends the thread; later calls do nothing.
 
-        In a fork it does nothing either, because the thread is not there.
+        In a forked process it does nothing either, because the thread is not there.
 
         Args:
-            facts: The facts that the last line of the log has beside the event.
+            facts: Facts for the last line of the log, besides the event.
         """
         if self._is_closed or os.getpid() != self._process:
             return
@@ -252,11 +252,11 @@ class Writer:
         finally:
             wait_for_end(self._thread)
         self._mailbox.check()
-        # For letters that other threads have left meanwhile.
+        # For letters that other threads have put meanwhile.
         self._mailbox.fail(self._closed_error())
 
     def check(self) -> None:
-        """Raises the error of a recording that takes no more letters, or has failed."""
+        """Raises the error of a recording that is closed or has failed."""
         if self._is_closed:
             raise self._closed_error()
         if os.getpid() != self._process:
@@ -299,11 +299,11 @@ class Writer:
     def _move(self, moved: MovedRows) -> None:
         for opening in moved.openings:
             self._open(opening)
-        # Hot: called once per step, and this is done for each row.
+        # Hot: called once per step, and this part once per row.
         call = np.int64(moved.call)
         for index, row in enumerate(moved.rows.tolist()):
             opened = self._open_episodes.get(row)
-            if opened is None:  # flush() has ended it at its LAST, which was repeated.
+            if opened is None:  # flush() has ended it at its LAST, which was repeated
                 continue
             step_type = moved.step_types[index]
             opened.last_type = int(step_type)
@@ -328,7 +328,7 @@ class Writer:
         self._put_aside()
 
     def _put_aside(self) -> None:
-        """Frees the memory of all episodes, if they take more than they may."""
+        """Frees the memory of all episodes, if they exceed their share."""
         files = [opened.file for opened in self._open_episodes.values()]
         if sum(file.size for file in files) > self._most:
             for file in files:
@@ -372,7 +372,7 @@ class Writer:
         for row, episode in episodes:
             opened = self._open_episodes.get(row)
             if opened is not None and opened.last_episode < episode:
-                # Not even the beginning of the dropped episode has come.
+                # Not even the beginning of the dropped episode has arrived.
                 self._leave([row], "reset")
             elif opened is not None:
                 self._open_episodes.pop(row).file.discard()
@@ -389,7 +389,7 @@ class Writer:
 
 
 def _values(index: int, columns: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields an element of each column: of an array an array, to keep its dtype."""
+    """Yields an element of each column; elements of arrays stay arrays with a dtype."""
     for name, column in columns.items():
         is_array = isinstance(column, np.ndarray)
         yield name, column[index, ...] if is_array else column[index]

@@ -1,4 +1,4 @@
-"""The public test kit: a checker, example environments, faults, a clock."""
+"""The public test kit: a checker, example environments, faults, and a clock."""
 
 from __future__ import annotations
 

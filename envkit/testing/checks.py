@@ -1,9 +1,9 @@
-"""`check_environment`: does an environment keep what environments promise?
+"""Checks that an environment keeps its promises: `check_environment`.
 
-The promises are the rows of a table, `CHECKS`. Each row is a function of
-`envkit.testing.contract`, where they stand by subject: its docstring is the promise. It
-takes a `Trial`, which makes environments and plays them, and returns if the promise is
-kept, raises `Broken` if it is not, or raises `Skipped` if it cannot look at it here.
+The promises are the rows of the table `CHECKS`. Each row is a function in
+`envkit.testing.contract`, grouped by subject, whose docstring is the promise. It takes
+a `Trial`, which makes and plays environments. It returns if the promise is kept, raises
+`Broken` if it is not, and `Skipped` if it cannot be checked here.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ CHECKS: tuple[Check, ...] = (
     Check(lifetime.close, ("plays",)),
 )
 
-# The features that an environment may lack: their checks are skipped unless required.
+# Features that an environment may lack: their checks are skipped unless required.
 FEATURES = (
     "episodes",
     "held_rows",
@@ -113,32 +113,31 @@ def check_environment(
 ) -> EnvironmentReport:
     """Checks that an environment keeps every promise of `PyEnvironment`.
 
-    It plays several environments, single or batched, with random actions, and compares
-    them: with their specs, with themselves after `set_state`, and with others that
-    were treated differently. All checks run; those that failed are raised together.
-    A batch is checked in the order of episodes that its `autoreset` says.
-    Checks of a feature that the environment lacks (`seed`, `get_state`, `render` or
-    `get_info` raise `NotImplementedError`, `info_spec` declares nothing) are skipped,
-    and the report says so.
+    It plays several environments, single or batched, with random actions. It compares
+    them with their specs, with themselves after `set_state`, and with others that were
+    treated differently. All checks run, and the failures are raised together. A batch
+    is checked in its own `autoreset` order. Checks of a feature that the environment
+    lacks are skipped, and the report says so: `seed`, `get_state`, `render` or
+    `get_info` raises `NotImplementedError`, or `info_spec` declares nothing.
 
     Args:
-        make_env: Something to call that makes an environment, or a name that `make`
-            knows. It is called some dozens of times.
-        steps: The most steps that one game has. Most games end earlier, when every row
-            has ended three episodes; one goes on to the last step, and only its step
+        make_env: A constructor of the environment, or a name that `make` knows. It is
+            called several dozen times.
+        steps: The most steps of one game. Most games end earlier, when every row has
+            finished three episodes. One game runs to the last step, and only its step
             types, dtypes, shapes and bounds are checked.
-        seed: The seed of the actions, and of the environments that can be seeded.
+        seed: The seed of the actions, and of environments that can be seeded.
         require: Features that must not be skipped: "episodes" (an episode ends within
-            `steps`), "held_rows", "info", "info_spec", "masked_reset", "render",
-            "seed" or "state".
+            `steps`), "held_rows", "info", "info_spec", "masked_reset", "render", "seed"
+            or "state".
         skip: Names of checks to leave out.
         action_fn: Called as `action_fn(time_step, rng)` to choose actions, for
-            environments that do not take any action of their spec at any time.
-        on_outcome: Called with the outcome of each check as soon as there is one, to
-            show the progress.
+            environments that do not accept every action of their spec at any time.
+        on_outcome: Called with the outcome of each check as soon as it is known, to
+            show progress.
 
     Raises:
-        CheckFailed: A promise is broken. It is an `AssertionError` too.
+        CheckFailed: A promise is broken. It is also an `AssertionError`.
 
     Example:
         >>> from envkit.testing import CountingEnv, check_environment

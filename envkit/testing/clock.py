@@ -1,4 +1,4 @@
-"""`ManualClock`: time that passes only when a test moves it."""
+"""A clock that moves only when a test moves it: `ManualClock`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ __all__ = ["ManualClock"]
 
 
 class ManualClock:
-    """A clock that stands still until it is moved.
+    """Stands still until a test moves it.
 
-    Call it for the time; `sleep` moves it, so code that waits does not.
+    Call it for the time; `sleep` moves it, so code under test does not wait.
 
     Example:
         >>> clock = ManualClock()

@@ -1,7 +1,7 @@
-"""Example environments for tests: they count, follow a script, crash or are slow.
+"""Example environments for tests: counting, scripted, crashing, slow, or traceable.
 
 The observations of `TracingEnv` name their environment, episode and step, and
-`check_trace` compares them with those that are due.
+`check_trace` compares them with the expected ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 
 def _checked_lengths(steps_per_episode: int | Sequence[int]) -> list[int]:
-    """Returns the lengths of episodes that take turns."""
+    """Returns the lengths of episodes, which are used in turn."""
     lengths: list[int] = np.atleast_1d(steps_per_episode).tolist()
     if not lengths or min(lengths) < 1:
         raise ValueError(
@@ -62,7 +62,7 @@ def _check_mode(env: PyEnvironment, mode: str) -> None:
 
 
 class _Counter(PyEnvironment):
-    """Counts steps and episodes; subclasses define the observation of the counts."""
+    """Counts steps and episodes; subclasses turn the counts into observations."""
 
     def __init__(self, steps_per_episode: int = 10) -> None:
         _checked_lengths(steps_per_episode)
@@ -83,7 +83,7 @@ class _Counter(PyEnvironment):
         """Does nothing: counting is not random."""
 
     def render(self, mode: str = "rgb_array") -> Array:
-        """Returns a grey picture that brightens as the episode goes on."""
+        """Returns a grey picture that gets brighter as the episode goes on."""
         _check_mode(self, mode)
         level = 255 * self._current_step // self._steps_per_episode
         return np.full((8, 8, 3), level, np.uint8)
@@ -93,7 +93,7 @@ class _Counter(PyEnvironment):
         """Returns the counts."""
 
     def _reset(self) -> TimeStep:
-        # Only a finished episode counts, because a reset in the middle repeats it.
+        # Only finished episodes count, because a reset in the middle repeats one.
         if self._current_time_step is not None and self._current_time_step.is_last():
             self._episodes += 1
         self._current_step = 0
@@ -124,7 +124,7 @@ class CountingEnv(_Counter):
     def __init__(
         self, steps_per_episode: int = 10, dtype: npt.DTypeLike = np.int32
     ) -> None:
-        """Makes an environment with observations of the given dtype."""
+        """Makes an environment whose observations have the given dtype."""
         super().__init__(steps_per_episode)
         self._dtype = np.dtype(dtype)
 
@@ -137,7 +137,7 @@ class CountingEnv(_Counter):
         return BoundedArraySpec((), self._dtype, 0, 1)
 
     def _observe(self) -> NestedArray:
-        # A small dtype starts again when it is full.
+        # A small dtype wraps around when it is full.
         return np.array(10 * self._episodes + self._current_step).astype(self._dtype)
 
 
@@ -155,12 +155,12 @@ class EpisodeCountingEnv(_Counter):
 
 
 class NestedCountingEnv(_Counter):
-    """Observes `total_steps` (as `CountingEnv` counts) and `current_steps`."""
+    """Observes `total_steps` (counted as in `CountingEnv`) and `current_steps`."""
 
     def __init__(
         self, steps_per_episode: int = 10, nested_action: bool = False
     ) -> None:
-        """Makes an environment; its action is a dictionary if that is asked for."""
+        """Makes an environment; its action may be a dictionary."""
         super().__init__(steps_per_episode)
         self._nested_action = nested_action
 
@@ -184,10 +184,10 @@ class NestedCountingEnv(_Counter):
 
 
 class ScriptedEnv(PyEnvironment):
-    """Returns given time steps, one after the other, whatever the actions.
+    """Returns given time steps one after the other, whatever the actions.
 
-    `reset` goes to the next `FIRST` of the script, and the script repeats. The actions
-    it was given are kept in `actions`.
+    `reset` goes to the next `FIRST` of the script, and the script repeats. The
+    attribute `actions` lists the actions received.
 
     Example:
         >>> from envkit import restart, termination
@@ -207,8 +207,8 @@ class ScriptedEnv(PyEnvironment):
 
         Args:
             script: The time steps to return; the first is a `FIRST`.
-            observation_spec: Taken from the first observation unless given.
-            action_spec: An integer, 0 or 1, unless given.
+            observation_spec: The observations' spec; by default that of the first one.
+            action_spec: The action's spec; by default an integer, 0 or 1.
         """
         if not script or not script[0].is_first():
             raise ValueError(
@@ -258,7 +258,7 @@ class ScriptedEnv(PyEnvironment):
 
 
 class CrashingEnv(CountingEnv):
-    """Counts, until it fails in the way it was told to.
+    """Counts, until it fails as configured.
 
     Example:
         >>> env = CrashingEnv(crash_at=2)
@@ -279,9 +279,9 @@ class CrashingEnv(CountingEnv):
 
         Args:
             crash_at: The call in which it fails, counted from 1 over its whole life.
-            how: "raise" an exception, "exit" the process without cleaning up, or the
-                name of a signal that the process sends itself, such as "SIGSEGV".
-            where: "init", "step", "reset", "render" or "close".
+            how: "raise" an exception, "exit" the process without cleanup, or the name
+                of a signal that the process sends itself, such as "SIGSEGV".
+            where: The method that fails: "init", "step", "reset", "render" or "close".
             steps_per_episode: The length of an episode.
         """
         if how not in ("raise", "exit", *signal.Signals.__members__):
@@ -323,12 +323,12 @@ class CrashingEnv(CountingEnv):
         return super()._step(action)
 
     def render(self, mode: str = "rgb_array") -> Array:
-        """Returns a picture, unless it was told to fail here."""
+        """Returns a picture, unless it is configured to fail here."""
         self._maybe_crash("render")
         return super().render(mode)
 
     def close(self) -> None:
-        """Closes, unless it was told to fail here."""
+        """Closes, unless it is configured to fail here."""
         self._maybe_crash("close")
         super().close()
 
@@ -356,11 +356,11 @@ class SlowEnv(CountingEnv):
         """Makes a slow environment.
 
         Args:
-            step_time: Seconds that a step takes.
-            reset_time: Seconds that a reset takes.
+            step_time: The duration of a step in seconds.
+            reset_time: The duration of a reset in seconds.
             steps_per_episode: The length of an episode.
-            sleep: Called with these seconds: `ManualClock.sleep` for tests that do
-                not wait.
+            sleep: Called with these seconds; pass `ManualClock.sleep` in tests that
+                must not wait.
         """
         super().__init__(steps_per_episode)
         self._step_time = step_time
@@ -379,17 +379,17 @@ class SlowEnv(CountingEnv):
 class TracingEnv(PyEnvironment):
     """Names its number, episode and step in every observation.
 
-    It has no clock and nothing random: every time step follows from its number, its
-    seed and the actions. So a time step that was lost, came twice, came late or went to
-    another environment shows in the data alone, and `check_trace` finds it.
+    It has no clock and no randomness: its number, its seed and the actions determine
+    every time step. So the data alone reveal a time step that was lost, repeated, late
+    or sent to another environment, and `check_trace` finds it.
 
     An observation is a dictionary: the `env_id`, the `seed` (-1 without one), the
     `episode` and the `step` in it, both counted from 0, the `length` of this episode
     and whether it `truncates`, the last `action` (-1 in a `FIRST`), and a `pattern`
-    that follows from the others, in which a half-written observation shows.
+    computed from the others, which reveals a half-written observation.
 
-    Every `reset` begins the next episode, wherever the last one was, and the first
-    `reset` after `seed` begins with episode 0 again, as a new environment does.
+    Every `reset` begins the next episode, even in the middle of one. The first `reset`
+    after `seed` begins with episode 0 again, as in a new environment.
 
     Example:
         >>> env = TracingEnv(env_id=7, steps_per_episode=2)
@@ -409,11 +409,11 @@ class TracingEnv(PyEnvironment):
         """Makes an environment.
 
         Args:
-            env_id: Its number.
-            steps_per_episode: The length of an episode; the episodes take turns with
-                several, and `env_id` is the index of the first.
-            truncate_every: The number of episodes of which one is truncated instead of
-                terminated; 0 for none.
+            env_id: The environment's number.
+            steps_per_episode: The length of an episode; several lengths are used in
+                turn, and `env_id` is the index of the first.
+            truncate_every: Every so many episodes, one is truncated instead of
+                terminated; 0 for never.
         """
         self._lengths = _checked_lengths(steps_per_episode)
         super().__init__(handle_auto_reset=True)
@@ -424,7 +424,7 @@ class TracingEnv(PyEnvironment):
 
     @property
     def env_id(self) -> int:
-        """The number it was given."""
+        """The environment's number."""
         return self._env_id
 
     def observation_spec(self) -> NestedSpec:
@@ -454,12 +454,12 @@ class TracingEnv(PyEnvironment):
         }
 
     def seed(self, seed: Seed) -> None:
-        """Counts the episodes from 0 again and observes this seed, from `reset` on."""
+        """Restarts with episode 0 and observes this seed, from the next `reset` on."""
         (given,) = checked_seeds(seed, 1)
         self._next_seed = -1 if given is None else given % 2**63
 
     def render(self, mode: str = "rgb_array") -> Array:
-        """Returns a picture in the colour of environment, episode and step."""
+        """Returns a picture coloured by environment, episode and step."""
         _check_mode(self, mode)
         colour = np.array([self._env_id, self._episode, self._step_in_episode]) % 256
         return np.full((8, 8, 3), colour, np.uint8)
@@ -536,12 +536,12 @@ def _pattern(*numbers: int) -> Array:
 
 
 def _reward(action: int) -> float:
-    # Never 0, because that is the reward of a repaired row; and exact as a float32.
+    # Never 0, because that is the reward of a repaired row; and exact in float32.
     return action % 1000 + 0.5
 
 
 class _Trace(NamedTuple):
-    """The numbers in a time step of `TracingEnv`, as Python's."""
+    """Holds the numbers of a `TracingEnv` time step, as Python numbers."""
 
     env_id: int
     seed: int
@@ -605,22 +605,22 @@ def check_trace(
     repaired: bool = False,
     env_id: int | None = None,
 ) -> str:
-    """Returns a text about an error in a stream of `TracingEnv`; "" for none.
+    """Describes an error in a stream of `TracingEnv`; "" if there is none.
 
-    The time steps are of one row, without a batch's dimension, in the order of
+    The time steps are one row's, without a batch dimension, in the order of
     `AutoReset.NEXT_STEP`: after a `LAST` comes a `FIRST`, and its action is ignored.
-    After a repaired `LAST`, which its observation shows, that is the `FIRST` of a new
+    After a repaired `LAST`, recognisable by its observation, comes the `FIRST` of a new
     environment.
 
     Args:
-        previous: The time step before; `None` if the environment is new or was given a
-            seed.
+        previous: The previous time step; `None` if the environment is new or was just
+            seeded.
         action: The action of `step`; `None` if `reset` was called.
         current: The time step to check.
-        repaired: Whether the environment was lost on the way to `current`. Then it is
-            a `LAST` with reward 0, discount 1 and the observation of `previous`, or
-            the `FIRST` of a new environment where a `FIRST` was due.
-        env_id: The number that `current` must have; that of `previous` unless given.
+        repaired: Whether the environment was lost on the way to `current`. Then
+            `current` is a `LAST` with reward 0, discount 1 and the observation of
+            `previous`; or, if a `FIRST` was due, the `FIRST` of a new environment.
+        env_id: The number that `current` must have; by default that of `previous`.
 
     Example:
         >>> env = TracingEnv(env_id=7)
@@ -651,7 +651,7 @@ def check_trace(
 
 
 def _due(before: _Trace | None, action: Any, came: _Trace, repaired: bool) -> _Trace:
-    """Returns the numbers that are due; `came` has those that are free to differ."""
+    """Returns the expected numbers; `came` provides those that may differ."""
     if before is None:
         return came._replace(episode=0, **_BEGINNING)
     if action is None or before.step_type == "LAST":

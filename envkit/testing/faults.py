@@ -1,7 +1,7 @@
-"""`chaos`: kills, stops and slows the workers of a pool, to test what uses it.
+"""Kills, stops and slows the workers of a pool, to test its users: `chaos`.
 
-Which worker is chosen, and what for, follows from a seed. A thread does it after random
-times, or each so many steps the thread that steps: then runs can be repeated.
+A seed determines which worker is hit, and how. A thread does it at random times. Or the
+stepping thread does it every so many steps; then runs can be repeated.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _LOGGER = logging.getLogger(__name__)
 
 _KILL, _HANG, _SLOW = "kill", "hang", "slow"
 _NAMES = {_KILL: "kills_per_minute", _HANG: "hangs", _SLOW: "slow"}
-# The longest that a slow worker stands still, in seconds.
+# The longest pause of a slow worker, in seconds.
 _LONGEST_PAUSE = 0.5
-# How long one hangs that no timeout ends, and how much longer than a timeout others do:
-# a question, or a reset without a timeout, would otherwise wait forever.
+# How long a worker hangs if no timeout ends it, and how much longer than a timeout
+# others hang: a question, or a reset without a timeout, would otherwise wait forever.
 _HANG_SECONDS = 5.0
-# A process ends a moment after SIGKILL, unless a disk or a driver holds it.
+# A process ends shortly after SIGKILL, unless a disk or a driver holds it up.
 _END_SECONDS = 10.0
 
 
 class Fault(NamedTuple):
-    """One thing that was done to a worker.
+    """Records one fault of a worker.
 
     Attributes:
-        seconds: When, since the begin.
+        seconds: The time since the beginning.
         what: "kill", "hang" or "slow".
         worker: The index of the worker.
-        pid: Its process.
-        rows: The rows that it runs.
+        pid: The worker's process.
+        rows: The worker's rows.
     """
 
     seconds: float
@@ -60,10 +60,10 @@ class Fault(NamedTuple):
 
 
 class Chaos:
-    """Kills, stops and slows workers of a pool until it is closed; see `chaos`.
+    """Kills, stops and slows a pool's workers until it is closed; see `chaos`.
 
     Attributes:
-        log: All that was done, in order.
+        log: All faults, in order.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Chaos:
         self.log: list[Fault] = []
         self._random = random.Random(seed)
         self._began = time.monotonic()
-        # Guards what follows. Those that are stopped, each with its pidfd, or -1, and
-        # the time at which it goes on.
+        # Guards the attributes below. Stopped workers, each with its pidfd, or -1, and
+        # the time at which it continues.
         self._changed = threading.Condition()
         self._stopped: dict[int, tuple[int, float]] = {}
         self._killed: set[int] = set()
@@ -110,7 +110,7 @@ class Chaos:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each kind of fault was made, with the keys kill, hang and slow."""
+        """The number of faults of each kind, with the keys kill, hang and slow."""
         found = Counter(fault.what for fault in list(self.log))
         return {what: found[what] for what in _NAMES}
 
@@ -121,7 +121,7 @@ class Chaos:
         )
 
     def close(self) -> None:
-        """Ends it, and lets workers go on that are stopped; harmless when repeated."""
+        """Ends the faults and continues stopped workers; may be called repeatedly."""
         from envkit.parallel.system.ctrl_c import uninterrupted
 
         with uninterrupted(), self._changed:
@@ -143,7 +143,7 @@ class Chaos:
         return self._random.expovariate(sum(self._rates.values()) / 60.0)
 
     def _run(self) -> None:
-        """Makes faults when their time has come, and ends those that pass."""
+        """Makes faults when they are due, and ends temporary ones."""
         with self._changed:
             while not self._is_over:
                 now = time.monotonic()
@@ -158,7 +158,7 @@ class Chaos:
                 self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
 
     def _hook(self, engine: Any) -> None:
-        """Puts this in front of the two methods by which all steps are asked for."""
+        """Wraps the two methods that start every step."""
         step_all, submit = engine.step_all, engine.submit
 
         def counted_step_all() -> None:
@@ -179,24 +179,25 @@ class Chaos:
             if before is None:
                 del hooks[name]
             else:
-                hooks[name] = before  # That of another one, around the same pool.
+                hooks[name] = before  # that of another Chaos, around the same pool
 
     def _count_step(self) -> None:
-        """Counts a step that is about to be asked for; at some a fault comes first."""
+        """Counts a step that is about to start; some steps get a fault first."""
         self._steps += 1
         if self._every is None or self._steps % self._every:
             return
         with self._changed:
             pid = None if self._is_over else self._strike()
-            self._changed.notify_all()  # A stopped one may go on first.
+            self._changed.notify_all()  # a stopped worker may continue earlier
         if pid is not None:
             _await_end(pid)
 
     # What.
 
     def _strike(self) -> int | None:
-        """Does something to a worker; returns the process if it was killed."""
-        # Each fault takes as many random numbers, whether it can be made or not.
+        """Makes a fault in a worker; returns the process if it was killed."""
+        # Each fault uses the same number of random numbers, whether or not it is
+        # possible.
         (what,) = self._random.choices(
             list(self._rates), weights=list(self._rates.values())
         )
@@ -207,7 +208,7 @@ class Chaos:
         worker = workers[int(chosen * len(workers))]
         pid = worker.pid
         if not worker.is_alive or pid <= 0 or pid in self._killed:
-            return None  # It is being replaced.
+            return None  # it is being replaced
         if what != _KILL and pid in self._stopped:
             return None
         from envkit.parallel.system.ctrl_c import uninterrupted
@@ -216,7 +217,7 @@ class Chaos:
             now = time.monotonic()
             life = _life_of(pid)
             if life is None:
-                return None  # It has ended by another cause.
+                return None  # it has ended for another reason
             if what == _KILL:
                 self._killed.add(pid)
                 done = _send(pid, signal.SIGKILL, life)
@@ -225,7 +226,7 @@ class Chaos:
                 seconds = self._hang_seconds
                 if what == _SLOW:
                     seconds = share * _LONGEST_PAUSE
-                # Noted first, because only what is noted goes on in any case.
+                # Recorded first, because only recorded workers are sure to continue.
                 self._stopped[pid] = life, now + seconds
                 done = _send(pid, signal.SIGSTOP, life)
             if done:
@@ -237,7 +238,7 @@ class Chaos:
         return pid if what == _KILL else None
 
     def _release(self, now: float) -> None:
-        """Lets workers go on whose time has come."""
+        """Continues workers whose time has come."""
         for pid, (life, due) in list(self._stopped.items()):
             if due <= now:
                 _send(pid, signal.SIGCONT, life)
@@ -256,32 +257,31 @@ def chaos(
 ) -> Chaos:
     """Kills, stops and slows workers of a pool at random, until the block ends.
 
-    A worker that is killed gets SIGKILL. One that hangs gets SIGSTOP, and stays so
-    until the pool kills it because it exceeds `step_timeout`; at the latest it goes on
-    5 seconds after twice that time. A slow one stands still for up to half a second.
+    A killed worker gets SIGKILL. A hanging one gets SIGSTOP, and hangs until the pool
+    kills it because it exceeds `step_timeout`; it continues at the latest 5 seconds
+    after twice that time. A slow one pauses for up to half a second.
 
-    What is chosen follows from the seed, and so do the times. With `every_steps`, a
-    fault comes right before every so many steps of the batch, in the thread that
-    steps, and a killed worker has ended before the step is asked for: with at least 2,
-    a run can be repeated.
+    The seed determines the faults and their times. With `every_steps`, a fault happens
+    right before every so many steps of the batch, in the stepping thread, and a killed
+    worker has ended before the step starts. So with at least 2, a run can be repeated.
 
     Args:
-        pool: A pool whose workers are processes of this machine, or a wrapper of one.
-        seed: From which the choices follow.
-        kills_per_minute: How many workers are killed in a minute, on the average.
-        hangs: How many hang in a minute.
-        slow: How many are slow in a minute.
-        every_steps: After how many steps one fault comes; the three numbers before are
-            then the weights by which its kind is drawn.
+        pool: A pool whose workers are processes on this machine, or a wrapper of one.
+        seed: The seed of all choices.
+        kills_per_minute: How many workers are killed per minute, on average.
+        hangs: How many hang per minute.
+        slow: How many are slowed per minute.
+        every_steps: The number of steps between faults; the three rates are then the
+            weights of the kinds of faults.
 
     Returns:
-        A context manager with the `log` of what was done. Without a `with` statement,
-        call its `close()`.
+        A context manager with the `log` of faults. Without a `with` statement, call its
+        `close()`.
 
     Raises:
-        TypeError: `pool` is something else.
-        ValueError: A rate is negative, or all are 0, or no worker is a process of
-            this machine.
+        TypeError: `pool` is not a pool.
+        ValueError: A rate is negative, or all are 0, or no worker is a process on this
+            machine.
 
     Example:
         >>> from envkit import ParallelPyEnvironment, RestartPolicy
@@ -322,7 +322,7 @@ def _checked_rates(rates: dict[str, Any]) -> dict[str, float]:
 
 
 def _pool_in(env: Any) -> Any:
-    """Returns the pool inside of wrappers."""
+    """Returns the pool inside wrappers."""
     from envkit.parallel import AsyncParallelPyEnvironment, ParallelPyEnvironment
 
     inner = env
@@ -356,7 +356,7 @@ def _check_has_processes(environment: Any, host: str) -> None:
 
 
 def _check_survives(environment: Any, rates: dict[str, float]) -> float | None:
-    """Warns if the pool does not go on after such faults; returns its step_timeout."""
+    """Warns if the pool cannot survive such faults; returns its step_timeout."""
     options = environment._pool._options
     timeout: float | None = options.step_timeout
     if rates[_HANG] and timeout is None:
@@ -378,7 +378,7 @@ def _check_survives(environment: Any, rates: dict[str, float]) -> float | None:
 
 
 def _workers_of(environment: Any, host: str) -> list[WorkerStatistics]:
-    """Returns the workers that are processes of this machine, none once it closes."""
+    """Returns the workers that are processes on this machine; none while it closes."""
     try:
         workers = environment.statistics().workers
     except Exception:
@@ -389,13 +389,13 @@ def _workers_of(environment: Any, host: str) -> list[WorkerStatistics]:
 
 
 def _life_of(pid: int) -> int | None:
-    """Returns the pidfd of a process, -1 where there are none; `None` if it ended."""
+    """Returns a process's pidfd, -1 if there are none; `None` if it has ended."""
     if not hasattr(os, "pidfd_open"):
         return -1
     try:
         life = os.pidfd_open(pid)
     except OSError as error:
-        # An old kernel has none. One that cannot be opened now is left alone.
+        # An old kernel has none. A process that cannot be opened now is left alone.
         return -1 if error.errno == errno.ENOSYS else None
     if _ends(life, 0.0):
         os.close(life)
@@ -404,14 +404,14 @@ def _life_of(pid: int) -> int | None:
 
 
 def _ends(life: int, seconds: float) -> bool:
-    """Waits at most so long until a process has ended; returns True if it has."""
+    """Waits at most `seconds` for a process to end; returns True if it has."""
     poller = select.poll()
     poller.register(life, select.POLLIN)
     return bool(poller.poll(1000 * seconds))
 
 
 def _await_end(pid: int) -> None:
-    """Waits until a process has ended that was killed."""
+    """Waits until a killed process has ended."""
     life = _life_of(pid)
     if life is not None and life >= 0:
         try:

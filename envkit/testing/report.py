@@ -1,4 +1,4 @@
-"""The report of `check_environment`, and the error that has it."""
+"""The report of `check_environment`, and the error that carries it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["CheckFailed", "EnvironmentReport", "Outcome"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one check.
+    """Holds the outcome of one check.
 
     Attributes:
         check: The name of the check.
@@ -28,7 +28,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentReport:
-    """The outcomes of all checks, in their order; printed, a table.
+    """Holds the outcomes of all checks, in order; prints as a table.
 
     Attributes:
         environment: The name of the environment's class.
@@ -84,7 +84,7 @@ class EnvironmentReport:
 
 
 class CheckFailed(EnvkitError, AssertionError):
-    """An environment breaks a promise that environments make.
+    """An environment breaks a promise.
 
     Attributes:
         check: The name of the first check that failed.
