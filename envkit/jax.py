@@ -1,14 +1,14 @@
-"""JAX's side of envkit: environments of any kind as a part of compiled programs.
+"""Connects envkit to JAX: any environment as part of a compiled program.
 
-The only module outside of the adapters that imports JAX. Without it, importing the
-module raises a `MissingDependencyError`.
+Outside the adapters, only this module imports JAX. Without JAX, importing the module
+raises a `MissingDependencyError`.
 
 ```
 compiled   action -> io_callback(environment.step) -> leaves -> time step
 ```
 
-The callbacks are ordered, so the environment moves as the program says, and one call
-of it is under way at a time.
+The callbacks are ordered, so the environment steps in the order of the program, and
+only one call runs at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 
-# It is found before it is imported, because a broken installation raises its own error.
+# Checked before it is imported, because a broken installation raises its own error.
 if not is_installed("jax"):
     raise MissingDependencyError.needed_by(__name__, package="jax", extra="jax")
 
@@ -51,24 +51,24 @@ __all__ = ["JitEnvironment", "step_in_jit"]
 
 Self = TypeVar("Self", bound="JitEnvironment")
 
-# All of JAX's arrays: booleans, integers, floats and complex numbers.
+# All of JAX's dtypes: booleans, integers, floats and complex numbers.
 _KINDS = "biufc"
 
 
 def step_in_jit(
     env: PyEnvironment, dtypes: Mapping[Any, Any] | None = None
 ) -> JitEnvironment:
-    """Returns an environment whose `reset` and `step` may be called in `jax.jit`.
+    """Returns an environment whose `reset` and `step` can be called in `jax.jit`.
 
     Args:
-        env: A single environment, a batch or a pool in lockstep. It stays its owner's,
-            and is not to be stepped by others while a program steps it.
-        dtypes: For NumPy's dtypes those that JAX's arrays have in their place, such as
-            `{np.float64: np.float32}`; others stay as they are.
+        env: A single environment, a batch or a pool in lockstep. You still own and
+            close it; nothing else may step it while a program does.
+        dtypes: JAX's dtypes by NumPy's, such as `{np.float64: np.float32}`; others stay
+            as they are.
 
     Raises:
-        SpecError: JAX has no arrays for a part of the time steps, or none of 64 bits
-            as it is configured.
+        SpecError: JAX has no arrays for a part of the time steps, or is not configured
+            for 64 bits.
 
     Example:
         >>> import envkit
@@ -88,11 +88,11 @@ def step_in_jit(
 
 
 class JitEnvironment:
-    """Gives an environment of any kind arrays of JAX, in compiled programs and outside.
+    """Makes an environment take and return JAX arrays, even in compiled programs.
 
-    `step_in_jit` makes one. Time steps are pytrees, of JAX's arrays, and an observation
-    keeps its nest. Public attributes that it does not have are those of the
-    environment. No gradients pass through an environment: to JAX an action is a
+    `step_in_jit` makes one. Time steps are pytrees of JAX arrays, and an observation
+    keeps its nest. Public attributes that this class lacks are looked up in the
+    environment. No gradients pass through an environment: to JAX, an action is a
     constant.
 
     Attributes:
@@ -112,9 +112,9 @@ class JitEnvironment:
         self._actions = _Actions(env.action_spec(), dims)
         self._rows = rows
         rely_on_size(self, env)
-        # What the environment raised in a program that has not ended yet.
+        # The environment's error in a program that has not ended yet.
         self._raised: BaseException | None = None
-        # Compiled, so that a call outside of a program goes the same way.
+        # Compiled, so that a call outside a program takes the same path.
         self._now_program = jax.jit(functools.partial(self._called, self._run_now))
         self._reset_program = jax.jit(functools.partial(self._called, self._run_reset))
         self._step_program = jax.jit(functools.partial(self._called, self._run_step))
@@ -130,20 +130,20 @@ class JitEnvironment:
         """Starts an episode and returns the time step of all rows.
 
         Args:
-            mask: Which rows of a batch start an episode; `None` for all.
+            mask: The rows of a batch that start an episode; `None` for all.
         """
         inputs = () if mask is None else (self._as_mask(mask, "reset"),)
         return self._time_step(self._reset_program, *inputs)
 
     def step(self, action: NestedArray, mask: Any = None) -> TimeStep:
-        """Applies an action to each row and returns what comes of it.
+        """Applies an action to each row and returns the resulting time step.
 
-        After a `LAST` the next step starts the row's next episode, as the environment's
-        `autoreset` says.
+        After a `LAST`, the row's next episode starts in the order of the environment's
+        `autoreset`.
 
         Args:
-            action: An action, of a batch one for each row: arrays or numbers.
-            mask: Which rows of a batch step; the others stay where they are.
+            action: An action, or for a batch one per row: arrays or numbers.
+            mask: The rows of a batch that step; the others stay where they are.
 
         Raises:
             SpecError: The action does not fit, which is found when a program is traced.
@@ -153,19 +153,18 @@ class JitEnvironment:
         return self._time_step(self._step_program, leaves, *inputs)
 
     def current_time_step(self) -> TimeStep:
-        """Returns where the environment stands now: what a policy should act on."""
+        """Returns the current time step, on which a policy should act."""
         return self._time_step(self._now_program)
 
     def jit(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         """Compiles a function that steps the environment.
 
-        It is `jax.jit`, and what the environment raises in the program the call raises
-        as it was. A program of `jax.jit` itself raises a `JaxRuntimeError` in its
-        place, with the text of it.
+        It works like `jax.jit`, and the call raises the environment's own error. A
+        program of plain `jax.jit` raises a `JaxRuntimeError` with its text instead.
 
         Args:
-            function: What is to be compiled.
-            **options: Those of `jax.jit`.
+            function: The function to compile.
+            **options: The options of `jax.jit`.
         """
         program = jax.jit(function, **options)
 
@@ -189,7 +188,7 @@ class JitEnvironment:
     def __repr__(self) -> str:
         return f"JitEnvironment({self.pyenv!r})"
 
-    # Outside of the callbacks.
+    # Outside the callbacks.
 
     def _as_mask(self, mask: Any, call: str) -> Any:
         if self._rows is None:
@@ -211,36 +210,36 @@ class JitEnvironment:
         return self._time_steps.packed(leaves)
 
     def _finished(self, program: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs a program to its end, or raises what the environment raised in it."""
+        """Runs a program to its end; raises the environment's error, if it had one."""
         self._raised = None
         try:
             result = program(*args, **kwargs)
-            # While an outer program is traced there is nothing to wait for.
+            # While an outer program is traced, there is nothing to wait for.
             if not any(
                 isinstance(it, jax.core.Tracer) for it in jax.tree.leaves(result)
             ):
                 jax.block_until_ready(result)
                 jax.effects_barrier()
             return result
-        except RuntimeError:  # JAX's, which has no more than the text.
+        except RuntimeError:  # JAX's error, which has only the text
             if self._raised is None:
                 raise
         raised, self._raised = self._raised, None
         raise raised
 
     def _called(self, run: Callable[..., list[Array]], *inputs: Any) -> list[Any]:
-        """Calls the environment; this is what is traced."""
+        """Calls the environment; JAX traces this function."""
         inputs = jax.tree.map(_guarded, inputs)
         results = self._time_steps.results
         return io_callback(run, results, *inputs, ordered=True)  # type: ignore[no-any-return]  # as many leaves
 
-    # In the callbacks, which may be in another thread.
+    # In the callbacks, which may run in another thread.
 
     def _run_now(self) -> list[Array]:
         return self._answered("current_time_step", self.pyenv.current_time_step)
 
     def _run_reset(self, *mask: Any) -> list[Array]:
-        # The arrays are JAX's memory, which ends with the callback.
+        # The arrays are JAX's memory, which is freed after the callback.
         return self._answered("reset", self.pyenv.reset, *map(np.array, mask))
 
     def _run_step(self, leaves: Sequence[Any], *mask: Any) -> list[Array]:
@@ -274,7 +273,7 @@ def _refuse_vmap(axis_size: int, in_batched: Any, array: Any) -> Any:
 
 
 def _guarded(array: Any) -> Any:
-    """Returns an input that has no gradient, and that `vmap` must not map."""
+    """Returns an input without a gradient, which `vmap` must not map."""
     return _without_vmap(jax.lax.stop_gradient(array))
 
 
@@ -292,10 +291,10 @@ def _check_environment(env: Any) -> None:
 
 
 class _TimeSteps:
-    """Time steps of an environment on their way to JAX.
+    """Converts time steps of an environment for JAX.
 
     Attributes:
-        results: Shape and dtype of each leaf in JAX.
+        results: The shape and dtype of each leaf in JAX.
     """
 
     def __init__(
@@ -321,16 +320,16 @@ class _TimeSteps:
         ]
 
     def packed(self, leaves: Sequence[Any]) -> TimeStep:
-        """Returns the time step that has these leaves."""
+        """Returns the time step with these leaves."""
         return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
 
     def arrays(self, time_step: TimeStep, call: str) -> list[Array]:
-        """Returns the leaves of a time step that `call` returned.
+        """Returns the leaves of the time step that `call` returned.
 
-        JAX copies them before the environment moves again.
+        JAX copies them before the environment steps again.
 
         Raises:
-            SpecError: A leaf does not fit its spec, or not the dtype it gets in JAX.
+            SpecError: A leaf does not fit its spec, or its dtype in JAX.
         """
         # Hot: called once per step.
         subject = f"{self._name}.{call}() returned a time step that"
@@ -362,7 +361,7 @@ class _TimeSteps:
 
 
 def _check_pytree(spec: TimeStep, name: str) -> None:
-    """Refuses containers that JAX takes for leaves."""
+    """Refuses containers that JAX treats as leaves."""
     leaves = jax.tree.leaves(spec)
     known = {id(leaf) for leaf in leaves}
     for path, leaf in nest.flatten_with_paths(spec):
@@ -398,7 +397,7 @@ def _in_jax(
     name: str,
     dtypes: Mapping[np.dtype[Any], np.dtype[Any]],
 ) -> np.dtype[Any]:
-    """Returns the dtype that a leaf has in JAX."""
+    """Returns a leaf's dtype in JAX."""
     dtype = dtypes.get(spec.dtype, spec.dtype)
     if dtype.kind not in _KINDS or dtype.itemsize > np.dtype(np.complex128).itemsize:
         raise SpecError(
@@ -417,14 +416,14 @@ def _in_jax(
 
 
 class _Actions:
-    """Actions on their way from JAX to an environment."""
+    """Converts actions from JAX for an environment."""
 
     def __init__(self, spec: NestedSpec, dims: tuple[int, ...]) -> None:
         self._structure = nest.Structure(spec)
         self._dims = dims
 
     def leaves(self, action: NestedArray) -> list[Any]:
-        """Returns the leaves of an action as arrays of JAX, or refuses it."""
+        """Returns the leaves of an action as JAX arrays; raises if they do not fit."""
         subject = "JitEnvironment.step() was given an action that"
         given = flatten_as(self._structure, action, subject=subject, root="action")
         arrays = []
@@ -433,7 +432,7 @@ class _Actions:
         ):
             array = jnp.asarray(leaf)
             if jnp.issubdtype(array.dtype, jnp.floating) and array.dtype.kind != "f":
-                array = array.astype(np.float32)  # NumPy does not know bfloat16.
+                array = array.astype(np.float32)  # NumPy does not know bfloat16
             shape = (*self._dims, *spec.shape)
             kinds = ACCEPTED_KINDS.get(spec.dtype.kind, spec.dtype.kind)
             if array.shape != shape or array.dtype.kind not in kinds:
@@ -450,7 +449,7 @@ class _Actions:
         return arrays
 
     def arrays(self, leaves: Sequence[Any]) -> NestedArray:
-        """Returns an action for the environment, in memory of its own."""
+        """Returns an action for the environment, in its own memory."""
         # Hot: called once per step.
         arrays = []
         for leaf, spec in zip(leaves, self._structure.leaves, strict=True):

@@ -1,4 +1,4 @@
-"""PyTorch's side of envkit: the only package that imports PyTorch and TorchRL.
+"""Connects envkit to PyTorch: the only package that imports PyTorch and TorchRL.
 
 Names are loaded when they are first used. Without PyTorch, importing the package or one
 of its modules raises a `MissingDependencyError`.
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-# It is found but not imported here, because a broken installation raises its own error.
+# Found but not imported here, because a broken installation raises its own error.
 if not is_installed("torch"):
     raise MissingDependencyError.needed_by(__name__, package="torch", extra="torch")
 

@@ -1,8 +1,8 @@
-"""Advantages and returns of a rollout: what each action was followed by.
+"""Advantages and returns of a rollout.
 
-All tensors are of shape (steps, rows). `discount` is what a learner multiplies with the
-value that follows: its own factor times the environment's discount, which is 0 after a
-termination and positive after a truncation.
+All tensors have the shape (steps, rows). `discount` multiplies the value of the next
+state: it is the learner's own factor times the environment's discount, which is 0 after
+a termination and positive after a truncation.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ def generalized_advantages(
 ) -> torch.Tensor:
     """Returns the generalized advantage estimates of Schulman et al. (2015).
 
-    Where an episode ends, the sum of later surprises ends, and what the end is worth is
-    `next_value` times `discount`. A transition that is not valid has the advantage 0,
-    and the sum of the transitions before it ends there, too.
+    At the end of an episode, the sum of later surprises stops, and the end is worth
+    `next_value` times `discount`. An invalid transition has the advantage 0, and stops
+    the sums of the transitions before it too.
 
     Args:
-        reward: What each action earned.
-        discount: What the value that follows is worth.
+        reward: The reward of each action.
+        discount: The factor of the next state's value.
         value: The value of the state in which each action was taken.
-        next_value: The value of the state that came of it, in the same episode.
-        last: Whether that was the last of its episode.
-        valid: Whether it is a transition at all.
-        lam: How much later surprises count: 0 for those of one step, 1 for all.
+        next_value: The value of the resulting state, in the same episode.
+        last: Whether the resulting state was the last of its episode.
+        valid: Whether this is a valid transition.
+        lam: How much later surprises count: 0 for one step only, 1 for all.
 
     Example:
         >>> ones, no = torch.ones(2, 1), torch.zeros(2, 1, dtype=torch.bool)
@@ -64,18 +64,18 @@ def n_step_returns(
     valid: torch.Tensor,
     steps: int,
 ) -> torch.Tensor:
-    """Returns the discounted rewards of some steps and the value that follows them.
+    """Returns the discounted sums of the next rewards, plus the value that follows.
 
-    There are fewer where an episode ends, where the rollout ends, and before a
-    transition that is not valid; those have the return 0.
+    A sum has fewer rewards if the episode or the rollout ends, or before an invalid
+    transition. Invalid transitions have the return 0.
 
     Args:
-        reward: What each action earned.
-        discount: What the value that follows is worth.
-        next_value: The value of the state that came of it, in the same episode.
-        last: Whether that was the last of its episode.
-        valid: Whether it is a transition at all.
-        steps: How many rewards are added.
+        reward: The reward of each action.
+        discount: The factor of the next state's value.
+        next_value: The value of the resulting state, in the same episode.
+        last: Whether the resulting state was the last of its episode.
+        valid: Whether this is a valid transition.
+        steps: How many rewards to add.
 
     Example:
         >>> ones, no = torch.ones(3, 1), torch.zeros(3, 1, dtype=torch.bool)
@@ -84,7 +84,7 @@ def n_step_returns(
         ... ).flatten()
         tensor([3.5000, 3.5000, 5.0000])
     """
-    # Whether the transition after each one is of the same episode.
+    # Whether the transition after each one belongs to the same episode.
     goes_on = torch.zeros_like(valid)
     goes_on[:-1] = ~last[:-1] & valid[1:]
     returns = reward + _following(discount, next_value)
@@ -96,6 +96,6 @@ def n_step_returns(
 
 
 def _following(discount: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    # What a network makes of the state after a termination means nothing, and may be
-    # infinite or no number, of which 0 times is none either.
+    # A network's value of the state after a termination is meaningless, and may be
+    # infinite or NaN, so multiplying it by 0 is not enough.
     return torch.where(discount == 0, 0.0, discount * value)

@@ -1,4 +1,4 @@
-"""`RolloutBuffer`: what a policy experiences in some steps of all rows, to learn of it.
+"""Collects a policy's experience over some steps of all rows: `RolloutBuffer`.
 
 ```
 place        0       1       2  …   steps
@@ -6,11 +6,10 @@ standing     t0 --a--> t1 --a--> t2  …   t    where rows act: (steps + 1, rows
 transition       0       1       2  …        what came of it:    (steps, rows)
 ```
 
-Under `AutoReset.NEXT_STEP` rows stand where the step has brought them, and the
-transition that leads from a `LAST` to the next `FIRST` is not valid. Under the two
-other orders a row whose episode ends stands at the `FIRST` of the next one at once. Its
-final observation is kept beside, with the value that the policy gives it, because what
-follows a truncation is worth that value.
+Under `AutoReset.NEXT_STEP`, rows stay at the result of the step, and the transition
+from a `LAST` to the next `FIRST` is invalid. Under the other two orders, a row whose
+episode ends is at once at the `FIRST` of the next one. Its final observation is stored
+separately, with the policy's value of it, because that is the value after a truncation.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _VALUE = "value"
 
 
 class _Finals(NamedTuple):
-    """The ends of some episodes after which rows stand at the next beginning."""
+    """Holds the ends of episodes whose rows are already at the next beginning."""
 
     transitions: Any
     rows: Any
@@ -50,11 +49,11 @@ class _Finals(NamedTuple):
 
 
 class RolloutBuffer:
-    """Collects a number of steps of every row, and says what came of each action.
+    """Collects a number of steps of every row, with the result of each action.
 
-    A policy is called with a time step of tensors, without gradients. It returns
-    actions, or actions and a dictionary of tensors with an element for each row, such
-    as `{"value": ...}`, which are kept beside them.
+    The policy is called with a time step of tensors, without gradients. It returns
+    actions, or actions and a dictionary of tensors with one element per row, such as
+    `{"value": ...}`, which are stored with them.
 
     Example:
         >>> import envkit
@@ -73,11 +72,11 @@ class RolloutBuffer:
     """
 
     def __init__(self, env: TorchEnvironment, steps: int) -> None:
-        """Makes the tensors, where those of the environment are.
+        """Makes the tensors, on the environment's device.
 
         Args:
-            env: The environment whose steps are to be collected, or one like it.
-            steps: How many steps of each row.
+            env: The environment to collect from, or one like it.
+            steps: How many steps to collect per row.
         """
         if not isinstance(env, TorchEnvironment):
             raise TypeError(
@@ -90,19 +89,19 @@ class RolloutBuffer:
         self._structure = nest.Structure(env.time_step_spec())
         self._action = nest.Structure(env.action_spec())
         self._standing = self._structure.flatten(env.empty(self.steps + 1, self.rows))
-        # By place: what the policy is given.
+        # By place: the policy's input.
         self._given = [
             self._structure.unflatten([leaf[place] for leaf in self._standing])
             for place in range(self.steps + 1)
         ]
         shown = env.empty(self.steps, self.rows)
         self._reward, self._discount = shown.reward, shown.discount
-        # By place, what is written at each step: views made once.
+        # By place: views to write at each step, made once.
         self._stand_at = [self._structure.flatten(given) for given in self._given]
         self._earned = nest.flatten((self._reward, self._discount))
         self._earned_at = _by_place(self._earned, self.steps)
         self._kept_at: list[list[torch.Tensor]] = []
-        # What decides about episodes, on the processor.
+        # The facts that decide about episodes, on the CPU.
         self._continues = False
         self._acted_at = np.zeros((self.steps + 1, self.rows), np.int32)
         self._is_last = np.zeros((self.steps, self.rows), bool)
@@ -110,7 +109,7 @@ class RolloutBuffer:
         self._actions: list[torch.Tensor] = []
         self._extras: dict[str, torch.Tensor] = {}
         self._finals: list[_Finals] = []
-        # Whether there is a whole rollout, and what it is of.
+        # Whether there is a complete rollout, and its facts.
         self._is_full = self._has_acted = False
         self._source: Any = None
 
@@ -119,28 +118,28 @@ class RolloutBuffer:
     def collect(
         self, env: TorchEnvironment, policy: Policy, *, count: int | None = None
     ) -> Sequence[TimeStep]:
-        """Steps the environment with a policy, from where it stands.
+        """Steps the environment with a policy, from its current time step.
 
-        In an asynchronous environment rows take their steps at their own pace, until
-        each has made all. The policy is then called as `policy(time_step, env_ids)`
-        with those that are ready.
+        In an asynchronous environment, rows step at their own pace until each has made
+        all steps. The policy is then called as `policy(time_step, env_ids)` with the
+        rows that are ready.
 
         Args:
             env: The environment.
-            policy: Is called with each time step, and once more with the last one if
-                it returns values; under other orders than `AutoReset.NEXT_STEP` also
-                with time steps in which an episode was truncated.
+            policy: Called with each time step; once more with the last one if it
+                returns values; and under orders other than `AutoReset.NEXT_STEP`, also
+                with the last time steps of truncated episodes.
             count: For an asynchronous environment, how many rows to wait for at a time;
                 `None` for half of them.
 
         Returns:
-            The time steps that came of the actions, which share the buffer's memory.
+            The resulting time steps, which share the buffer's memory.
         """
         self._check_like(env)
         self._continues = _continues(env)
         self._is_full = self._has_acted = False
         self._finals = []
-        # One learns from these tensors, also if they come in inference mode.
+        # Learners use these tensors, even if they are collected in inference mode.
         with torch.inference_mode(False), torch.no_grad():
             if env.is_async:
                 self._collect_async(env, policy, count)
@@ -192,7 +191,7 @@ class RolloutBuffer:
                 over = is_last & is_new
                 if over.any():
                     self._keep_finals(place, over.nonzero()[0], shown, policy, ())
-                # After an end that was made up there is a new episode, too.
+                # After a made-up end, there is a new episode too.
                 if (over | (is_last & _is_repaired(pyenv))).any():
                     if order is AutoReset.DISABLED:
                         shown = env.reset(is_last)
@@ -209,7 +208,7 @@ class RolloutBuffer:
         at_a_time = half if count is None else checked_size("count", count)
         everyone = np.arange(self.rows)
         self._begin_async(env)
-        # How many steps each row has made, and which are resetting.
+        # How many steps each row has made, and which rows are resetting.
         made = np.zeros(self.rows, np.int64)
         resetting = np.zeros(self.rows, bool)
         self._send(env, policy, made, everyone)
@@ -246,13 +245,13 @@ class RolloutBuffer:
                 owing += len(going)
 
     def _begin_async(self, env: TorchEnvironment) -> None:
-        """Notes where rows stand that owe nothing, and begins those that have not."""
+        """Records rows that owe no answer, and resets rows that have not begun."""
         pyenv = env.pyenv
         if hasattr(pyenv, "current_time_step"):
             try:
                 arrays = pyenv.current_time_step()
             except CallOrderError:
-                arrays = None  # Or they owe answers, which reset_async says, too.
+                arrays = None  # or they owe answers, and reset_async raises
         elif self._source is pyenv:
             self._stand(0, self._given[-1], self._acted_at[-1])
             return
@@ -314,7 +313,7 @@ class RolloutBuffer:
         shown: TimeStep,
         step_types: Array,
     ) -> None:
-        """Notes what some rows show, each at its own place."""
+        """Stores the results of some rows, each at its own place."""
         moved = rows[stepped]
         picked = self._on_device(stepped.nonzero()[0])
         places = self._on_device(made[moved]), self._on_device(moved)
@@ -332,7 +331,7 @@ class RolloutBuffer:
         standing: TimeStep,
         step_types: Array,
     ) -> None:
-        """Notes where some rows stand, each at its own place."""
+        """Stores the current time steps of some rows, each at its own place."""
         ids = rows[ready]
         picked = self._on_device(ready.nonzero()[0])
         places = self._on_device(made[ids]), self._on_device(ids)
@@ -350,14 +349,14 @@ class RolloutBuffer:
         policy: Policy,
         ids: tuple[Array, ...],
     ) -> None:
-        """Keeps the final observations of some rows, and what they are worth.
+        """Stores the final observations of some rows, and their values.
 
         Args:
-            transitions: Which transitions these ends are of.
-            picked: Which rows of the time step.
+            transitions: The transitions that these ends belong to.
+            picked: The rows to take from the time step.
             shown: The time step.
-            policy: What knows their values.
-            ids: The rows of the time step, if these are not all.
+            policy: The policy that computes the values.
+            ids: The rows in the time step, if it does not have all rows.
         """
         places = self._on_device(picked)
         observation = nest.map_structure(lambda leaf: leaf[places], shown.observation)
@@ -371,10 +370,10 @@ class RolloutBuffer:
         rows_of_ends = self._on_device(ids[0][picked] if ids else picked)
         self._finals.append(_Finals(transitions, rows_of_ends, observation, value))
 
-    # Asking the policy.
+    # Calling the policy.
 
     def _act(self, policy: Policy, place: Any, given: tuple[Any, ...]) -> NestedArray:
-        """Asks the policy, and keeps what it returns."""
+        """Calls the policy, and stores its result."""
         # Hot: called once per step.
         rows = len(given[0].step_type)
         action, extras = self._asked(policy, given, rows)
@@ -405,7 +404,7 @@ class RolloutBuffer:
     def _make_room(
         self, actions: Sequence[torch.Tensor], extras: Mapping[str, torch.Tensor]
     ) -> None:
-        """Makes tensors for what a policy returns, unless there are such already."""
+        """Creates tensors for the policy's results, unless they exist."""
         given = [_kind_of(value) for value in (*actions, *extras.values())]
         there = [_kind_of(kept[0]) for kept in (*self._actions, *self._extras.values())]
         if given == there and list(extras) == list(self._extras):
@@ -453,7 +452,7 @@ class RolloutBuffer:
         return torch.zeros(shape, dtype=tensor.dtype, device=self.device)
 
     def _value_the_last(self, env: TorchEnvironment, policy: Policy) -> None:
-        """Asks the policy what the time steps are worth at which rows stand now."""
+        """Asks the policy for the values of the current time steps."""
         given: tuple[Any, ...] = (self._given[-1],)
         if env.is_async:
             given = (*given, self._on_device(np.arange(self.rows)))
@@ -462,7 +461,7 @@ class RolloutBuffer:
     def _values(
         self, policy: Policy, given: tuple[Any, ...], rows: int
     ) -> torch.Tensor:
-        """Asks the policy for values alone."""
+        """Asks the policy only for values."""
         _, extras = self._asked(policy, given, rows)
         self._check_names(extras)
         return extras[_VALUE]
@@ -476,20 +475,20 @@ class RolloutBuffer:
         *,
         n_steps: int | None = None,
     ) -> Transitions:
-        """Returns what the last `collect` has collected.
+        """Returns the transitions of the last `collect`.
 
-        It shares the buffer's memory, and is whole until the next `collect`.
+        They share the buffer's memory, and are valid until the next `collect`.
 
         Args:
-            discount: What a reward is worth one step later.
-            lam: How much later surprises count for advantages; `None` for transitions
-                without advantages and returns, which need no values.
-            n_steps: For returns of so many rewards and the value that follows, and
-                advantages over them, in place of those with `lam`.
+            discount: The learner's discount per step.
+            lam: How much later surprises count for advantages; `None` returns
+                transitions without advantages and returns, which need no values.
+            n_steps: Computes returns from this many rewards and the value that follows,
+                and advantages over them, instead of using `lam`.
 
         Raises:
             CallOrderError: Nothing has been collected.
-            ValueError: The policy has returned no values, or `discount` or `lam` is not
+            ValueError: The policy returned no values, or `discount` or `lam` is not
                 between 0 and 1.
         """
         if not self._is_full:
@@ -499,7 +498,7 @@ class RolloutBuffer:
             )
         is_last = torch.from_numpy(self._is_last.copy()).to(self.device)
         valid = self._is_new
-        if not self._continues:  # Else the step after a LAST takes its action.
+        if not self._continues:  # else the step after a LAST uses its action
             valid = (self._acted_at[:-1] != _LAST) & valid
         plain = Transitions(
             observation=self._observation(slice(None, -1)),
@@ -593,7 +592,7 @@ class RolloutBuffer:
 
 
 class _Shown(Sequence[TimeStep]):
-    """The time steps that came of the actions of a rollout."""
+    """Lists the resulting time steps of a rollout."""
 
     def __init__(self, buffer: RolloutBuffer) -> None:
         self._buffer = buffer
@@ -608,12 +607,12 @@ class _Shown(Sequence[TimeStep]):
 
 
 def _by_place(tensors: Sequence[torch.Tensor], places: int) -> list[list[torch.Tensor]]:
-    """Returns for each place the views of these tensors there."""
+    """Returns the views of these tensors at each place."""
     return [[tensor[place] for tensor in tensors] for place in range(places)]
 
 
 def _row_values(action: Any, rows: int) -> torch.Tensor:
-    """Returns an action as a tensor that has an element for each row."""
+    """Returns an action as a tensor with one element per row."""
     must = (
         f"The policy's action must be a tensor, an array or a list of {rows} elements, "
         "one for each row, got"
@@ -628,7 +627,7 @@ def _row_values(action: Any, rows: int) -> torch.Tensor:
 
 
 def _kind_of(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size]:
-    """Returns what of a tensor is the same for any number of rows."""
+    """Returns the properties of a tensor that do not depend on the number of rows."""
     return tensor.dtype, tensor.shape[1:]
 
 
@@ -638,23 +637,23 @@ def _as_numpy(tensor: torch.Tensor) -> Array:
 
 
 def _continues(env: TorchEnvironment) -> bool:
-    """Returns whether the step after a `LAST` takes its action."""
+    """Returns whether the step after a `LAST` uses its action."""
     return getattr(env.pyenv, "continues_after_last", False) is True
 
 
 def _order_of(env: TorchEnvironment) -> AutoReset:
-    """Returns the order of episodes; there is one where no `FIRST` follows a `LAST`."""
+    """Returns the autoreset order; one applies even if no `FIRST` follows a `LAST`."""
     return AutoReset.NEXT_STEP if _continues(env) else env.autoreset
 
 
 def _is_new(pyenv: Any) -> Array:
-    """Returns which rows show something that they have experienced."""
+    """Returns the rows that show something new."""
     # Hot: called once per step.
     return np.asarray(getattr(pyenv, "valid", True), bool) & ~_is_repaired(pyenv)
 
 
 def _is_repaired(pyenv: Any) -> Array:
-    """Returns which rows show an end that was made up for a lost environment."""
+    """Returns the rows that show a made-up end of a lost environment."""
     # Hot: called once per step.
     repaired: Array = np.asarray(getattr(pyenv, "repaired", False), bool)
     return repaired

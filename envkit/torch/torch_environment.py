@@ -1,4 +1,4 @@
-"""`TorchEnvironment`: an environment as one that takes and returns tensors."""
+"""Makes any environment take and return tensors: `TorchEnvironment`."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ Self = TypeVar("Self", bound="TorchEnvironment")
 
 
 class TorchEnvironment:
-    """Gives an environment of any kind tensors, a batch of rows at a time.
+    """Makes an environment of any kind take and return tensors, as a batch of rows.
 
-    Time steps are of tensors on one device; actions may be tensors on any, arrays or
-    lists. Public attributes that it does not have are those of the environment.
+    Time steps have tensors on one device; actions may be tensors on any device, arrays
+    or lists. Public attributes that this class lacks are looked up in the environment.
 
-    On the processor a tensor shares the memory of the array that the environment
-    returned. Over a pool with `zero_copy=True` tensors are made once, and stay whole
-    until the call after the next, as its arrays do.
+    On the CPU, a tensor shares the memory of the environment's array. For a pool with
+    `zero_copy=True`, tensors are made once and are valid until the call after the next,
+    like the pool's arrays.
 
     Attributes:
-        pyenv: The environment, which is a batch: of one, if it was given a single
-            environment.
-        device: Where its tensors are.
-        is_single: True if it was given a single environment.
-        is_async: True if rows answer `send` at their own pace; false if they `step`.
+        pyenv: The environment as a batch; a single environment becomes a batch of one.
+        device: The device of its tensors.
+        is_single: True if it was made from a single environment.
+        is_async: True if rows answer `send` at their own pace; False if they `step`.
 
     Example:
         >>> import envkit
@@ -60,11 +59,11 @@ class TorchEnvironment:
         """Wraps an environment; closing the wrapper closes it.
 
         Args:
-            env: An environment or a pool, in lockstep or asynchronous; or something
-                that makes one: a constructor, or a name that `envkit.make` takes.
-            device: Where tensors are to be, such as "cuda"; `None` for the processor.
-            dtypes: For NumPy's dtypes the dtypes of their tensors, such as
-                `{np.float64: torch.float32}`; of others they stay as they are.
+            env: An environment or a pool, in lockstep or asynchronous; or a
+                constructor, or a name that `envkit.make` accepts.
+            device: The device of tensors, such as "cuda"; `None` for the CPU.
+            dtypes: The tensors' dtypes by NumPy's, such as `{np.float64:
+                torch.float32}`; others stay as they are.
 
         Raises:
             SpecError: PyTorch has no tensors for a part of the time steps.
@@ -78,7 +77,7 @@ class TorchEnvironment:
             )
             self._actions = Actions(self.pyenv.action_spec())
         except BaseException:
-            if is_ours:  # One that was given stays its owner's.
+            if is_ours:  # the owner of a given environment closes it
                 self.pyenv.close()
             raise
         self.is_async = isinstance(self.pyenv, AsyncEnvironment)
@@ -97,17 +96,17 @@ class TorchEnvironment:
             )
         return getattr(self.pyenv, name)
 
-    # What it is.
+    # Properties and specs.
 
     @property
     def batch_size(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         env = self.pyenv
         return int(env.num_envs if self.is_async else env.batch_size)
 
     @property
     def autoreset(self) -> AutoReset:
-        """When the episode after a `LAST` begins; can be set."""
+        """When the next episode begins after a `LAST`; can be set."""
         return AutoReset.kept_by(self.pyenv)
 
     @autoreset.setter
@@ -129,20 +128,20 @@ class TorchEnvironment:
     # Between arrays and tensors.
 
     def tensors(self, time_step: TimeStep, call: str = "the environment") -> TimeStep:
-        """Returns a time step of arrays, of some or of all rows, as one of tensors.
+        """Returns a time step of arrays, of some or all rows, as tensors.
 
         Args:
-            time_step: What the environment returned.
-            call: The call that returned it, for the error where it does not fit.
+            time_step: The time step of the environment.
+            call: The call that returned it, for the error if it does not fit.
         """
         # Hot: called once per step.
         return self._time_steps.tensors(time_step, call)  # type: ignore[no-any-return]
 
     def arrays(self, action: NestedArray, call: str = "step") -> NestedArray:
-        """Returns a batch of actions as arrays, for the environment to step with.
+        """Returns a batch of actions as arrays for the environment's step.
 
-        It waits until time steps are no more read from memory to which a step writes,
-        so it comes right before the step.
+        It waits until earlier time steps are no longer being read from memory that a
+        step overwrites, so call it right before the step.
         """
         # Hot: called once per step.
         arrays = self._actions.arrays(action, call)
@@ -150,10 +149,10 @@ class TorchEnvironment:
         return arrays
 
     def empty(self, *dims: int) -> TimeStep:
-        """Returns a time step of tensors with any values.
+        """Returns a time step of uninitialised tensors.
 
         Args:
-            *dims: The sizes of the dimensions in front, such as those of time and rows.
+            *dims: The leading dimensions, such as time and rows.
         """
         return self._time_steps.empty(*dims)  # type: ignore[no-any-return]
 
@@ -165,9 +164,10 @@ class TorchEnvironment:
         """Starts an episode and returns the time step of all rows.
 
         Args:
-            mask: Which rows start an episode, a tensor or an array; `None` for all.
-            seed: What the rows that start are seeded with before.
-            options: What the environment is told of this one reset.
+            mask: The rows that start an episode, as a tensor or an array; `None` for
+                all.
+            seed: Seeds the rows first.
+            options: The options of this reset.
         """
         self._check_in_lockstep("reset")
         self._time_steps.wait()
@@ -178,11 +178,12 @@ class TorchEnvironment:
         return self.tensors(time_step, self._reset_name)
 
     def step(self, action: NestedArray, mask: Any = None) -> TimeStep:
-        """Applies an action to each row and returns what comes of it.
+        """Applies an action to each row and returns the resulting time step.
 
         Args:
             action: A batch of actions: tensors on any device, arrays or lists.
-            mask: Which rows step, a tensor or an array; the others stay where they are.
+            mask: The rows that step, as a tensor or an array; the others stay where
+                they are.
         """
         # Hot: called once per step.
         pyenv = self.pyenv
@@ -197,7 +198,7 @@ class TorchEnvironment:
         return self.tensors(time_step, self._step_name)
 
     def current_time_step(self) -> TimeStep:
-        """Returns where the environment stands now: what a policy should act on.
+        """Returns the current time step, on which a policy should act.
 
         Before the first episode it begins one.
         """
@@ -205,7 +206,7 @@ class TorchEnvironment:
         try:
             time_step = self.pyenv.current_time_step()
         except CallOrderError:
-            # The first call begins an episode; later the error has another reason.
+            # The first call begins an episode; a later error has another reason.
             if self._has_begun:
                 raise
             return self.reset()
@@ -223,10 +224,10 @@ class TorchEnvironment:
     # At each row's own pace.
 
     def reset_async(self, env_ids: Any = None, **given: Any) -> None:
-        """Lets the given rows, or all, start an episode; returns at once.
+        """Starts an episode in the given rows, or in all; returns at once.
 
         Args:
-            env_ids: Which rows, a tensor or a list; `None` for all.
+            env_ids: The rows, as a tensor or a list; `None` for all.
             **given: `seed` and `options`, as in `AsyncEnvironment.reset_async`.
         """
         self._check_async("reset_async")
@@ -234,11 +235,11 @@ class TorchEnvironment:
         self.pyenv.reset_async(_as_array(env_ids), **given)
 
     def send(self, actions: NestedArray, env_ids: Any = None) -> None:
-        """Hands row `i` of the actions to `env_ids[i]`, or to all; returns at once.
+        """Hands row `i` of the actions to `env_ids[i]`, or to row `i`; returns at once.
 
         Args:
             actions: Tensors on any device, arrays or lists.
-            env_ids: Which rows, a tensor or a list; `None` for all.
+            env_ids: The rows, as a tensor or a list; `None` for all.
         """
         self._check_async("send")
         self.pyenv.send(self.arrays(actions, "send"), _as_array(env_ids))
@@ -249,11 +250,12 @@ class TorchEnvironment:
         """Returns rows that have finished, in the order in which they did.
 
         Args:
-            count: How many to wait for; `None` waits for all that owe an answer.
-            timeout: Seconds after which to return what is ready, possibly nothing.
+            count: How many rows to wait for; `None` waits for all that owe an answer.
+            timeout: Seconds after which to return the rows that are ready, possibly
+                none.
 
         Returns:
-            The rows' numbers and their time steps, both of tensors, and their infos.
+            The rows' numbers and time steps as tensors, and their infos.
         """
         self._check_async("recv")
         batch = self.pyenv.recv(count, timeout)
@@ -269,10 +271,10 @@ class TorchEnvironment:
                 "lockstep: call reset() and step()."
             )
 
-    # Its end.
+    # Closing.
 
     def close(self) -> None:
-        """Closes the environment; calling it again does nothing."""
+        """Closes the environment; later calls do nothing."""
         try:
             self._time_steps.close()
         finally:
@@ -294,12 +296,12 @@ class TorchEnvironment:
 
 
 def _as_array(value: Any) -> Any:
-    """Returns a tensor as an array, and all else as it is."""
+    """Returns a tensor as an array, and any other value unchanged."""
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
 
 
 def _batch_of(given: Any) -> tuple[Any, bool, bool]:
-    """Returns a batch; true if it was made here; and true if it is of one."""
+    """Returns a batch, whether it was made here, and whether it is a batch of one."""
     is_ready = isinstance(given, AsyncEnvironment | PyEnvironment)
     make = constructor(given) if isinstance(given, str) else given
     env = make() if callable(make) and not is_ready else make

@@ -1,7 +1,7 @@
-"""`as_torchrl`: an environment of envkit as one of TorchRL.
+"""Converts an environment to TorchRL: `as_torchrl`.
 
-TorchRL resets rows itself, by a mask, so a batch keeps `AutoReset.DISABLED`. What
-envkit says with a `LAST` and its discount, TorchRL says with three flags.
+TorchRL resets rows itself, by a mask, so batches use `AutoReset.DISABLED`. A `LAST` and
+its discount become TorchRL's three flags.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ except ModuleNotFoundError as error:
 
 __all__ = ["TorchRLEnvironment", "as_torchrl"]
 
-# What TorchRL keeps beside observations, in the same dictionary.
+# The keys that TorchRL stores beside observations, in the same dictionary.
 _TAKEN = {"action", "reward", "done", "terminated", "truncated", "next", "_reset"}
 _MASKS = ("action_mask", "mask")
 
 
 def as_torchrl(env: Any, device: Any = None) -> TorchRLEnvironment:
-    """Returns an environment of TorchRL around one of envkit, which it then owns.
+    """Converts an environment to TorchRL; the result owns the environment.
 
     A batch or a pool becomes one environment with a batch dimension, whose rows TorchRL
-    resets one by one; a single environment becomes one without.
+    resets individually. A single environment becomes one without.
 
-    A dictionary of observations has its keys in TorchRL's, a plain observation is
+    A dictionary of observations keeps its keys, and a plain observation is
     `"observation"`; parts of a nested action are below `"action"`. A part of the
-    observation called `action_mask` or `mask`, which says which of the choices of the
-    action are legal, is a mask of booleans, and random actions obey it.
+    observation called `action_mask` or `mask`, which marks the legal choices of the
+    action, becomes a mask of booleans, and random actions obey it.
 
     Args:
         env: An environment, a constructor, a name that `envkit.make` takes, or a
             `TorchEnvironment`.
-        device: Where tensors are to be; `None` for the processor.
+        device: The device of tensors; `None` for the CPU.
 
     Example:
         >>> env = as_torchrl("CartPole")
@@ -80,18 +80,18 @@ def as_torchrl(env: Any, device: Any = None) -> TorchRLEnvironment:
 
 
 class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types here
-    """Is an environment of TorchRL; `as_torchrl` makes it.
+    """Implements TorchRL's environment; `as_torchrl` makes it.
 
     Attributes:
-        source: The environment inside, as one of tensors.
+        source: The environment inside, which takes and returns tensors.
     """
 
     def __init__(self, source: TorchEnvironment) -> None:
         """Takes over an environment in lockstep.
 
         Raises:
-            ValueError: It is asynchronous, or its rows cannot be reset one by one.
-            SpecError: TorchRL has no place for its rewards.
+            ValueError: It is asynchronous, or cannot reset single rows.
+            SpecError: TorchRL cannot represent its rewards.
         """
         if source.is_async:
             raise ValueError(
@@ -176,13 +176,13 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
                 choices.tolist(),
                 dtype=dtype,
                 device=self.device,
-                remove_singleton=False,  # A vector of one choice stays a vector.
+                remove_singleton=False,  # a vector of one choice stays a vector
             )
             return made.expand(*rows, *spec.shape) if rows else made
         return _spec(spec, (*rows, *spec.shape), dtype, self.device)
 
     def _find_mask(self, observation: Mapping[str, Any]) -> None:
-        """Finds the part of the observation that says which choices are legal."""
+        """Finds the part of the observation that marks legal choices."""
         action = self.source.action_spec()
         choices = None if nest.is_nested(action) else _choices(action)
         if choices is None or choices.shape != ():
@@ -193,7 +193,7 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
                 self._mask_leaf = path
                 return
 
-    # What TorchRL calls.
+    # The methods that TorchRL calls.
 
     def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -213,8 +213,8 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
         return self._answer(time_step)
 
     def _answer(self, arrays: TimeStep, *, is_reset: bool = False) -> Any:
-        """Returns what TorchRL is told of a time step."""
-        # TorchRL keeps what it is given; views of a pool would change under its hands.
+        """Returns the dictionary for TorchRL of a time step."""
+        # TorchRL keeps these tensors; views of a pool would change later.
         arrays = nest.map_structure(
             lambda leaf: leaf if leaf.flags.writeable else leaf.copy(), arrays
         )
@@ -225,7 +225,7 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
         for key, leaf in zip(self._observation_keys, leaves, strict=True):
             if key == self._mask_leaf:
                 legal = leaf[place].bool()
-                # Nothing may be legal after an end, where the action is ignored.
+                # At an end nothing may be legal, and the action is ignored.
                 legal = legal | ~legal.any(-1, keepdim=True)
                 self.action_spec.update_mask(legal)
                 leaf = legal
@@ -265,13 +265,13 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
             self.source.pyenv.seed(seed)
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Closes the environment inside, too."""
+        """Closes the environment inside too."""
         super().close(raise_if_closed=raise_if_closed)
         self.source.close()
 
 
 def _by_key(spec: NestedSpec, name: str) -> dict[str, Any]:
-    """Returns specs in dictionaries of text keys, as TorchRL has them."""
+    """Returns specs in dictionaries with text keys, as TorchRL needs them."""
     return _dictionary(spec) if nest.is_nested(spec) else {name: spec}
 
 
@@ -307,7 +307,7 @@ def _get(specs: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def _choices(spec: Any) -> Any:
-    """Returns how many choices there are, if they are whole numbers from 0 on."""
+    """Returns the number of choices, if they are integers from 0 on."""
     if not isinstance(spec, BoundedArraySpec) or not is_discrete(spec):
         return None
     if (spec.minimum != 0).any():
@@ -319,13 +319,13 @@ def _choices(spec: Any) -> Any:
 
 
 def _spec(spec: ArraySpec, shape: Any, dtype: Any, device: Any) -> Any:
-    """Returns the spec of TorchRL for arrays of any kind."""
+    """Returns TorchRL's spec for arrays of any kind."""
     if dtype == torch.bool:
         return Categorical(2, shape=shape, dtype=torch.bool, device=device)
     if isinstance(spec, BoundedArraySpec):
         low = np.broadcast_to(spec.minimum, spec.shape)
         high = np.broadcast_to(spec.maximum, spec.shape)
-        # TorchRL draws between bounds, which have to be finite for that.
+        # TorchRL draws between bounds, so they have to be finite.
         if np.isfinite(low).all() and np.isfinite(high).all():
             bounds = [
                 torch.from_numpy(np.array(bound)).to(dtype).expand(shape).clone()

@@ -1,11 +1,11 @@
-"""Arrays on their way to a device as tensors, and tensors on their way back.
+"""Converts arrays to tensors on a device, and back.
 
-On the processor a tensor shares the memory of its array. Arrays that an environment
-returns again and again, which those of a pool with `zero_copy=True` are, have their
-tensors made once.
+On the CPU, a tensor shares the memory of its array. If an environment returns the same
+arrays again and again, as a pool with `zero_copy=True` does, their tensors are made
+once.
 
-On a graphics card, `device` memory, a copy is begun on a stream of its own and the
-stream of the caller waits for it, so the processor goes on at once:
+On a GPU, `device` memory, copies start on a separate stream and the caller's stream
+waits for them, so the CPU continues at once:
 
 ```
 kept arrays    their pages are locked once ------------------> device   side stream
@@ -13,7 +13,7 @@ other arrays   -> a buffer in locked pages, made once -------> device   side str
 actions        device -> a buffer in locked pages -> its own array       caller's stream
 ```
 
-Before the environment is stepped, `wait` waits until all that was read has been read.
+Before the environment steps, `wait` waits until all reads have finished.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def as_device(device: Any) -> torch.device:
-    """Returns a device of PyTorch, with its number where it is a graphics card."""
+    """Returns a PyTorch device, with its index if it is a GPU."""
     found = torch.device("cpu" if device is None else device)
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(
@@ -70,13 +70,13 @@ def tensor_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
 
 
 def _tensor_over(array: Array) -> torch.Tensor:
-    """Returns a tensor in the memory of an array, also of one that is read-only."""
+    """Returns a tensor in the memory of an array, even a read-only one."""
     if not array.flags.writeable:
-        # PyTorch knows no read-only memory, and warns of it.
+        # PyTorch has no read-only memory, and warns about it.
         array = array.view()
         try:
             array.flags.writeable = True
-        except ValueError:  # Its owner cannot be written to, either.
+        except ValueError:  # its owner is not writable either
             array = array.copy()
     return _of_writeable(array)
 
@@ -84,12 +84,12 @@ def _tensor_over(array: Array) -> torch.Tensor:
 def _of_writeable(array: Array) -> torch.Tensor:
     try:
         return torch.from_numpy(array)
-    except ValueError:  # Its elements lie in the other direction.
+    except ValueError:  # its elements are in reverse order
         return torch.from_numpy(array.copy())
 
 
 def _lies_in(tensor: torch.Tensor, array: Array) -> bool:
-    # Without elements there is no memory, and nothing that could change.
+    # Without elements, there is no memory that could change.
     return tensor.data_ptr() == array.ctypes.data or not array.size
 
 
@@ -98,11 +98,11 @@ def _is_kept(array: Array, tensor: torch.Tensor) -> bool:
 
 
 class _Kept:
-    """Makes tensors over arrays, and keeps those of the two that came last.
+    """Makes tensors over arrays, and keeps the latest two.
 
     Only read-only arrays are kept: they are an environment's own, which returns them
-    again. The tensor of an array is right as long as the array is the same object, if
-    it lies in the array's memory: one that is a copy of it is made anew each time.
+    again. A tensor stays valid as long as the array is the same object and the tensor
+    uses the array's memory; a copy is made anew each time.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _Kept:
             return _of_writeable(array)
         older, tensor = self._older
         if array is not older or tensor is None:
-            # It may be asked for in inference mode, and come again when one learns.
+            # Time steps may be read in inference mode, and again in training.
             with torch.inference_mode(False):
                 tensor = _tensor_over(array)
             if not _lies_in(tensor, array):
@@ -129,12 +129,12 @@ class _Kept:
 
 
 class TimeSteps:
-    """Makes tensors of the leaves of time steps.
+    """Converts the leaves of time steps to tensors.
 
     Attributes:
         structure: The structure of a time step.
-        dtypes: For each leaf the dtype of its tensors.
-        shapes: For each leaf its shape in one row.
+        dtypes: The dtype of each leaf's tensors.
+        shapes: The shape of each leaf in one row.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class TimeSteps:
 
         Args:
             spec: The specs of one row's time step.
-            device: Where the tensors are to be.
-            dtypes: For dtypes of arrays the dtypes of their tensors.
+            device: The device of the tensors.
+            dtypes: The tensors' dtypes, by the arrays' dtypes.
 
         Raises:
             SpecError: PyTorch has no dtype for a leaf.
@@ -171,10 +171,9 @@ class TimeSteps:
         self._kept = [_Kept() for _ in self.dtypes]
         self._device = device
         self._card = _Card(device, len(self.dtypes)) if device.type == "cuda" else None
-        # Of the two time steps that came last, whose arrays come again: these arrays,
-        # and their tensors.
+        # The latest two time steps whose arrays recur: the arrays, and their tensors.
         self._slots: list[tuple[list[Array], list[torch.Tensor]]] = []
-        # The same as time steps, where no part can be changed by who gets it.
+        # The same as time steps, if the receiver cannot change any part.
         self._whole: list[tuple[Any, Any]] = []
         is_flat = all(isinstance(part, ArraySpec) for part in spec)
         self._kind = type(spec) if is_flat else None
@@ -184,7 +183,7 @@ class TimeSteps:
         """Returns a time step of tensors.
 
         Raises:
-            SpecError: What `call` returned does not fit the specs.
+            SpecError: The result of `call` does not fit the specs.
         """
         # Hot: called once per step.
         for known, whole in self._whole:
@@ -256,7 +255,7 @@ class TimeSteps:
 
     def empty(self, *dims: int) -> Any:
         """Returns a time step of tensors with any values."""
-        # They are filled later, whatever the mode is then.
+        # They are filled later, in whatever mode.
         with torch.inference_mode(False):
             return self.structure.unflatten(
                 [
@@ -266,7 +265,7 @@ class TimeSteps:
             )
 
     def wait(self) -> None:
-        """Waits until the arrays of earlier time steps may be written to."""
+        """Waits until the arrays of earlier time steps may be overwritten."""
         # Hot: called once per step.
         if self._card is not None:
             self._card.wait()
@@ -291,15 +290,15 @@ def _checked_dtype(
 
 
 class _Card:
-    """Copies tensors of the processor to a graphics card."""
+    """Copies tensors from the CPU to a GPU."""
 
     def __init__(self, device: torch.device, count: int) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
         self._done = torch.cuda.Event()
         self._staged: list[torch.Tensor | None] = [None] * count
-        # The lengths of locked blocks by address; and by identity the arrays in them,
-        # which keep their memory where it is.
+        # The lengths of locked blocks, by address; and the arrays in them, by identity,
+        # which keep their memory in place.
         self._locked: dict[int, int] = {}
         self._holds: dict[int, tuple[Array, bool]] = {}
 
@@ -309,7 +308,7 @@ class _Card:
         leaves: Sequence[Array],
         casts: Sequence[tuple[int, torch.dtype]],
     ) -> list[torch.Tensor]:
-        """Returns tensors on the card, for whose copies the caller's stream waits."""
+        """Returns tensors on the GPU; the caller's stream waits for their copies."""
         # Hot: called once per step.
         self.wait()
         sources = [
@@ -324,7 +323,7 @@ class _Card:
             self._done.record(self._stream)
         caller.wait_event(self._done)
         for tensor in moved:
-            # Their memory may be used for others only when the caller is through, too.
+            # Their memory may be reused only when the caller has finished too.
             tensor.record_stream(caller)
         return moved
 
@@ -340,11 +339,11 @@ class _Card:
         return buffer.copy_(tensor)
 
     def _is_locked(self, array: Array) -> bool:
-        """Locks the memory of an array that is kept; returns true if it is locked."""
+        """Locks the memory of an array that is kept; returns True if it is locked."""
         known = self._holds.get(id(array))
         if known is not None and known[0] is array:
             return known[1]
-        # Others come once, or are as many as there are calls.
+        # Others come once, or differ in every call.
         if array.flags.writeable or len(self._holds) >= 2 * len(self._staged):
             return False
         is_locked = array.flags.c_contiguous and self._lock(*block_of(array))
@@ -352,7 +351,7 @@ class _Card:
         return is_locked
 
     def _lock(self, address: int, size: int) -> bool:
-        """Locks the pages of a block; a copy may not lie in two that are locked."""
+        """Locks the pages of a block; a copy must not span two locked blocks."""
         first = address // mmap.PAGESIZE * mmap.PAGESIZE
         stop = -(-(address + size) // mmap.PAGESIZE) * mmap.PAGESIZE
         for other, length in self._locked.items():
@@ -362,8 +361,8 @@ class _Card:
                 return False
         result = torch.cuda.cudart().cudaHostRegister(first, stop - first, 0)
         if int(result) != 0:
-            # There may be a limit, and then it is staged. CUDA tells of the error once
-            # more with the next thing it is asked to do, which had better be nothing.
+            # There may be a limit; then the array is staged. CUDA reports the error
+            # once more with the next operation, which should be a harmless one.
             with contextlib.suppress(RuntimeError):
                 torch.zeros(1, device=self._device)
             return False
@@ -379,7 +378,7 @@ class _Card:
 
 
 def block_of(array: Array) -> tuple[int, int]:
-    """Returns address and size of the whole block of memory that an array lies in.
+    """Returns address and size of the memory block that contains an array.
 
     Example:
         >>> block = np.zeros(100, np.uint8)
@@ -394,22 +393,22 @@ def block_of(array: Array) -> tuple[int, int]:
 
 
 class Actions:
-    """Makes arrays of actions in tensors of any device."""
+    """Converts actions from tensors on any device to arrays."""
 
     def __init__(self, spec: NestedSpec) -> None:
         self._structure = nest.Structure(spec)
-        # Where an action is one array: the dtype of the tensors that may share memory.
+        # If an action is one array: the dtype of tensors that may share memory.
         self._dtype = tensor_dtype(spec.dtype) if isinstance(spec, ArraySpec) else None
         self._buffers: list[torch.Tensor | None] = [None] * len(self._structure.leaves)
 
     def arrays(self, action: NestedArray, call: str) -> NestedArray:
-        """Returns a batch of actions as arrays; those on the processor share memory.
+        """Returns a batch of actions as arrays; CPU tensors share memory.
 
-        Whole numbers and floats take the widths of their specs where nothing is lost
-        by that; all else the environment checks.
+        Integers and floats get the width of their specs if nothing is lost; the
+        environment checks everything else.
 
         Raises:
-            SpecError: The structure is not that of the spec.
+            SpecError: The structure differs from the spec's.
         """
         # Hot: called once per step. The first case is the usual one.
         if (
@@ -423,7 +422,7 @@ class Actions:
         leaves = flatten_as(self._structure, action, subject=subject, root="action")
         cards, staged = None, []
         for index, leaf in enumerate(leaves):
-            # Asking for the class itself first is quicker.
+            # Comparing the class first is faster.
             if type(leaf) is torch.Tensor or isinstance(leaf, torch.Tensor):
                 if leaf.requires_grad:
                     leaf = leaf.detach()
@@ -437,7 +436,7 @@ class Actions:
         for card in cards or ():
             torch.cuda.current_stream(card).synchronize()
         for index in staged:
-            # The environment may keep its actions, and the buffer is written to again.
+            # The environment may keep its actions, and the buffer is reused.
             leaves[index] = leaves[index].clone()
         return self._structure.unflatten(
             [
@@ -447,7 +446,7 @@ class Actions:
         )
 
     def _staged(self, index: int, leaf: torch.Tensor) -> torch.Tensor:
-        """Begins to copy a tensor of a graphics card into locked pages."""
+        """Starts to copy a GPU tensor into locked pages."""
         buffer = self._buffers[index]
         if buffer is None or buffer.shape != leaf.shape or buffer.dtype != leaf.dtype:
             buffer = torch.empty(leaf.shape, dtype=leaf.dtype, pin_memory=True)
@@ -458,7 +457,7 @@ class Actions:
 def _as_array(leaf: Any, spec: ArraySpec) -> Array:
     # Hot: called for each leaf of an action.
     if type(leaf) is torch.Tensor or isinstance(leaf, torch.Tensor):
-        if leaf.dtype == torch.bfloat16:  # NumPy has none.
+        if leaf.dtype == torch.bfloat16:  # NumPy has no such dtype
             leaf = leaf.float()
         array: Array = leaf.numpy()
     else:
@@ -473,7 +472,7 @@ def _as_array(leaf: Any, spec: ArraySpec) -> Array:
 
 
 def checked_dtypes(dtypes: Any) -> dict[np.dtype[Any], torch.dtype]:
-    """Returns dtypes of tensors by dtypes of arrays.
+    """Returns the tensors' dtypes, by the arrays' dtypes.
 
     Example:
         >>> checked_dtypes({"float64": torch.float32})

@@ -1,4 +1,4 @@
-"""`Transitions`: what came of actions, whole, flat or in minibatches."""
+"""Holds transitions, with steps and rows, flat or in minibatches: `Transitions`."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ __all__ = ["Transitions"]
 
 @dataclasses.dataclass(frozen=True)
 class Transitions:
-    """What came of actions: tensors with dimensions of steps and rows in front.
+    """Holds the results of actions: tensors with leading dimensions of steps and rows.
 
-    Those of `flat()` and `minibatches()` have one dimension in front instead.
+    In `flat()` and `minibatches()` there is one leading dimension instead.
 
     Attributes:
-        observation: What the policy saw.
-        action: What it did.
-        reward: What that earned.
-        discount: What later rewards are worth: 0 where the episode has terminated.
-        next_observation: What came of it: at the end of an episode its last one.
-        is_last: Whether that was the end of the episode.
-        valid: Whether this is a transition to learn from. A step from the end of an
-            episode to the next beginning is not; nor are steps of rows that show
-            nothing new, and ends that were made up for environments that were lost.
-        extras: What the policy returned beside its actions.
-        advantages: How much better than expected the action was; `None` if not asked.
-        returns: What the value of the observation should have been; likewise.
+        observation: The policy's observation.
+        action: The policy's action.
+        reward: The reward of the action.
+        discount: The environment's discount: 0 if the episode has terminated.
+        next_observation: The resulting observation; at the end of an episode, its last.
+        is_last: Whether the action ended the episode.
+        valid: Whether to learn from this transition. Invalid are steps from the end of
+            an episode to the next beginning, rows that show nothing new, and made-up
+            ends of lost environments.
+        extras: Other results of the policy.
+        advantages: How much better than expected the action was; `None` if not
+            requested.
+        returns: The target for the value of the observation; likewise.
     """
 
     observation: NestedArray
@@ -49,7 +50,7 @@ class Transitions:
     returns: torch.Tensor | None = None
 
     def flat(self) -> Transitions:
-        """Returns the valid transitions alone, one after the other.
+        """Returns only the valid transitions, one after the other.
 
         Example:
             >>> import envkit
@@ -66,12 +67,12 @@ class Transitions:
     def minibatches(
         self, size: int, epochs: int = 1, generator: torch.Generator | None = None
     ) -> Iterator[Transitions]:
-        """Yields the valid transitions in a random order, some at a time.
+        """Yields the valid transitions in random order, some at a time.
 
         Args:
-            size: How many a minibatch has; the last one of an epoch has the rest.
-            epochs: How often each transition comes.
-            generator: What draws the order, on the processor; `None` for PyTorch's own.
+            size: The size of a minibatch; the last one of an epoch has the rest.
+            epochs: How often each transition is used.
+            generator: The CPU generator of the order; `None` for PyTorch's default.
         """
         checked_size("size", size)
         flat = self.flat() if self.valid.ndim > 1 else self
