@@ -1,4 +1,4 @@
-"""TensorFlow's side of envkit: the only package that imports TensorFlow.
+"""Connects envkit to TensorFlow: the only package that imports TensorFlow.
 
 Names are loaded when they are first used. Without TensorFlow, importing the package or
 one of its modules raises a `MissingDependencyError`.
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-# It is found but not imported here, because a broken installation raises its own error.
+# Found but not imported here, because a broken installation raises its own error.
 if not is_installed("tensorflow"):
     raise MissingDependencyError.needed_by(__name__, package="tensorflow", extra="tf")
 

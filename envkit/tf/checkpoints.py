@@ -1,4 +1,4 @@
-"""`CheckpointedState`: a Python environment's state in a `tf.train.Checkpoint`."""
+"""Saves a Python environment's state in a checkpoint: `CheckpointedState`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["CheckpointedState", "SavedState", "restore_state", "state_bytes"]
 
 
 class SavedState(NamedTuple):
-    """A state as a checkpoint holds it.
+    """Holds a state as stored in a checkpoint.
 
     Attributes:
-        state: The token that `get_state` returned.
+        state: The result of `get_state`.
         provenance: The environment's provenance; `None` if it has none.
     """
 
@@ -33,10 +33,10 @@ class CheckpointedState(
 
     Saving calls `get_state`, restoring calls `set_state`; the same actions then lead to
     the same time steps. A `TFPyEnvironment` does this without a `CheckpointedState`.
-    The checkpoint also holds the environment's provenance, and restoring a state that
-    another version has saved warns.
+    The checkpoint includes the environment's provenance, and restoring a state from
+    another version warns.
 
-    A checkpoint holds the state pickled. Restore only files that you trust, as with
+    The state in a checkpoint is pickled. Restore only files that you trust, as with
     every pickle.
 
     Example:
@@ -80,15 +80,15 @@ def state_bytes(environment: Any) -> bytes:
 
 
 def restore_state(environment: Any, data: bytes) -> None:
-    """Restores a state that `state_bytes` returned."""
+    """Restores a state returned by `state_bytes`."""
     saved = pickle.loads(data)
-    if not isinstance(saved, SavedState):  # It was saved before there was provenance.
+    if not isinstance(saved, SavedState):  # it was saved before there was provenance
         environment.set_state(saved)
         return
     if saved.provenance is not None:
         known = saved.provenance
         check_made_by(environment, MadeBy(known["id"], known["envkit"]))
     with warnings.catch_warnings():
-        # In a batch each row would warn again.
+        # In a batch, each row would warn again.
         warnings.simplefilter("ignore", VersionWarning)
         environment.set_state(saved.state)

@@ -1,11 +1,10 @@
-"""`dataset`: an environment and a policy as a `tf.data.Dataset`.
+"""Turns an environment and a policy into a `tf.data.Dataset`: `dataset`.
 
 ```
 policy(time_step) -> action -> environment.step -> rows -> prefetched elements
 ```
 
-The environment is stepped in a thread of TensorFlow's, ahead of the thread that takes
-the elements.
+A TensorFlow thread steps the environment, ahead of the thread that reads the elements.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
 
 class Transition(NamedTuple):
-    """One step of one environment; of a whole episode, all its steps.
+    """Holds one step of one environment, or all steps of an episode.
 
     Attributes:
         time_step: The time step on which the policy acted. Never a `LAST`.
-        action: Its action.
-        next_time_step: The time step that followed, with the reward. Never a `FIRST`.
+        action: The policy's action.
+        next_time_step: The next time step, with the reward. Never a `FIRST`.
     """
 
     time_step: TimeStep
@@ -58,21 +57,20 @@ def dataset(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of a policy's transitions in an environment.
 
-    Each element is the `Transition` of one row; those of a batch follow one another.
-    A step that only begins an episode is not a transition. Each iteration continues
-    from the current time step; the newest of several iterators steps the environment.
+    Each element is the `Transition` of one row; a batch's rows follow one another. A
+    step that only begins an episode is not a transition. Each iteration continues from
+    the current time step; the newest of several iterators steps the environment.
 
     Lists in a nest become tuples, as everywhere in `tf.data`.
 
     Args:
-        environment: A Python or TensorFlow environment: single, batched or a pool. Or
-            something that makes one; then each iteration has one of its own, which it
-            closes.
-        policy: A function that takes a time step of tensors, a batch, and returns an
+        environment: A Python or TensorFlow environment: single, batched or a pool. Or a
+            constructor of one; then each iteration makes and closes its own.
+        policy: A function that takes a batched time step of tensors and returns an
             action for each row; or an object with such a method `action`.
         whole_episodes: True to make each element an episode: its transitions with a
-            dimension of time in front. One that had begun already is left out.
-        prefetch: The number of elements to prepare while the trainer trains.
+            leading dimension of time. An episode that had already begun is left out.
+        prefetch: How many elements to prepare while the trainer trains.
 
     Example:
         >>> import envkit
@@ -88,7 +86,7 @@ def dataset(
         True
     """
     source = _Source(environment, policy)
-    # TensorFlow splits batches quickly, but aborts with arrays without elements.
+    # TensorFlow splits batches quickly, but aborts on arrays without elements.
     by_row = not whole_episodes and any(
         spec.shape.num_elements() == 0 for spec in source.specs
     )
@@ -105,7 +103,7 @@ def dataset(
     packed = rows.map(source.packed)
     if prefetch:
         return packed.prefetch(prefetch)
-    # Otherwise TensorFlow would prefetch some without being asked.
+    # Otherwise TensorFlow would prefetch some by default.
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     return packed.with_options(options)
@@ -160,7 +158,7 @@ class _Source:
         collector = collect()
         try:
             while True:
-                # A newer iterator waits here until this step has been made.
+                # A newer iterator waits here until this step has finished.
                 with self._lock:
                     if self._newest is not me and self._make is None:
                         raise CallOrderError(
@@ -203,7 +201,7 @@ class _Source:
 
 
 def _maker_of(environment: Any) -> tuple[Callable[[], Any] | None, Any]:
-    """Returns a function that makes environments, or the environment that was given."""
+    """Returns a function that makes environments, or the given environment."""
     if isinstance(environment, TFEnvironment):
         return None, environment
     if isinstance(environment, str):
@@ -227,7 +225,7 @@ def _as_tensors(env: Any) -> TFEnvironment:
 def _function_of(policy: Any) -> Callable[[TimeStep], NestedArray]:
     """Returns a function that takes a time step and returns an action."""
     if callable(policy):
-        return policy  # type: ignore[no-any-return]  # only that it can be called is known
+        return policy  # type: ignore[no-any-return]  # all that is known is that it can be called
     act = getattr(policy, "action", None)
     if not callable(act):
         raise TypeError(
@@ -238,7 +236,7 @@ def _function_of(policy: Any) -> Callable[[TimeStep], NestedArray]:
 
     def action(time_step: TimeStep) -> NestedArray:
         answer = act(time_step)
-        # Policies of TF-Agents return an action with a state and an info.
+        # Policies of TF-Agents return an action together with a state and an info.
         return answer.action if hasattr(answer, "info") else answer
 
     return action
@@ -247,7 +245,7 @@ def _function_of(policy: Any) -> Callable[[TimeStep], NestedArray]:
 def _acted_on(env: TFEnvironment, before: Array) -> Array:
     """Returns the step types on which a policy has acted.
 
-    Where no `FIRST` follows a `LAST`, that is the beginning of an episode, too.
+    If no `FIRST` follows a `LAST`, the beginning of an episode counts as such too.
     """
     if getattr(env, "continues_after_last", False) is not True:
         return before
@@ -255,7 +253,7 @@ def _acted_on(env: TFEnvironment, before: Array) -> Array:
 
 
 def _begin_anew(env: TFEnvironment, after: TimeStep) -> None:
-    """Begins episodes in the rows that have ended and would not begin one."""
+    """Begins episodes in rows that have ended and would not begin one themselves."""
     if getattr(env, "continues_after_last", False) is True:
         return
     order = getattr(getattr(env, "pyenv", None), "autoreset", None)
@@ -266,7 +264,7 @@ def _begin_anew(env: TFEnvironment, after: TimeStep) -> None:
 
 
 def _without_lists(structure: Any) -> Any:
-    """Returns a nest with tuples for lists, which `tf.data` takes for tensors."""
+    """Replaces lists in a nest by tuples, because `tf.data` takes lists for tensors."""
     if isinstance(structure, dict):
         return {key: _without_lists(value) for key, value in structure.items()}
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
@@ -277,7 +275,7 @@ def _without_lists(structure: Any) -> Any:
 
 
 class _Step(NamedTuple):
-    """One step of all rows.
+    """Holds one step of all rows.
 
     Attributes:
         before: The step types on which the policy acted.
@@ -312,11 +310,11 @@ class _Rows(_Transitions):
 
 
 class _Episodes:
-    """Keeps steps until episodes are whole."""
+    """Keeps steps until episodes are complete."""
 
     def __init__(self) -> None:
         self._kept: list[list[Array]] = []
-        # The index of the step with which the current episode began, by row.
+        # Per row: the index of the step with which the current episode began.
         self._begins: dict[int, int] = {}
 
     def elements(self, step: _Step) -> Iterator[tuple[Array, ...]]:
@@ -328,7 +326,7 @@ class _Episodes:
             self._begins.pop(row, None)
         self._kept.append(step.leaves)
         for row in np.flatnonzero(step.after == _LAST).tolist():
-            # An episode that had begun before the first step is not whole.
+            # An episode that had begun before the first step is not complete.
             if row in self._begins:
                 columns = zip(*self._kept[self._begins.pop(row) :], strict=True)
                 yield tuple(
@@ -337,7 +335,7 @@ class _Episodes:
         self._forget(min(self._begins.values(), default=len(self._kept)))
 
     def _forget(self, count: int) -> None:
-        """Drops the oldest steps, which belong to episodes that are over."""
+        """Drops the oldest steps, which belong to finished episodes."""
         if count:
             del self._kept[:count]
             self._begins = {row: begin - count for row, begin in self._begins.items()}

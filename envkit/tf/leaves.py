@@ -1,4 +1,4 @@
-"""A batch on its way between TensorFlow and Python: actions there, time steps back."""
+"""Moves batches between TensorFlow and Python: actions there, time steps back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ActionLeaves", "TimeStepLeaves"]
 
 
 class ActionLeaves:
-    """Flattens actions for a graph, and makes arrays of the leaves."""
+    """Flattens actions for a graph, and converts the leaves to arrays."""
 
     def __init__(
         self, spec: NestedSpec, rows: int, subject: str, *, check_dims: bool
@@ -30,8 +30,8 @@ class ActionLeaves:
         Args:
             spec: The array specs of one row's action.
             rows: The size of a batch.
-            subject: The call that takes the action, with which an error begins.
-            check_dims: True to check that each leaf has that size.
+            subject: The call that takes the action, as the beginning of an error.
+            check_dims: True to check that each leaf has `rows` rows.
         """
         self._structure = nest.Structure(spec)
         self._rows = rows
@@ -39,11 +39,11 @@ class ActionLeaves:
         self._check_dims = check_dims
 
     def flat(self, action: NestedArray) -> list[Any]:
-        """Returns the leaves of an action as they were given.
+        """Returns the leaves of an action unchanged.
 
         Raises:
-            SpecError: The structure is not that of the spec, or, with `check_dims`, a
-                size that is known is wrong.
+            SpecError: The structure differs from the spec's, or, with `check_dims`, a
+                known size is wrong.
         """
         leaves = flatten_as(
             self._structure, action, subject=self._subject, root="action"
@@ -60,13 +60,13 @@ class ActionLeaves:
         ]
 
     def packed(self, arrays: Sequence[Array]) -> NestedArray:
-        """Returns the action that has these leaves."""
+        """Returns the action with these leaves."""
         return self._structure.unflatten(arrays)
 
     def arrays(self, leaves: Sequence[Any]) -> list[Array]:
-        """Returns copies of leaves as arrays, with checked shapes if asked for.
+        """Returns copies of leaves as arrays; checks shapes if asked to.
 
-        The dtypes are those that were given, except of Python's numbers.
+        Dtypes stay the same, except for Python numbers.
         """
         # Hot: called once per step.
         arrays = [
@@ -84,7 +84,7 @@ class ActionLeaves:
         if hasattr(leaf, "dtype"):
             return leaf
         if any(map(tf.is_tensor, tf.nest.flatten(leaf))):
-            # A list of tensors that the graph calculates.
+            # A list of tensors computed by the graph.
             return tf.convert_to_tensor(leaf)
         spec = self._structure.leaves[index]
         array = self._as_array(leaf, spec)
@@ -105,7 +105,7 @@ class ActionLeaves:
             array = np.array(leaf.numpy() if isinstance(leaf, tf.Variable) else leaf)
             return array if array.dtype != object else _as_text(array, spec)
         array = as_array(leaf)
-        # Python's numbers take the dtype of the spec, because they have none.
+        # Python numbers have no dtype, so they get the spec's.
         if array.dtype.kind == spec.dtype.kind:
             cast = array.astype(spec.dtype)
             if np.array_equal(cast, array) or spec.dtype.kind in "fc":
@@ -113,7 +113,7 @@ class ActionLeaves:
         return array
 
     def _check_shape(self, index: int, shape: Any) -> None:
-        """Refuses a shape that is known and not that of a batch."""
+        """Raises for a known shape that is not a batch's."""
         spec = self._structure.leaves[index]
         expected = (self._rows, *spec.shape)
         if shape is None or tf.TensorShape(shape).is_compatible_with(expected):
@@ -136,17 +136,17 @@ class ActionLeaves:
 
 
 def _as_text(array: Array, spec: ArraySpec) -> Array:
-    """Returns TensorFlow's strings as the environment's; others are left alone."""
+    """Converts TensorFlow's strings to the environment's; others stay as they are."""
     if spec.dtype.kind == "U":
         return np.char.decode(array.astype(np.bytes_), "utf-8")
     return array.astype(np.bytes_) if spec.dtype.kind == "S" else array
 
 
-# TensorFlow's own tensors begin at such addresses. It takes memory at others as well,
-# and aborts the process when it calculates with it.
+# TensorFlow's own tensors begin at such addresses. It accepts memory at other addresses
+# too, and then aborts the process when it computes with it.
 _ALIGNMENT = 64
-# An array of more bytes has memory of its own, because a reward that is kept must not
-# keep a picture alive.
+# A larger array gets memory of its own, because keeping a reward must not keep a
+# picture alive.
 _LARGE = 1 << 12
 
 
@@ -154,8 +154,8 @@ class _AlignedCopies:
     """Copies lists of arrays, each of a shape and dtype, to aligned addresses."""
 
     def __init__(self, kinds: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
-        # For each array its field in the record that small arrays share; `None` for a
-        # large one, and for text, whose width is not known.
+        # For each array, its field in the record that small arrays share; `None` for
+        # large arrays, and for text, whose width is unknown.
         self._fields: list[str | None] = []
         self._kinds = list(kinds)
         names, formats, offsets, size = [], [], [], 0
@@ -175,7 +175,7 @@ class _AlignedCopies:
         )
 
     def large_ones(self, arrays: Sequence[Array]) -> list[Array]:
-        """Returns copies of which only those of large arrays are aligned."""
+        """Returns copies; only large arrays are aligned."""
         # Hot: called once per step by graphs.
         return [
             array.astype(kind[1]) if field is not None else self._alone(kind, array)
@@ -214,11 +214,11 @@ def _aligned(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 class TimeStepLeaves:
-    """Turns time steps into flat lists that TensorFlow may keep, or refuses them.
+    """Converts time steps to flat lists that TensorFlow may keep; raises if unfit.
 
     Attributes:
         dtypes: TensorFlow's dtype of each leaf.
-        shapes: The shape of each leaf, with the dimension of rows.
+        shapes: The shape of each leaf, including the dimension of rows.
     """
 
     def __init__(self, spec: TimeStep, tensor_spec: TimeStep, rows: int) -> None:
@@ -235,7 +235,7 @@ class TimeStepLeaves:
         specs = self._structure.leaves
         self.dtypes = [leaf.dtype for leaf in self._tensors.leaves]
         self.shapes = [(rows, *leaf.shape) for leaf in specs]
-        # The dtype of text depends on the longest one, so its kind is compared.
+        # The dtype of text depends on the longest one, so only its kind is compared.
         self._expected = [
             (leaf.dtype, leaf.dtype.kind if leaf.dtype.kind in "SU" else "", shape)
             for leaf, shape in zip(specs, self.shapes, strict=True)
@@ -254,25 +254,25 @@ class TimeStepLeaves:
     def arrays(self, time_step: Any, call: str) -> list[Array]:
         """Returns copies of the leaves of a time step that `call` returned.
 
-        They are copies because TensorFlow may take over their memory, and the
-        environment may go on writing to its own. They are for `tensors`, or a graph.
+        They are copies because TensorFlow may take over their memory while the
+        environment writes to its own. Pass them to `tensors`, or to a graph.
 
         Raises:
-            SpecError: Shape or dtype of a leaf is not that of its spec.
+            SpecError: A leaf's shape or dtype differs from its spec's.
         """
         return self.aligned(self._fitting(time_step, call))
 
     def for_graph(self, time_step: Any, call: str) -> list[Array]:
-        """Returns what `arrays` does, in less time and only for graphs.
+        """Returns the result of `arrays`, in less time and only for graphs.
 
-        A graph copies what is not aligned, which for small arrays takes less time than
-        aligning them here.
+        A graph copies unaligned arrays, which for small ones is faster than aligning
+        them here.
         """
         # Hot: called once per step.
         return self._copies.large_ones(self._fitting(time_step, call))
 
     def _fitting(self, time_step: Any, call: str) -> list[Array]:
-        """Returns the leaves of a time step, or refuses them."""
+        """Returns the leaves of a time step; raises if they do not fit."""
         # Hot: called once per step.
         try:
             leaves = self._structure.flatten(time_step)
@@ -306,7 +306,7 @@ class TimeStepLeaves:
         return leaves
 
     def tensors(self, leaves: Sequence[Array]) -> TimeStep:
-        """Returns a time step of eager tensors, made of arrays of `arrays`."""
+        """Returns a time step of eager tensors from the result of `arrays`."""
         # Hot: called once per step.
         tensors = [make(leaf) for make, leaf in zip(self._makers, leaves, strict=True)]
         packed: TimeStep = self._tensors.unflatten(tensors)
@@ -330,15 +330,15 @@ class TimeStepLeaves:
 
 
 def _maker(dtype: Any) -> Callable[[Array], Any]:
-    """Returns the fastest way to an eager tensor of a dtype."""
+    """Returns the fastest conversion to an eager tensor of a dtype."""
     numpy_dtype = np.dtype(dtype.as_numpy_dtype)
     (probe,) = _AlignedCopies([((1,), numpy_dtype)]).of([np.zeros(1, numpy_dtype)])
     try:
         if _handed_over(probe).dtype == dtype:
             return _handed_over
     except (BufferError, RuntimeError, TypeError, ValueError, tf.errors.OpError):
-        # Text cannot be handed over, nor can the dtypes that this TensorFlow or NumPy
-        # does not support. Which error they raise depends on both.
+        # Text cannot be handed over, nor can dtypes that this TensorFlow or NumPy does
+        # not support. Both decide which error they raise.
         pass
     return _constant
 

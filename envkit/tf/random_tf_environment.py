@@ -1,4 +1,4 @@
-"""`RandomTFEnvironment`: any tensor specs, filled with random values."""
+"""Fills any tensor specs with random values: `RandomTFEnvironment`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["RandomTFEnvironment"]
 
 
 class RandomTFEnvironment(TFEnvironment):
-    """Returns random observations and rewards, and episodes of random length.
+    """Returns random observations and rewards, in episodes of random length.
 
     It replaces an environment in tests. All rows end together. The current time step is
-    kept in variables, and before the first call it is zeros.
+    stored in variables; before the first call it is zeros.
 
     Example:
         >>> import envkit
@@ -53,8 +53,8 @@ class RandomTFEnvironment(TFEnvironment):
             action_spec: The specs of one row's action.
             batch_size: The number of rows.
             episode_end_probability: The probability that a step ends the episode.
-            seed: An integer on which the random values depend. Without one they depend
-                on `tf.random.set_seed`, if that was called.
+            seed: The integer seed of the random values. Without it they depend on
+                `tf.random.set_seed`, if that was called.
         """
         rows = checked_size("batch_size", batch_size)
         if not 0.0 <= episode_end_probability <= 1.0:
@@ -128,7 +128,7 @@ class RandomTFEnvironment(TFEnvironment):
         return tf.fill([self.batch_size], tf.convert_to_tensor(step_type))
 
     def _discount(self, value: Any) -> Any:
-        """Returns discounts as near to `value` as their spec allows."""
+        """Returns the discounts nearest to `value` that their spec allows."""
 
         def filled(spec: Any) -> Any:
             size = [self.batch_size, *spec.shape]

@@ -1,9 +1,9 @@
-"""Draws numbers between two bounds, each as likely as the others, from random bits.
+"""Draws numbers between two bounds, all equally likely, from random bits.
 
-Each draw is one operation and has a seed of its own; all are derived from one seed.
-There are two kinds. A stream continues from one draw to the next, and TensorFlow keeps
-how far it is: `None`, or an integer for `tf.random.uniform`. A state is an array or
-tensor of three numbers, and the same one always gives the same draw.
+Each draw is one operation with its own seed; all seeds derive from one. There are two
+kinds of seeds. A stream continues from one draw to the next, and TensorFlow keeps its
+position: `None`, or an integer for `tf.random.uniform`. A state is an array or tensor
+of three numbers, and the same state always gives the same draw.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["floats", "integers", "limits", "seeds_of"]
 
 # Odd, and its multiples are spread over all 64-bit numbers.
 _STRIDE = 0x9E3779B97F4A7C15
-# TensorFlow has so many seeds of streams, and would fold others to them.
+# TensorFlow has this many seeds of streams, and would map others to them.
 _STREAMS = 2**31 - 1
 _LOW_HALF = np.uint64(2**32 - 1)
 
-# Calculated here, because in a thread of TensorFlow's, where the tiniest numbers are
-# zero, NumPy 1.26 would warn of that each time.
+# Computed here, because in TensorFlow's threads, which flush tiny numbers to zero,
+# NumPy 1.26 would warn about it each time.
 _FLOATS = {
     kind.__name__: (float(np.finfo(kind).min), float(np.finfo(kind).max))
     for kind in (np.float16, np.float32, np.float64)
@@ -35,7 +35,7 @@ _FLOATS = {
 
 
 def limits(dtype: Any) -> tuple[Any, Any]:
-    """Returns the smallest and the largest value of a dtype as Python's numbers.
+    """Returns the smallest and the largest value of a dtype as Python numbers.
 
     Example:
         >>> limits(tf.uint8)
@@ -50,7 +50,7 @@ def limits(dtype: Any) -> tuple[Any, Any]:
 
 
 def seeds_of(seed: Any) -> Iterator[Any]:
-    """Yields a seed for each operation that draws, without end.
+    """Yields seeds without end, one for each operation that draws.
 
     Example:
         >>> seeds = seeds_of(7)
@@ -59,7 +59,7 @@ def seeds_of(seed: Any) -> Iterator[Any]:
     """
     if seed is None:
         return itertools.repeat(None)
-    # The next numbers are not taken, because people count their own seeds up.
+    # Skips the next integers, because users count their own seeds up.
     strides = (number * _STRIDE for number in itertools.count())
     if isinstance(seed, numbers.Integral):
         first = int(seed)
@@ -73,7 +73,7 @@ def _state(seed: Any) -> Any:
     try:
         given = tf.convert_to_tensor(seed)
     except (TypeError, ValueError, tf.errors.OpError):
-        # Which of them TensorFlow raises depends on the value.
+        # The value decides which of them TensorFlow raises.
         given = None
     if given is None or not given.dtype.is_integer:
         raise TypeError(
@@ -94,15 +94,15 @@ def _is_stream(seed: Any) -> bool:
 
 
 def integers(dtype: Any, low: Array, high: Array, shape: Any, seed: Any) -> Any:
-    """Draws integers between two bounds, both included."""
+    """Draws integers between two bounds, inclusive."""
     # There are many more random bits than values, and they are scaled to the values.
     start, width = _unsigned(low), _difference(_unsigned(high), _unsigned(low))
     if width.max(initial=0) < 2**31:
         count = np.asarray(width + np.uint64(1)).astype(np.int64)
         if _is_stream(seed) and count.ndim == 0:
-            # The usual case, for which TensorFlow's own operation uses more bits.
+            # The usual case; TensorFlow's own operation would use more bits.
             offset = tf.random.uniform(shape, 0, count, tf.int64, seed)
-        else:  # The product is below 2**63.
+        else:  # the product is below 2**63
             offset = tf.bitwise.right_shift(_bits32(shape, seed) * count, 32)
         value = offset + start.astype(np.int64)
     else:
@@ -112,7 +112,7 @@ def integers(dtype: Any, low: Array, high: Array, shape: Any, seed: Any) -> Any:
 
 
 def floats(dtype: Any, low: Array, high: Array, shape: Any, seed: Any) -> Any:
-    """Draws floating numbers between two bounds, both included."""
+    """Draws floats between two bounds, inclusive."""
     work = tf.float64 if dtype == tf.float64 else tf.float32
     lowest, highest = limits(dtype)
     # An infinite bound stands for the largest finite number.
@@ -121,9 +121,9 @@ def floats(dtype: Any, low: Array, high: Array, shape: Any, seed: Any) -> Any:
         for bound in (low, high)
     )
     share = _share(work, shape, seed)
-    # Not low + share * (high - low), because the width of a whole range is infinite.
+    # Not low + share * (high - low), because the full range has infinite width.
     value = low * (1 - share) + high * share
-    # Rounding may leave the range by half a unit, here but not in a smaller dtype.
+    # Rounding may exceed the range by half a unit, here but not in a smaller dtype.
     return tf.cast(tf.maximum(tf.minimum(value, high), low), dtype)
 
 
@@ -144,7 +144,7 @@ def _scaled(bits: Any, width: Array) -> Any:
         count = np.asarray(width + np.uint64(1))
     count_low, count_high = count & _LOW_HALF, count >> np.uint64(32)
     low, high = bits & _LOW_HALF, tf.bitwise.right_shift(bits, 32)
-    # As on paper, with digits of 32 bits; no sum overflows.
+    # Long multiplication with digits of 32 bits; no sum overflows.
     first = high * count_low + tf.bitwise.right_shift(low * count_low, 32)
     second = low * count_high + (first & _LOW_HALF)
     upper = (
@@ -152,7 +152,7 @@ def _scaled(bits: Any, width: Array) -> Any:
         + tf.bitwise.right_shift(first, 32)
         + tf.bitwise.right_shift(second, 32)
     )
-    # Where the count is 0, it has overflowed: there are 2**64 values.
+    # If the count is 0, it has overflowed: there are 2**64 values.
     return tf.where(count == 0, bits, upper)
 
 
@@ -167,15 +167,15 @@ def _bits64(shape: Any, seed: Any) -> Any:
     """Draws 64 random bits for each element, as uint64."""
     if not _is_stream(seed):
         return _seeded_bits(tf.uint64, shape, seed)
-    # Streams have exclusive upper bounds only, so one operation draws the two halves.
+    # Streams have only exclusive upper bounds, so one operation draws the two halves.
     both = tf.concat([[2], shape], axis=0) if tf.is_tensor(shape) else [2, *shape]
     halves = tf.cast(_bits32(both, seed), tf.uint64)
     return tf.bitwise.left_shift(halves[0], 32) + halves[1]
 
 
 def _seeded_bits(dtype: Any, shape: Any, seed: Any) -> Any:
-    # `tf.random.stateless_uniform` would scramble the seed in an operation of its own,
-    # or else choose another algorithm for a function that is compiled.
+    # `tf.random.stateless_uniform` would scramble the seed in a separate operation, or
+    # choose another algorithm in compiled functions.
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=tf.convert_to_tensor(shape, None if tf.is_tensor(shape) else tf.int32),
         key=seed[:1],
@@ -186,11 +186,11 @@ def _seeded_bits(dtype: Any, shape: Any, seed: Any) -> Any:
 
 
 def _share(dtype: Any, shape: Any, seed: Any) -> Any:
-    """Draws numbers from 0 to 1, without the 1."""
+    """Draws numbers from 0 to 1, excluding 1."""
     if _is_stream(seed):
         return tf.random.uniform(shape, dtype=dtype, seed=seed)
-    # Not `stateless_uniform`, because XLA makes these of bits in another way, so that
-    # the same seed would give other samples.
+    # Not `stateless_uniform`, because XLA converts bits in another way, so the same
+    # seed would give other samples.
     if dtype == tf.float32:
         whole, digits = tf.bitwise.right_shift(_bits32(shape, seed), 8), 24
     else:

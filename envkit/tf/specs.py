@@ -1,6 +1,6 @@
 """The names of `tf_agents.specs`: specs of arrays and tensors, and their functions.
 
-Without TensorFlow there is `envkit.specs`, which has those of arrays.
+Without TensorFlow, use `envkit.specs` for specs of arrays.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Specs of tensors: made of specs of arrays and back, sampled, widened, cast.
+"""Specs of tensors: converted from and to array specs, sampled, widened, cast.
 
-The classes are TensorFlow's own, so that its functions know them. Names and bounds, per
-element or not, go both ways, and a nest keeps its containers and the order of its
-dictionaries. Sizes that are not known yet are `None`, as everywhere in TensorFlow;
-where a tensor must be made, or an array described, they must be known.
+The classes are TensorFlow's own, so its functions know them. Names and bounds, per
+element or not, convert both ways, and a nest keeps its containers and the order of its
+dictionaries. Unknown sizes are `None`, as everywhere in TensorFlow; to make a tensor or
+describe an array, they must be known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# It has no public name, and it is the class that TensorFlow's own checks look for.
+# It has no public name, but TensorFlow's own checks look for this class.
 from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
 from envkit import nest
@@ -48,18 +48,18 @@ __all__ = [
 
 TensorSpec = tf.TensorSpec
 
-# A sparse sample has so many elements, or all that there is room for.
+# A sparse sample has this many elements, or as many as there is room for.
 _SPARSE_ELEMENTS = 7
 
-# Where a public function has a private one with `as_written` behind it, that is because
-# doctest does not find the examples of a function that TensorFlow has wrapped.
+# Some public functions call a private one that is `as_written`, because doctest does
+# not find the examples of a function that TensorFlow has wrapped.
 
 
 # From array specs, and back.
 
 
 def from_spec(spec: NestedSpec) -> NestedSpec:
-    """Makes tensor specs of array specs; specs of TensorFlow stay as they are.
+    """Converts array specs to tensor specs; TensorFlow's specs stay as they are.
 
     Example:
         >>> from envkit.specs import ArraySpec
@@ -69,7 +69,7 @@ def from_spec(spec: NestedSpec) -> NestedSpec:
     Raises:
         SpecError: A leaf is not a spec, or TensorFlow has no such dtype.
     """
-    derive_from_tf_agents()  # It may be the specs of a time step.
+    derive_from_tf_agents()  # it may be the specs of a time step
     return _mapped(_as_tensor_spec, spec)
 
 
@@ -83,7 +83,7 @@ def _as_tensor_spec(spec: Any, path: str) -> Any:
             path,
         )
     try:
-        # Objects may be anything, whereas TensorFlow takes all of them for text.
+        # Objects may be anything, but TensorFlow takes all of them for text.
         dtype = None if spec.dtype.hasobject else tf.as_dtype(spec.dtype)
     except TypeError:
         dtype = None
@@ -102,16 +102,16 @@ def _as_tensor_spec(spec: Any, path: str) -> Any:
 
 
 def to_array_spec(tensor_spec: NestedSpec) -> NestedSpec:
-    """Makes array specs of tensor specs; array specs stay as they are.
+    """Converts tensor specs to array specs; array specs stay as they are.
 
-    Text has dtype `object`, because that is the dtype a tensor's `numpy()` gives it.
+    Text has dtype `object`, as in the result of a tensor's `numpy()`.
 
     Example:
         >>> to_array_spec({"speed": BoundedTensorSpec([], "float32", 0, 9)})
         {'speed': BoundedArraySpec(shape=(), dtype=float32, minimum=0.0, maximum=9.0)}
 
     Raises:
-        SpecError: A leaf is of another kind, or a size of it is not known.
+        SpecError: A leaf is of another kind, or has an unknown size.
     """
     return _mapped(_as_array_spec, tensor_spec)
 
@@ -144,7 +144,7 @@ def _as_array_spec(spec: Any, path: str) -> ArraySpec:
     try:
         return BoundedArraySpec(shape, dtype, spec.minimum, spec.maximum, spec.name)
     except (TypeError, ValueError) as error:
-        # TensorFlow does not check whether bounds make sense together.
+        # TensorFlow does not check that bounds are consistent.
         raise _misfit(
             f"There is no array spec for {_spec_text(spec, path)}: {error}", path
         ) from error
@@ -154,7 +154,7 @@ def _as_array_spec(spec: Any, path: str) -> ArraySpec:
 
 
 def is_bounded(spec: Any) -> bool:
-    """Returns true for a spec that has bounds.
+    """Returns True for a spec that has bounds.
 
     Example:
         >>> is_bounded(BoundedTensorSpec([], "int32", 0, 1)), is_bounded(tf.int32)
@@ -164,7 +164,7 @@ def is_bounded(spec: Any) -> bool:
 
 
 def is_discrete(spec: Any) -> bool:
-    """Returns true for a spec or a dtype of integers, which booleans are not.
+    """Returns True for a spec or a dtype of integers; booleans do not count.
 
     Example:
         >>> is_discrete(TensorSpec([], "int32")), is_discrete(TensorSpec([], "bool"))
@@ -177,7 +177,7 @@ def is_discrete(spec: Any) -> bool:
 
 
 def is_continuous(spec: Any) -> bool:
-    """Returns true for a spec or a dtype of floating numbers.
+    """Returns True for a spec or a dtype of floats.
 
     Example:
         >>> is_continuous(TensorSpec([], "float16")), is_continuous(tf.string)
@@ -193,16 +193,16 @@ def is_continuous(spec: Any) -> bool:
 
 
 def sample_bounded_spec(spec: Any, seed: Any = None, outer_dims: Any = None) -> Any:
-    """Draws one tensor between a spec's bounds, both included.
+    """Draws one tensor between a spec's bounds, inclusive.
 
-    However the bounds differ from element to element, one operation draws them all.
+    One operation draws all elements, even if their bounds differ.
 
     Args:
-        spec: An integer or floating spec with bounds.
+        spec: An integer or float spec with bounds.
         seed: An integer begins a stream: successive calls, and successive runs of a
             traced function, give new tensors. The same tensor of integers, or pair of
-            them, always gives the same one; `sample_spec_nest` says more.
-        outer_dims: As for `sample_spec_nest`.
+            integers, always gives the same one; see `sample_spec_nest`.
+        outer_dims: As in `sample_spec_nest`.
 
     Example:
         >>> spec = BoundedTensorSpec([3], "int64", [0, 10, 20], [0, 11, 29])
@@ -230,24 +230,24 @@ def sample_spec_nest(
     minimum: float | None = None,
     maximum: float | None = None,
 ) -> NestedArray:
-    """Draws a tensor for every spec of a nest, each independent of the others.
+    """Draws an independent tensor for every spec of a nest.
 
-    Specs without bounds are sampled over everything their dtype can hold. Booleans are
-    tossed; text is a number from 0 to 10; a sparse tensor has a few elements.
+    Specs without bounds are sampled over the whole range of their dtype. Booleans are
+    true or false with equal probability; text is a number from 0 to 10; a sparse tensor
+    has a few elements.
 
     Args:
         structure: A nest of tensor specs.
         seed: An integer begins a stream, as in `tf.random.uniform`: successive calls,
-            and successive runs of a traced function, give new tensors, and the whole
-            sequence comes again in each run of the program and after
-            `tf.random.set_seed`. A tensor of one or two integers, or a pair of
-            integers, always gives the same tensors. What XLA compiles obeys seeds of
-            the second kind only; `generator.make_seeds()[:, 0]` of a
-            `tf.random.Generator` is one, and another in each run.
-        outer_dims: Dimensions before those of the specs: sizes, tensors among them,
+            and successive runs of a traced function, give new tensors; each run of the
+            program, and `tf.random.set_seed`, repeats the whole sequence. A tensor of
+            one or two integers, or a pair of integers, always gives the same tensors.
+            Code compiled by XLA obeys only this second kind; `generator.make_seeds()[:,
+            0]` of a `tf.random.Generator` gives a new one in each run.
+        outer_dims: Dimensions before those of the specs: sizes, which may be tensors,
             or one tensor of rank 1.
-        minimum: A lower bound for all numbers, beside those of the specs.
-        maximum: An upper bound for all numbers, beside those of the specs.
+        minimum: A lower bound for all numbers, in addition to those of the specs.
+        maximum: An upper bound for all numbers, in addition to those of the specs.
 
     Example:
         >>> spec = {"move": BoundedTensorSpec([2], "int32", 0, 3)}
@@ -270,11 +270,11 @@ def _sample_nest(
 
 
 def zero_spec_nest(specs: NestedSpec, outer_dims: Any = None) -> NestedArray:
-    """Makes a tensor of zeros for every spec of a nest, whatever their bounds.
+    """Returns a tensor of zeros for every spec of a nest, whatever the bounds.
 
     Args:
         specs: A nest of tensor specs.
-        outer_dims: As for `sample_spec_nest`.
+        outer_dims: As in `sample_spec_nest`.
 
     Example:
         >>> zero_spec_nest([TensorSpec([2], "float32")], outer_dims=(3,))[0].shape
@@ -339,8 +339,8 @@ class _Sampler:
         shape = (*self._sizes, *_known_shape(spec, path, "A sample"))
         room = math.prod(shape)
         count = min(_SPARSE_ELEMENTS, room)
-        # One element from each of equal parts: no two are at one place, and they come
-        # in the order that sparse tensors are in.
+        # One element from each of equal parts: no two have the same position, and they
+        # come in the order that sparse tensors need.
         ends = [room * part // count for part in range(count + 1)] if count else [0]
         places = integers(
             tf.int64,
@@ -376,7 +376,7 @@ class _Sampler:
 
 
 def _bounds(spec: Any, path: str) -> tuple[Array, Array]:
-    """Returns the bounds of a spec, or the limits of its dtype, checked."""
+    """Returns the checked bounds of a spec, or the limits of its dtype."""
     dtype = spec.dtype
     if not _has_order(dtype):
         raise TypeError(
@@ -386,15 +386,15 @@ def _bounds(spec: Any, path: str) -> tuple[Array, Array]:
     if not isinstance(spec, BoundedTensorSpec):
         lowest, highest = limits(dtype)
         return _stored(np.array(lowest), dtype), _stored(np.array(highest), dtype)
-    # TensorFlow does not check whether they make sense together.
+    # TensorFlow does not check that they are consistent.
     low, high = spec.minimum, spec.maximum
-    if not np.all(low <= high):  # Written so because NaN fails it, too.
+    if not np.all(low <= high):  # written this way because NaN fails it too
         raise _misfit(
             f"{_spec_text(spec, path)} has no values: its minimum is "
             f"{bound_text(low)}, its maximum {bound_text(high)}.",
             path,
         )
-    # TensorFlow checks that they are compatible, and the result may still be larger.
+    # TensorFlow checks compatibility, but the result may still be larger.
     shape = tuple(spec.shape.as_list())
     if any(np.broadcast_shapes(bound.shape, shape) != shape for bound in (low, high)):
         raise _misfit(
@@ -406,7 +406,7 @@ def _bounds(spec: Any, path: str) -> tuple[Array, Array]:
 
 
 def _as_sizes(outer_dims: Any) -> Any:
-    """Returns sizes as a tuple; as a tensor where they are not known yet."""
+    """Returns sizes as a tuple, or as a tensor if they are not known yet."""
     if outer_dims is None:
         return ()
     if isinstance(outer_dims, list | tuple) and any(map(tf.is_tensor, outer_dims)):
@@ -428,7 +428,7 @@ def _as_sizes(outer_dims: Any) -> Any:
 
 
 def _joined(sizes: Any, shape: Sequence[int]) -> Any:
-    """Returns the shape of a tensor: as a list, if all of it is known."""
+    """Returns the shape of a tensor, as a list if all of it is known."""
     if isinstance(sizes, tuple):
         return [*sizes, *shape]
     return tf.concat([sizes, tf.constant(shape, sizes.dtype, [len(shape)])], axis=0)
@@ -440,7 +440,7 @@ def _joined(sizes: Any, shape: Sequence[int]) -> Any:
 def add_outer_dims_nest(
     specs: NestedSpec, outer_dims: Sequence[int | None]
 ) -> NestedSpec:
-    """Puts `outer_dims` before the shape of every spec; bounds and names stay.
+    """Prepends `outer_dims` to the shape of every spec; bounds and names stay.
 
     Example:
         >>> add_outer_dims_nest([TensorSpec([3], "float32")], (None, 2))
@@ -450,7 +450,7 @@ def add_outer_dims_nest(
 
 
 def add_outer_dim(specs: NestedSpec, dim: int | None = None) -> NestedSpec:
-    """Puts one dimension before the shape of every spec; of any size, unless given.
+    """Prepends one dimension to the shape of every spec; of any size, unless given.
 
     Example:
         >>> add_outer_dim(TensorSpec([3], "float32"))
@@ -482,9 +482,9 @@ def _add_outer_dims(specs: NestedSpec, outer_dims: Any) -> NestedSpec:
 
 
 def remove_outer_dims_nest(tensor_specs: NestedSpec, num_outer_dims: int) -> NestedSpec:
-    """Takes the first `num_outer_dims` sizes off the shape of every spec.
+    """Removes the first `num_outer_dims` dimensions from the shape of every spec.
 
-    Bounds that differ along a removed dimension widen to hold all of them.
+    Bounds that differ along a removed dimension widen to cover all of them.
 
     Example:
         >>> remove_outer_dims_nest(TensorSpec([None, 3], "float32"), 1)
@@ -518,12 +518,12 @@ def _without_outer_dims(spec: Any, path: str, count: int) -> Any:
     shape = spec.shape[count:]
     if not isinstance(spec, BoundedTensorSpec):
         return _unbounded_like(spec, shape, spec.dtype)
-    # Where it is not known which dimensions are left, one bound holds for all elements.
+    # If the remaining dimensions are unknown, one bound holds for all elements.
     rank = shape.rank or 0
     if max(spec.minimum.ndim, spec.maximum.ndim) <= rank:
         return _bounded_like(spec, shape, spec.minimum, spec.maximum)
     if not _has_order(spec.dtype):
-        # Of texts or complex numbers there is no smallest to hold for all rows.
+        # Text and complex numbers have no smallest value to hold for all rows.
         return _unbounded_like(spec, shape, spec.dtype)
     lowest, highest = limits(spec.dtype)
     low = _reduced(spec.minimum, rank, np.min, lowest)
@@ -532,10 +532,10 @@ def _without_outer_dims(spec: Any, path: str, count: int) -> Any:
 
 
 def with_dtype(specs: NestedSpec, dtype: Any) -> NestedSpec:
-    """Makes tensor specs that differ in their dtype only.
+    """Returns tensor specs that differ only in their dtype.
 
-    Bounds beyond what the dtype can hold become its limits, those of integers lose
-    their fractions, and specs of anything but numbers have none.
+    Bounds beyond the dtype become its limits, integer bounds lose their fractions, and
+    specs of anything but numbers get no bounds.
 
     Example:
         >>> with_dtype(BoundedTensorSpec([], "float32", -1.5, 1.5, "pedal"), "int8")
@@ -554,7 +554,7 @@ def _cast(spec: Any, path: str, dtype: Any) -> Any:
         return _unbounded_like(spec, spec.shape, dtype)
     lowest, highest = limits(dtype)
     low, high = _exact(spec.minimum), _exact(spec.maximum)
-    # Written so because NaN fails it, too.
+    # Written this way because NaN fails it too.
     if not np.all((low <= highest) & (high >= lowest)):
         raise _misfit(
             f"{_spec_text(spec, path)} has no values in common with {dtype.name}: they "
@@ -580,7 +580,7 @@ def _unbounded_like(spec: Any, shape: Any, dtype: Any) -> Any:
     return tf.TensorSpec(shape, dtype, spec.name)
 
 
-# Leaves and how errors name them.
+# Leaves, and their names in errors.
 
 
 @as_written
@@ -593,14 +593,14 @@ def _mapped(function: Callable[[Any, str], Any], structure: Any) -> Any:
 def _as_known_kind(
     spec: Any, path: str, error: type[Exception] = NotImplementedError
 ) -> Any:
-    """Returns the spec of a tensor, dense or sparse; `error` is for other kinds."""
+    """Returns the spec of a dense or sparse tensor; raises `error` for other kinds."""
     if isinstance(spec, tf.SparseTensorSpec):
         return spec
     return _as_dense(spec, path, error)
 
 
 def _as_dense(spec: Any, path: str, error: type[Exception]) -> Any:
-    """Returns the spec of a dense tensor; `error` is for TensorFlow's other kinds."""
+    """Returns the spec of a dense tensor; raises `error` for other kinds."""
     if isinstance(spec, ArraySpec | tf.TensorSpec):
         return _as_tensor_spec(spec, path)
     message = f"Spec type not supported{_place_text(path)}: {_spec_text(spec)}"
@@ -613,7 +613,7 @@ def _as_dense(spec: Any, path: str, error: type[Exception]) -> Any:
 
 
 def _known_shape(spec: Any, path: str, purpose: str) -> tuple[int, ...]:
-    """Returns a spec's shape, all of whose sizes `purpose` needs."""
+    """Returns a spec's shape; all its sizes must be known for `purpose`."""
     shape = spec.shape
     if not shape.is_fully_defined():
         raise _misfit(
@@ -641,48 +641,48 @@ def _spec_text(spec: Any, path: str = "") -> str:
 
 
 def _place_text(path: str) -> str:
-    return f" at {path}" if path else ""  # A nest that is one leaf has no paths.
+    return f" at {path}" if path else ""  # a nest that is one leaf has no paths
 
 
-# Bounds, compared and cut exactly.
+# Bounds, compared and clipped exactly.
 
 
 def _is_number(dtype: Any) -> bool:
-    """Returns true for a dtype of numbers that have an order."""
+    """Returns True for a dtype of ordered numbers."""
     return bool(dtype.is_integer or dtype.is_floating)
 
 
 def _has_order(dtype: Any) -> bool:
-    """Returns true for a dtype of whose values one is always the smaller."""
+    """Returns True for a dtype whose values have an order."""
     return _is_number(dtype) or bool(dtype == tf.bool)
 
 
 def _exact(bound: Array) -> Any:
-    """Returns a bound as Python's numbers, which compare exactly with any others."""
+    """Returns a bound as Python numbers, which compare exactly with all others."""
     if bound.dtype.kind in "iub":
         return bound.astype(object)
-    # TensorFlow's floating dtypes that NumPy does not have are smaller than this one.
+    # TensorFlow's float dtypes that NumPy lacks are smaller than this one.
     return bound.astype(np.float64).astype(object)
 
 
 def _clipped(bound: Array, lowest: Any, highest: Any) -> Array:
-    """Returns an `_exact` bound, moved to between two numbers."""
-    # NumPy would make int64 of single integers, and not all of them fit.
+    """Returns an `_exact` bound, clipped to two numbers."""
+    # NumPy would turn single integers into int64, and not all of them fit.
     clipped = [min(max(value, lowest), highest) for value in bound.flat]
     return np.array(clipped, dtype=object).reshape(bound.shape)
 
 
 def _stored(bound: Array, dtype: Any) -> Array:
-    """Returns an `_exact` bound as an array of a dtype of TensorFlow."""
+    """Returns an `_exact` bound as an array of a TensorFlow dtype."""
     wide = bound if dtype.is_integer else bound.astype(np.float64)
     return wide.astype(dtype.as_numpy_dtype)
 
 
 def _reduced(bound: Array, rank: int, reduce: Any, limit: Any) -> Any:
-    """Takes dimensions off a bound until it has no more than `rank`."""
+    """Removes dimensions from a bound until it has no more than `rank`."""
     extra = bound.ndim - rank
     if extra <= 0:
         return bound
-    if not bound.size:  # There is no row, so the dtype's limit holds.
+    if not bound.size:  # there are no rows, so the dtype's limit holds
         return limit
     return reduce(bound, axis=tuple(range(extra)))

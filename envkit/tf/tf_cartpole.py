@@ -1,14 +1,14 @@
-"""`TFCartPole`: the built-in CartPole written in TensorFlow, as an example of how.
+"""The built-in CartPole written in TensorFlow, as an example: `TFCartPole`.
 
-Everything that a step depends on is in variables, an element for each row: the
-quantities of the state, the number of steps of the episode, a flag that it is over, and
-the position of the row's random stream. A step reads them, calculates each row in two
-ways, as an episode that goes on and as one that begins, chooses the one that applies,
-and assigns it. Nothing branches and no shape depends on a value, so that XLA makes a
-few loops over the rows of it.
+Everything that a step depends on is in variables with one element per row: the
+quantities of the state, the number of steps in the episode, a flag that it is over, and
+the position of the row's random stream. A step reads them, computes each row twice, as
+an episode that continues and as one that begins, chooses the one that applies, and
+assigns it. Nothing branches and no shape depends on a value, so XLA can compile the
+step into a few loops over the rows.
 
-Each quantity has a variable of its own, because in one variable for the whole state XLA
-would find out for each element which quantity it is, which is slow.
+Each quantity has its own variable: with one variable for the whole state, XLA would
+slowly find out for each element which quantity it is.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ _STEEPEST = 12 * 2 * math.pi / 360
 _START = 0.05
 _SERIES = tuple((-1.0) ** n / math.factorial(2 * n + 1) for n in range(5, 0, -1))
 
-# The numbers of envkit.envs.streams, which are those of SplitMix64.
+# The constants of envkit.envs.streams, which are those of SplitMix64.
 _STEP = 0x9E3779B97F4A7C15
 _FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
 
-# The number of steps of a row in which no episode has begun yet.
+# The number of steps in a row that has not begun any episode.
 _NOT_BEGUN = -1
 
 
 class TFCartPole(TFEnvironment):
-    """A batch of `envkit.envs.CartPole` whose steps are TensorFlow's.
+    """Steps a batch of `envkit.envs.CartPole` in TensorFlow.
 
-    Specs, rewards, ends of episodes and the dynamics are those of
-    `CartPole(batch_size)`; with equal seeds, so are the random first states. The state
-    is kept in float64. Run one operation at a time, a step gives exactly the states
-    that CartPole's gives; XLA rounds less often, so there the last bit of a float64
-    may differ, which the pole magnifies by some 8 % in each step of an episode.
+    Specs, rewards, ends of episodes and dynamics are those of `CartPole(batch_size)`;
+    with equal seeds, so are the initial states. The state is float64. Run one operation
+    at a time, a step gives exactly CartPole's states. XLA rounds less often, so the
+    last bit of a float64 may differ, and the pole magnifies the difference by about 8 %
+    per step of an episode.
 
-    A step alone is a hundred small operations. It is fast in a loop that is compiled:
+    A single step is a hundred small operations. It is fast in a compiled loop:
 
     Example:
         >>> env = TFCartPole(batch_size=1000, seed=3)
@@ -94,7 +94,7 @@ class TFCartPole(TFEnvironment):
             batch_size: The number of rows.
             max_episode_steps: The number of steps after which an episode is truncated;
                 `None` for no limit.
-            seed: The seed of the first states, as if given to `seed()`.
+            seed: Seeds the initial states, as if given to `seed()`.
         """
         rows = checked_size("batch_size", batch_size)
         like = CartPole(max_episode_steps=max_episode_steps)
@@ -110,18 +110,18 @@ class TFCartPole(TFEnvironment):
         self._steps = tf.Variable(
             np.full(rows, _NOT_BEGUN, np.int64), name="episode_steps"
         )
-        # It follows from the others, but XLA does not make one loop of that everywhere.
+        # It follows from the others, but XLA does not merge that into one loop
+        # everywhere.
         self._ended = tf.Variable(np.ones(rows, bool), name="ended")
         streams = RowStreams(seed_per_row(seed, rows))
         self._places = tf.Variable(streams.positions, name="random_positions")
         self._keys = tf.Variable(streams.keys, name="random_keys")
 
     def seed(self, seed: Seed) -> None:
-        """Seeds the first states of the episodes that begin from here on.
+        """Seeds the initial states of all later episodes.
 
-        One integer gives each row a stream of its own; a sequence has a seed for each
-        row. `None` takes fresh entropy. In a traced function the seed is that of the
-        tracing.
+        One integer gives each row its own stream; a sequence has one seed per row.
+        `None` uses fresh entropy. In a traced function, the seed is fixed at tracing.
         """
         streams = RowStreams(seed_per_row(seed, self._places.shape[0]))
         self._places.assign(streams.positions)
@@ -129,12 +129,12 @@ class TFCartPole(TFEnvironment):
 
     @as_written
     def reset_to(self, state: Any, mask: Any = None) -> TimeStep:
-        """Starts episodes at given states and returns the time step of all rows.
+        """Starts episodes in given states and returns the time step of all rows.
 
         Args:
             state: Position, velocity, angle and angular velocity of each row, in this
                 order: the `"state"` of `get_info()` of a `CartPole` or a `TFCartPole`.
-            mask: A boolean for each row: true where an episode starts. `None` means all
+            mask: A boolean per row: True where an episode starts. `None` means all
                 rows.
         """
         given = tf.cast(state, tf.float64)
@@ -151,7 +151,7 @@ class TFCartPole(TFEnvironment):
 
     @as_written
     def get_info(self) -> dict[str, Any]:
-        """Returns the info, with an element for each row.
+        """Returns the info, with one element per row.
 
         The names are those of `CartPole.get_info()`.
         """
@@ -228,7 +228,7 @@ class TFCartPole(TFEnvironment):
         return steps >= self._limit
 
     def _drawn_starts(self, rows: Any) -> list[Any]:
-        """Draws states to begin with, and moves the random streams of these rows."""
+        """Draws initial states, and advances the random streams of these rows."""
         place, keys = self._places.read_value(), self._keys.read_value()
         words = [place + np.uint64(n * _STEP % 2**64) for n in range(1, 5)]
         self._places.assign(tf.where(rows, words[-1], place))
@@ -257,9 +257,9 @@ def _time_step(state: list[Any], steps: Any, ended: Any) -> TimeStep:
         # FIRST is 0 and has no step, MID is 1 and has one, LAST is 2 and has one too.
         tf.cast(stepped, tf.int32) + tf.cast(ended, tf.int32),
         tf.cast(stepped, tf.float32),
-        # An episode that ends both ways at once is a termination.
+        # An episode that ends both ways at once counts as terminated.
         tf.cast(~terminated, tf.float32),
-        # With XLA this is faster than to stack them along the last axis.
+        # With XLA this is faster than stacking along the last axis.
         tf.transpose(tf.stack(quantities)),
     )
 
@@ -295,14 +295,14 @@ def _sine(angle: Any) -> Any:
 
 
 def _share(word: Any, keys: Any) -> Any:
-    """Scrambles 64 bits and makes a float64 in [0, 1) of them."""
+    """Scrambles 64 bits and turns them into a float64 in [0, 1)."""
     word ^= _shifted(word, 30)
     word *= _FIRST_FACTOR
     word ^= _shifted(word, 27)
     word ^= keys
     word *= _SECOND_FACTOR
     word ^= _shifted(word, 31)
-    # With 53 bits left the sign is positive, and signed integers convert faster.
+    # With 53 bits left, the sign is positive, and signed integers convert faster.
     return tf.cast(tf.bitcast(_shifted(word, 11), tf.int64), tf.float64) * 2.0**-53
 
 

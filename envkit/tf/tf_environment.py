@@ -1,4 +1,4 @@
-"""The base of environments of tensors, and a check of their actions."""
+"""The base class of TensorFlow environments, and the check of their actions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Self = TypeVar("Self", bound="TFEnvironment")
 
 
 class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has no types
-    """An environment that takes and returns tensors, a batch of rows at a time.
+    """Takes and returns tensors, a batch of rows at a time.
 
-    A subclass overrides `_current_time_step`, `_reset` and `_step`. Written with
-    TensorFlow's operations, with its state in variables, it runs wherever
-    these do: eagerly, inside `tf.function` and `tf.while_loop`, compiled by XLA. Its
-    variables go into a `tf.train.Checkpoint`.
+    A subclass overrides `_current_time_step`, `_reset` and `_step`. If it uses
+    TensorFlow's operations and keeps its state in variables, it runs wherever they do:
+    eagerly, inside `tf.function` and `tf.while_loop`, compiled by XLA. Its variables
+    can be saved in a `tf.train.Checkpoint`.
 
-    The grammar is that of every environment, and `_step` has to keep it: each row is
-    `FIRST (MID)* LAST`, over and over, and the action after a `LAST` is ignored.
+    As in every environment, `_step` must produce `FIRST (MID)* LAST` in each row, over
+    and over, and ignore the action after a `LAST`.
 
     Example:
         >>> import envkit
@@ -76,7 +76,7 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
         super().__init__()
         self._specs = _Specs(time_step_spec, action_spec)
         self._batch_size = batch_size
-        # Under the names that subclasses written for TF-Agents read, and past the
+        # Under the names that subclasses written for TF-Agents read, and bypassing the
         # module, which would wrap them.
         object.__setattr__(self, "_time_step_spec", self._specs.time_step)
         object.__setattr__(self, "_action_spec", self._specs.action)
@@ -105,7 +105,7 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
 
     @property
     def name(self) -> str:
-        """The name that was set, otherwise that of the class."""
+        """The name that was set; by default that of the class."""
         name: str = self._given_name or super().name
         return name
 
@@ -115,7 +115,7 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
 
     @property
     def batched(self) -> bool:
-        """True: all tensors have a dimension of rows in front."""
+        """True: all tensors have a leading dimension of rows."""
         return True
 
     @property
@@ -136,16 +136,16 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
         """Starts an episode and returns the time step of all rows.
 
         Args:
-            mask: A boolean for each row: true where an episode starts, while the other
-                rows stay where they are. `None` means all rows. Only an environment
-                whose `resets_rows` is true takes a mask.
+            mask: A boolean per row: True where an episode starts; the other rows stay
+                where they are. `None` means all rows. Only an environment whose
+                `resets_rows` is true accepts a mask.
         """
         if mask is None:
             return self._reset()
         return self._reset_rows(self._as_mask(mask))
 
     def step(self, action: NestedArray) -> TimeStep:
-        """Applies one action for each row and returns the time step that follows.
+        """Applies one action per row and returns the next time step.
 
         A row whose last time step was a `LAST` ignores its action and starts an
         episode.
@@ -153,11 +153,11 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
         return self._step(action)
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns pictures of the current state, one for each row."""
+        """Returns pictures of the current state, one per row."""
         raise NotImplementedError(f"{type(self).__name__} cannot render.")
 
     def close(self) -> None:  # most environments hold nothing
-        """Frees what the environment holds; calling it again does nothing."""
+        """Frees the environment's resources; later calls do nothing."""
 
     def __enter__(self: Self) -> Self:
         return self
@@ -172,7 +172,7 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
 
     @abc.abstractmethod
     def _current_time_step(self) -> TimeStep:
-        """Returns the current time step, without a step or reset."""
+        """Returns the current time step, without stepping or resetting."""
 
     @abc.abstractmethod
     def _reset(self) -> TimeStep:
@@ -204,11 +204,11 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
 
     @abc.abstractmethod
     def _step(self, action: NestedArray) -> TimeStep:
-        """Applies an action for each row and returns the time step that follows."""
+        """Applies one action per row and returns the next time step."""
 
 
 class _Specs:
-    """Keeps specs as they are, because a module wraps nests that are its attributes."""
+    """Keeps specs unchanged, because a module wraps nests that are its attributes."""
 
     __slots__ = ("action", "time_step")
 
@@ -218,7 +218,7 @@ class _Specs:
 
 
 def _as_given(nest: Any) -> Any:
-    """Returns a nest as it was before it was an attribute of a module."""
+    """Returns a nest as it was before it became an attribute of a module."""
     if isinstance(nest, list):
         return [_as_given(value) for value in nest]
     if not isinstance(nest, dict | tuple):
@@ -236,9 +236,9 @@ def _as_given(nest: Any) -> Any:
 class TensorActions:
     """Checks batches of actions against the specs of one row's action.
 
-    Structure, shapes and dtypes are known wherever an action is checked, so that an
-    error in them is raised at once. Values are known eagerly. In a graph they are not,
-    so there the check is an operation, which XLA leaves out.
+    Structure, shapes and dtypes are always known, so errors in them are raised at once.
+    Values are known only eagerly. In a graph the check of values is an operation, which
+    XLA leaves out.
 
     Attributes:
         structure: The structure of an action; its template is the nest of specs.
@@ -260,10 +260,10 @@ class TensorActions:
         """Prepares for the actions of an environment.
 
         Args:
-            environment: Its name, for errors.
+            environment: The environment's name in errors.
             spec: The tensor specs of one row's action.
             rows: The size of a batch; `None` for any.
-            cast: True to accept integers of every dtype for those of another.
+            cast: True to accept integers of any dtype for those of another.
         """
         self.structure = nest.Structure(spec)
         self._subject = f"{environment}.step() was given an action that"
@@ -275,21 +275,21 @@ class TensorActions:
         """Returns the leaves as tensors of the right shapes and dtypes.
 
         Raises:
-            SpecError: The structure, a shape or a dtype is not that of the specs.
+            SpecError: Structure, a shape or a dtype differs from the specs.
         """
         given = flatten_as(self.structure, action, subject=self._subject, root="action")
         return [self._tensor(index, leaf) for index, leaf in enumerate(given)]
 
     @as_written
     def check_bounds(self, leaves: list[Any], ignored: Any) -> list[Any]:
-        """Refuses values that are out of bounds.
+        """Raises for values that are out of bounds.
 
         Args:
-            leaves: What `leaves` returned.
-            ignored: A boolean for each row: true where the action is ignored.
+            leaves: The result of `leaves`.
+            ignored: A boolean per row: True where the action is ignored.
 
         Returns:
-            The operations that check in a graph, none eagerly. Operations that change
+            The checking operations in a graph; none eagerly. Operations that change
             variables must wait for them: `with tf.control_dependencies(...)`.
 
         Raises:
@@ -378,11 +378,11 @@ class TensorActions:
 def _as_tensor(leaf: Any, spec: Any) -> Any:
     """Returns a tensor, or `None` for a value that cannot be one."""
     try:
-        # Python's numbers take the dtype of the spec, because they have none.
+        # Python numbers have no dtype, so they get the spec's.
         hint = None if hasattr(leaf, "dtype") else spec.dtype
         return tf.convert_to_tensor(leaf, dtype_hint=hint)
     except (TypeError, ValueError, tf.errors.OpError):
-        # Which of them TensorFlow raises depends on the value.
+        # The value decides which of them TensorFlow raises.
         return None
 
 

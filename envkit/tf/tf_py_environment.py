@@ -1,15 +1,15 @@
-"""`TFPyEnvironment`: a Python environment as one that takes and returns tensors.
+"""Makes a Python environment take and return tensors: `TFPyEnvironment`.
 
-Eagerly a call is a call: the action's arrays go in, and what comes back becomes
-tensors. In a graph each call is one `tf.numpy_function`.
+Eagerly, the action's arrays go to the environment, and its arrays become tensors. In a
+graph, each call is one `tf.numpy_function`.
 
 ```
 eager    action -> arrays ----------------> environment.step -> arrays -> tensors
 graph    action -> leaves -> numpy_function(environment.step) -> leaves -> tensors
 ```
 
-What the environment returns is checked before TensorFlow takes it, because a graph
-believes the shapes that it was traced with.
+Time steps are checked before TensorFlow gets them, because a graph relies on the shapes
+of its tracing.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class TFPyEnvironment(
     TFEnvironment,
     tf.train.experimental.PythonState,  # type: ignore[misc]  # TensorFlow has no types
 ):
-    """Makes a TensorFlow environment of a Python environment of any kind.
+    """Makes a TensorFlow environment of any Python environment.
 
-    It can be stepped eagerly and in graphs, also inside `tf.while_loop` and `tf.data`.
-    Public attributes that it does not have are those of the Python environment. In a
-    `tf.train.Checkpoint` it saves the environment's state.
+    It can be stepped eagerly and in graphs, including `tf.while_loop` and `tf.data`.
+    Public attributes that this class lacks are looked up in the Python environment. In
+    a `tf.train.Checkpoint` it saves the environment's state.
 
     Attributes:
-        pyenv: The Python environment, which is a batch: of one, if it was given a
-            single environment.
+        pyenv: The Python environment as a batch; a single environment becomes a batch
+            of one.
 
     Example:
         >>> import envkit
@@ -80,13 +80,13 @@ class TFPyEnvironment(
         """Wraps an environment; closing the wrapper closes it.
 
         Args:
-            environment: A Python environment, or something that makes one: a
-                constructor, or a name that `envkit.make` takes. It is called in the
-                thread in which the environment is to live.
-            check_dims: True to refuse actions whose shape is not that of a batch
-                before they reach the environment.
+            environment: A Python environment, a constructor of one, or a name that
+                `envkit.make` accepts. A constructor is called in the thread in which
+                the environment will run.
+            check_dims: True to refuse actions that do not have a batch's shape before
+                they reach the environment.
             isolation: True to make all calls to the environment in one thread of its
-                own, one after the other; or a pool of threads for that. If false, each
+                own, one after the other; or a pool of threads for that. If False, each
                 call runs in the thread that makes it, and two at once are an error.
         """
         self._thread = thread_for(isolation)
@@ -109,7 +109,7 @@ class TFPyEnvironment(
                 action_spec, rows, "TFPyEnvironment.step()", check_dims=check_dims
             )
         except BaseException:
-            # An environment that was given stays its owner's.
+            # The owner of a given environment closes it.
             if is_ours:
                 self._thread.run("close", env.close)
             raise
@@ -124,8 +124,8 @@ class TFPyEnvironment(
         self._reset_name, self._step_name = f"{name}.reset()", f"{name}.step()"
 
     def __getattr__(self, name: str) -> Any:
-        # Private names are not forwarded, because there is no environment yet when
-        # TensorFlow and `copy` ask for some.
+        # Private names are not forwarded, because TensorFlow and `copy` ask for some
+        # before there is an environment.
         if name.startswith("_") or name == "pyenv":
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -153,7 +153,7 @@ class TFPyEnvironment(
 
     @property
     def autoreset(self) -> AutoReset:
-        """When the episode after a `LAST` begins; can be set, also for graphs."""
+        """When the next episode begins after a `LAST`; can be set, for graphs too."""
         return self._run("autoreset", getattr, self.pyenv, "autoreset")  # type: ignore[no-any-return]  # an order
 
     @autoreset.setter
@@ -177,7 +177,7 @@ class TFPyEnvironment(
 
         return run
 
-    # Each call has a short way and a way through a graph. AutoGraph must not rewrite
+    # Each call has a short path and a path through a graph. AutoGraph must not rewrite
     # them, nor the environment's own code.
 
     def _current_time_step(self) -> TimeStep:
@@ -218,7 +218,7 @@ class TFPyEnvironment(
         )
 
     def _run(self, call: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function where the environment lives."""
+        """Runs a function in the environment's thread."""
         # Hot: called once per step.
         if self._has_closed:
             raise ClosedError.used(type(self).__name__, call)
@@ -230,7 +230,7 @@ class TFPyEnvironment(
         try:
             time_step = self.pyenv.current_time_step()
         except CallOrderError:
-            # The first call begins an episode; later the error has another reason.
+            # The first call begins an episode; a later error has another reason.
             if self._has_begun:
                 raise
             return self._begin()
@@ -267,7 +267,7 @@ class TFPyEnvironment(
         return self._time_steps.for_graph(time_step, self._step_name)
 
     def _noted(self, columns: list[Array]) -> list[Array]:
-        if not self._has_begun:  # Setting an attribute of a module takes long.
+        if not self._has_begun:  # setting an attribute of a module takes long
             self._has_begun = True
         return self._time_steps.encoded(columns)
 
@@ -280,10 +280,10 @@ class TFPyEnvironment(
     # Pictures.
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns pictures of the current state, one for each row, in uint8.
+        """Returns uint8 pictures of the current state, one per row.
 
         Args:
-            mode: "rgb_array"; or "human" to let the environment show itself, which
+            mode: "rgb_array"; or "human" to make the environment show itself, which
                 returns black pictures.
         """
         if tf.executing_eagerly():
@@ -338,7 +338,7 @@ class TFPyEnvironment(
         return self._run("get_state", self.pyenv.get_state)
 
     def set_state(self, state: Any) -> None:
-        """Restores a state that `get_state` returned."""
+        """Restores a state returned by `get_state`."""
         self._restore(self.pyenv.set_state, state)
 
     def serialize(self) -> bytes:
@@ -360,7 +360,7 @@ class TFPyEnvironment(
         if self._has_closed:
             return
         if closes_at_once(_innermost(self.pyenv)):
-            # In this thread, because that ends a call that is under way in another.
+            # In this thread, because that ends a call running in another one.
             try:
                 self._end()
             finally:
@@ -369,7 +369,7 @@ class TFPyEnvironment(
         try:
             self._thread.run("close", self._end)
         finally:
-            # If it was refused, a call is under way and the environment stays open.
+            # If it was refused, a call is running and the environment stays open.
             if self._has_closed:
                 self._thread.close()
 
@@ -379,14 +379,14 @@ class TFPyEnvironment(
 
 
 def _innermost(env: Any) -> Any:
-    """Returns the environment inside of all wrappers, and of a batch of one."""
+    """Returns the environment inside all wrappers, and inside a batch of one."""
     if isinstance(env, _BatchOfOne):
         env = env.envs[0]
     return getattr(env, "unwrapped", env)
 
 
 def _batch_of(environment: Any) -> tuple[PyEnvironment, bool]:
-    """Returns a batch, and true if it was made here."""
+    """Returns a batch, and True if it was made here."""
     is_ready = isinstance(environment, PyEnvironment)
     if isinstance(environment, str):
         environment = constructor(environment)
@@ -427,9 +427,9 @@ _ENDED.setflags(write=False)
 
 
 class _BatchOfOne(BatchedPyEnvironment):
-    """A batch of one single environment, with a shorter way for its leaves.
+    """Makes a batch of one single environment, with a shorter path for its leaves.
 
-    Its current time step is always that of the environment.
+    Its current time step is always the environment's.
     """
 
     _kept: TimeStep | None = None
@@ -455,9 +455,9 @@ class _BatchOfOne(BatchedPyEnvironment):
         self._kept = time_step
 
     def step_number(self, leaves: Sequence[Any]) -> list[Array] | None:
-        """Does what `step_columns` does amid an episode, for one number as action.
+        """Does the work of `step_columns` within an episode, for one number as action.
 
-        `None` if there is anything besides to look at, and nothing has happened then.
+        Returns `None` without doing anything if there is more to check.
         """
         # Hot: called once per step by graphs.
         (env,) = self._envs
@@ -494,7 +494,7 @@ class _BatchOfOne(BatchedPyEnvironment):
         structure = self._actions.structure
         if current is None or self._closed or self._envkit.order is not None:
             return self._time_step.flatten(self.step(structure.unflatten(columns)))
-        # After a LAST that may be padded, the environment takes the step itself.
+        # After a LAST that may be padding, the environment handles the step itself.
         ended = (
             current.step_type is not _MID
             and bool(current.step_type == _LAST)
@@ -524,13 +524,13 @@ class _BatchOfOne(BatchedPyEnvironment):
                     raise SpecError
                 columns.append(array(leaf, ndmin=rank))
         except (AttributeError, SpecError):
-            # Not necessarily wrong: the slow way converts or refuses.
+            # Not necessarily wrong: the slow path converts or refuses.
             return super()._columns(time_steps)
         return columns
 
 
 def as_tf_environment(environment: PyEnvironment | TFEnvironment) -> TFEnvironment:
-    """Returns an environment as one of TensorFlow: itself, if it is one."""
+    """Returns a TensorFlow environment; one that is given is returned unchanged."""
     if isinstance(environment, TFEnvironment):
         return environment
     return TFPyEnvironment(environment)

@@ -1,8 +1,8 @@
-"""Time steps made of tensors, eagerly and inside `tf.function`.
+"""Makes time steps of tensors, eagerly and inside `tf.function`.
 
-Users do not import this module: `envkit.restart` and its siblings call it when they are
-given tensors. The checks are those of arrays, as far as shapes are known: a size that
-is known only when a traced function runs is not checked.
+Users do not import this module: `envkit.restart` and its siblings call it for tensors.
+The checks are those of arrays, as far as shapes are known: a size that is known only
+when a traced function runs is not checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-# It has no public name, and it is the class that TensorFlow's own checks look for.
+# It has no public name, but TensorFlow's own checks look for this class.
 from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
 from envkit import nest
@@ -39,8 +39,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def as_written(function: _Function) -> _Function:
     """Keeps AutoGraph from rewriting a function inside `tf.function`.
 
-    The function must branch only on values that are known while it is traced, so that
-    rewriting would take long and change nothing.
+    The function must branch only on values known at tracing; then rewriting would take
+    long and change nothing.
     """
     kept: _Function = tf.autograph.experimental.do_not_convert(function)
     return kept
@@ -143,7 +143,7 @@ def _step(
         # Rank 0 has no first dimension to take, and the slice of nothing is nothing.
         sizes = tf.zeros([0], tf.int32) if first is None else tf.shape(first)[:1]
     step_types = _filled(step_type, sizes)
-    # TensorFlow knows the shape of this as far as it can be known while tracing.
+    # TensorFlow knows this shape as far as it can be known at tracing.
     dims = step_types.shape
     _check_reward_dims(call, reward, dims)
     return TimeStep(
@@ -152,7 +152,7 @@ def _step(
 
 
 def _as_sizes(call: str, dims: Any, name: str) -> Any:
-    """Returns a size or several as an int32 tensor of rank 1."""
+    """Returns one or several sizes as an int32 tensor of rank 1."""
     sizes = _as_tensor(dims)
     if sizes is not None and sizes.shape.num_elements() == 0:
         return tf.zeros([0], tf.int32)
@@ -162,7 +162,7 @@ def _as_sizes(call: str, dims: Any, name: str) -> Any:
             f"{dims!r:.80}."
         )
     sizes = tf.cast(sizes, tf.int32)
-    # Only where it must be, because reshaping forgets which of the sizes are known.
+    # Only if necessary, because reshaping forgets which of the sizes are known.
     return sizes if sizes.shape.rank == 1 else tf.reshape(sizes, [-1])
 
 
@@ -171,7 +171,7 @@ def _as_tensor(value: Any, dtype: Any = None) -> Any:
     try:
         return tf.convert_to_tensor(value, dtype)
     except (TypeError, ValueError, OverflowError, tf.errors.OpError):
-        # Which of them TensorFlow raises depends on the value.
+        # The value decides which of them TensorFlow raises.
         return None
 
 
@@ -190,7 +190,7 @@ def _filled(value: Any, sizes: Any) -> Any:
 
 def _zero_rewards(reward_spec: NestedSpec, sizes: Any) -> NestedArray:
     for path, leaf in nest.flatten_with_paths(reward_spec):
-        # The scalar types of NumPy have both attributes too, but describe no array.
+        # NumPy's scalar types have both attributes too, but describe no array.
         is_spec = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
         if isinstance(leaf, type) or not is_spec:
             place = nest.join("reward_spec", path)
@@ -228,8 +228,8 @@ def _as_reward(call: str, reward: Any, path: str) -> Any:
 
 
 def _as_numbers(value: Any) -> Any:
-    """Returns a tensor of numbers, those of Python as float32; `None` for others."""
-    # Some numbers of NumPy are Python's, too, but have a dtype.
+    """Returns a tensor of numbers, Python numbers as float32; `None` for others."""
+    # Some NumPy numbers are Python numbers too, but have a dtype.
     is_plain = isinstance(value, int | float) and not isinstance(value, np.generic)
     tensor = _as_tensor(value, tf.float32 if is_plain else None)
     if tensor is None:
@@ -261,7 +261,7 @@ def _check_reward_dims(call: str, reward: NestedArray, dims: Any) -> None:
 
 
 def _begins_with(shape: Any, dims: Any) -> bool:
-    """Returns true if a shape may begin with `dims`, as far as both are known."""
+    """Returns True if a shape may begin with `dims`, as far as both are known."""
     if shape.rank is None or dims.rank is None:
         return True
     return bool(shape[: dims.rank].is_compatible_with(dims))

@@ -22,11 +22,11 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
     """Forwards everything to the environment it wraps.
 
     A subclass overrides the methods that differ: `_step`, `_reset` and
-    `_current_time_step`, and for other specs `action_spec` or `time_step_spec`, from
-    which the observation's, the reward's and the discount's are taken. A subclass that
-    keeps something for each row overrides `_reset_rows(mask)` too.
+    `_current_time_step`. For other specs, it overrides `action_spec`, or
+    `time_step_spec`, which contains those of observation, reward and discount. A
+    subclass that keeps state per row overrides `_reset_rows(mask)` too.
 
-    Public attributes that the wrapper does not have are those of the environment.
+    Public attributes that the wrapper lacks are looked up in the environment.
 
     Example:
         >>> from envkit.tf import TFCartPole
@@ -56,8 +56,8 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
         self._env = env
 
     def __getattr__(self, name: str) -> Any:
-        # Private names are not forwarded, because there is no environment yet when
-        # `copy` asks for some.
+        # Private names are not forwarded, because `copy` asks for some before there is
+        # an environment.
         if name.startswith("_"):
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -70,7 +70,7 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
 
     @property
     def batched(self) -> bool:
-        """True: all environments of tensors are batches."""
+        """True: all TensorFlow environments are batches."""
         return self._env.batched
 
     @property
@@ -85,7 +85,7 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
 
     @property
     def autoreset(self) -> AutoReset:
-        """When the episode after a `LAST` begins, as in the environment."""
+        """When the next episode begins after a `LAST`, as in the environment."""
         return AutoReset.kept_by(self._env)
 
     @autoreset.setter
@@ -113,7 +113,7 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
         return self._env.get_state()
 
     def set_state(self, state: Any) -> None:
-        """Restores a state that `get_state` returned."""
+        """Restores a state returned by `get_state`."""
         self._env.set_state(state)
 
     def _current_time_step(self) -> TimeStep:
@@ -130,11 +130,11 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
 
 
 class OneHotActionWrapper(TFEnvironmentBaseWrapper):
-    """Takes integer actions as vectors in which the chosen value has a one.
+    """Takes integer actions as one-hot vectors.
 
-    Each integer leaf of the action spec, a number or a vector of them, gets one more
-    dimension, with an element for each value from its minimum to its maximum. Where all
-    elements are equal, the first one counts. Other leaves stay as they are.
+    Each integer leaf of the action spec, a number or a vector, gets one more dimension,
+    with an element for each value from its minimum to its maximum. If all elements are
+    equal, the first one counts. Other leaves stay as they are.
 
     Example:
         >>> from envkit.tf import TFCartPole
@@ -180,16 +180,16 @@ class OneHotActionWrapper(TFEnvironmentBaseWrapper):
 
 
 class TFTimeLimit(TFEnvironmentBaseWrapper):
-    """Truncates episodes: their step number `duration` is the last.
+    """Truncates episodes after `duration` steps.
 
-    That step becomes a `LAST` and keeps its discount, so that later rewards can still
-    be estimated. Each row is counted alone. An environment may end an episode earlier.
+    The last step becomes a `LAST` and keeps its discount, so later rewards can still be
+    estimated. Each row counts on its own. The environment may end an episode earlier.
 
     The environment does not know that an episode was cut, so the wrapper begins the
-    next one. Where only some rows were cut the environment must be able to reset these
+    next one. If only some rows were cut, the environment must be able to reset these
     alone: its `resets_rows` must be true. A batch steps as a whole, so these rows make
     one more step first, whose time step is dropped. An environment that cannot reset
-    rows can be wrapped if it has a single one.
+    rows can be wrapped if it has a single row.
 
     Example:
         >>> from envkit.tf import TFCartPole
@@ -205,7 +205,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            duration: The largest number of steps of an episode.
+            duration: The most steps an episode has.
 
         Raises:
             ValueError: The environment is a batch and cannot reset single rows.
@@ -223,7 +223,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
                 "TensorFlow."
             )
         self._steps = tf.Variable(tf.zeros([self.batch_size], tf.int64), name="steps")
-        # True where the current time step is a LAST here, but not in the environment.
+        # True where the current time step is a LAST here but not in the environment.
         self._cut = tf.Variable(tf.zeros([self.batch_size], tf.bool), name="cut")
         # True where the current time step is a LAST, or there is none.
         self._over = tf.Variable(tf.ones([self.batch_size], tf.bool), name="over")
@@ -240,7 +240,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
 
     @property
     def duration(self) -> int:
-        """The largest number of steps of an episode."""
+        """The most steps an episode has."""
         return self._duration
 
     def get_state(self) -> Any:
@@ -249,7 +249,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
         return self._env.get_state(), counted
 
     def set_state(self, state: Any) -> None:
-        """Restores a state that `get_state` returned."""
+        """Restores a state returned by `get_state`."""
         own, counted = state
         self._env.set_state(own)
         for variable, value in zip(self._counted(), counted, strict=True):
@@ -259,7 +259,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
         return [self._steps, self._cut, self._over]
 
     def reset_to(self, state: Any, mask: Any = None) -> TimeStep:
-        """Starts episodes at given states, with the environment's own `reset_to`."""
+        """Starts episodes in given states, with the environment's own `reset_to`."""
         return self._begun(self._env.reset_to(state, mask))
 
     def _current_time_step(self) -> TimeStep:
@@ -283,7 +283,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
     def _step(self, action: NestedArray) -> TimeStep:
         self._check_order()
         time_step = self._step_or_reset(action)
-        # Elsewhere a FIRST is a step like any other, which has to count.
+        # Elsewhere a FIRST is a step like any other, and counts.
         begun = time_step.is_first() & self._over
         steps = tf.where(self._over, tf.zeros_like(self._steps), self._steps)
         steps = tf.where(begun, steps, steps + 1)

@@ -1,8 +1,8 @@
-"""Where the calls to a Python environment run: in which thread, one at a time.
+"""Runs calls to a Python environment in the right thread, one at a time.
 
-TensorFlow calls Python from threads of its own, and two calls must not run in one
-environment at once. `CallersThread` runs each call in the thread that makes it and
-refuses a second one; with `OneThread` and `GivenThreads` the second one waits.
+TensorFlow calls Python from its own threads, and two calls must not run in one
+environment at once. `CallersThread` runs each call in the calling thread and refuses a
+second one; `OneThread` and `GivenThreads` make the second one wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["CallersThread", "GivenThreads", "OneThread", "thread_for"]
 
 
 def thread_for(isolation: Any) -> CallersThread | GivenThreads | OneThread:
-    """Returns the thread or threads that `isolation` asks for.
+    """Returns the thread or threads that `isolation` specifies.
 
     Example:
         >>> thread = thread_for(True)
@@ -45,7 +45,7 @@ def thread_for(isolation: Any) -> CallersThread | GivenThreads | OneThread:
 
 
 def _submit_of(pool: Any) -> Callable[..., Any] | None:
-    """Returns a function that runs others in a pool's threads; `None` for no pool."""
+    """Returns a pool's function that runs others in its threads; `None` for no pool."""
     if isinstance(pool, Executor) and not isinstance(pool, ProcessPoolExecutor):
         return lambda function, *args: result_of(pool.submit(function, *args))
     from multiprocessing.pool import ThreadPool
@@ -56,18 +56,18 @@ def _submit_of(pool: Any) -> Callable[..., Any] | None:
 
 
 class CallersThread:
-    """Runs calls in the thread that makes them, and refuses a second one meanwhile."""
+    """Runs calls in the calling thread, and refuses a second one meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._under_way = ""
 
     def run(self, call: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function, and returns or raises what it does."""
+        """Runs a function, and returns its result or raises its error."""
         # Hot: called once per step.
         lock = self._lock
         if not lock.acquire(False):
-            # TF-Agents' users look for the first words.
+            # Users of TF-Agents search for the first words.
             raise CallOrderError(
                 f"Detected concurrent execution: TFPyEnvironment.{call}() was called "
                 f"while its {self._under_way}() is under way. Call it after "
@@ -86,19 +86,19 @@ class CallersThread:
 
 
 class GivenThreads:
-    """Runs calls in a pool of threads that the user has given, one at a time."""
+    """Runs calls in the user's pool of threads, one at a time."""
 
     def __init__(self, submit: Callable[..., Any]) -> None:
         self._submit = submit
-        # Acquired where the function runs, because Ctrl-C may end the caller's waiting
+        # Acquired where the function runs, because Ctrl-C may end the caller's wait
         # before the function ends.
         self._lock = threading.RLock()
         self._threads: set[int] = set()
 
     def run(self, call: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function, and returns or raises what it does."""
+        """Runs a function, and returns its result or raises its error."""
         if threading.get_ident() in self._threads:
-            # This thread is one of the pool's, which may have no other.
+            # This thread belongs to the pool, which may have no other.
             return self._run_here(function, args)
         return self._submit(self._run_here, function, args)
 
@@ -108,19 +108,19 @@ class GivenThreads:
             return function(*args)
 
     def close(self) -> None:
-        """Does nothing, because the pool is its owner's."""
+        """Does nothing, because the owner closes the pool."""
 
 
 class OneThread:
-    """Runs calls in one thread of its own, in the order in which they come.
+    """Runs calls in one thread of its own, in order.
 
-    Some environments only work in the thread that made them: those with a window, an
-    OpenGL context, an event loop.
+    Some environments work only in the thread that made them: those with a window, an
+    OpenGL context or an event loop.
     """
 
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        # A daemon, so that an environment that hangs does not keep Python from ending.
+        # A daemon, so that a hanging environment does not keep Python from ending.
         self._thread = threading.Thread(
             target=_work, args=(self._tasks,), name="envkit-isolation", daemon=True
         )
@@ -130,12 +130,12 @@ class OneThread:
         self._end = weakref.finalize(self, self._tasks.put, None)
 
     def run(self, call: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function, and returns or raises what it does."""
+        """Runs a function, and returns its result or raises its error."""
         if threading.current_thread() is self._thread:
-            # The environment calls its own wrapper, and would wait for ever.
+            # The environment calls its own wrapper, and would wait forever.
             return function(*args)
         future: Future[Any] = Future()
-        # After the end no thread would take the task.
+        # After the end, no thread would take the task.
         with self._lock:
             if self._has_ended:
                 raise ClosedError.used("TFPyEnvironment", call)
@@ -147,7 +147,7 @@ class OneThread:
             del future
 
     def close(self) -> None:
-        """Ends the thread after the calls that it has been given."""
+        """Ends the thread after the calls already queued."""
         with self._lock:
             self._has_ended = True
             self._end()
@@ -169,5 +169,6 @@ def _work(tasks: queue.SimpleQueue[_Task | None]) -> None:
             future.set_result(function(*args))
         except BaseException as error:
             future.set_exception(error)
-        # Waiting for the next task must not keep alive what the caller has let go.
+        # Waiting for the next task must not keep alive objects that the caller has
+        # released.
         del task, future, function, args
