@@ -1,1 +1,1 @@
-"""Helpers without a feature of their own: texts, arguments, threads, lazy names."""
+"""Helpers that are no feature of their own: texts, arguments, threads, lazy names."""

@@ -1,4 +1,4 @@
-"""Checks of arguments that many constructors take: sizes, flags, numbers, dtypes."""
+"""Checks arguments that many constructors take: sizes, flags, numbers, dtypes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
 
 
 def checked_size(name: str, size: Any, *, least: int = 1, hint: str = "") -> int:
-    """Returns `size` if it is an integer of at least `least`, and raises otherwise.
+    """Returns `size` if it is an integer of at least `least`; raises otherwise.
 
     Example:
         >>> checked_size("rows", 0)
@@ -35,9 +35,9 @@ def checked_size(name: str, size: Any, *, least: int = 1, hint: str = "") -> int
 
 
 def checked_flag(name: str, value: Any) -> bool:
-    """Returns whether `value` is true, if it is a boolean, and raises otherwise.
+    """Returns `value` as a boolean; raises for anything but a boolean, 0 or 1.
 
-    The numbers 0 and 1 will do. Of other values the meaning is not known.
+    Other values have no clear meaning.
 
     Example:
         >>> checked_flag("frozen", np.True_)

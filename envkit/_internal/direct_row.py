@@ -1,13 +1,12 @@
-"""`DirectRow`: a single environment whose steps are written without time steps.
+"""Steps a single environment without creating time steps: `DirectRow`.
 
 A library's environment returns an observation, a reward, two flags and an info: a
-`Result`. Where it runs on a row of a pool, a `DirectRow` writes these where they
-belong, and no time step is made, which takes a fifth of the time. What cannot be
-written as it is, an observation that has to be converted for example, becomes a time
-step in the usual way.
+`Result`. On a pool's row, a `DirectRow` writes these into their columns and creates no
+time step, which takes a fifth of the time. A result that cannot be written unchanged,
+for example an observation that must be converted, becomes a time step as usual.
 
-An environment offers one by the `direct_row` of its `Internals`. Between `enter` and
-`leave` it has no time step; it is made of the row when it is asked for.
+An environment offers one through the `direct_row` of its `Internals`. Between `enter`
+and `leave` the environment has no time step; it is made from the row on demand.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
-# An environment of which so many steps in turn were finished one after entering makes
+# If this many entries in a row lasted only one step each, the environment returns to
 # time steps, because entering and leaving cost more than they do.
 _IN_VAIN = 4
 _INTEGERS = frozenset({int, *(np.dtype(code).type for code in "bhilqBHILQ")})
@@ -39,16 +38,16 @@ _FLOATS = frozenset([float, np.float64])
 
 
 class Result(NamedTuple):
-    """Has the parts of a step: what a library's environment returns for an action.
+    """Holds the parts of a step: a library's answer to an action.
 
     Attributes:
-        observation: What there is to see now.
-        reward: What the action brought.
-        terminated: Whether the episode has come to its own end.
-        truncated: Whether it was cut off; what would have followed is worth something.
-        info: What else there is to know.
-        discount: What later rewards are worth, if the library says it; `None` for what
-            follows from the flags.
+        observation: The new observation.
+        reward: The reward of the action.
+        terminated: Whether the episode has terminated.
+        truncated: Whether the episode was truncated; its future still has a value.
+        info: Further facts.
+        discount: The discount, if the library provides one; `None` derives it from the
+            flags.
 
     Example:
         >>> Result(7, -1.0, truncated=True).info is None
@@ -77,28 +76,29 @@ ENDED: Final = EpisodeEdge.ENDED
 class DirectRow:
     """Steps a single environment on a row without time steps.
 
-    The environment keeps what it is told in `_info`. A wrapper that only counts steps,
-    as `TimeLimit` does, takes part by `limit`.
+    The environment stores its info in `_info`. A wrapper that only counts steps, such
+    as `TimeLimit`, joins through `limit`.
 
     Attributes:
         owner: The environment.
-        layers: It, and what counts its steps, if anything does.
-        choices: The library's action for each number; `None` if an action is the
-            library's as it is.
+        layers: The environment, and the wrapper that counts its steps, if there is one.
+        choices: The library's action for each number; `None` if actions are passed on
+            unchanged.
         discount: The discount of each `MID`.
-        first_discount: That of each `FIRST`.
-        last_discount: That of the `LAST` that was written last.
-        step_type: What was written last.
-        terminated: Whether the `LAST` that was written last has terminated its episode.
+        first_discount: The discount of each `FIRST`.
+        last_discount: The discount of the last `LAST` written.
+        step_type: The last step type written.
+        terminated: Whether the last `LAST` written has terminated its episode.
         truncated: Whether it has truncated it.
-        is_cut: Whether it is a `LAST` to the counter only.
-        row: The row's place in the columns.
-        forked: Not empty in a process that the environment has forked, which must
-            write nothing.
-        most: The number at which the limit ends an episode.
-        counter: The layer that counts steps to limit them; itself if none does.
-        place: The observation that was written last; `None` since `enter`.
-        reward: The reward that was written last.
+        is_cut: Whether it is a `LAST` only to the counter.
+        row: The row's index in the columns.
+        forked: Not empty in a process forked by the environment, which must write
+            nothing.
+        most: The number of steps at which the limit ends an episode.
+        counter: The layer that counts steps to limit them; the environment if none
+            does.
+        place: The last observation written; `None` since `enter`.
+        reward: The last reward written.
     """
 
     __slots__ = (
@@ -166,26 +166,26 @@ class DirectRow:
         fits: Callable[[Any], bool] | None = None,
         asks_info: bool = False,
     ) -> None:
-        """Takes an environment, whose observation is one array.
+        """Takes an environment whose observation is one array.
 
         Args:
             env: The environment.
-            move: Applies an action of the library's, and returns a `Result` or a tuple
-                of its first five parts.
+            move: Applies an action of the library, and returns a `Result` or a tuple of
+                its first five parts.
             begin: Begins an episode and returns its observation.
-            end: Told of the end of an episode: its info, and both flags.
-            finish: Makes the time step of what `move` has returned, or raises.
-            finish_first: Makes that of what `begin` has returned.
-            choices: The library's action for each number; `None` if an action is the
-                library's as it is.
+            end: Called at the end of an episode with its info and both flags.
+            finish: Converts the result of `move` to a time step, or raises.
+            finish_first: Converts the result of `begin` to a time step.
+            choices: The library's action for each number; `None` if actions are passed
+                on unchanged.
             discount: The discount of each `MID`, an array.
-            numbers: The classes of rewards that are written as they are.
-            fits: Says whether an observation of the right shape and dtype is within
-                its bounds; `None` if that need not be asked.
-            asks_info: Whether `get_info` tells more than `move` and `begin` do.
+            numbers: The classes of rewards that can be written unchanged.
+            fits: Returns whether an observation of the right shape and dtype is within
+                its bounds; `None` if that need not be checked.
+            asks_info: Whether `get_info` returns more than `move` and `begin` do.
         """
         self.owner, self.layers = env, [env]
-        # Written without `__setattr__`, which some adapters have.
+        # Set without `__setattr__`, which some adapters define.
         self._kept = vars(env)
         self._move, self._begin, self._end = move, begin, end
         self._finish, self._finish_first = finish, finish_first
@@ -210,25 +210,25 @@ class DirectRow:
             self._classes = frozenset([np.ndarray])
             is_flat = len(spec.shape) == 1
             self._key = slice(None) if is_flat else ...
-            # Assigning what is flat checks shape and dtype.
+            # Assigning flat arrays checks shape and dtype.
             self._shape = None if is_flat else spec.shape
 
     def step(
         self, action: Any, place: Any, rewards: Any, wants_info: bool
     ) -> TimeStep | EpisodeEdge | None:
-        """Steps the environment, and writes what it returns if that is plain.
+        """Steps the environment, and writes the result if it can be written unchanged.
 
         Args:
             action: An action as the library takes it.
-            place: The observation of the row.
+            place: The row's observation.
             rewards: The column of rewards.
             wants_info: Whether a step with an info must have a time step.
 
         Returns:
-            `None` if it has been written as a `MID`, `ENDED` if as a `LAST`, else what
-            is to be written.
+            `None` if it was written as a `MID`, `ENDED` if as a `LAST`, else the time
+            step to write.
         """
-        # Hot: called once per row and step, and all that is called for most of them.
+        # Hot: called once per row and step, like most of the functions it calls.
         result = self._move(action)
         try:
             discount = None
@@ -236,7 +236,8 @@ class DirectRow:
                 observation, reward, terminated, truncated, info, discount = result
             else:
                 observation, reward, terminated, truncated, info = result
-            # What `_can_show` asks stands here once more, because a call costs as much.
+            # Repeats the checks of `_can_show`, because a call costs as much as they
+            # do.
             if not (
                 observation.__class__ not in self._classes
                 or reward.__class__ not in self._numbers
@@ -278,12 +279,13 @@ class DirectRow:
                     self._steps = steps
                     return ENDED
         except Exception:
-            # Below, the result is converted or refused as it would be without this.
+            # From here on, the result is converted or refused as it would be without
+            # this.
             pass
         return self.finished(result)
 
     def _ends(self, terminated: Any, truncated: Any, info: Any, discount: Any) -> bool:
-        """Ends the episode, unless nothing ends it or its discount is no number."""
+        """Ends the episode, if a flag is set and its discount is a number."""
         is_over = bool(terminated or truncated)
         is_limited = self._steps + 1 >= self.most
         last_discount = self._over if terminated else self.discount
@@ -310,10 +312,10 @@ class DirectRow:
     ) -> TimeStep | EpisodeEdge:
         """Resets the environment after a `LAST` that was written.
 
-        Where it is left by that, it has the time step that was before.
+        If it leaves this mode, the environment keeps its previous time step.
 
         Returns:
-            `BEGUN` if it has been written as a `FIRST`, else what is to be written.
+            `BEGUN` if it was written as a `FIRST`, else the time step to write.
         """
         try:
             observation = self._begin()
@@ -331,12 +333,13 @@ class DirectRow:
                     self.counter._limited = self.counter._cut = False
                 return BEGUN
         except Exception:
-            # Below, the result is converted or refused as it would be without this.
+            # From here on, the result is converted or refused as it would be without
+            # this.
             pass
         return self.finished_first(observation)
 
     def _can_show(self, observation: Any, wants_info: bool) -> bool:
-        """Returns True if an observation can be assigned to its place as it is."""
+        """Returns True if an observation can be assigned unchanged."""
         info = self.owner._info
         return (
             observation.__class__ in self._classes
@@ -365,19 +368,19 @@ class DirectRow:
         """Adds a layer that counts steps, and ends an episode at `most`.
 
         Args:
-            layer: The layer, which counts in `_steps`, reads `count()` there while this
-                counts, notes in `_limited` that it was the limit, and in `_cut` that it
-                was nothing else.
+            layer: The layer. It counts in `_steps`, and reads `count()` there while
+                this object counts. It marks a `LAST` at the limit in `_limited`, and in
+                `_cut` if the limit alone caused it.
             most: The number of steps.
-            count: Makes the layer's time step of that of a step.
-            see: Makes its time step of that of a reset.
+            count: Makes the layer's time step for a step.
+            see: Makes the layer's time step for a reset.
         """
         self.layers.append(layer)
         self.counter, self.most = layer, most
         self._count, self._see = count, see
 
     def enter(self) -> bool:
-        """Takes over the current time step; returns False if that cannot be done."""
+        """Takes over the current time step; returns False if it cannot."""
         shown = None if self._vain == _IN_VAIN else self.owner._current_time_step
         if shown is None or not (shown.step_type is _MID or shown.step_type is _FIRST):
             return False
@@ -403,7 +406,7 @@ class DirectRow:
             self.owner._current_time_step = time_step._replace(step_type=_MID)
 
     def finished(self, result: Any) -> TimeStep:
-        """Returns the time step of what the library has returned, and leaves."""
+        """Returns the time step for the library's result, and leaves."""
         time_step = self._finish(result)
         counter = self.counter
         if counter is self:
@@ -418,9 +421,9 @@ class DirectRow:
         return time_step
 
     def finished_first(self, observation: Any) -> TimeStep:
-        """Returns the time step of what the library's reset has returned, and leaves.
+        """Returns the time step for the library's reset, and leaves.
 
-        The layers have the time step that was before until then.
+        Until then, the layers have the previous time step.
         """
         self.leave()
         time_step = self._finish_first(observation)
@@ -453,7 +456,7 @@ class DirectRow:
         return time_step
 
     def count(self) -> int:
-        """Returns how many steps the episode has had."""
+        """Returns the number of steps in the episode."""
         return self._steps
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -462,7 +465,7 @@ class DirectRow:
 
 
 class _Standing:
-    """Stands for a `DirectRow` in a copy of its environment."""
+    """Replaces a `DirectRow` in a copy of its environment."""
 
     def __init__(self, time_step: TimeStep, amid: Any, steps: int) -> None:
         self._time_step, self._amid, self._steps = time_step, amid, steps
@@ -477,9 +480,9 @@ class _Standing:
 
 
 class CurrentTimeStep:
-    """Makes the current time step of an environment that has none of its own.
+    """Computes the current time step of an environment that stores none.
 
-    An attribute of the same name of the object goes before it.
+    An instance attribute of the same name takes precedence.
     """
 
     def __get__(self, env: Any, owner: type) -> TimeStep | None:

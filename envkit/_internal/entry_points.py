@@ -1,8 +1,8 @@
-"""envkit's own entry points, which are in `envkit/entry_points.txt`.
+"""Reads envkit's own entry points from `envkit/entry_points.txt`.
 
-The metadata of envkit are made of that file when it is installed. It is read itself,
-because metadata are missing or old where envkit is imported from a checkout, an archive
-or another package's folder.
+envkit's metadata are generated from that file on installation. The file itself is read,
+because metadata are missing or old if envkit is imported from a checkout, an archive or
+another package's folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FILE = "entry_points.txt"
 
 
 def converter(name: str) -> str:
-    """Returns the name by which users import a function that converts something.
+    """Returns the public name of a function that converts something.
 
     Example:
         >>> converter("tensor-spec").rpartition(".")[2]
@@ -30,7 +30,7 @@ def converter(name: str) -> str:
 
 
 def loaded(value: str) -> Any:
-    """Returns a module, or an attribute of it.
+    """Imports a module, or an attribute of it.
 
     Example:
         >>> loaded("envkit.nest:flatten").__name__
@@ -55,7 +55,7 @@ def own(group: str) -> Mapping[str, str]:
 def _own() -> dict[str, dict[str, str]]:
     package = sys.modules["envkit"]
     loader: Any = package.__spec__.loader  # type: ignore[union-attr]  # it was imported
-    # By its loader, because envkit may be in an archive.
+    # Through its loader, because envkit may be in an archive.
     path = os.path.join(os.path.dirname(str(package.__file__)), _FILE)
     groups: dict[str, dict[str, str]] = {}
     for line in loader.get_data(path).decode("utf-8").splitlines():

@@ -1,10 +1,10 @@
-"""Copies of exceptions, made from their parts and without calling a constructor.
+"""Copies exceptions from their parts, without calling a constructor.
 
-Python pickles an exception as its class and its `args`, and calls the one with the
-other on arrival. That fails wherever a constructor wants anything else. Here an
-exception is its class, its `args` and its attributes, and the built-in class from which
-it derives makes the copy, so that an `OSError` knows its `errno`. What `__slots__` and
-the C code of other packages keep stays behind.
+Python pickles an exception as its class and its `args`, and calls the class with them
+on arrival. That fails if a constructor expects anything else. Here an exception is its
+class, its `args` and its attributes, and its built-in base class makes the copy, so an
+`OSError` keeps its `errno`. Values in `__slots__` and in C code of other packages are
+lost.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ __all__ = [
 E = TypeVar("E", bound=BaseException)
 Ours = TypeVar("Ours", bound=Exception)
 
-# From Python 3.11 on.
+# Since Python 3.11.
 EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
-# What cloudpickle makes classes with. The last two arguments are the number by which it
-# knows a class again, and one without a meaning.
+# The functions with which cloudpickle makes classes. Their last two arguments are the
+# number by which it recognises a class, and an unused one.
 CLASS_MAKERS = frozenset({"_make_skeleton_class", "_make_skeleton_enum"})
 
-# What Python itself catches, or prints in its own way: as one of these, an error of
-# ours would end a loop over environments silently, or be shown without its message.
+# Classes that Python itself catches or prints specially: as one of these, an error of
+# ours would silently end a loop over environments, or be shown without its message.
 NEVER_BOTH = (StopIteration, StopAsyncIteration, SyntaxError)
 
-# What an exception holds beyond these numbers of bytes and characters stays behind.
+# Parts of an exception beyond these numbers of bytes and characters are dropped.
 _MOST_BYTES = 1 << 20
 _MOST_OF_ONE = 1 << 16
 _MOST_CHARACTERS = 10_000
@@ -56,18 +56,18 @@ _MOST_CHARACTERS = 10_000
 _Parts: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-# The keys are held by the values, which live for as long as there is an instance.
+# The values hold the keys, and live as long as there is an instance.
 _classes_of_both: weakref.WeakValueDictionary[tuple[type, type], type] = (
     weakref.WeakValueDictionary()
 )
 
 
 def both(ours: type[Ours], theirs: type[BaseException]) -> type[Ours]:
-    """Returns a class that is two classes of exceptions at once, or just `ours`.
+    """Returns a class that combines two classes of exceptions, or just `ours`.
 
-    Just `ours` where the other does not derive from `Exception` (an error of ours must
-    not end the program as `SystemExit` does), where Python would treat it in its own
-    way, and where the classes cannot be combined.
+    It is just `ours` if the other class does not derive from `Exception` (an error of
+    ours must not end the program as `SystemExit` does), if Python would handle it
+    specially, or if the classes cannot be combined.
 
     Example:
         >>> both(RuntimeError, KeyError)
@@ -79,14 +79,14 @@ def both(ours: type[Ours], theirs: type[BaseException]) -> type[Ours]:
         return theirs
     if issubclass(theirs, NEVER_BOTH):
         return ours
-    if theirs.__bases__[0] is _Unannounced:  # Of `with_text`, and the text is ours.
+    if theirs.__bases__[0] is _Unannounced:  # made by `with_text`
         theirs = theirs.__bases__[1]
     known = _classes_of_both.get((ours, theirs))
     if known is None:
         name = f"{ours.__name__}[{theirs.__name__}]"
         body = {"__module__": ours.__module__, "__doc__": ours.__doc__}
         bases = (_Unannounced, ours, theirs)
-        # A metaclass may refuse with anything, and a layout in C be made by C alone.
+        # A metaclass may refuse with any error, and only C can make a layout of C.
         try:
             known = types.new_class(name, bases, None, lambda own: own.update(body))
             is_group = issubclass(known, EXCEPTION_GROUP)
@@ -98,7 +98,7 @@ def both(ours: type[Ours], theirs: type[BaseException]) -> type[Ours]:
 
 
 def halves(kind: type) -> tuple[type, type | None]:
-    """Takes apart what `both` made: ours and theirs, or just the class itself.
+    """Splits the result of `both`: ours and theirs, or just the class itself.
 
     Example:
         >>> halves(both(RuntimeError, KeyError))
@@ -113,7 +113,7 @@ def halves(kind: type) -> tuple[type, type | None]:
 
 
 def made_from(error: BaseException) -> tuple[Any, ...]:
-    """Returns what the built-in class of an exception makes another like it from.
+    """Returns the arguments with which the built-in class makes another exception.
 
     Example:
         >>> made_from(FileNotFoundError(2, "No such file", "level.xml"))
@@ -131,16 +131,16 @@ def rebuilt(
     attributes: dict[str, Any],
     made_from: tuple[Any, ...] = (),
 ) -> E:
-    """Makes an exception of a class without a call of its constructor.
+    """Makes an exception of a class without calling its constructor.
 
     Args:
         kind: The class.
         args: Its `args`.
         attributes: Its attributes.
-        made_from: What the built-in class makes it from, see `made_from`.
+        made_from: The arguments of the built-in class; see `made_from`.
 
     Raises:
-        TypeError: C code of another package lays out instances of this class.
+        TypeError: C code of another package defines the memory layout of this class.
     """
     error = _blank(kind, *made_from)
     _fill(error, (args, attributes))
@@ -148,18 +148,18 @@ def rebuilt(
 
 
 def caused_by(error: E, cause: BaseException | None) -> E:
-    """Returns an exception after its cause is set, if there is one."""
-    # To set it to None would say that what came before must not be shown. A user's
-    # class may refuse to have anything set.
+    """Sets an exception's cause, if there is one, and returns the exception."""
+    # Setting it to None would hide the context. A user's class may refuse to have
+    # attributes set.
     if cause is not None:
         BaseException.__setattr__(error, "__cause__", cause)
     return error
 
 
 def with_text(error: BaseException, text: str) -> BaseException:
-    """Returns an exception that shows a text, although its class makes another one.
+    """Returns an exception that shows a text, although its class computes another one.
 
-    A class may make its text of what it keeps in `__slots__`, which stays behind.
+    A class may compute its text from `__slots__`, which are lost.
 
     Example:
         >>> str(with_text(KeyError("level"), "no such level"))
@@ -191,7 +191,7 @@ def with_text(error: BaseException, text: str) -> BaseException:
 
 
 def text_of(error: BaseException) -> str:
-    """Returns the text of an exception, of a long one the beginning."""
+    """Returns the text of an exception; of a long one, only the beginning."""
     try:
         return cut(str(error))
     except Exception:
@@ -199,10 +199,10 @@ def text_of(error: BaseException) -> str:
 
 
 def packed(value: object) -> bytes | None:
-    """Pickles an exception, or anything else; `None` if it cannot be pickled.
+    """Pickles an exception, or anything else; `None` if that is impossible.
 
-    What an exception holds that cannot be pickled, or is too large, stays behind: the
-    attribute is missing on arrival, the argument is the beginning of its `repr`.
+    Parts of an exception that cannot be pickled, or are too large, are dropped: the
+    attribute is missing on arrival, and the argument is the beginning of its `repr`.
     """
     whole = _pickled(value, whole=True)
     if whole is not None and len(whole) <= _MOST_BYTES:
@@ -212,7 +212,7 @@ def packed(value: object) -> bytes | None:
 
 
 def cut(text: str) -> str:
-    """Returns a text, or the beginning of a long one with its size.
+    """Returns a text, or the beginning of a long one with its length.
 
     Example:
         >>> cut("no room")
@@ -226,11 +226,11 @@ def cut(text: str) -> str:
 
 
 def unpacked(data: bytes | None, default: Any = None) -> Any:
-    """Returns what was packed, or `default` if it cannot be had here.
+    """Returns the value that was packed, or `default` if it cannot be loaded here.
 
-    It cannot if its class lives in a module that is not imported here. No `except`
-    can name such a class, and importing a simulator only to tell that it failed
-    elsewhere takes long and may have effects.
+    It cannot if the module of its class is not imported here. No `except` can name such
+    a class, and importing a simulator only to report that it failed elsewhere takes
+    long and may have side effects.
     """
     if data is None:
         return default
@@ -241,9 +241,9 @@ def unpacked(data: bytes | None, default: Any = None) -> Any:
 
 
 class _Unannounced:
-    """Keeps a class of ours from `__init_subclass__` of a user's class.
+    """Hides a class of ours from `__init_subclass__` of a user's class.
 
-    It may enter subclasses in a table, where ours would take the place of theirs.
+    That may register subclasses, and ours would replace the user's.
     """
 
     __slots__ = ()
@@ -253,7 +253,7 @@ class _Unannounced:
 
 
 def _maker(kind: type) -> Any:
-    """Returns the built-in class that lays out the memory of an exception."""
+    """Returns the built-in class that defines the memory layout of an exception."""
     maker: Any = kind
     while getattr(builtins, maker.__name__, None) is not maker:
         maker = maker.__base__
@@ -263,7 +263,7 @@ def _maker(kind: type) -> Any:
 def _blank(kind: type[E], *made_from: Any) -> E:
     maker = _maker(kind)
     error: E = maker.__new__(kind, *made_from)
-    # A class may have been given arguments that the built-in one does not take.
+    # A class may have got arguments that the built-in class does not accept.
     with contextlib.suppress(Exception):
         maker.__init__(error, *made_from)
     return error
@@ -271,13 +271,13 @@ def _blank(kind: type[E], *made_from: Any) -> E:
 
 def _fill(error: BaseException, parts: _Parts) -> None:
     args, attributes = parts
-    # A user's class may refuse to have anything set, as a frozen dataclass does.
+    # A user's class may refuse to have attributes set, as a frozen dataclass does.
     BaseException.__setattr__(error, "args", args)
     vars(error).update(attributes)
 
 
 class _ByParts:
-    """The part of a pickler that takes exceptions apart."""
+    """Pickles exceptions by their parts."""
 
     whole = True
 
@@ -289,7 +289,7 @@ class _ByParts:
         if not self.whole:
             args, given = _trimmed(args), _trimmed(given)
             attributes = _those_that_travel(attributes)
-        # Filled after it was made, it may hold itself.
+        # Filled after it was made, because it may contain itself.
         made = type(value), *given
         return _blank, made, (args, attributes), None, None, _fill
 
@@ -300,18 +300,18 @@ class _Pickler(_ByParts, pickle.Pickler):
         self.whole = whole
 
     def reducer_override(self, value: Any) -> Any:
-        # It came by value, and looking it up would run the module that it is from.
+        # It came by value, and looking it up would run its module.
         if isinstance(value, type) and value.__module__ not in sys.modules:
             raise pickle.PicklingError(f"{value.__module__} is not imported here")
         return super().reducer_override(value)
 
 
 class ClassKeepingUnpickler(pickle.Unpickler):
-    """Unpickles, and leaves classes alone that are here already.
+    """Unpickles, without changing classes that already exist here.
 
-    cloudpickle knows again a class that travelled by value before, also on its way
-    back, but then overwrites all its attributes with those of the other process: what
-    a worker returns or raises would change the classes of the parent's script.
+    cloudpickle recognises a class that has travelled by value, also on its way back,
+    but then overwrites all its attributes with the other process's: a worker's results
+    or errors would change classes of the parent's script.
     """
 
     def __init__(self, file: io.BytesIO) -> None:
@@ -319,7 +319,7 @@ class ClassKeepingUnpickler(pickle.Unpickler):
         self._new: set[type] = set()
 
     def find_class(self, module: str, name: str) -> Any:
-        """Looks a global up; those that make classes are wrapped."""
+        """Looks up a global; functions that make classes are wrapped."""
         found = super().find_class(module, name)
         if module == "cloudpickle.cloudpickle":
             if name in CLASS_MAKERS:
@@ -336,7 +336,7 @@ class ClassKeepingUnpickler(pickle.Unpickler):
         return made
 
     def _knows(self, tracker_id: str) -> bool:
-        """Returns True if cloudpickle knows a class by its number."""
+        """Returns True if cloudpickle recognises a class by its number."""
         cloudpickle = sys.modules["cloudpickle.cloudpickle"]
         return tracker_id in getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
 
@@ -354,7 +354,7 @@ class _Unpickler(ClassKeepingUnpickler):
 def _pickled(value: object, *, whole: bool) -> bytes | None:
     for pickler in _picklers():
         buffer = io.BytesIO()
-        # A user's objects may raise anything when they are asked for their state.
+        # A user's objects may raise anything when their state is read.
         try:
             pickler(buffer, whole=whole).dump(value)
         except Exception:
@@ -365,8 +365,8 @@ def _pickled(value: object, *, whole: bool) -> bytes | None:
 
 def _picklers() -> Iterator[Any]:
     yield _Pickler
-    # A class that no name leads to, such as one of a notebook's, came to this process
-    # by way of cloudpickle, which is loaded then and knows it again on its way back.
+    # A class without an importable name, such as a notebook's, came to this process
+    # through cloudpickle, which is therefore loaded and recognises it on its way back.
     cloudpickle = sys.modules.get("cloudpickle")
     if cloudpickle is not None:
         yield _by_value(cloudpickle.CloudPickler)
@@ -382,7 +382,7 @@ def _by_value(base: Any) -> Any:
 
 
 def _knows_how_to_travel(kind: type) -> bool:
-    """Returns True if a class, and not Python, says how its instances are pickled."""
+    """Returns True if a class, not Python, defines how its instances are pickled."""
     return any(
         name in vars(parent)
         for parent in kind.__mro__
@@ -405,7 +405,7 @@ def _those_that_travel(values: dict[str, Any]) -> dict[str, Any]:
 
 def _travels(value: object) -> bool:
     parts = value if isinstance(value, list | tuple) else (value,)
-    # Exceptions inside of exceptions are trimmed when it is their turn.
+    # Exceptions inside exceptions are trimmed when their turn comes.
     if parts and all(isinstance(part, BaseException) for part in parts):
         return True
     data = _pickled(value, whole=True)
@@ -414,7 +414,7 @@ def _travels(value: object) -> bool:
 
 def _repr(value: object) -> str:
     try:
-        # A text is cut itself: its message is not to be shown in quotes.
+        # A text is cut itself: a message must not be shown in quotes.
         return cut(value if isinstance(value, str) else repr(value))
     except Exception:
         return object.__repr__(value)

@@ -1,8 +1,8 @@
-"""The libraries that parts of envkit need, and the pip command for a missing one.
+"""Names the libraries that parts of envkit need, and the pip command for them.
 
-The command names libraries rather than an extra of envkit, because pip would look for
-envkit itself then: on the package index, that name is another project's, and from a
-clone or a wheel it has nothing to find.
+The command names libraries rather than an extra of envkit, because for an extra pip
+would look for envkit itself: on the package index, that name is another project's, and
+from a clone or a wheel there is nothing to find.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["extras", "install_command"]
 
 
 def extras() -> dict[str, tuple[str, ...]]:
-    """Returns what each extra of envkit installs, as pyproject.toml has it.
+    """Returns the libraries of each extra of envkit, as in pyproject.toml.
 
     Example:
         >>> extras()["minigrid"]
@@ -30,13 +30,13 @@ def extras() -> dict[str, tuple[str, ...]]:
 def install_command(
     *names: str, package: str = "", requires: Sequence[str] = ()
 ) -> str:
-    """Returns the pip command for all that extras need, the missing package first.
+    """Returns the pip command for the libraries of extras, the missing package first.
 
     Args:
-        *names: The extras. An extra that envkit does not have needs nothing.
-        package: What is missing, by the name that Python imports or pip installs.
-        requires: What is needed besides, as pip takes it, the package included, which
-            may be called otherwise there.
+        *names: The extras. An unknown extra needs nothing.
+        package: The missing package, by its name for import or pip.
+        requires: Further requirements in pip's syntax, including the package, whose
+            name for pip may differ.
 
     Example:
         >>> install_command("gymnasium", package="gymnasium")

@@ -1,8 +1,8 @@
-"""The first look: what the first reset and the first step of an environment return.
+"""Checks the first reset and the first step of an environment.
 
-Shapes, dtypes and bounds are compared with the specs, in the words of pools. An
-environment that returns the wrong thing nearly always does so from the start, so once
-is enough, and no later step pays for it.
+Shapes, dtypes and bounds are compared with the specs, with the messages of pools. A
+faulty environment nearly always fails from the start, so one check is enough, and later
+steps do not pay for it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def look_at(env: Any, time_step: Any, method: str) -> None:
     """Raises unless the first time step that a method returned fits the specs.
 
     Args:
-        env: The environment, whose `Internals` say what was not looked at yet.
-        time_step: What the method returned.
-        method: Its name, such as `_reset`.
+        env: The environment, whose `Internals` say what is still unchecked.
+        time_step: The result of the method.
+        method: The method's name, such as `_reset`.
 
     Raises:
-        SpecError: It does not fit.
+        SpecError: The time step does not fit.
     """
     call = "reset" if "reset" in method else "step"
     spec = env.time_step_spec()
-    # Stand-ins in tests may return what they like.
+    # Mocks in tests may return anything.
     if isinstance(time_step, tuple) and all(
         isinstance(leaf, ArraySpec) for leaf in nest.flatten(spec)
     ):
@@ -62,17 +62,17 @@ def look_at(env: Any, time_step: Any, method: str) -> None:
 
 
 def _within(discount: Any, spec: Any) -> Any:
-    """Returns a discount within the bounds of its spec, all else being as it is."""
+    """Clips a discount to the bounds of its spec, and keeps everything else."""
     if not isinstance(spec, BoundedArraySpec) or not isinstance(discount, np.ndarray):
         return discount
     try:
         return np.clip(discount, spec.minimum, spec.maximum, dtype=discount.dtype)
-    except (TypeError, ValueError):  # It has no numbers, or another shape.
+    except (TypeError, ValueError):  # it has no numbers, or another shape
         return discount
 
 
 def _with_widths(time_step: Any, spec: Any) -> Any:
-    """Returns a time step whose text has the width of its spec; any will do."""
+    """Gives text the width of its spec, because any width is accepted."""
     structure = nest.Structure(spec)
     try:
         leaves = structure.flatten(time_step)
@@ -86,7 +86,7 @@ def _with_widths(time_step: Any, spec: Any) -> Any:
 
 
 def leave_unseen(env: Any) -> None:
-    """Marks an environment and its wrappers as looked at: the caller checks them.
+    """Marks an environment and its wrappers as checked: the caller checks them.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -102,12 +102,12 @@ def leave_unseen(env: Any) -> None:
         env = getattr(env, "_env", None) if internals and internals.wraps else None
 
 
-# An environment that overrides the public methods, as one of TF-Agents may that does
-# not call super().__init__().
+# An environment may override the public methods without calling super().__init__(), as
+# some of TF-Agents' users do.
 
 
 def looking(reset: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a public `reset` that has its first result looked at."""
+    """Returns a public `reset` whose first result is checked."""
 
     @functools.wraps(reset)
     def looking_reset(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -121,9 +121,9 @@ def looking(reset: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _await_own_step(env: Any) -> None:
-    """Looks at the first result of a public `step` that a class has overridden.
+    """Checks the first result of a public `step` that a class has overridden.
 
-    What does it stands in the object until then, and costs nothing afterwards.
+    The checking method is stored in the object until then, and costs nothing later.
     """
     if env._envkit.methods.overrides_step:
         env.step = functools.partial(_first_own_step, env)

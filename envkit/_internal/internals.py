@@ -1,13 +1,13 @@
-"""`Internals`: all that envkit keeps of an environment, behind one private name.
+"""Everything that envkit stores about an environment, behind one name: `Internals`.
 
-Authors own the namespace of their classes. Beside the documented hooks envkit takes one
-name there, `_envkit`. On a class it is an `Internals` that all its environments share:
-what the class's methods accept, and how envkit treats environments of that kind. An
-environment gets one of its own (`own_internals`) when something has to be kept for it,
-such as the reset order of a batch, or a seed that waits for the next reset.
+Authors own the namespace of their classes. Besides the documented hooks, envkit uses
+one name in it, `_envkit`. On a class it is an `Internals` shared by all its
+environments: the arguments that the class's methods accept, and how envkit treats such
+environments. An environment gets its own (`own_internals`) when something must be
+stored for it, such as a batch's reset order, or a seed for the next reset.
 
-A class of envkit that is to be treated differently subclasses `Internals`, and says so
-in its body: `_envkit = WrapperInternals()`.
+A class of envkit that needs different treatment subclasses `Internals`, and says so in
+its body: `_envkit = WrapperInternals()`.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ __all__ = [
     "written_with",
 ]
 
-# That a method takes any keyword argument.
+# A method that accepts any keyword argument.
 ANYTHING = "**"
 
 
 class Methods(NamedTuple):
-    """What is known of the methods of a class.
+    """Describes the methods of a class.
 
     Attributes:
-        reset_takes: Which arguments of `reset` its `_reset` takes.
-        reset_rows_takes: Which of them its `_reset_rows` takes.
-        seeds_rows: False if it changes how all rows are seeded, and not how some are.
-        resets_rows: The same of how rows are reset.
-        moves_rows: The same of how rows are stepped.
+        reset_takes: The arguments of `reset` that its `_reset` accepts.
+        reset_rows_takes: The arguments that its `_reset_rows` accepts.
+        seeds_rows: False if it overrides how all rows are seeded, but not single rows.
+        resets_rows: The same for resetting rows.
+        moves_rows: The same for stepping rows.
         asks_should_reset: Whether it overrides `should_reset`.
         overrides_step: Whether it overrides `step`.
     """
@@ -69,16 +69,16 @@ class Methods(NamedTuple):
 
 
 class ResetOrder:
-    """The reset order of a batch, and what it keeps between calls.
+    """Holds the reset order of a batch, and its state between calls.
 
     Attributes:
         order: The order.
-        batch: The batch inside whose order counts; `None` for this one.
-        is_suspended: Whether rows move as under `NEXT_STEP` for now.
+        batch: The batch inside that owns the order; `None` for this one.
+        is_suspended: Whether rows currently move as under `NEXT_STEP`.
         resets_at_once: Whether rows are being reset in the step that ended their
             episodes.
         shown: The attributes that show the step before such resets.
-        late_error: What such a reset has raised; the next step raises it.
+        late_error: The error of such a reset; the next step raises it.
     """
 
     def __init__(
@@ -92,29 +92,30 @@ class ResetOrder:
 
 
 class Internals:
-    """What envkit keeps of one environment, or of all environments of a class.
+    """Holds envkit's data about one environment, or about all environments of a class.
 
     Attributes:
-        methods: What is known of the methods of the class.
-        unseen: The calls whose first result has not been looked at.
+        methods: The description of the class's methods.
+        unseen: The calls whose first result has not been checked.
         is_special: Whether `reset` and `step` do more than call a hook: until the first
-            results have been looked at, and in a batch always.
-        is_shared: Whether it belongs to a class, and is not to be changed.
-        one_thread: Whether calls of other threads wait until one is through.
-        locks_here: Whether it is this class that makes calls wait, not a base of it.
+            results have been checked, and in a batch always.
+        is_shared: Whether it belongs to a class, and must not be changed.
+        one_thread: Whether calls from other threads wait for the running one.
+        locks_here: Whether this class itself makes calls wait, not a base class.
         is_template: Whether the class may override `reset` and `step`.
-        keeps_order: Whether it knows what to do with the reset order of a batch.
-        closes_at_once: Whether `close`, in any thread, ends the calls of others.
+        keeps_order: Whether it can handle the reset order of a batch.
+        closes_at_once: Whether `close`, from any thread, ends running calls.
         wraps: Whether there is another environment in `_env`.
         keeps_order_itself: Whether a batch keeps its reset order in its hooks.
-        lock: Held by the thread whose call is under way.
-        origin: What a `Constructor` made the environment of.
-        seed: What it was seeded with last, for its provenance.
-        next_seed: What the next reset is seeded with; a list in a batch.
-        next_options: What the next reset is told; a list in a batch.
-        direct: What steps the environment in the place of `step`, if something does.
-        order: The reset order of a batch; `None` as long as that is `NEXT_STEP`.
-        structure: The structure of a batch's time steps, once it has been compiled.
+        lock: Held by the thread of the running call.
+        origin: The recipe from which a `Constructor` made the environment.
+        seed: The latest seed, for the provenance.
+        next_seed: The seed of the next reset; a list in a batch.
+        next_options: The options of the next reset; a list in a batch.
+        direct: The object that steps the environment instead of `step`, if there is
+            one.
+        order: The reset order of a batch; `None` while it is `NEXT_STEP`.
+        structure: The structure of a batch's time steps, once compiled.
     """
 
     methods = Methods()
@@ -141,24 +142,24 @@ class Internals:
         is_template: bool = False,
         closes_at_once: bool = False,
     ) -> None:
-        """Takes what a class of envkit says in its body."""
+        """Takes the declarations in the body of one of envkit's classes."""
         self.unseen: tuple[str, ...] = ("reset", "step") if first_look else ()
         self.keeps_order = keeps_order
         self.one_thread = one_thread
         self.is_template = is_template
         self.closes_at_once = closes_at_once
-        # As this, but for what has been looked at.
+        # The same, with its checks still to be done.
         self._variants: dict[tuple[tuple[str, ...], bool], Internals] = {}
 
     def of_class(self, methods: Methods, *, is_declared: bool) -> Internals:
-        """Returns a copy for a class, which may say in its body what it is to be."""
+        """Returns a copy for a class, which may declare in its body what it is."""
         made = copy.copy(self)
         made.methods, made._variants = methods, {}
         made.locks_here = is_declared and self.one_thread
         return made
 
     def own(self, env: Any) -> Internals:
-        """Returns what belongs to one environment alone, which gets it here."""
+        """Returns the environment's own internals, creating them if necessary."""
         if not self.is_shared:
             return self
         env._envkit = made = copy.copy(self)
@@ -166,7 +167,7 @@ class Internals:
         return made
 
     def look(self, unseen: tuple[str, ...], is_special: bool) -> Internals:
-        """Returns this after a look at results, or what takes its place."""
+        """Records that results were checked; returns this object or its replacement."""
         if not self.is_shared:
             self.unseen, self.is_special = unseen, is_special
             return self
@@ -187,14 +188,14 @@ class Internals:
         made.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return made
 
-    # What is different in some classes of envkit.
+    # Methods that some of envkit's classes override.
 
     def recipe(self, env: Any) -> dict[str, Any]:
-        """Returns the part of the provenance that it takes to make another one."""
+        """Returns the part of the provenance that is needed to make another one."""
         return provenance.plain_recipe(env)
 
     def inside(self, env: Any) -> list[Any]:
-        """Returns the environments that this one is made of."""
+        """Returns the environments that this one contains."""
         return []
 
     def packages(self, env: Any) -> set[str]:
@@ -204,23 +205,23 @@ class Internals:
         return provenance.packages_behind(env).union(*packages)
 
     def made_by(self, env: Any) -> provenance.MadeBy | None:
-        """Returns which versions a state is of; `None` if a part of it says so."""
+        """Returns the versions to record in a state; `None` if its parts have them."""
         return provenance.made_by(env)
 
     def accepts_options(self, env: Any, rows: Array | None) -> bool:
-        """Returns True if the author's method that begins episodes takes options."""
+        """Returns True if the author's reset method accepts options."""
         methods = self.methods
         taken = methods.reset_takes if rows is None else methods.reset_rows_takes
         return "options" in taken
 
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
-        """Keeps options for the next reset, or forgets them.
+        """Stores options for the next reset, or discards them.
 
         Args:
             env: The environment.
-            options: A dictionary, in a batch a list with one, or `None`, for each row;
-                `None` forgets what has been kept.
-            rows: In a batch, a mask of the rows that are to be reset; `None` for all.
+            options: A dictionary, or for a batch a list with one, or `None`, for each
+                row; `None` discards stored options.
+            rows: In a batch, a mask of the rows to be reset; `None` for all.
         """
         if self.accepts_options(env, rows):
             own_internals(env).next_options = options
@@ -228,7 +229,7 @@ class Internals:
             offer_options(env, options, rows)
 
     def seed_rows(self, env: Any, seeds: list[int | None]) -> None:
-        """Seeds all rows of a batch, or some if its class says how."""
+        """Seeds all rows of a batch, or some if its class supports that."""
         if None not in seeds:
             env.seed(seeds)
             return
@@ -255,7 +256,7 @@ class Internals:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether the rows move as under `NEXT_STEP` for now, whatever the order."""
+        """Whether rows currently move as under `NEXT_STEP`, whatever the order."""
         return self.order is not None and self.order.is_suspended
 
     @property
@@ -267,14 +268,14 @@ class Internals:
         return order is not None and order.resets_at_once
 
     def rely_on_size(self, env: Any, holder: Any) -> None:
-        """Tells a batch whose size may change what relies on it, while that lives."""
+        """Tells a batch of variable size which live object relies on its size."""
 
     def direct_row(self, env: Any) -> DirectRow | None:
-        """Returns what steps the environment without time steps, if that is the same.
+        """Returns an object that steps the environment without time steps, or `None`.
 
-        Only adapters of libraries have one, and wrappers that let most steps be. A
-        worker asks for it when it begins, and again when it was asked to do something
-        after which another answer may be right.
+        Only adapters of libraries have one, and wrappers that pass most steps on
+        unchanged. A worker asks for it when it starts, and again after requests that
+        may change the answer.
         """
         return None
 
@@ -282,7 +283,7 @@ class Internals:
     def are_own(env: Any, *names: str) -> bool:
         """Returns True if these methods of an environment are envkit's own.
 
-        They are not where a subclass overrides one, or something has taken its place.
+        They are not if a subclass overrides one, or an instance attribute replaces one.
 
         Example:
             >>> from envkit.testing import CountingEnv
@@ -300,21 +301,21 @@ class Internals:
         return all(str(home).startswith("envkit.") for home in homes)
 
     def check_open(self, env: Any, call: str) -> None:
-        """Raises if the environment is closed, where it has to be closed at all."""
+        """Raises if the environment is closed, if it is of a kind that must be open."""
 
     def others_have_begun(self, env: Any, mask: Array) -> bool:
-        """Returns True if the rows outside of a mask have a time step."""
+        """Returns True if the rows outside a mask have a time step."""
         return env._current_time_step is not None
 
 
 def has_internals(env: Any) -> bool:
-    """Returns True if an environment, or whatever it is, is one of envkit's."""
-    # Asked of the class, because wrappers and mocks answer to any name.
+    """Returns True if an object is an environment of envkit."""
+    # Checks the class, because wrappers and mocks answer to any name.
     return isinstance(getattr(type(env), "_envkit", None), Internals)
 
 
 def refuse_seeds(env: Any, seeds: list[int | None]) -> NoReturn:
-    """Refuses seeds for some rows alone."""
+    """Refuses seeds for single rows."""
     rows = np.array([row for row, seed in enumerate(seeds) if seed is not None])
     raise NotImplementedError(
         f"{type(env).__name__} cannot seed {named_rows(rows)} alone: override "
@@ -324,13 +325,13 @@ def refuse_seeds(env: Any, seeds: list[int | None]) -> NoReturn:
 
 
 def own_internals(env: Any) -> Internals:
-    """Returns the `Internals` of one environment, which it gets here if need be."""
+    """Returns an environment's own `Internals`, creating them if necessary."""
     internals: Internals = env._envkit
     return internals.own(env) if internals.is_shared else internals
 
 
 def methods_of(cls: Any, base: Any) -> Methods:
-    """Looks at the methods of a class of environments that derives from `base`."""
+    """Inspects the methods of a class of environments that derives from `base`."""
     return Methods(
         reset_takes=_taken_by(cls._reset),
         reset_rows_takes=_taken_by(cls._reset_rows),
@@ -343,10 +344,10 @@ def methods_of(cls: Any, base: Any) -> Methods:
 
 
 def _taken_by(method: Any) -> tuple[str, ...]:
-    """Returns which arguments of a reset a method takes."""
+    """Returns the arguments of a reset that a method accepts."""
     try:
         parameters = inspect.signature(method).parameters
-    except (TypeError, ValueError):  # It is not a function of Python.
+    except (TypeError, ValueError):  # it is not a Python function
         return ()
     if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         return "seed", "options", ANYTHING

@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when they are first used, if they can be."""
+"""Loads a package's names when they are first used."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def lazy_names(
     modules: Sequence[str] = (),
     aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns what a package needs as its `__getattr__` and `__dir__`.
+    """Returns the `__getattr__` and `__dir__` of a package.
 
     Args:
         package: The package's name.
-        homes: For each name the module that has it.
-        modules: Modules of the package that are names of it, too.
-        aliases: For each further name of a module the module that it stands for, in
-            import statements, too: `import package.alias` imports that module.
+        homes: The module of each name.
+        modules: Modules of the package that are public names too.
+        aliases: Further names of modules, with the modules they stand for; in import
+            statements too: `import package.alias` imports the module.
 
     Example:
         >>> homes = {"TimeStep": "envkit.time_step"}
@@ -46,9 +46,9 @@ def lazy_names(
             return importlib.import_module(aliases.get(name, f"{package}.{name}"))
         if name in homes:
             value = getattr(importlib.import_module(homes[name]), name)
-            scope[name] = value  # Later uses find it without asking again.
+            scope[name] = value  # later uses find it directly
             return value
-        # With its name and owner, Python suggests the nearest name itself.
+        # With its name and owner, Python itself suggests the nearest name.
         raise AttributeError(
             f"module {package!r} has no attribute {name!r}",
             name=name,
@@ -65,7 +65,7 @@ class _Aliases:
     """Finds modules under further names, as the same module objects.
 
     It is a finder and a loader without their base classes, because `importlib.abc`
-    loads twenty modules that the core has no use for.
+    loads twenty modules that the core does not need.
     """
 
     def __init__(self, homes: Mapping[str, str]) -> None:
@@ -80,7 +80,7 @@ class _Aliases:
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(self._homes[spec.name])
-        # Because the import that is under way is going to replace it.
+        # The running import is going to replace it.
         spec.loader_state = module.__spec__
         return module
 

@@ -1,4 +1,4 @@
-"""Masks of a batch's rows: checked, and used to put time steps together."""
+"""Checks masks of a batch's rows, and merges time steps by mask."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "merge",
 ]
 
-# What the mask of a step says.
+# The meaning of a step's mask.
 STEPS = "a row is to take its action"
 _WHOLE = "It returns the whole batch; only the masked rows of it are used."
 
@@ -32,7 +32,7 @@ _WHOLE = "It returns the whole batch; only the masked rows of it are used."
 def as_mask(
     env: Any, mask: Any, call: str = "reset", purpose: str = "an episode is to begin"
 ) -> Array:
-    """Returns the mask that a call of an environment was given, or refuses it."""
+    """Returns the checked mask of a call; raises if it does not fit."""
     if not env.batched:
         raise ValueError(
             f"{type(env).__name__} is not batched, so it has no rows to choose "
@@ -51,7 +51,7 @@ def as_mask(
 
 
 def as_moves(env: Any, stepping: Any, beginning: Any) -> tuple[Array, Array]:
-    """Checks what `step_rows` was given, and returns two masks."""
+    """Checks the masks given to `step_rows`, and returns both."""
     stepping = as_mask(env, stepping, "step_rows", STEPS)
     if beginning is None:
         return stepping, np.zeros_like(stepping)
@@ -85,16 +85,16 @@ def merge(
     other: TimeStep,
     method: str = "_reset_rows",
 ) -> TimeStep:
-    """Takes the masked rows from what `method` returned, the rest from `other`.
+    """Takes the masked rows from the result of `method`, the rest from `other`.
 
-    `other` is what `_step` returned, or the current time step.
+    `other` is the result of `_step`, or the current time step.
     """
     source = f"{type(env).__name__}._step() returned a time step that"
     if other is env._current_time_step:
         # It belongs to the caller of step(), who may have taken it apart.
         source = f"The current time step of {type(env).__name__}"
     structure = env._envkit.structure
-    if structure is None:  # Compiled once: a batch merges at nearly every step.
+    if structure is None:  # compiled once: a batch merges at nearly every step
         structure = nest.Structure(env.time_step_spec())
         own_internals(env).structure = structure
     columns = zip(
@@ -108,7 +108,7 @@ def merge(
         _checked_rows(env, structure, other, source, ""),
         strict=True,
     )
-    # np.where makes arrays of native byte order.
+    # np.where returns arrays of native byte order.
     picked = [
         np.where(mask.reshape(-1, *[1] * (ours.ndim - 1)), ours, theirs).astype(
             ours.dtype, copy=False
@@ -122,7 +122,7 @@ def merge(
 def _checked_rows(
     env: Any, structure: nest.Structure, time_step: TimeStep, subject: str, context: str
 ) -> list[Array]:
-    """Flattens a batch's time step; nothing may broadcast or change its dtype."""
+    """Flattens a batch's time step; no leaf may broadcast or change dtype."""
     dims = (env.batch_size,)
     try:
         leaves = [np.asarray(leaf) for leaf in structure.flatten(time_step)]
@@ -145,15 +145,15 @@ def _checked_rows(
 def check_time_step(env: Any, result: Any, method: str) -> TimeStep:
     """Refuses anything but a time step: `None`, arrays, Gymnasium's tuples.
 
-    No more than that: the time steps of other libraries will do, and a method that
-    `unittest.mock` has replaced may return what it likes, as in TF-Agents' tests.
-    `look_at` and `check_environment` look closer.
+    It checks no more: time steps of other libraries are accepted, and a method that
+    `unittest.mock` has replaced may return anything, as in TF-Agents' tests. `look_at`
+    and `check_environment` check more.
     """
     # Hot: called once per step of a batch.
     if result.__class__ is TimeStep:
         return result
     is_stand_in = hasattr(getattr(env, method), "mock_calls") or (
-        # A wrapper hands on what such a method has returned.
+        # A wrapper passes the result of such a method on.
         env._envkit.wraps and not isinstance(result, tuple)
     )
     if hasattr(result, "step_type") or (is_stand_in and result is not None):

@@ -1,7 +1,7 @@
-"""Finds out whether another distribution shares the folder of this package.
+"""Detects whether another distribution shares the folder of this package.
 
-On the package index, `envkit` is another project. In one environment it and envkit-rl
-have one folder: pip overwrites `__init__.py` when it installs the second of them, and
+On the package index, `envkit` is another project. Installed together, it and envkit-rl
+share a folder: pip overwrites `__init__.py` when it installs the second one, and
 deletes it when it uninstalls either.
 """
 
@@ -20,11 +20,11 @@ _REMEDY = (
 
 
 def warn_of_namesake(file: str) -> None:
-    """Warns if the distribution `envkit` is installed beside the package of a file."""
+    """Warns if the distribution `envkit` is installed beside a package's file."""
     package = os.path.dirname(file)
     try:
         beside = os.listdir(os.path.dirname(package))
-    except OSError:  # It is in an archive, beside which nothing is installed.
+    except OSError:  # it is in an archive, beside which nothing is installed
         return
     # Where pip puts it. That of envkit-rl begins with "envkit_rl-".
     if any(n.startswith("envkit-") and n.endswith(".dist-info") for n in beside):
@@ -36,7 +36,7 @@ def warn_of_namesake(file: str) -> None:
 
 
 def refuse_foreign_package() -> None:
-    """Raises unless the package that was imported as `envkit` is this one.
+    """Raises unless the package imported as `envkit` is this one.
 
     Raises:
         ImportError: Its `__init__.py` is another project's, or was uninstalled with it.

@@ -1,4 +1,4 @@
-"""Options of a reset: checked, copied, and handed to environments of any library."""
+"""Checks and copies options of a reset, and passes them to any environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def checked_options(options: Any) -> Mapping[str, Any] | None:
-    """Returns the options of a reset, or refuses anything but a dictionary."""
+    """Returns the options of a reset; raises unless they are a dictionary."""
     if options is None or isinstance(options, Mapping):
         return options
     raise TypeError(
@@ -36,7 +36,7 @@ def options_copy(options: Any) -> dict[str, Any] | None:
 
 
 def options_per_row(options: Any, rows: int) -> list[Mapping[str, Any] | None]:
-    """Returns the options of each row, given those of each or one dictionary for all.
+    """Returns each row's options, from a list or from one dictionary for all rows.
 
     Example:
         >>> options_per_row({"level": 3}, 2)
@@ -54,15 +54,15 @@ def options_per_row(options: Any, rows: int) -> list[Mapping[str, Any] | None]:
 
 
 def hand_options(env: Any, options: Any, rows: Array | None = None) -> None:
-    """Hands options for its next reset to an environment, of whatever library.
+    """Passes options for its next reset to an environment of any library.
 
     Args:
         env: The environment.
-        options: Those of a single one, or a list with those of each row; `None` takes
-            back what has not been used.
-        rows: In a batch, a mask of the rows that are to be reset; `None` for all.
+        options: A dictionary, or for a batch a list with each row's; `None` discards
+            unused options.
+        rows: In a batch, a mask of the rows to be reset; `None` for all.
     """
-    # Asked of the class, because wrappers and mocks answer to any name.
+    # Checks the class, because wrappers and mocks answer to any name.
     if hasattr(type(env), "_envkit"):
         env._envkit.hand_options(env, options, rows)
     else:
@@ -70,7 +70,7 @@ def hand_options(env: Any, options: Any, rows: Array | None = None) -> None:
 
 
 def offer_options(env: Any, options: Any, rows: Array | None) -> None:
-    """Passes options on where there is a method for it, or refuses them."""
+    """Passes options to a method that accepts them; raises if there is none."""
     setter = getattr(env, "set_reset_options", None)
     if callable(setter):
         _set_options(setter, options, rows)
@@ -79,7 +79,7 @@ def offer_options(env: Any, options: Any, rows: Array | None) -> None:
 
 
 def _set_options(setter: Any, options: Any, rows: Array | None) -> None:
-    """Passes options on to a method that takes one dictionary, for the next reset."""
+    """Passes options to a method that takes one dictionary for the next reset."""
     if isinstance(options, list):
         asked = [own for own, _ in _of_rows(options, rows)]
         if any(own != asked[0] for own in asked):
@@ -97,7 +97,7 @@ def _of_rows(options: list[Any], rows: Array | None) -> list[tuple[Any, int]]:
 
 
 def _refuse_options(env: Any, options: Any, rows: Array | None) -> None:
-    """Raises if there are options, which nothing would look at."""
+    """Raises if there are options, because nothing would read them."""
     pairs = _of_rows(options, rows) if isinstance(options, list) else [(options, -1)]
     given = next(((own, row) for own, row in pairs if own), None)
     if given is None:

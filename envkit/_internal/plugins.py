@@ -1,7 +1,7 @@
-"""What packages add to envkit by their entry points, envkit's own included.
+"""Finds packages' additions to envkit by entry points, including envkit's own.
 
-Those of other packages are looked for only where envkit has none of that name, because
-reading the metadata of everything that is installed takes a while.
+Other packages are searched only if envkit has no such name, because reading the
+metadata of everything installed takes a while.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Plugin(NamedTuple):
     """One entry point.
 
     Attributes:
-        kind: What it adds, in a word: "scheme".
+        kind: The kind of addition, in a word: "scheme".
         name: The name that users write.
         value: `"module"` or `"module:attribute"`.
         package: The package and its version; "" for envkit itself.
-        error: What is raised if it cannot be loaded.
+        error: The class of the error if it cannot be loaded.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Plugin(NamedTuple):
     error: type[EnvkitError]
 
     def load(self) -> Any:
-        """Returns the object that the entry point names.
+        """Loads the object that the entry point names.
 
         Raises:
             EnvkitError: It cannot be loaded; the message names the package.
@@ -44,13 +44,13 @@ class Plugin(NamedTuple):
             return loaded(self.value)
         try:
             return loaded(self.value)
-        except (Exception, SystemExit) as error:  # Its code may do anything.
+        except (Exception, SystemExit) as error:  # its code may do anything
             raise self.broken(
                 f"cannot be loaded: {type(error).__name__}: {error}"
             ) from error
 
     def broken(self, why: str) -> EnvkitError:
-        """Returns the error that says what is wrong, and whose it is."""
+        """Returns the error that names the fault and the package."""
         package = self.package or _DISTRIBUTION
         return self.error(
             f"The {self.kind} {self.name!r} is offered by {package}, whose entry point "
@@ -60,7 +60,7 @@ class Plugin(NamedTuple):
 
 
 class Plugins:
-    """The entry points of one group.
+    """Lists the entry points of one group.
 
     Example:
         >>> SCHEMES.find("gymnasium").name
@@ -72,7 +72,7 @@ class Plugins:
     def __init__(
         self, group: str, kind: str, error: type[EnvkitError] = EnvkitError
     ) -> None:
-        """Takes the group's name, and what one of them is called in messages."""
+        """Takes the group's name, and the name of its members in messages."""
         self.group, self._kind, self._error = group, kind, error
 
     def own(self) -> list[str]:
@@ -84,7 +84,7 @@ class Plugins:
         return sorted({*self.own(), *(plugin.name for plugin in self._foreign())})
 
     def find(self, name: str) -> Plugin | None:
-        """Returns the entry point of a name; envkit's own are never taken over.
+        """Returns the entry point of a name; envkit's own take precedence.
 
         Raises:
             EnvkitError: Several packages offer it.
@@ -119,6 +119,6 @@ class Plugins:
 
 
 SCHEMES = Plugins("envkit.schemes", "scheme", ConstructorError)
-# What may stand after the colon of a scheme.
+# The text after the colon of a scheme.
 NAMES = Plugins("envkit.names", "scheme", ConstructorError)
 BACKENDS = Plugins("envkit.backends", "backend")

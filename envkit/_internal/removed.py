@@ -1,4 +1,4 @@
-"""Options that pools no longer take: each raises a sentence with what replaces it."""
+"""Refuses removed options of pools, and names their replacements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = [
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-# The wrapper that does the same now. Remove an entry with the version after the next.
+# The wrapper that replaces each. Remove an entry with the version after the next.
 _WRAPPERS = {
     "max_episodes_per_env": "RebuildAfter({make_env}, episodes=100)",
     "standby": "StandbyEnvironment({make_env})",
@@ -23,7 +23,7 @@ _WRAPPERS = {
 
 
 def refuse_auto_workers() -> NoReturn:
-    """Refuses to find out how many workers are best."""
+    """Refuses to choose the number of workers automatically."""
     raise TypeError(
         'num_workers="auto" has been removed: `envkit bench my_game.envs:make '
         "--num-envs 8` prints the fastest call, with the num_workers to write."
@@ -35,12 +35,12 @@ def refuse_removed_options(
     call: str = "ParallelPyEnvironment([{maker}] * 8)",
     make_env: str = "make_env",
 ) -> None:
-    """Raises for the first option that a call no longer takes.
+    """Raises for the first removed option.
 
     Args:
         options: The names of the options that were given.
-        call: What to write instead, with `{maker}` for the constructor.
-        make_env: What makes a `PyEnvironment` there.
+        call: The replacement, with `{maker}` for the constructor.
+        make_env: The expression that makes a `PyEnvironment` there.
     """
     for option in options:
         if option in _WRAPPERS:
@@ -52,11 +52,11 @@ def refuse_removed_options(
 
 
 def refuses_removed_options(call: Method, *, make_env: str = "make_env") -> Method:
-    """Decorates a function that once took more options than its signature has.
+    """Decorates a function that once had more options.
 
     Args:
         call: The function, which takes a list of constructors first.
-        make_env: What makes a `PyEnvironment` in such a constructor.
+        make_env: The expression that makes a `PyEnvironment` in such a constructor.
 
     Example:
         >>> @refuses_removed_options

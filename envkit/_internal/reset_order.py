@@ -1,8 +1,8 @@
-"""Reset orders other than `NEXT_STEP`, of batches that begin rows one by one.
+"""Implements reset orders other than `NEXT_STEP`, for batches that reset rows.
 
-Rows always move as under `NEXT_STEP`. What another order does besides is done around
-that, in the outermost wrapper: it suspends the order of the batch inside, moves the
-rows, and resets those that have ended, or refuses to step them.
+Rows always move as under `NEXT_STEP`. The outermost wrapper adds the rest of another
+order: it suspends the order of the batch inside, moves the rows, and then resets rows
+that have ended, or refuses to step them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def get_order(env: Any) -> AutoReset:
 
 
 def set_order(env: Any, order: AutoReset | str) -> None:
-    """Changes the reset order of a batch, or says why it cannot."""
+    """Changes the reset order of a batch; raises if it cannot."""
     order, kept = _checked_order(env, order), env._envkit.order
     if kept is None:
         if order is not _NEXT_STEP:
@@ -60,12 +60,12 @@ def set_order(env: Any, order: AutoReset | str) -> None:
         change = functools.partial(setattr, kept.batch, "autoreset", order)
         if env._current_time_step is None:
             change()
-        else:  # What the batch shows is where it stands: nothing has begun beside.
+        else:  # the batch shows its current position: nothing has begun in between
             with_order_suspended(env, change)
 
 
 def _checked_order(env: Any, order: AutoReset | str) -> AutoReset:
-    """Returns an order that a batch can keep, or says why it cannot."""
+    """Returns an order that a batch supports; raises for others."""
     order = AutoReset.of(order)
     begins_rows = env.resets_rows or (env.batched and env.batch_size == 1)
     if order is _NEXT_STEP or begins_rows:
@@ -81,7 +81,7 @@ def _checked_order(env: Any, order: AutoReset | str) -> AutoReset:
 
 
 def adopt_order_of(env: Any, inside: Any) -> None:
-    """Prepares to keep the order of a batch inside, whichever it is or becomes."""
+    """Prepares to use the order of a batch inside, now and after changes."""
     rely_on_size(env, inside)
     batch = _batch_of(inside)
     if has_internals(batch) and batch._envkit.keeps_order:
@@ -98,20 +98,20 @@ def adopt_order_of(env: Any, inside: Any) -> None:
 
 
 def rely_on_size(holder: Any, env: Any) -> None:
-    """Tells a batch that something relies on the number of its rows while it lives."""
+    """Tells a batch that a live object relies on the number of its rows."""
     batch = _batch_of(env)
     if has_internals(batch):
         batch._envkit.rely_on_size(batch, holder)
 
 
 def _batch_of(env: Any) -> Any:
-    """Returns the batch whose order counts: the environment, or one inside."""
+    """Returns the batch that owns the order: the environment, or one inside."""
     kept = env._envkit.order if has_internals(env) else None
     return env if kept is None or kept.batch is None else kept.batch
 
 
 def _check_may_choose(env: Any) -> None:
-    """Refuses a batch inside whose order cannot be changed, not even for a step."""
+    """Refuses a batch whose inner order cannot be changed, not even for a step."""
     batch = _batch_of(env)
     if not batch._envkit.changes_order(batch):
         _refuse_order(env, type(batch).__name__)
@@ -127,7 +127,7 @@ def _refuse_order(env: Any, batch: str) -> NoReturn:
 
 
 def is_in_other_order(env: Any) -> bool:
-    """Returns True if rows move in another order than `NEXT_STEP` in this call."""
+    """Returns True if this call moves rows in an order other than `NEXT_STEP`."""
     if env._envkit.order is None or env._envkit.keeps_order_itself:
         return False
     batch = _batch_of(env)
@@ -139,7 +139,7 @@ def is_in_other_order(env: Any) -> bool:
 
 
 def moves_in_other_order(env: Any) -> bool:
-    """Does the same, and forgets what was kept of the last step."""
+    """Does the same, and discards what was kept of the last step."""
     # Hot: called once per step of a batch, by each of its wrappers.
     internals = env._envkit
     kept = internals.order
@@ -158,7 +158,7 @@ def moves_in_other_order(env: Any) -> bool:
 
 
 def with_order_suspended(env: Any, call: Callable[[], Any]) -> Any:
-    """Makes a call in which the rows move as under `NEXT_STEP`."""
+    """Makes a call in which rows move as under `NEXT_STEP`."""
     batch = _batch_of(env)
     batch._envkit.suspend_order(batch, True)
     try:
@@ -168,7 +168,7 @@ def with_order_suspended(env: Any, call: Callable[[], Any]) -> Any:
 
 
 def reset_in_order(env: Any, mask: Array | None) -> TimeStep:
-    """Resets rows under another order than `NEXT_STEP`."""
+    """Resets rows under an order other than `NEXT_STEP`."""
     env._envkit.order.late_error = None
     time_step: TimeStep = with_order_suspended(env, functools.partial(env.reset, mask))
     return time_step
@@ -182,7 +182,7 @@ def move_in_order(
     Args:
         env: The batch, or its wrapper.
         move: Steps or resets the rows as under `NEXT_STEP`.
-        stepping: A mask of those that take their action; `None` for all.
+        stepping: A mask of the rows that use their action; `None` for all.
     """
     order, current = _checked_order(env, env.autoreset), env._current_time_step
     kept = env._envkit.order
@@ -212,7 +212,7 @@ def refuse_ended(rows: Array) -> NoReturn:
 
 
 def _ended_in(env: Any, time_step: TimeStep, rows: Array | None) -> Array:
-    """Returns which of the rows have ended an episode, and do not pad it."""
+    """Returns the rows that have ended an episode and do not show padding."""
     over: Array = np.asarray(time_step.step_type) == _LAST
     if rows is not None:
         over &= rows
@@ -221,20 +221,20 @@ def _ended_in(env: Any, time_step: TimeStep, rows: Array | None) -> Array:
 
 
 def _reset_at_once(env: Any, ended: Array) -> None:
-    """Begins the next episodes, after the step that is about to be returned."""
+    """Begins the next episodes, before the step that ended the last ones returns."""
     order = _batch_of(env)._envkit.order
     order.resets_at_once = True
     try:
         env.reset(ended)
     except Exception as error:
-        # The ends are an answer all the same; the next step raises the rest.
+        # The ends are a valid answer; the next step raises the error.
         env._envkit.order.late_error = error
     finally:
         order.resets_at_once = False
 
 
 def _keep_showing(env: Any) -> None:
-    """Keeps what there is to know of a step, before the next episodes begin."""
+    """Keeps everything that describes a step, before the next episodes begin."""
     shown: dict[str, Any] = {}
     try:
         info = copied_arrays(env.get_info())
@@ -247,7 +247,7 @@ def _keep_showing(env: Any) -> None:
     batch = _batch_of(env)
     if hasattr(type(batch), "repaired"):
         shown["repaired"] = batch.repaired
-    # In place of the methods, whichever class has written them.
+    # Replaces the methods, whichever class defines them.
     env.__dict__.update(shown)
     env._envkit.order.shown = tuple(shown)
 
@@ -257,10 +257,10 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def copied_arrays(value: Any) -> Any:
-    """Copies arrays, and the dictionaries, lists and tuples that they are in.
+    """Copies arrays, and the dictionaries, lists and tuples that contain them.
 
-    Environments may go on writing to the infos that they have returned. Everything else
-    stays the object that it is: it may be an environment, or what cannot be copied.
+    Environments may keep writing to infos that they have returned. Any other object
+    stays the same: it may be an environment, or impossible to copy.
 
     Example:
         >>> board = np.array([1, 2])

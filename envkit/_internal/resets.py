@@ -1,4 +1,4 @@
-"""What a reset is given: a seed and options, of one environment or of each row."""
+"""The arguments of a reset: seeds and options, for one environment or per row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def reset_with(env: Any, mask: Any, seed: ResetSeed, options: Options) -> TimeStep:
-    """Hands on a seed and options, and resets."""
+    """Passes on a seed and options, and resets."""
     rows = None if mask is None else as_mask(env, mask)
     if rows is not None and rows.all():
         rows = None
@@ -43,13 +43,13 @@ def reset_with(env: Any, mask: Any, seed: ResetSeed, options: Options) -> TimeSt
 
 
 def begin(env: Any) -> Any:
-    """Calls the author's `_reset`, with what the reset was given."""
+    """Calls the author's `_reset` with the arguments it accepts."""
     taken = env._envkit.methods.reset_takes
     return env._reset(**_given_to(env, taken)) if taken else env._reset()
 
 
 def begin_rows(env: Any, mask: Array) -> Any:
-    """Calls the author's `_reset_rows`, with what the reset was given."""
+    """Calls the author's `_reset_rows` with the arguments it accepts."""
     taken = env._envkit.methods.reset_rows_takes
     return env._reset_rows(mask, **(_given_to(env, taken, mask) if taken else {}))
 
@@ -57,7 +57,7 @@ def begin_rows(env: Any, mask: Array) -> Any:
 def _given_to(
     env: Any, taken: tuple[str, ...], mask: Array | None = None
 ) -> dict[str, Any]:
-    """Returns what an author's method takes of a reset's arguments, once."""
+    """Returns the arguments of a reset that an author's method accepts, once."""
     kept = env._envkit
     seed, options = kept.next_seed, kept.next_options
     if seed is None and options is None:
@@ -81,19 +81,19 @@ def _given_to(
 
 
 def _checked_options_of(env: Any, options: Any) -> Any:
-    """Returns checked options: in a batch a list with those of each row."""
+    """Returns checked options: for a batch, a list with each row's."""
     if not env.batched:
         return checked_options(options)
     return options_per_row(options, env.batch_size)
 
 
 def keep_seed(env: Any, seed: Seed) -> None:
-    """Keeps what the next reset is seeded with."""
+    """Stores the seed of the next reset."""
     if env.batched:
         seeds = seed_per_row(seed, env.batch_size)
     else:
         seeds = checked_seeds(seed, 1)
-    # In a reset no seed means that the random numbers go on.
+    # In a reset, no seed means that the random numbers continue.
     known = [_fresh_seed() if own is None else own for own in seeds]
     own_internals(env).next_seed = known if env.batched else known[0]
 
@@ -103,7 +103,7 @@ def _fresh_seed() -> int:
 
 
 def keep_seeds_of_rows(env: Any, seeds: list[int | None]) -> None:
-    """Keeps what the next reset of some rows is seeded with."""
+    """Stores the seeds of some rows' next reset."""
     if "seed" not in env._envkit.methods.reset_rows_takes:
         refuse_seeds(env, seeds)
     before = env._envkit.next_seed or [None] * len(seeds)
@@ -113,7 +113,7 @@ def keep_seeds_of_rows(env: Any, seeds: list[int | None]) -> None:
 
 
 def _hand_seed(env: Any, seed: Any, rows: Array | None) -> None:
-    """Seeds an environment, or the rows of a mask, for the reset that comes next."""
+    """Seeds an environment, or the rows of a mask, for the next reset."""
     given = seed
     if not env.batched:
         env.seed(seed)
@@ -125,7 +125,7 @@ def _hand_seed(env: Any, seed: Any, rows: Array | None) -> None:
                 for own, begins in zip(given, rows.tolist(), strict=True)
             ]
         if None not in given:
-            env.seed(seed)  # As it came, which is what a provenance says.
+            env.seed(seed)  # unchanged, because a provenance shows it
         elif any(own is not None for own in given):
             env._envkit.seed_rows(env, given)
     methods = env._envkit.methods

@@ -1,4 +1,4 @@
-"""Schemes: the libraries whose environments `make("scheme:id")` makes."""
+"""Schemes: the libraries behind `make("scheme:id")`."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ __all__ = ["Scheme", "names_of", "scheme_named"]
 
 
 class Scheme(NamedTuple):
-    """A library's environments: who makes them, and what has to be installed.
+    """Describes a library's environments: how to make them, and what to install.
 
     An entry point of the group `envkit.schemes` names one. Functions may be given as
-    `"module:function"`, so that the facts can be read without importing more: a module
-    that has a scheme imports neither its library nor NumPy, and then `envkit list`
-    reads twenty of them in a moment.
+    `"module:function"`, so that the facts can be read with few imports: a module with a
+    scheme imports neither its library nor NumPy, so `envkit list` reads twenty of them
+    in a moment.
 
     Attributes:
-        loader: Takes what follows the colon, and keyword arguments; returns the
+        loader: Takes the text after the colon, and keyword arguments; returns the
             environment.
         title: The name of the library, for tables.
-        example: What may stand after the colon, for tables.
+        example: An example of the text after the colon, for tables.
         page: The page about it in `docs`, without `.md`: "adapters/atari".
-        package: The package that must be there, as Python imports it; "" for none.
+        package: The required package, as Python imports it; "" for none.
         extra: The extra of envkit that installs the package.
-        requires: What pip has to install, as in `pyproject.toml`.
-        lister: Returns what may stand after the colon.
-        preload: Takes what stands after the colon, and imports what the environment
-            needs beside the package, without making it; servers call it ahead.
-        address: An example of the addresses that stand after the colon, if it is
-            those; there is no list of them.
-        takes: What such an address is.
+        requires: The requirements for pip, as in `pyproject.toml`.
+        lister: Returns the names that may follow the colon.
+        preload: Takes the text after the colon, and imports everything that the
+            environment needs besides the package, without making it; servers call it
+            ahead of time.
+        address: An example of an address after the colon, if addresses follow it; they
+            cannot be listed.
+        takes: The meaning of such an address.
         batched_by: The argument with which the library steps `num_envs` rows itself.
         is_alone: Whether a process can host only one environment.
-        beside: A second package, without which there are no environments, and which
-            pip does not find.
-        remedy: What to do without it; `{command}` is the pip command for the rest.
+        beside: A second required package, which pip does not find.
+        remedy: What to do if it is missing; `{command}` is the pip command for the
+            rest.
 
     Example:
         >>> Scheme("maze_envs.loading:load", package="maze_envs").is_alone
@@ -67,7 +68,8 @@ class Scheme(NamedTuple):
         """Returns the error if a package is missing; imports nothing.
 
         Args:
-            subject: What needs the package, as the message begins.
+            subject: The feature that needs the package, as the beginning of the
+                message.
         """
         if self.package and not _is_there(self.package):
             return MissingDependencyError.needed_by(
@@ -92,7 +94,7 @@ def _is_there(package: str) -> bool:
 
 
 def _is_module(name: str) -> bool:
-    """Returns True if a name can be imported, and is no folder of something else."""
+    """Returns True if a name can be imported and is not just a folder."""
     import importlib.util
 
     spec = importlib.util.find_spec(name)
@@ -100,7 +102,7 @@ def _is_module(name: str) -> bool:
 
 
 def scheme_named(name: str) -> Scheme | None:
-    """Returns the scheme of a name, of whichever package; `None` if there is none.
+    """Returns the scheme of a name, of any package; `None` if there is none.
 
     Raises:
         ConstructorError: Several packages offer it, or its package is broken.
@@ -113,7 +115,7 @@ def scheme_named(name: str) -> Scheme | None:
 
 
 def names_of(name: str, scheme: Scheme) -> list[str] | None:
-    """Returns what may stand after the colon; `None` where nobody lists it.
+    """Returns the names that may follow the colon; `None` if nobody lists them.
 
     Raises:
         MissingDependencyError: The library is not installed.
@@ -128,7 +130,7 @@ def names_of(name: str, scheme: Scheme) -> list[str] | None:
 
 def _callable(plugin: Plugin, found: Any) -> Callable[..., Any]:
     if not callable(found):
-        from envkit.specs.validation import describe  # which loads NumPy
+        from envkit.specs.validation import describe  # loads NumPy
 
         raise plugin.broken(
             f"is {describe(found)}, which cannot be called to make an environment"

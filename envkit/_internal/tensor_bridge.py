@@ -1,8 +1,8 @@
-"""Answers without importing TensorFlow: is this a tensor, and who handles it?
+"""Finds out whether a value is a tensor, without importing TensorFlow.
 
-A tensor can exist only where TensorFlow has been imported. So the bridge
-looks for it among the loaded modules and never imports it; only for a tensor does it
-load the module that answers in tensors.
+A tensor can exist only if TensorFlow has been imported. So the bridge looks for it
+among the loaded modules and never imports it. Only for a tensor does it load the module
+that handles tensors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def tensor_time_steps(*values: Any) -> ModuleType | None:
     The first leaf of each value decides, as in TF-Agents. `None` means NumPy.
     """
     tensorflow = sys.modules.get("tensorflow")
-    # While TensorFlow is still being imported it is listed but not yet usable.
+    # While TensorFlow is being imported, it is listed but not yet usable.
     if tensorflow is None or not hasattr(tensorflow, "TypeSpec"):
         return None
     if not any(_is_tensor_like(tensorflow, nest.first_leaf(value)) for value in values):
@@ -37,15 +37,15 @@ def tensor_time_steps(*values: Any) -> ModuleType | None:
     return _time_steps or _load(tensorflow)
 
 
-# Set when the import is over: what `sys.modules` lists may still be half made, by
+# Set once the import has finished: modules in `sys.modules` may still be incomplete, in
 # another thread.
 _time_steps: ModuleType | None = None
 
 
 def _load(tensorflow: Any) -> ModuleType:
     global _time_steps
-    # Inside a `tf.function` AutoGraph rewrites whatever is called, which fails, with a
-    # warning, for the machinery of imports.
+    # Inside a `tf.function`, AutoGraph rewrites everything that is called, which fails
+    # with a warning for the import machinery.
     load = tensorflow.autograph.experimental.do_not_convert(_load_time_steps)
     time_steps: ModuleType = load()
     _time_steps = time_steps

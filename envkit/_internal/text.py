@@ -1,4 +1,4 @@
-"""The small words in messages: articles, counts, lists of names, bounds, versions."""
+"""Words for messages: articles, counts, lists of names, bounds, versions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 _VERSION = re.compile(r"(?<=.)-v(0|[1-9][0-9]*)\Z")
 
-# Other libraries have classes of these names, too: where envkit's are imported from.
+# Other libraries have classes with these names too; envkit's modules for them.
 _HOMES = {
     "ArraySpec": "envkit.specs",
     "BoundedArraySpec": "envkit.specs",
@@ -45,7 +45,7 @@ def a_or_an(noun: str) -> str:
         >>> a_or_an("list"), a_or_an("array")
         ('a list', 'an array')
     """
-    # "A user", "a uint8": a u that is spoken like "you" begins with a consonant.
+    # "A user", "a uint8": a u pronounced like "you" begins with a consonant.
     vowel = noun[:1].lower() in "aeiou" and not noun.lower().startswith(("us", "ui"))
     return f"{'an' if vowel else 'a'} {noun}"
 
@@ -61,7 +61,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def listed(names: Iterable[object], most: int = 8) -> str:
-    """Lists names with commas, and counts those after the first few.
+    """Lists names with commas; counts those after the first few.
 
     Example:
         >>> listed([1, 2]), listed(range(10), most=3)
@@ -73,27 +73,27 @@ def listed(names: Iterable[object], most: int = 8) -> str:
 
 
 def first_line(message: str) -> str:
-    """Returns the line of a message that is complete in itself."""
+    """Returns the first line of a message, which is complete in itself."""
     return message.partition("\n")[0]
 
 
 def paragraphs(*parts: str) -> str:
-    """Joins paragraphs, without those that are empty."""
+    """Joins paragraphs, leaving out empty ones."""
     return "\n\n".join(filter(None, parts))
 
 
 def lines(*parts: str) -> str:
-    """Joins lines likewise."""
+    """Joins lines, leaving out empty ones."""
     return "\n".join(filter(None, parts))
 
 
 def sentences(*parts: str) -> str:
-    """Joins sentences likewise."""
+    """Joins sentences, leaving out empty ones."""
     return " ".join(filter(None, parts))
 
 
 def facts_table(*rows: tuple[str, str]) -> str:
-    """Lays out names and what they stand for in two columns; no row for nothing."""
+    """Lays out names and values in two columns; leaves out empty values."""
     return "\n".join(
         f"  {name if number == 0 else '':<14}  {line}".rstrip()
         for name, text in rows
@@ -103,10 +103,10 @@ def facts_table(*rows: tuple[str, str]) -> str:
 
 
 def foreign(value: object) -> str:
-    """Names a value whose class is another library's of the same name as envkit's.
+    """Names a value of another library's class that shares its name with envkit's.
 
-    The text says which import to change, and stands where the value's would; it is
-    empty for a value of any other class.
+    The text says which import to change, and replaces the description of the value. It
+    is empty for a value of any other class.
 
     Example:
         >>> ArraySpec = type("ArraySpec", (), {"__module__": "other.specs"})
@@ -128,7 +128,7 @@ def foreign(value: object) -> str:
 
 
 def bound_text(bound: Array) -> str:
-    """Writes a bound in a few characters, as one number if all are the same.
+    """Writes a bound in a few characters; a single number if all elements are equal.
 
     Example:
         >>> import numpy as np
@@ -140,7 +140,7 @@ def bound_text(bound: Array) -> str:
     if bound.size > 8:
         return f"[{bound.flat[0]!s} … {bound.flat[-1]!s}]"
 
-    # By way of text: a float32 of 0.7 is 0.699999988079071 to Python.
+    # Through text: a float32 of 0.7 is 0.699999988079071 to Python.
     def text(part: Any) -> str:
         if part.ndim == 0:
             return str(part[()])
@@ -150,12 +150,12 @@ def bound_text(bound: Array) -> str:
 
 
 def named_rows(rows: Any) -> str:
-    """Returns the numbers of rows for a message, such as "rows 1 and 3"."""
+    """Returns row numbers for a message, such as "rows 1 and 3"."""
     return f"{'row' if rows.size == 1 else 'rows'} {listed(rows)}"
 
 
 def version_of(identifier: str) -> int | None:
-    """Returns the version that an id ends in.
+    """Returns the version at the end of an id.
 
     Example:
         >>> version_of("CartPole-v1"), version_of("my_package.envs:make")

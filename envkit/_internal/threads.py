@@ -1,7 +1,7 @@
-"""Threads: waits that Ctrl-C ends, and calls that wait for those of other threads.
+"""Waits that Ctrl-C can end, and locks that make threads' calls take turns.
 
-Python looks for interrupts before it waits, and is woken by those that come meanwhile.
-One that comes in between is overlooked until the wait is over. So all waits here are
+Python checks for interrupts before it waits, and an interrupt during the wait wakes it.
+One that comes in between goes unnoticed until the wait is over. So all waits here are
 short, and are repeated.
 """
 
@@ -26,14 +26,14 @@ __all__ = [
 Result = TypeVar("Result")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_LONGEST = 0.5  # seconds: who has pressed Ctrl-C hardly notices
+_LONGEST = 0.5  # seconds: hardly noticeable after Ctrl-C
 # Longest sleep of a waiting thread before it looks whether the environment was closed.
 _POLL_INTERVAL = 0.05
 _RLock: Any = type(threading.RLock())
 
 
 def wait_a_while(changed: threading.Condition, timeout: float | None = None) -> None:
-    """Waits for a change, for a short time: the caller looks, and calls again.
+    """Waits a short time for a change: the caller checks, and calls again.
 
     Example:
         >>> changed = threading.Condition()
@@ -44,14 +44,14 @@ def wait_a_while(changed: threading.Condition, timeout: float | None = None) -> 
 
 
 class CallLock(_RLock):  # type: ignore[misc]  # whatever Python has as one
-    """A lock that a thread holds for a call; calls of other threads stand in line.
+    """Locks an environment for a call; calls of other threads queue.
 
-    It is taken in C: Ctrl-C does not come between that and the block it is for. It is
-    copied and pickled as a new one.
+    The lock is taken in C, so Ctrl-C cannot come between taking it and entering the
+    block. Copies and pickles are new locks.
 
     Attributes:
-        call: The call that is under way; what Ctrl-C leaves here the next call mends.
-        waiting: The calls that wait, by thread.
+        call: The running call; the next call repairs what Ctrl-C has left here.
+        waiting: The waiting calls, by thread.
 
     Example:
         >>> lock = CallLock()
@@ -61,7 +61,7 @@ class CallLock(_RLock):  # type: ignore[misc]  # whatever Python has as one
     """
 
     def __init__(self) -> None:
-        """Makes a lock that is free."""
+        """Makes a free lock."""
         self.call: str | None = None
         self.waiting: dict[int, str] = {}
         # Held by the thread that is next.
@@ -75,11 +75,11 @@ class CallLock(_RLock):  # type: ignore[misc]  # whatever Python has as one
         return self._is_owned()  # type: ignore[no-any-return]  # as Condition asks
 
     def wait(self, call: str, check_open: Callable[[str], None]) -> None:
-        """Waits until it is free, after the threads that came before.
+        """Waits until it is free, after the threads that came first.
 
         Args:
-            call: What is to be called.
-            check_open: Is called with that now and then, and raises to end the wait.
+            call: The name of the call.
+            check_open: Called with that name now and then; raises to end the wait.
         """
         me, locks = threading.get_ident(), (self._next, self)
         try:
@@ -96,7 +96,7 @@ class CallLock(_RLock):  # type: ignore[misc]  # whatever Python has as one
             self.waiting.pop(me, None)
 
     def refuse(self, name: str, call: str) -> CallOrderError:
-        """Returns the error for a call that comes inside another one."""
+        """Returns the error for a call made inside another one."""
         under_way = self.call or "step"
         return CallOrderError(
             f"{name}.{call}() was called inside {name}.{under_way}(), which is under "
@@ -107,9 +107,9 @@ class CallLock(_RLock):  # type: ignore[misc]  # whatever Python has as one
 
 
 def locked(method: Method) -> Method:
-    """Lets a method wait until the calls that other threads make are through.
+    """Makes a method wait until other threads' calls have finished.
 
-    The object is an environment whose `Internals` have a lock.
+    The object must be an environment whose `Internals` have a lock.
 
     Example:
         >>> from envkit.envs import Catch

@@ -1,1 +1,1 @@
-"""Playing by hand: keys, windows, pictures and screens."""
+"""Playing by hand: keys, windows, pictures and terminals."""

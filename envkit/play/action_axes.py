@@ -1,4 +1,4 @@
-"""`ActionAxes`: the numbers of an action, and the values that keys can choose."""
+"""The numbers of an action, and the values that keys can choose: `ActionAxes`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from envkit.types import NestedArray, NestedSpec
 
 __all__ = ["ActionAxes", "Axis"]
 
-# More choices than that are a quantity: there is one key to lower it, one to raise it.
+# With more choices than this, it is a quantity: one key lowers it, one raises it.
 _MOST_CHOICES = 16
 
 
 class Axis(NamedTuple):
-    """One number of an action.
+    """Describes one number of an action.
 
     Attributes:
-        label: The name of it; "" where there is no other.
-        values: The values to choose from: all choices from the smallest on, or the
-            smallest, a middle and the largest of a quantity.
-        is_choice: Whether these are all.
+        label: Its name; "" if it is the only number.
+        values: The values to choose from: all choices in ascending order, or the
+            smallest, the middle and the largest value of a quantity.
+        is_choice: Whether these are all values.
     """
 
     label: str
@@ -33,7 +33,7 @@ class Axis(NamedTuple):
 
 
 class ActionAxes:
-    """The numbers that an action is made of.
+    """Lists the numbers in an action.
 
     Attributes:
         axes: The numbers, in the order of the nest.
@@ -47,14 +47,14 @@ class ActionAxes:
     """
 
     def __init__(self, spec: NestedSpec, most: int = 60) -> None:
-        """Takes an action apart.
+        """Splits an action into numbers.
 
         Args:
             spec: The action's spec.
-            most: How many choices an action may have that is nothing but a choice.
+            most: The most choices of an action that consists of a single choice.
 
         Raises:
-            ValueError: Keys cannot say what it is.
+            ValueError: Keys cannot express the action.
         """
         self._structure = nest.Structure(spec)
         leaves = zip(self._structure.paths, self._structure.leaves, strict=True)
@@ -75,7 +75,7 @@ class ActionAxes:
             )
 
     def action(self, values: Sequence[float]) -> NestedArray:
-        """Makes an action of these numbers."""
+        """Builds an action from these numbers."""
         leaves, start = [], 0
         for spec in self._structure.leaves:
             size = int(np.prod(spec.shape))
@@ -86,7 +86,7 @@ class ActionAxes:
 
 
 class _Bounds(NamedTuple):
-    """The bounds of a leaf, an element for each number in it."""
+    """Holds the bounds of a leaf, one element per number."""
 
     minimum: Any
     maximum: Any
@@ -132,7 +132,7 @@ def _axes(leaf: _Bounds, path: str, most: int) -> list[Axis]:
 
 
 def _low_middle_high(low: float, high: float, is_float: bool) -> tuple[float, ...]:
-    # A missing limit, or that of a dtype, is too far from zero to play with.
+    # A missing limit, or the dtype's own, is too far from zero to play with.
     if high - low > 1e6:
         low, high = max(low, -1), min(high, 1)
     middle = 0.0 if low <= 0 <= high else (low + high) / 2

@@ -1,4 +1,4 @@
-"""What an environment calls its actions, and which keys it declares for them."""
+"""Reads an environment's names for its actions, and the keys it declares for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
     "names_of",
 ]
 
-# What an action is called that does nothing.
+# Names of actions that do nothing.
 IDLE_NAMES = {"noop", "no_op", "nothing", "none", "stay", "idle", "wait", "still"}
 _WORDS = {
     "up": "up",
@@ -35,7 +35,7 @@ _PART = re.compile("|".join(_WORDS))
 
 
 def names_of(env: Any, count: int) -> tuple[str, ...]:
-    """Returns the names of the actions; none where the environment has no names.
+    """Returns the names of the actions; `()` if the environment has none.
 
     Args:
         env: The environment.
@@ -68,9 +68,9 @@ def button_names(env: Any, count: int) -> tuple[str, ...]:
 
 
 def declared_keys(env: Any, count: int) -> dict[frozenset[str], int]:
-    """Returns the keys that an environment names for its actions, if it does.
+    """Returns the keys that an environment declares for its actions, if it does.
 
-    That is Gymnasium's `get_keys_to_action()`: keys are characters or their codes.
+    This reads Gymnasium's `get_keys_to_action()`, where keys are characters or codes.
     """
     found = attribute_of(env, "get_keys_to_action")
     if not isinstance(found, Mapping):
@@ -85,7 +85,7 @@ def declared_keys(env: Any, count: int) -> dict[frozenset[str], int]:
 
 
 def chord_of(name: str) -> frozenset[str]:
-    """Returns the keys that a name suggests, `UPFIRE` the arrow and the space bar.
+    """Returns the keys that a name suggests, for `UPFIRE` the arrow and the space bar.
 
     Example:
         >>> sorted(chord_of("UPRIGHTFIRE")), sorted(chord_of("TURN_LEFT"))
@@ -93,18 +93,18 @@ def chord_of(name: str) -> frozenset[str]:
         >>> chord_of("toggle")
         frozenset()
     """
-    if name in NAMED or len(name) == 1:  # PLE's names are those of keys.
+    if name in NAMED or len(name) == 1:  # PLE's names are those of keys
         return frozenset({as_key(name)})
     return frozenset(_WORDS[word] for word in _PART.findall(name.lower()))
 
 
 def attribute_of(env: Any, name: str) -> Any:
-    """Returns an attribute of the environment, or what it returns when called."""
+    """Returns an attribute of the environment, called if it can be called."""
     try:
         found = getattr(env, name, None)
         is_type = isinstance(found, type)
         return found() if callable(found) and not is_type else found
-    except Exception:  # whatever it is, there is nothing to be learned from it
+    except Exception:  # any failure just means that there is nothing to learn
         return None
 
 

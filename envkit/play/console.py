@@ -1,4 +1,4 @@
-"""`SafeConsole`: a console of rich's that shows other people's texts."""
+"""A rich console that shows untrusted text safely: `SafeConsole`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["SafeConsole"]
 
 
 class SafeConsole(Console):
-    """A console that gives a terminal no orders but its own.
+    """Sends no control characters to the terminal but its own.
 
-    Control characters in texts are written out. A closed pipe raises, for the command
+    Control characters in texts are shown as text. A closed pipe raises, for the command
     to handle.
     """
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yields the parts of what is shown, and those of what is in it."""
+        """Yields the rendered parts, with control characters replaced."""
         for segment in super().render(renderable, options):
             if segment.control is None:
                 segment = segment._replace(text=escaped(segment.text))
             yield segment
 
     def on_broken_pipe(self) -> None:
-        """Tells the command."""
+        """Raises, to tell the command."""
         raise BrokenPipeError

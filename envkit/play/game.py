@@ -1,4 +1,4 @@
-"""`Game`: an environment that is played with keys."""
+"""An environment that is played with keys: `Game`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["Game", "number_text"]
 
 
 class Game:
-    """Plays an environment as keys say, one episode after the other.
+    """Plays an environment by keys, one episode after the other.
 
-    With `press` time waits for keys; `tick` is called at a steady pace, and time passes
-    without any. Both work with a window, a terminal, and given keys.
+    With `press`, time waits for keys. `tick` is called at a steady pace, and time
+    passes even without keys. Both work with a window, a terminal, or a list of keys.
 
     Attributes:
         over: Whether the player has quit.
-        explaining: Whether the keys are shown, until one is pressed.
-        paused: Whether nothing happens for now.
+        explaining: Whether the keys are explained, until one is pressed.
+        paused: Whether the game is paused.
         time_step: The current time step.
         shortcuts: The keys that are not actions.
 
@@ -54,10 +54,10 @@ class Game:
         """Begins the first episode.
 
         Args:
-            env: The environment, a single one.
+            env: A single environment.
             keys: The keys of its actions.
-            pause_after: The number of ticks for which the end of an episode is shown.
-            explaining: Whether it begins with showing the keys.
+            pause_after: For how many ticks to show the end of an episode.
+            explaining: Whether to explain the keys first.
         """
         self.over = False
         self.explaining = explaining
@@ -72,12 +72,12 @@ class Game:
         self._begin()
 
     def press(self, pressed: Sequence[str]) -> None:
-        """Takes the keys that are pressed together, the newest last."""
+        """Handles keys that are pressed together, the newest last."""
         if not self._control(pressed[-1]) and not self.paused:
             self._act(self._keys.action(pressed))
 
     def point(self, pointed: Sequence[Pointed]) -> None:
-        """Takes what the pointer did, for the next step, if it can act at all."""
+        """Records the pointer's actions for the next step, if the pointer can act."""
         point = getattr(self._keys, "point", None)
         if point is not None and not (self.explaining or self.paused or self.ended):
             point(pointed)
@@ -89,14 +89,14 @@ class Game:
         return self.status(), self.shortcuts.text()
 
     def tick(self, down: Sequence[str], fresh: Sequence[str] = ()) -> None:
-        """Lets one step pass.
+        """Makes one step.
 
-        Where no key is down that means something, it is the action for no key, or else
-        the last one goes on.
+        If no key with a meaning is down, it uses the action for no key, or else repeats
+        the last one.
 
         Args:
             down: The keys that are down, the newest last.
-            fresh: Those that have been pressed since the last tick.
+            fresh: The keys that were pressed since the last tick.
         """
         for key in fresh:
             self._control(key)
@@ -177,7 +177,7 @@ class Game:
         self._return = np.zeros_like(agent_rewards(self.time_step.reward))
 
     def _ending(self) -> str:
-        # Of several agents some may go on to be worth something.
+        # If there are several agents, some may still earn rewards.
         leaves = nest.flatten(self.time_step.discount)
         worthless = all(not np.any(np.asarray(leaf)) for leaf in leaves)
         return "terminated" if worthless else "truncated"

@@ -1,4 +1,4 @@
-"""`KeyMap`: which keys stand for which actions of an environment."""
+"""Maps keys to actions of an environment: `KeyMap`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from envkit.types import NestedArray
 
 __all__ = ["Binding", "KeyMap", "key_map", "pace_of"]
 
-# Time passes, and nothing is pressed.
+# Keys that let time pass without an action.
 WAIT = "."
-# Who has no arrows within reach has these, unless they mean something else.
+# Alternatives to the arrow keys, unless they have another meaning.
 _ALSO = {"w": "up", "a": "left", "s": "down", "d": "right"}
 _BACK = {arrow: letter for letter, arrow in _ALSO.items()}
 _PAIRS = (
@@ -34,16 +34,16 @@ _PAIRS = (
     ("v", "n"),
     ("b", "m"),
 )
-# Digits first, since actions are numbers; without the letters of arrows and controls.
+# Digits first, because actions are numbers; without letters for arrows and controls.
 _SINGLE = tuple("0123456789zxcvbnmfghjkltyuioe-=[];',/")
 
 
 class Binding(NamedTuple):
-    """Keys that are pressed together, and the value that they set.
+    """Binds keys that are pressed together to a value.
 
     Attributes:
         keys: The keys.
-        axis: The index of the number of the action that they set.
+        axis: The index of the number in the action.
         value: The value.
         label: The name of the value, for people.
     """
@@ -55,12 +55,12 @@ class Binding(NamedTuple):
 
 
 class KeyMap:
-    """The keys of an environment.
+    """Maps keys to the numbers of an action.
 
     Attributes:
         bindings: The keys with their values, in the order of the actions.
-        idle: The value of each number of the action while no key sets it; `None`
-            where a key must set it.
+        idle: The value of each number while no key sets it; `None` if a key must set
+            it.
 
     Example:
         >>> from envkit import make
@@ -87,16 +87,16 @@ class KeyMap:
         return None not in self.idle
 
     def axes(self, pressed: Sequence[str]) -> set[int]:
-        """Returns which numbers of the action keys set that are down together."""
+        """Returns the numbers of the action that these keys set together."""
         keys = {self._canonical(key) for key in pressed}
         return {one.axis for one in self.bindings if one.keys <= keys}
 
     def action(self, pressed: Sequence[str]) -> NestedArray:
-        """Returns the action that keys stand for, or `None` for none.
+        """Returns the action of the pressed keys, or `None` for none.
 
         Args:
-            pressed: The keys that are down together, the latest last. Those that say
-                more at once count more, then those that are newer.
+            pressed: The keys that are down together, the newest last. Bindings of more
+                keys take precedence, then newer keys.
         """
         keys = [self._canonical(key) for key in pressed]
         values = list(self.idle)
@@ -113,7 +113,7 @@ class KeyMap:
         return self._parts.action([value for value in values if value is not None])
 
     def knows(self, key: str) -> bool:
-        """True if a key is one of an action, alone or with others."""
+        """True if a key belongs to an action, alone or with others."""
         return self._canonical(key) in self.keys or (key == WAIT and self.has_idle)
 
     def idle_action(self) -> NestedArray:
@@ -147,13 +147,13 @@ class KeyMap:
 
 
 def key_map(env: Any) -> KeyMap:
-    """Returns the keys for an environment: its own, if it has a method `key_map`.
+    """Returns an environment's keys: its own, if it has a method `key_map`.
 
     Raises:
-        ValueError: Its actions cannot be said with keys.
+        ValueError: Its actions cannot be expressed by keys.
     """
     own = attribute_of(env, "key_map")
-    if hasattr(own, "idle_action"):  # It has all that a KeyMap has.
+    if hasattr(own, "idle_action"):  # it has everything that a KeyMap has
         return own  # type: ignore[no-any-return]
     parts = ActionAxes(env.action_spec(), most=len(_SINGLE))
     if len(parts.axes) == 1 and parts.axes[0].is_choice:
@@ -162,7 +162,7 @@ def key_map(env: Any) -> KeyMap:
 
 
 def _menu(env: Any, parts: ActionAxes) -> KeyMap:
-    """Gives every action a key of its own."""
+    """Assigns a key of its own to every action."""
     (axis,) = parts.axes
     count = len(axis.values)
     first = int(axis.values[0])
@@ -177,11 +177,11 @@ def _menu(env: Any, parts: ActionAxes) -> KeyMap:
         if name.lower() in IDLE_NAMES and idle is None:
             idle = value
         chords = [chord for chord, action in declared.items() if action == index]
-        # A letter for an action that the name has said already would take it from
+        # A letter for an action that already has a key by its name would take it from
         # one that has none.
         suggested = [] if chords else _suggested(name, index, count)
         chords += [chord for chord in suggested if free.claim(chord)]
-        # Numbers have their digits, besides.
+        # Digits work for numbers too.
         if (not chords or not name) and (key := free.single(index + first)):
             chords.append(frozenset({key}))
         bindings += [Binding(chord, 0, value, label) for chord in chords]
@@ -192,20 +192,20 @@ def _suggested(name: str, index: int, count: int) -> list[frozenset[str]]:
     if name:
         chord = chord_of(name)
         return [chord] if chord else []
-    # What few numbers mean is the same nearly everywhere: to the left and to the
-    # right, with something between them.
+    # A few numbers mean the same nearly everywhere: left and right, with something
+    # between them.
     between = {2: ("left", "right"), 3: ("left", "down", "right")}.get(count, ())
     return [frozenset({between[index]})] if between else []
 
 
-# An environment that is faster is not meant for people.
+# A faster environment is not meant for people.
 _FASTEST_PACE = 240.0
 
 
 def pace_of(env: Any, keys: KeyMap) -> float:
-    """Returns the number of steps in a second; 0 if each waits for a key.
+    """Returns the number of steps per second; 0 if each step waits for a key.
 
-    It is that of the environment, if there is an action for no key.
+    It is the environment's own, if there is an action for no key.
     """
     pace = getattr(keys, "pace", None)
     if pace is not None:
@@ -218,7 +218,7 @@ def pace_of(env: Any, keys: KeyMap) -> float:
 
 
 def _several(env: Any, parts: ActionAxes) -> KeyMap:
-    """Gives every number of the action keys for what it is not anyway."""
+    """Assigns keys to each number of the action, for all values but its idle one."""
     buttons = button_names(env, len(parts.axes))
     free, pairs = _Free(()), iter(_PAIRS)
     bindings, idle = [], []
@@ -239,7 +239,7 @@ def _several(env: Any, parts: ActionAxes) -> KeyMap:
 def _keys_of(
     axis: Axis, name: str, free: _Free, pairs: Any, idle: float
 ) -> list[tuple[float, str]]:
-    """Returns the values of one number that have a key, and the key."""
+    """Returns the values of one number that get a key, with the key."""
     others = [value for value in axis.values if value != idle]
     if not axis.is_choice or len(axis.values) == 3:
         while pair := next(pairs, None):
@@ -262,7 +262,7 @@ def _label(name: str, axis: Axis, value: float) -> str:
 
 
 class _Free:
-    """The keys that have no meaning yet."""
+    """Tracks the keys that have no meaning yet."""
 
     def __init__(self, chords: Iterable[frozenset[str]]) -> None:
         self._chords = set(chords)
@@ -276,7 +276,7 @@ class _Free:
         return True
 
     def single(self, number: int) -> str | None:
-        """Claims the key of a number's digit if it can, or else the next one."""
+        """Claims the key of a number's digit if it is free, or else the next one."""
         wanted = [str(number)] if 0 <= number <= 9 else []
         for key in (*wanted, *_SINGLE):
             if key not in self._used:

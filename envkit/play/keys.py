@@ -1,4 +1,4 @@
-"""Keys of players: their names, and how terminals send them; and the pointer."""
+"""Players' keys: their names, their codes in terminals, and the pointer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _CHARACTERS = {
     "\x08": "backspace",
     "\x1b": "esc",
 }
-# The keys that are no characters.
+# The keys that are not characters.
 NAMED = {*_CHARACTERS.values(), "left", "right", "up", "down"}
 _SHOWN = {"left": "←", "right": "→", "up": "↑", "down": "↓"}
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
-# What a terminal sends for keys that are no characters: ESC [ A, ESC O A, ESC [ 3 ~.
+# Terminals' codes for keys that are not characters: ESC [ A, ESC O A, ESC [ 3 ~.
 _SEQUENCE = re.compile(r"\x1b(?:\[|O)([0-9;]*)([A-Za-z~])")
 _BEGUN = re.compile(r"\x1b(?:\[|O)?[0-9;]*")
 
 
 def as_key(character: str) -> str:
-    """Returns what the key of a character is called.
+    """Returns the key's name for a character.
 
     Example:
         >>> as_key("D"), as_key(" ")
@@ -36,7 +36,7 @@ def as_key(character: str) -> str:
 
 
 def decode(typed: str) -> tuple[list[str], str]:
-    r"""Returns the keys that a terminal has sent, and the begin of the next one.
+    r"""Returns the keys that a terminal has sent, and the rest of its text.
 
     Example:
         >>> decode("a\x1b[C ")
@@ -63,7 +63,7 @@ def decode(typed: str) -> tuple[list[str], str]:
 
 
 def parse_keys(text: str) -> list[tuple[str, ...]]:
-    """Reads keys to press: "dda", "a<left><up+space>q".
+    """Parses keys to press: "dda", "a<left><up+space>q".
 
     Example:
         >>> parse_keys("d<left+space>")
@@ -88,18 +88,18 @@ angle brackets backspace, down, enter, esc, left, right, space, tab, up.
 
 
 def key_text(key: str) -> str:
-    """Returns how a key is shown: arrows as arrows."""
+    """Returns a key as shown to people: arrows as arrows."""
     return _SHOWN.get(key, key)
 
 
 class Pointed(NamedTuple):
-    """What a player did with the pointer.
+    """Records a pointer event.
 
     Attributes:
-        x: How far it is to the right on the picture, from 0 to 1.
-        y: How far down, from 0 to 1.
+        x: The horizontal position in the picture, from 0 to 1.
+        y: The vertical position from the top, from 0 to 1.
         buttons: A bit for each button that is down: 1 left, 2 middle, 4 right, 8 and 16
-            the wheel up and down.
+            for the wheel up and down.
     """
 
     x: float

@@ -1,4 +1,4 @@
-"""The picture of an environment: rendered, or in its observation."""
+"""The picture of an environment: rendered, or from its observation."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["is_picture", "observed_picture", "picture_of"]
 
 
 def picture_of(env: Any) -> Callable[[TimeStep], Array]:
-    """Returns a function from time steps of an environment to its pictures.
+    """Returns a function that turns an environment's time steps into pictures.
 
-    They are what it renders, or else a picture in its observation.
+    It renders; if the environment cannot, it uses a picture in the observation.
 
     Raises:
-        ValueError: It has neither.
+        ValueError: The environment has neither.
     """
     try:
         found = env.render("rgb_array")
         if is_picture(found):
             return lambda _: _rendered(env)
         why = f"render('rgb_array') returns {describe(found)}"
-    except Exception as error:  # because there is another way
+    except Exception as error:  # there is another way
         text = str(error).strip().partition("\n")[0]  # A worker adds its traceback.
         why = f"render('rgb_array') raises {type(error).__name__}: {text}"
     look = observed_picture(env.observation_spec())
@@ -65,7 +65,7 @@ def is_picture(picture: Any) -> bool:
 
 
 def observed_picture(spec: NestedSpec) -> Callable[[Any], Array] | None:
-    """Returns a function from observations to pictures, if there is one in them.
+    """Returns a function from observations to pictures, if observations contain one.
 
     Example:
         >>> from envkit.envs import Catch
@@ -83,7 +83,7 @@ def observed_picture(spec: NestedSpec) -> Callable[[Any], Array] | None:
 
 
 def _as_picture(spec: Any) -> Callable[[Array], Array] | None:
-    """Returns what makes a picture of a leaf; `None` if it is none."""
+    """Returns a function that makes a picture of a leaf; `None` if it is none."""
     if not isinstance(spec, BoundedArraySpec):
         is_bytes = isinstance(spec, ArraySpec) and spec.dtype == np.uint8
         if not is_bytes:
@@ -92,7 +92,7 @@ def _as_picture(spec: Any) -> Callable[[Array], Array] | None:
     if spec.dtype.kind not in "iuf" or len(spec.shape) not in (2, 3):
         return None
     low, high = float(spec.minimum.min()), float(spec.maximum.max())
-    # Without limits it is a matrix of something else.
+    # Without limits, it is a matrix of something else.
     if not 0.0 < high - low <= 65535.0:
         return None
     place = _place_of_colours(spec.shape)
@@ -102,7 +102,7 @@ def _as_picture(spec: Any) -> Callable[[Array], Array] | None:
     def change(leaf: Array) -> Array:
         if leaf.ndim == 3:
             leaf = np.moveaxis(leaf, place, -1)
-            # Beyond colours it is a stack of pictures, the newest last.
+            # If it has no colours, it is a stack of pictures, the newest last.
             leaf = leaf[..., :3] if leaf.shape[-1] in (3, 4) else leaf[..., -1]
         if spec.dtype != np.uint8:
             share = (leaf.astype(np.float64) - low) / (high - low)
@@ -115,7 +115,7 @@ def _as_picture(spec: Any) -> Callable[[Array], Array] | None:
 
 
 def _place_of_colours(shape: tuple[int, ...]) -> int | None:
-    """Returns which axis has the colours, or the pictures of a stack."""
+    """Returns the axis of the colours, or of the pictures in a stack."""
     if len(shape) == 2:
         return -1 if min(shape) >= 3 else None
     for place in (-1, 0):

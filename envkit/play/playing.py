@@ -1,4 +1,4 @@
-"""A game is played: in a window or in the terminal, at a pace or key by key."""
+"""Plays a game in a window or in the terminal, at a steady pace or key by key."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from envkit.time_step import TimeStep
 
 __all__ = ["View", "in_terminal", "in_window"]
 
-# The seconds for which a key of a terminal counts as held.
+# How many seconds a key in a terminal counts as held.
 _HOLD = 0.15
 
 
 class View(NamedTuple):
-    """The pictures of a game.
+    """Shows a game.
 
     Attributes:
-        look: Returns the picture of a time step, or text.
-        keys: The keys, as text.
+        look: Returns the picture or text of a time step.
+        keys: The explanation of the keys.
     """
 
     look: Callable[[TimeStep], Scene]
@@ -39,8 +39,8 @@ def in_terminal(game: Game, view: View, hz: float) -> None:
 
     Args:
         game: The game.
-        view: Its pictures.
-        hz: The steps of a second; with 0 each waits for a key.
+        view: What to show.
+        hz: Steps per second; with 0, each step waits for a key.
     """
     with open_screen() as screen:
         try:
@@ -48,7 +48,7 @@ def in_terminal(game: Game, view: View, hz: float) -> None:
                 _play_at_pace(game, view, screen, hz)
             else:
                 _play_by_key(game, view, screen)
-        except EOFError:  # The terminal is gone, and with it the player.
+        except EOFError:  # the terminal is closed
             return
 
 
@@ -64,10 +64,10 @@ def in_window(
 
     Args:
         game: The game.
-        view: Its pictures.
-        hz: The steps of a second; with 0 each waits for a key.
+        view: What to show.
+        hz: Steps per second; with 0, each step waits for a key.
         title: The title of the window.
-        pressed: The keys to press; `None` for those of the player.
+        pressed: The keys to press; `None` reads the player's.
     """
     with open_window(title, repeats=not hz, seen=pressed is None) as window:
         window.open(view.look(game.time_step), len(game.lines()))
@@ -102,7 +102,7 @@ def _play_at_pace(game: Game, view: View, screen: Screen, hz: float) -> None:
     due = time.monotonic()
     while not game.over:
         screen.show(view.of(game), *game.lines())
-        # After a slow step time goes on from now, and is not made up for.
+        # After a slow step, time continues from now and does not catch up.
         due = max(due + 1.0 / hz, time.monotonic())
         fresh: list[str] = []
         while (left := due - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""`ActionPointer`: where the pointer's place and buttons are in an action."""
+"""Finds the pointer's position and buttons in an action: `ActionPointer`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["ActionNumbers", "ActionPointer"]
 
 _PLACES = {"pointer", "mouse", "cursor"}
 _BUTTONS = {"buttons", "button", "clicks", "click"}
-# Integers within a smaller range are choices, and no coordinates.
+# Integers with a smaller range are choices, not coordinates.
 _LEAST_COORDINATES = 16
 
 
 class _ActionLeaf(NamedTuple):
-    """A part of an action: its names, its spec, and its place among the numbers."""
+    """Describes a part of an action: names, spec, and position among the numbers."""
 
     names: set[str]
     spec: ArraySpec
@@ -37,7 +37,7 @@ class _ActionLeaf(NamedTuple):
         return tuple(range(self.start, self.start + self.size))
 
     def ends(self, number: int) -> tuple[float, float]:
-        """Returns the least and the greatest value of a number."""
+        """Returns the smallest and the largest value of a number."""
         if self.spec.dtype.kind == "b":
             return 0.0, 1.0
         if not isinstance(self.spec, BoundedArraySpec):
@@ -54,7 +54,7 @@ class _ActionLeaf(NamedTuple):
 
 
 class ActionNumbers:
-    """The numbers of an action in their order, which can be moved between their bounds.
+    """Lists the numbers of an action in order, to be moved between their bounds.
 
     Attributes:
         floats: Which of them are floats.
@@ -66,7 +66,7 @@ class ActionNumbers:
     """
 
     def __init__(self, spec: NestedSpec) -> None:
-        """Takes the spec of an action, all of whose parts are arrays."""
+        """Takes the spec of an action whose parts are all arrays."""
         self._structure = nest.Structure(spec)
         self.leaves: list[_ActionLeaf] = []
         start = 0
@@ -84,7 +84,7 @@ class ActionNumbers:
         ]
 
     def moved(self, action: NestedArray, amounts: Mapping[int, float]) -> NestedArray:
-        """Returns an action with some numbers between their bounds, at -1 to 1."""
+        """Returns an action with some numbers moved: -1 to 1 spans their bounds."""
         if not amounts:
             return action
         values = []
@@ -104,7 +104,7 @@ class ActionNumbers:
 
 
 class ActionPointer:
-    """The numbers of an action that are a pointer's place and buttons.
+    """Locates the pointer's position and buttons in an action.
 
     | the place is                                    | the buttons are                |
     |-------------------------------------------------|--------------------------------|
@@ -113,12 +113,12 @@ class ActionPointer:
     | else the only array of two floats, or of two    | the choices that follow in the |
     | integers with more than 16 values each          | same array of integers         |
 
-    Flags are for the left, middle and right button and the wheel, in this order; an
-    integer has them as bits, as far as it goes.
+    Flags stand for the left, middle and right button and the wheel, in this order; an
+    integer uses as many of its bits for them as it has.
 
     Attributes:
-        place: Which numbers are x and y.
-        buttons: Which are buttons.
+        place: The indices of x and y.
+        buttons: The indices of the buttons.
 
     Example:
         >>> spec = BoundedArraySpec((3,), np.int64, 0, [639, 479, 1])
@@ -131,7 +131,7 @@ class ActionPointer:
     def __init__(
         self, numbers: ActionNumbers, place: Sequence[int], buttons: Sequence[int]
     ) -> None:
-        """Takes the numbers of an action, and which of them they are."""
+        """Takes the numbers of an action, and the indices of the pointer's."""
         self._numbers = numbers
         self.place, self.buttons = tuple(place), tuple(buttons)
 
@@ -169,11 +169,11 @@ class ActionPointer:
         place: tuple[float, float] | None,
         buttons: int,
     ) -> NestedArray:
-        """Returns an action with the pointer at a place from -1 to 1, if there is one.
+        """Returns an action with the pointer at a position from -1 to 1.
 
         Args:
             action: The action.
-            place: How far the pointer is to the right, and down.
+            place: The position to the right, and downwards.
             buttons: The buttons that are down, as bits.
         """
         amounts = {} if place is None else dict(zip(self.place, place, strict=True))
@@ -182,7 +182,7 @@ class ActionPointer:
         return self._numbers.moved(action, amounts)
 
     def _amount(self, number: int, buttons: int, order: int) -> float:
-        """Returns where a number is between its bounds for buttons that are down."""
+        """Returns a button number's position between its bounds."""
         leaf = next(it for it in self._numbers.leaves if number in it.numbers)
         low, high = leaf.ends(number - leaf.start)
         if high - low < 2 or len(self.buttons) > 1:

@@ -1,4 +1,4 @@
-"""`PressedKeys`: the keys that count in a step."""
+"""Tracks the keys that count in a step: `PressedKeys`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["PressedKeys"]
 
 
 class PressedKeys:
-    """Keeps the keys that are down, and those that were for a moment since a tick.
+    """Tracks keys that are down, or were down briefly since the last tick.
 
     Example:
         >>> keys = PressedKeys()
@@ -18,14 +18,14 @@ class PressedKeys:
     """
 
     def __init__(self, ticks: int = 0) -> None:
-        """Begins with no key down.
+        """Starts with no key down.
 
         Args:
-            ticks: For how many ticks a key is down that was pressed, as a terminal
-                tells of no release; 0 until it is released.
+            ticks: How many ticks a pressed key stays down, for terminals, which report
+                no release; 0 keeps it down until it is released.
         """
         self._ticks = ticks
-        # The keys that are down with the ticks that they have left, and all of this
+        # The keys that are down with their remaining ticks, and all keys of this
         # tick; the newest is the last.
         self._down: dict[str, int] = {}
         self._seen: dict[str, None] = {}
@@ -36,13 +36,13 @@ class PressedKeys:
         return tuple(self._down)
 
     def press(self, key: str) -> None:
-        """Has a key go down; one that is down already is the newest now."""
+        """Presses a key; one that is already down becomes the newest."""
         self.release(key)
         self._seen.pop(key, None)
         self._down[key], self._seen[key] = self._ticks, None
 
     def release(self, key: str) -> None:
-        """Has a key go up; it counts in this tick if it was down in it."""
+        """Releases a key; it still counts in the current tick."""
         self._down.pop(key, None)
 
     def tick(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The scene of an environment, a picture or text, and how a terminal shows it."""
+"""Shows an environment as a picture or text, and pictures in a terminal."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _LONGEST = 60
 
 
 def view_of(env: Any) -> tuple[Callable[[TimeStep], Scene], str]:
-    """Returns a function from time steps to scenes, and why these are not rendered.
+    """Returns a function from time steps to scenes, and why they are not rendered.
 
-    A scene is what the environment renders, as a picture or as text; otherwise a
-    picture in its observation; otherwise the observation as text.
+    A scene is the environment's rendered picture or text; or else a picture in its
+    observation; or else the observation as text.
     """
     why = ""
     try:
         if is_picture(env.render("rgb_array")):
             return lambda _: env.render("rgb_array"), ""
         why = "render('rgb_array') returned no picture."
-    except Exception as error:  # because there are other ways
+    except Exception as error:  # there are other ways
         why = " ".join(str(error).split())
     for mode in _TEXT_MODES:
         if _renders_text(env, mode):
@@ -57,7 +57,7 @@ def view_of(env: Any) -> tuple[Callable[[TimeStep], Scene], str]:
 
 
 def short(observation: Any) -> str:
-    """Writes an observation, a line for each leaf.
+    """Writes an observation, one line per leaf.
 
     Example:
         >>> print(short({"board": np.eye(2), "turn": np.array(1)}))
@@ -89,9 +89,9 @@ def _renders_text(env: Any, mode: str) -> bool:
 
 
 def fitted(picture: Array, height: int, width: int) -> Array:
-    """Returns a picture that is as large as there is room for.
+    """Returns a picture that fills the available space.
 
-    What is smaller grows by whole numbers, so that squares stay squares.
+    Smaller pictures grow by whole factors, so that squares stay squares.
 
     Example:
         >>> fitted(np.zeros((10, 5, 3), np.uint8), 40, 160).shape
@@ -109,7 +109,7 @@ def fitted(picture: Array, height: int, width: int) -> Array:
 
 
 def half_blocks(picture: Array) -> Segments:
-    """Returns a picture in colours, a character for two points above one another.
+    """Returns a coloured picture, one character for two pixels above each other.
 
     Example:
         >>> blocks = half_blocks(np.zeros((3, 4, 3), np.uint8))
@@ -141,7 +141,7 @@ _GAP = "    "
 
 
 def columns_of(text: str, height: int) -> list[list[str]]:
-    r"""Returns the lines of a text in columns of so many lines.
+    r"""Splits the lines of a text into columns of at most `height` lines.
 
     Example:
         >>> columns_of("a\nb\nc", 2)
@@ -153,7 +153,7 @@ def columns_of(text: str, height: int) -> list[list[str]]:
 
 
 def side_by_side(text: str, height: int) -> str:
-    r"""Returns a text in columns of so many lines, as text.
+    r"""Returns a text in columns of at most `height` lines.
 
     Example:
         >>> print(side_by_side("left\na\nright", 2))

@@ -1,4 +1,4 @@
-"""Where scenes are shown and keys read: a terminal, `Screen`, or a `Window`."""
+"""Shows scenes and reads keys: in a terminal, `Screen`, or in a `Window`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ __all__ = [
     "open_window",
 ]
 
-# How long a lone ESC may be the begin of what an arrow key sends.
+# How long a lone ESC may be the beginning of an arrow key's code.
 _ESCAPE_DELAY = 0.05
-# Python overlooks an interrupt that comes just as the waiting begins.
+# Python misses an interrupt that comes just as a wait begins.
 _LONGEST_WAIT = 0.5
 
 
@@ -49,7 +49,7 @@ def is_terminal() -> bool:
 
 
 class Screen:
-    """Shows a scene with lines of text below, and reads keys."""
+    """Shows a scene with lines of text below it, and reads keys."""
 
     def __init__(self, console: Console, screen: Any, descriptor: int) -> None:
         """Takes a terminal that `open_screen` has prepared."""
@@ -58,14 +58,14 @@ class Screen:
         self._typed = ""
 
     def show(self, scene: Scene, *lines: str) -> None:
-        """Shows a picture, or text, with lines below."""
+        """Shows a picture, or text, with lines below it."""
         below = Text("\n".join(lines))
         width, height = self._console.size
         room = max(1, height - len(lines) - 1)
         if isinstance(scene, str):
-            # Coloured text mostly has no more lines than there are.
+            # Coloured text usually fits into the available lines.
             text = scene if "\x1b" in scene else side_by_side(scene, room)
-            # Colours are kept, and links are not: they may lead anywhere.
+            # Colours are kept, but links are not: they may lead anywhere.
             drawn = Text.from_ansi(text)
             for number, span in enumerate(drawn.spans):
                 if isinstance(span.style, Style):
@@ -83,13 +83,13 @@ class Screen:
         """Waits for keys, and returns those that have come; none after the timeout.
 
         Raises:
-            EOFError: The terminal is gone.
+            EOFError: The terminal is closed.
         """
         keys: list[str] = []
         while not keys:
             wait = _LONGEST_WAIT if timeout is None else min(timeout, _LONGEST_WAIT)
             if not self._has_typed(_ESCAPE_DELAY if self._typed else wait):
-                if self._typed:  # Nothing follows: it was the key itself.
+                if self._typed:  # nothing follows: it was the ESC key itself
                     self._typed = ""
                     return ["esc"]
                 if timeout is not None:
@@ -108,7 +108,7 @@ class Screen:
 
 @contextlib.contextmanager
 def open_screen() -> Iterator[Screen]:
-    """Takes the terminal, and gives it back as it was, whatever happens."""
+    """Takes over the terminal, and always restores it."""
     try:
         import termios
         import tty
@@ -130,7 +130,7 @@ def open_screen() -> Iterator[Screen]:
 
 
 def _forbid_stopping(descriptor: int) -> None:
-    """Turns Ctrl-Z off, which would leave the terminal as it is while one plays."""
+    """Turns Ctrl-Z off, which would leave the terminal in the playing mode."""
     import termios
 
     settings = termios.tcgetattr(descriptor)
@@ -146,20 +146,21 @@ _WITHOUT_ARROWS = str.maketrans(
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _INK = (220, 220, 220)
-# Held keys come again, in milliseconds: after the first, and after each other.
+# Held keys repeat, in milliseconds: after the first press, and after each repeat.
 _REPEAT = 250, 60
-_WAIT = 200  # no longer, in milliseconds, so that Ctrl-C is noticed
-_BUTTONS = 5  # of the pointer, with those that the wheel stands for
+_WAIT = 200  # at most, in milliseconds, so that Ctrl-C is noticed
+_BUTTONS = 5  # of the pointer, including those for the wheel
 
 
 class Pressed(NamedTuple):
-    """The keys that were pressed.
+    """Holds the keys that were pressed.
 
     Attributes:
-        chords: For each key that went down, all that were down with it, it last.
-        keys: The keys that are down, and those that were for a moment.
+        chords: For each key that went down, all keys that were down with it, itself
+            last.
+        keys: The keys that are down, and those that were down briefly.
         closed: Whether the window has been closed.
-        pointed: Where the pointer went, and what its buttons did, on the picture.
+        pointed: The pointer's movements and clicks on the picture.
     """
 
     chords: list[tuple[str, ...]]
@@ -169,7 +170,7 @@ class Pressed(NamedTuple):
 
 
 class Window:
-    """Shows a scene with lines of text below, and reads keys."""
+    """Shows a scene with lines of text below it, and reads keys."""
 
     def __init__(self, pygame: Any, title: str, *, repeats: bool) -> None:
         """Prepares a window, which opens with the first scene.
@@ -177,7 +178,7 @@ class Window:
         Args:
             pygame: The library.
             title: The title of the window.
-            repeats: Whether a key that is held comes again and again.
+            repeats: Whether a held key repeats.
         """
         self._pygame, self._title = pygame, title
         self._repeats = repeats
@@ -185,13 +186,13 @@ class Window:
         self._font: Any = None
         self._names: dict[int, str] = {}
         self._keys = PressedKeys()
-        # Where the picture is, if the scene is one.
+        # The position of the picture, if the scene is one.
         self._area: Any = None
         self._buttons = 0
         self._clock = pygame.time.Clock()
 
     def show(self, scene: Scene, *lines: str) -> None:
-        """Shows a picture, or text, with lines below."""
+        """Shows a picture, or text, with lines below it."""
         pygame = self._pygame
         if self._surface is None:
             self.open(scene, len(lines))
@@ -208,18 +209,18 @@ class Window:
         pygame.display.flip()
 
     def wait(self) -> Pressed:
-        """Waits a while for keys."""
+        """Waits for keys, for a short time."""
         first = self._pygame.event.wait(_WAIT)
         events = [] if first.type == self._pygame.NOEVENT else [first]
         return self._read([*events, *self._pygame.event.get()])
 
     def tick(self, fps: float) -> Pressed:
-        """Waits until it is time for the next step; returns the keys until then."""
+        """Waits until the next step is due; returns the keys until then."""
         self._clock.tick(fps)
         return self._read(self._pygame.event.get())
 
     def press(self, chords: Sequence[Sequence[str]]) -> None:
-        """Presses keys, as a player would, and closes the window."""
+        """Presses keys like a player, and closes the window."""
         pygame = self._pygame
         for chord in chords:
             for kind in (pygame.KEYDOWN, pygame.KEYUP):
@@ -249,7 +250,7 @@ class Window:
             elif event.type == pygame.KEYUP:
                 self._keys.release(self._names.pop(event.key, ""))
             elif event.type == pygame.WINDOWFOCUSLOST:
-                self._keys.clear()  # Their release is not reported to this window.
+                self._keys.clear()  # their release is not reported to this window
             elif self._area and event.type in (
                 pygame.MOUSEMOTION,
                 pygame.MOUSEBUTTONDOWN,
@@ -259,11 +260,11 @@ class Window:
         return Pressed(chords, self._keys.tick(), closed, pointed)
 
     def _point(self, event: Any) -> list[Pointed]:
-        """Returns what the pointer does, unless it is beside the picture."""
+        """Returns the pointer's actions, unless it is outside the picture."""
         button = getattr(event, "button", 0)
         is_down = event.type == self._pygame.MOUSEBUTTONDOWN
         within = self._area.collidepoint(event.pos)
-        # Buttons go down on the picture alone, and are let go of anywhere.
+        # Buttons go down only on the picture, but are released anywhere.
         if not within and (is_down or not self._buttons):
             return []
         if 0 < button <= _BUTTONS:
@@ -281,7 +282,7 @@ class Window:
         return {"return": "enter", "escape": "esc"}.get(name, name)
 
     def open(self, scene: Scene, lines: int) -> None:
-        """Opens it, large enough for a scene and so many lines below."""
+        """Opens the window, large enough for a scene and some lines below it."""
         pygame = self._pygame
         size = (640, 320) if isinstance(scene, str) else window_size(scene.shape)
         self._surface = pygame.display.set_mode(
@@ -293,10 +294,10 @@ class Window:
         self._font = pygame.font.Font(None, _TEXT_SIZE)
 
     def _write(self, lines: Sequence[str], left: int, top: int) -> int:
-        """Writes lines below one another; returns how wide they are."""
+        """Writes lines below each other; returns their width."""
         widest = 0
         for number, text in enumerate(lines):
-            # The font has no arrows, nor colours.
+            # The font has neither arrows nor colours.
             plain = _ESCAPES.sub("", text).translate(_WITHOUT_ARROWS)
             drawn = self._font.render(plain, True, _INK)
             self._surface.blit(drawn, (left, top + number * _LINE))
@@ -306,12 +307,12 @@ class Window:
 
 @contextlib.contextmanager
 def open_window(title: str, *, repeats: bool, seen: bool = True) -> Iterator[Window]:
-    """Gives a window, and closes it, whatever happens.
+    """Opens a window, and always closes it.
 
     Args:
-        title: What stands above it.
-        repeats: Whether a key that is held comes again and again.
-        seen: Whether it needs a display; otherwise nothing is shown.
+        title: The title of the window.
+        repeats: Whether a held key repeats.
+        seen: Whether it needs a display; if not, nothing is shown.
     """
     pygame = open_display(
         "A window to play in", instead="--terminal plays in the terminal.", seen=seen
@@ -324,5 +325,5 @@ def open_window(title: str, *, repeats: bool, seen: bool = True) -> Iterator[Win
 
 
 def display_is_taken() -> bool:
-    """True if an environment draws on pygame's display, as games of PLE do."""
+    """True if an environment draws on pygame's display, as PLE's games do."""
     return surface() is not None

@@ -1,4 +1,4 @@
-"""`Shortcuts`: the keys that pause and quit, and whatever else is no action."""
+"""The keys that pause, quit and so on, and are no actions: `Shortcuts`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from envkit.play.keys import key_text
 
 __all__ = ["PLAYING", "WATCHING", "Shortcuts"]
 
-# The meanings of keys, each with its keys, the best first.
+# The meanings of shortcuts, each with its keys, the best first.
 PLAYING: Mapping[str, Sequence[str]] = {
     "pause": ("space", "p", "tab"),
     "reset": ("r", "backspace"),
@@ -26,7 +26,7 @@ WATCHING: Mapping[str, Sequence[str]] = {
 
 
 class Shortcuts:
-    """The keys that are not actions, such as those that pause and quit.
+    """Maps keys that are not actions, such as those that pause and quit.
 
     Example:
         >>> shortcuts = Shortcuts(PLAYING, used={"space", "q"})
@@ -39,7 +39,7 @@ class Shortcuts:
     def __init__(
         self, meanings: Mapping[str, Sequence[str]], used: Collection[str] = ()
     ) -> None:
-        """Leaves out the keys that are used for something else."""
+        """Leaves out keys that are used for something else."""
         self._keys = {
             what: [key for key in keys if key not in used]
             for what, keys in meanings.items()
@@ -51,7 +51,7 @@ class Shortcuts:
         return self._meaning.get(key)
 
     def text(self) -> str:
-        """Returns the keys for people, one for each."""
+        """Returns the keys for people, one for each meaning."""
         return "   ".join(
             f"{key_text(keys[0])} {what}" for what, keys in self._keys.items() if keys
         )

@@ -1,4 +1,4 @@
-"""`Tally`: counts what was played, by a person or a policy."""
+"""Counts steps, episodes and returns of a person or a policy: `Tally`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Tally:
     """Counts steps, episodes and returns, for each row of a batch.
 
     Attributes:
-        returns: The returns of the episodes of each row that are counted.
+        returns: The returns of each row's counted episodes.
         time_steps: How many time steps of the batch were seen.
 
     Example:
@@ -37,7 +37,7 @@ class Tally:
 
         Args:
             rows: The number of rows; 1 without a batch.
-            episodes: The number of episodes that each row ends. Others do not count.
+            episodes: How many episodes to count in each row; further ones are ignored.
             steps: The most steps of a row.
         """
         self.returns: list[list[float]] = [[] for _ in range(rows)]
@@ -59,12 +59,12 @@ class Tally:
 
     @property
     def steps(self) -> int:
-        """How many steps all rows have made together."""
+        """The number of steps of all rows together."""
         return int(self._steps.sum())
 
     @property
     def episodes(self) -> int:
-        """How many episodes have ended and count."""
+        """The number of counted episodes that have ended."""
         return sum(map(len, self.returns))
 
     @property
@@ -82,7 +82,7 @@ class Tally:
 
     @property
     def complete(self) -> bool:
-        """Whether there is enough."""
+        """Whether the limits are reached."""
         if self._most is not None and self._steps.max() >= self._most:
             return True
         wanted = self._episodes
@@ -90,7 +90,7 @@ class Tally:
 
     def _rewards(self, time_step: TimeStep) -> Array:
         rows = len(self._so_far)
-        # Of several agents together.
+        # The sum over several agents.
         leaves = [
             np.asarray(leaf, np.float64).reshape(rows, -1).sum(axis=1)
             for leaf in nest.flatten(time_step.reward)

@@ -23,7 +23,7 @@ StepPicture = Callable[[Episode, int], Array]
 def pictures_of(recording: Recording) -> StepPicture | None:
     """Returns a function from time steps to pictures; `None` if there are none.
 
-    The pictures are those in the notes or the infos, or else in the observation.
+    The pictures come from the notes or the infos, or else from the observation.
     """
     entries = recording.of_kind("episode")
     if not entries:
@@ -42,11 +42,11 @@ def pictures_of(recording: Recording) -> StepPicture | None:
 
 
 class Viewing:
-    """Goes through the episodes of a recording, one time step after the other.
+    """Steps through the episodes of a recording, one time step after the other.
 
     Attributes:
         over: Whether the viewer has quit.
-        paused: Whether the picture stays as it is.
+        paused: Whether the picture stands still.
         shortcuts: The keys.
     """
 
@@ -61,7 +61,7 @@ class Viewing:
         self._episode: Episode = recording.load(self._entries[0])
 
     def press(self, key: str) -> None:
-        """Takes a key."""
+        """Handles a key."""
         meaning = self.shortcuts.of(key)
         if meaning == "quit":
             self.over = True
@@ -78,7 +78,7 @@ class Viewing:
         elif meaning == "next":
             self._go_to(min(self._index + 1, len(self._entries) - 1))
         elif meaning == "previous":
-            # In its middle it begins again, as players of music do.
+            # In the middle of an episode it starts over, as music players do.
             self._go_to(self._index if self._step else max(self._index - 1, 0))
 
     def tick(self) -> None:
@@ -154,7 +154,7 @@ def _is_numeric(action: Any) -> bool:
 
 
 def view(recording: Recording, picture_of: StepPicture, hz: float) -> None:
-    """Shows so many time steps in a second."""
+    """Shows `hz` time steps per second."""
     viewing = Viewing(recording)
     with open_screen() as screen:
         due = time.monotonic()
@@ -166,7 +166,7 @@ def view(recording: Recording, picture_of: StepPicture, hz: float) -> None:
                     keys = screen.pressed()
                 else:
                     keys = screen.pressed(max(0.0, due - time.monotonic()))
-            except EOFError:  # The terminal is gone.
+            except EOFError:  # the terminal is closed
                 return
             for key in keys:
                 viewing.press(key)

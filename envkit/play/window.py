@@ -1,7 +1,7 @@
-"""pygame's window: there is one in a process, in which environments show pictures.
+"""pygame's window: one per process, in which environments show their pictures.
 
-SDL, on which pygame stands, reads its settings from environment variables only. Those
-that are set already stay as they are.
+SDL, which pygame uses, reads its settings only from environment variables. Variables
+that are already set are kept.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ __all__ = [
 _ALWAYS = {
     # Otherwise pygame prints a greeting when it is imported.
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
-    # SDL would take SIGTERM for a click on a window's close button, and a worker that
-    # is to end would go on.
+    # SDL would treat SIGTERM as a click on a window's close button, and a worker that
+    # should end would go on.
     "SDL_NO_SIGNAL_HANDLERS": "1",
 }
 _WITHOUT_WINDOW = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
-_SMALLEST = 480  # what the larger side of a picture becomes at least, about
+_SMALLEST = 480  # about the least size of a picture's larger side
 _LARGEST = 960
 BACKGROUND = (24, 24, 28)
-# How many pictures of one environment are shown in a second: people have to follow.
+# How many pictures of one environment are shown per second: people have to follow.
 _FPS = 30
 
 
 def prepare_sdl(shows_window: bool | None) -> None:
-    """Sets the variables of this process that are not set yet.
+    """Sets SDL's environment variables that are not set yet.
 
     Args:
-        shows_window: Whether the game is to be seen. `None` if that is not known:
-            then a machine without a display is taken not to show any.
+        shows_window: Whether the game should be visible; `None` if unknown: then it is
+            not, on a machine without a display.
     """
     settings = dict(_ALWAYS)
     if not (has_display() if shows_window is None else shows_window):
@@ -61,7 +61,7 @@ def prepare_sdl(shows_window: bool | None) -> None:
 
 
 def has_display() -> bool:
-    """Returns True if there is a screen to show a window on."""
+    """Returns True if there is a screen for windows."""
     if sys.platform != "linux":
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
@@ -69,7 +69,7 @@ def has_display() -> bool:
 
 def surface() -> Any:
     """Returns the surface of pygame's window; `None` if nothing is shown."""
-    # Where there is a display, pygame is imported.
+    # If a display is open, pygame is imported.
     pygame = sys.modules.get("pygame")
     return pygame.display.get_surface() if pygame is not None else None
 
@@ -78,13 +78,13 @@ def open_display(needed_by: str, *, instead: str, seen: bool = True) -> Any:
     """Prepares pygame's display for a window, and returns pygame.
 
     Args:
-        needed_by: Who needs it, as the sentence begins.
+        needed_by: The feature that needs it, as the beginning of the sentence.
         instead: What to do without a window, as a sentence.
-        seen: Whether it is to be seen, which takes a display.
+        seen: Whether it must be visible, which requires a display.
 
     Raises:
         MissingDependencyError: pygame is not installed.
-        OSError: There is no display, or something else has it.
+        OSError: There is no display, or another program blocks it.
     """
     spec = importlib.util.find_spec("pygame")
     if spec is None or spec.origin is None:
@@ -106,7 +106,7 @@ def open_display(needed_by: str, *, instead: str, seen: bool = True) -> Any:
 
 
 def window_size(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Returns how large a picture of this shape is shown at first: width and height.
+    """Returns the initial size of a picture of this shape: width and height.
 
     Example:
         >>> window_size((100, 240, 3)), window_size((2000, 1000, 3))
@@ -119,15 +119,15 @@ def window_size(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def draw_picture(pygame: Any, canvas: Any, picture: Array, height: int) -> Any:
-    """Draws a picture into the middle of a surface, as large as there is room.
+    """Draws a picture into the middle of a surface, as large as possible.
 
-    It returns pygame's rectangle with where that is.
+    It returns its position as a pygame rectangle.
 
     Args:
         pygame: The library.
         canvas: The surface.
         picture: A uint8 array `(height, width, 3)`.
-        height: How many rows of the surface there are for it, from the top.
+        height: How many rows of the surface it may use, from the top.
     """
     image = pygame.image.frombuffer(
         np.ascontiguousarray(picture).tobytes(), picture.shape[1::-1], "RGB"
@@ -139,32 +139,32 @@ def draw_picture(pygame: Any, canvas: Any, picture: Array, height: int) -> Any:
 
 
 def _fitting(size: tuple[int, int], room: tuple[int, int]) -> tuple[int, int]:
-    """Returns how large a picture becomes, in whole numbers if it grows."""
+    """Returns the size of a picture, with a whole factor if it grows."""
     share = min(room[0] / size[0], room[1] / size[1])
     times = int(share) if share >= 1 else share
     return max(1, int(size[0] * times)), max(1, int(size[1] * times))
 
 
 class _Shown(NamedTuple):
-    """A picture in the window, and whose it is."""
+    """Holds a picture in the window, and the name of its environment."""
 
     owner: weakref.ref[Any]
     picture: Array
 
 
 class PictureWindow:
-    """The window in which the environments of a process show their pictures.
+    """Shows the pictures of a process's environments in one window.
 
-    It opens with the first picture and closes with the last one. Where there are
-    several, they stand side by side in the order in which they came. An environment
-    that shows more than 30 in a second is slowed down.
+    It opens with the first picture and closes with the last one. Several pictures are
+    side by side in the order in which they came. An environment that shows more than 30
+    pictures per second is slowed down.
     """
 
     def __init__(self) -> None:
         self._process = os.getpid()
         # By the id of the environment, which the window does not keep alive.
         self._shown: dict[int, _Shown] = {}
-        # Those that have been drawn since the last pause.
+        # Environments drawn since the last pause.
         self._drawn: set[int] = set()
         self._canvas: Any = None
         self._size = (0, 0)
@@ -177,7 +177,7 @@ class PictureWindow:
         return bool(self._shown) and self._process == os.getpid()
 
     def show(self, owner: object, picture: Array) -> None:
-        """Shows an environment's picture in place of its last one.
+        """Shows an environment's picture, replacing its last one.
 
         Args:
             owner: The environment.
@@ -185,7 +185,7 @@ class PictureWindow:
 
         Raises:
             MissingDependencyError: pygame is not installed.
-            OSError: There is no display, or something else has it.
+            OSError: There is no display, or another program blocks it.
         """
         if self._process != os.getpid():
             self.__init__()  # type: ignore[misc]  # A fork has no window.
@@ -200,21 +200,21 @@ class PictureWindow:
             self._draw(pygame, name)
 
     def hide(self, owner: object) -> None:
-        """Takes an environment's picture away, if it shows one."""
+        """Removes an environment's picture, if it shows one."""
         if self._process != os.getpid():
             return
         with self._lock:
             if self._shown.pop(id(owner), None) is None:
                 return
             if surface() is not self._canvas:
-                self._shown.clear()  # Something else has closed or taken the display.
+                self._shown.clear()  # other code has closed or taken the display
             elif self._shown:
                 self._draw(sys.modules["pygame"], type(owner).__name__)
             else:
                 sys.modules["pygame"].display.quit()
 
     def _opened(self, name: str) -> Any:
-        """Returns pygame, whose display is the window's."""
+        """Returns pygame, with its display opened as the window."""
         if self._canvas is not None and surface() is self._canvas:
             return sys.modules["pygame"]
         self._shown.clear()
@@ -227,7 +227,7 @@ class PictureWindow:
         return pygame
 
     def _draw(self, pygame: Any, name: str) -> None:
-        """Draws the pictures of all environments that there are."""
+        """Draws the pictures of all environments."""
         for key in [key for key, one in self._shown.items() if one.owner() is None]:
             del self._shown[key]
         picture = _side_by_side([one.picture for one in self._shown.values()])
@@ -236,7 +236,7 @@ class PictureWindow:
             self._size = size
             self._canvas = pygame.display.set_mode(size, pygame.RESIZABLE)
             pygame.display.set_caption(name)
-        # Otherwise the window would be taken to hang.
+        # Otherwise the system would report the window as hanging.
         pygame.event.pump()
         self._canvas.fill(BACKGROUND)
         draw_picture(pygame, self._canvas, picture, self._canvas.get_height())
@@ -247,7 +247,7 @@ WINDOW = PictureWindow()
 
 
 def _side_by_side(pictures: list[Array]) -> Array:
-    """Returns pictures as one, each in the middle of a place for the largest."""
+    """Joins pictures into one, each in the middle of a cell as large as the largest."""
     if len(pictures) == 1:
         return pictures[0]
     height = max(picture.shape[0] for picture in pictures)
