@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 from envkit._shared.listening import host_and_port, place_of
 from envkit._shared.protocol_end import run_handshake
 from envkit._shared.secret_files import SecretFileError, find, secret_in
-from envkit._shared.text import escaped
+from envkit._shared.text import escaped, exit_text
 from envkit.distributed.link import keep_alive
 from envkit.errors import EnvkitError, InsecureWarning
 from envkit.parallel.system.guardian import Guardian
+from envkit.parallel.system.signals import signal_group
 from envkit.remote.offers import is_loopback
 from envkit.remote.protocol import (
     NONCE,
@@ -384,12 +385,7 @@ class Launched:
         code = self._process.poll()
         if code is None:
             return None
-        how = (
-            f"was killed by {signal.Signals(-code).name}"
-            if code < 0
-            else f"exited with code {code}"
-        )
-        return f"The command {self._command[0]!r} {how}.{self._tail()}"
+        return f"The command {self._command[0]!r} {exit_text(code)}.{self._tail()}"
 
     def _tail(self) -> str:
         with contextlib.suppress(OSError, ValueError):
@@ -423,14 +419,12 @@ def _end(
     if os.getpid() != owner:
         return  # A fork of the client, which has not started it.
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
+        signal_group(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE)
             break
     # Helpers that have outlived it.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    signal_group(process.pid, signal.SIGKILL)
     errors.close()
     guardian.leave(process.pid)
     guardian.dismiss()

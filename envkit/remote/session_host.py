@@ -43,6 +43,7 @@ from envkit.distributed.link import HEAD
 from envkit.errors import EnvkitError
 from envkit.extend import scheme_named
 from envkit.parallel.system.doorbell import may_linger
+from envkit.parallel.system.signals import signal_group
 from envkit.provenance import from_plain, package_version
 from envkit.registry import constructor, load, register, registered
 from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
@@ -233,8 +234,7 @@ class _SessionForker:
                 channel = self._sessions.pop(pid, None)
                 if channel is not None:
                     # As long as nobody has waited for it, the number is its own.
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.killpg(pid, signal.SIGKILL)
+                    signal_group(pid, signal.SIGKILL)
                 _, status = os.waitpid(pid, 0)
                 if channel is not None:
                     channel.send({"ended": os.waitstatus_to_exitcode(status)})

@@ -21,8 +21,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from envkit._shared.text import exit_text
 from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.interpreter import ChildInterpreter
+from envkit.parallel.system.signals import signal_group, signal_process
 from envkit.provenance import to_plain
 from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
 from envkit.remote.session_host import SessionChannel
@@ -226,8 +228,7 @@ class _Template:
 
     def cut(self) -> None:
         """Ends the process, whatever it is doing."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        signal_group(self.pid, signal.SIGKILL)
 
     def end(self) -> str:
         """Ends the process, and returns how it has ended."""
@@ -236,7 +237,7 @@ class _Template:
         code = self._process.end()
         self._channel.close()
         self._spare.close()
-        return _end_of(code)
+        return exit_text(code) if code else ""
 
 
 def _begun(channel: SessionChannel) -> tuple[SessionChannel, int, int | None]:
@@ -262,13 +263,6 @@ def _begun(channel: SessionChannel) -> tuple[SessionChannel, int, int | None]:
     except BaseException:
         channel.close()
         raise
-
-
-def _end_of(code: int) -> str:
-    """Returns how a process has ended; "" if in order."""
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"exited with code {code}" if code else ""
 
 
 class SessionProcess:
@@ -397,11 +391,11 @@ class SessionProcess:
 
     def _kill(self) -> None:
         # Its template ends the group, as long as its number is its own.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._pidfd >= 0:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            else:
-                os.kill(self._pid, signal.SIGKILL)
+        if self._pidfd < 0:
+            signal_process(self._pid, signal.SIGKILL)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _await_message(
         self, until: float | None = None, client: socket.socket | None = None
@@ -467,13 +461,14 @@ class SessionProcess:
         with self._lock:
             if self._code is None:
                 # What its environments have started, where no template ends that.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._pid, signal.SIGKILL)
+                signal_group(self._pid, signal.SIGKILL)
             self._guardian.leave(self._pid)
             self._pid = 0
             if self._pidfd >= 0:
                 os.close(self._pidfd)
-        self.end = "has ended" if self._code is None else _end_of(self._code)
+        self.end = "has ended" if self._code is None else ""
+        if self._code:
+            self.end = exit_text(self._code)
         self.ended = True  # Last, for threads that look how it ended when it has.
         self._channel.close()
 
