@@ -497,17 +497,15 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         """Asks an idle session something; the answer will be an event `Replied`."""
         known = self._workers.get(worker)
         name = request.arguments[0][0] if request.method == "call" else ""
-        if name == SERVER:
-            info = None if known is None else known.info
-            reply = Reply(request.number, (info,) * len(request.envs))
-            self._inbox.queue.append(Replied(worker, reply))
-            return
-        question: AskMessage | PingMessage = PingMessage(request.number)
-        if name == "provenance" and known is not None and known.info is not None:
-            found = known.info.facts.get("provenance")
+        info = None if known is None else known.info
+        if name == SERVER or (name == "provenance" and info is not None):
+            found: Any = info
+            if info is not None and name != SERVER:
+                found = info.facts.get("provenance")
             reply = Reply(request.number, (found,) * len(request.envs))
             self._inbox.queue.append(Replied(worker, reply))
             return
+        question: AskMessage | PingMessage = PingMessage(request.number)
         if name != PING:
             envs, arguments = list(request.envs), _plain_arguments(request)
             question = AskMessage(request.number, request.method, envs, arguments)

@@ -749,21 +749,6 @@ class ResumeRequest(NamedTuple):
             "asked": self.asked,
         }
 
-    @classmethod
-    def read(cls, details: Mapping[str, Any], rows: int) -> ResumeRequest:
-        """Reads the details of a request.
-
-        Raises:
-            ProtocolError: They are not of so many rows.
-        """
-        return cls(
-            str(details.get("session")),
-            str(details.get("secret")),
-            numbers_of(details.get("sequence"), rows),
-            numbers_of(details.get("owing"), rows).astype(bool),
-            details.get("asked"),
-        )
-
 
 SessionMessage = (
     BindMessage
@@ -977,7 +962,13 @@ and environments of the session.
         Raises:
             ProtocolError: It is not of these rows.
         """
-        return ResumeRequest.read(details, self._rows)
+        return ResumeRequest(
+            str(details.get("session")),
+            str(details.get("secret")),
+            numbers_of(details.get("sequence"), self._rows),
+            numbers_of(details.get("owing"), self._rows).astype(bool),
+            details.get("asked"),
+        )
 
     def _read_bind(self, message: Mapping[str, Any]) -> BindMessage:
         bind = message["bind"]

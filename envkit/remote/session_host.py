@@ -326,12 +326,14 @@ def _run_session(channel: SessionChannel) -> None:
     os.register_at_fork(after_in_child=lambda: forked.append(os.getppid()))
     hosted = _HostedSession(channel)
     try:
-        session = hosted.session = _session_of(job, forked, hosted)
+        session = _session_of(job, forked, hosted)
         facts = session.build()
     except (EnvkitError, ImportError, TypeError, ValueError) as error:
         channel.send({"refused": str(error)})
         return
-    threading.Thread(target=hosted.listen, name="envkit-session", daemon=True).start()
+    threading.Thread(
+        target=hosted.listen, args=(session,), name="envkit-session", daemon=True
+    ).start()
     channel.send(facts)
     sock = hosted.await_client()
     if sock is None:
@@ -381,11 +383,10 @@ def _session_of(
 
 
 class _HostedSession:
-    """A session in this process, and what the server says of it."""
+    """What the server says of the session in this process."""
 
     def __init__(self, channel: SessionChannel) -> None:
         self._channel = channel
-        self.session: Session | None = None
         self.is_alone = True
         self._changed = threading.Condition()
         self._client: socket.socket | None = None
@@ -397,12 +398,10 @@ class _HostedSession:
             self._changed.wait_for(lambda: self._client is not None or self._is_over)
             return self._client
 
-    def listen(self) -> None:
+    def listen(self, session: Session) -> None:
         """Does what the server says, until it is gone; in a thread."""
         poller = select.poll()
         poller.register(self._channel.fileno(), select.POLLIN)
-        session = self.session
-        assert session is not None
         try:
             while True:
                 if poller.poll(1000 * _POLL_INTERVAL):
