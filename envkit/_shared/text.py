@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import signal
 
-__all__ = ["escaped", "exit_call", "exit_text"]
+__all__ = ["escaped", "exit_call"]
 
 # What a terminal obeys, or what changes the order in which text is read: all control
 # characters but tab and newline, bytes that stand for some, and marks of Unicode's.
@@ -36,18 +35,3 @@ def exit_call(ended: SystemExit) -> str:
         ('sys.exit(1)', 'sys.exit()')
     """
     return f"sys.exit({'' if ended.code is None else repr(ended.code)})"
-
-
-def exit_text(code: int) -> str:
-    """Returns how a process has ended that has an exit code.
-
-    Example:
-        >>> exit_text(3), exit_text(-9), exit_text(-40)
-        ('exited with code 3', 'was killed by SIGKILL', 'was killed by signal 40')
-    """
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # A real-time signal has no name.
-        return f"was killed by signal {-code}"

@@ -19,13 +19,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from envkit._shared.listening import host_and_port, place_of
+from envkit._shared.processes import exit_text, signal_group
 from envkit._shared.protocol_end import run_handshake
 from envkit._shared.secret_files import SecretFileError, find, secret_in
-from envkit._shared.text import escaped, exit_text
+from envkit._shared.text import escaped
 from envkit.distributed.link import keep_alive
 from envkit.errors import EnvkitError, InsecureWarning
 from envkit.parallel.system.guardian import Guardian
-from envkit.parallel.system.signals import signal_group
 from envkit.remote.offers import is_loopback
 from envkit.remote.protocol import (
     NONCE,

@@ -38,12 +38,12 @@ from typing import Any
 import numpy as np
 import numpy.random  # NumPy imports it at its first use, which would be a session's.
 
+from envkit._shared.processes import signal_group
 from envkit._shared.unread_stderr import unhurried_stderr
 from envkit.distributed.link import HEAD
 from envkit.errors import EnvkitError
 from envkit.extend import scheme_named
 from envkit.parallel.system.doorbell import may_linger
-from envkit.parallel.system.signals import signal_group
 from envkit.provenance import from_plain, package_version
 from envkit.registry import constructor, load, register, registered
 from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions

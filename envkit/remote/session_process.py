@@ -21,10 +21,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from envkit._shared.text import exit_text
+from envkit._shared.processes import exit_text, signal_group
 from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.interpreter import ChildInterpreter
-from envkit.parallel.system.signals import signal_group, signal_process
 from envkit.provenance import to_plain
 from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
 from envkit.remote.session_host import SessionChannel
@@ -391,11 +390,11 @@ class SessionProcess:
 
     def _kill(self) -> None:
         # Its template ends the group, as long as its number is its own.
-        if self._pidfd < 0:
-            signal_process(self._pid, signal.SIGKILL)
-            return
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._pidfd >= 0:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            else:
+                os.kill(self._pid, signal.SIGKILL)
 
     def _await_message(
         self, until: float | None = None, client: socket.socket | None = None
