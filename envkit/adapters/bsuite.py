@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from envkit.extend import Scheme
@@ -9,7 +10,7 @@ from envkit.extend import Scheme
 if TYPE_CHECKING:
     from envkit.py_environment import PyEnvironment
 
-__all__ = ["SCHEME", "is_available", "load", "load_by_id", "names"]
+__all__ = ["SCHEME", "is_available", "load", "load_by_id", "names", "preload"]
 
 SCHEME = Scheme(
     "envkit.adapters.bsuite:load_by_id",
@@ -20,6 +21,7 @@ SCHEME = Scheme(
     extra="bsuite",
     requires=("bsuite>=0.3.6",),
     lister="envkit.adapters.bsuite:names",
+    preload="envkit.adapters.bsuite:preload",
 )
 
 _MODES = ("csv", "terminal")
@@ -34,6 +36,11 @@ def is_available() -> bool:
     except MissingDependencyError:
         return False
     return True
+
+
+def preload(bsuite_id: str) -> None:
+    """Imports what making an environment imports beside bsuite."""
+    importlib.import_module("envkit.adapters.dm_env")
 
 
 def load(

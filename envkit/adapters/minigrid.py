@@ -15,7 +15,7 @@ from envkit.extend import Scheme
 if TYPE_CHECKING:
     from envkit.py_environment import PyEnvironment
 
-__all__ = ["SCHEME", "load", "names", "with_text_missions"]
+__all__ = ["SCHEME", "load", "names", "preload", "with_text_missions"]
 
 SCHEME = Scheme(
     "envkit.adapters.minigrid:load",
@@ -26,6 +26,7 @@ SCHEME = Scheme(
     extra="minigrid",
     requires=("gymnasium>=1.0", "minigrid>=2.3"),
     lister="envkit.adapters.minigrid:names",
+    preload="envkit.adapters.minigrid:preload",
 )
 
 _PREFIXES = ("MiniGrid-", "BabyAI-")
@@ -94,6 +95,14 @@ def names() -> list[str]:
     """
     _prepare("suite_minigrid")
     return sorted(_registered())
+
+
+def preload(environment_name: str) -> None:
+    """Imports the module of an environment, which is what takes long in making one."""
+    from envkit.adapters.gymnasium import suite as suite_gymnasium
+
+    _prepare(f"The environment {environment_name!r}")
+    suite_gymnasium.preload(_full_id(environment_name, _registered()))
 
 
 def _prepare(needed_by: str) -> None:

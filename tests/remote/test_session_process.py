@@ -192,6 +192,41 @@ def test_names_that_the_program_has_registered_are_served(game, monkeypatch):
             assert env.reset().is_first().all()
 
 
+# Imports what a server imports ahead, makes the environment, and prints what that has
+# imported besides.
+PRELOADING = """
+import importlib, sys
+import envkit
+from envkit.extend import scheme_named
+from envkit.registry import load
+
+name, _, rest = sys.argv[1].partition(":")
+scheme = scheme_named(name)
+importlib.import_module(scheme.package)
+load(sys.argv[1], scheme.preload)(rest)
+before = set(sys.modules)
+envkit.make(sys.argv[1]).close()
+print(sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "gymnasium:CartPole-v1",
+        "gymnasium:CartPole",
+        "minigrid:MiniGrid-Empty-5x5-v0",
+        "bsuite:catch/0",
+        "dm_control:cartpole/swingup",
+    ],
+)
+def test_what_a_server_imports_ahead_is_all_that_an_environment_needs(target):
+    pytest.importorskip(target.partition(":")[0])
+    command = [sys.executable, "-c", PRELOADING, target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert "[]" == done.stdout.strip(), done.stderr
+
+
 def test_a_session_of_several_libraries_imports_them_itself(game):
     with served("tests.remote.games:Told", game()) as server:
         names = ["tests.remote.games:Told", "game"]

@@ -16,6 +16,7 @@ SCHEME = Scheme(
         "mujoco<4; python_version < '3.13'",
     ),
     lister="envkit.adapters.dm_control.suite:names",
+    preload="envkit.adapters.dm_control.suite:preload",
 )
 
 __getattr__, __dir__ = lazy_names(

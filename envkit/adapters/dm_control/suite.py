@@ -18,6 +18,7 @@ __all__ = [
     "load_by_path",
     "load_pixels",
     "names",
+    "preload",
     "wrap_env",
 ]
 
@@ -168,6 +169,11 @@ def names() -> list[str]:
     """
     _require("suite_dm_control")
     return sorted(f"{domain}/{task}" for domain, task in import_suite().ALL_TASKS)
+
+
+def preload(path: str) -> None:
+    """Imports the suite, which is what takes long in making an environment."""
+    import_suite()
 
 
 def wrap_env(

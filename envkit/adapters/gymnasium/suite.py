@@ -126,8 +126,14 @@ def wrap_env(
 def preload(environment_name: str) -> None:
     """Imports the module of an environment, which is what takes long in making one."""
     import gymnasium
+    from gymnasium.envs import registration
 
-    point = gymnasium.spec(id_without_module(environment_name)).entry_point
+    space, name, version = registration.parse_env_id(
+        id_without_module(environment_name)
+    )
+    if version is None:
+        version = registration.find_highest_version(space, name)
+    point = gymnasium.spec(registration.get_env_id(space, name, version)).entry_point
     if isinstance(point, str):
         importlib.import_module(point.partition(":")[0])
 
