@@ -1,19 +1,19 @@
-"""`Adapter`: support for a library that envkit has never seen, in a few lines.
+"""`Adapter`: supports a library that envkit does not know, in a few lines.
 
-An author writes a class that asks the library: `start`, `reset`, `step` and, if there
-is something to free, `close`. Calling the class makes an environment around an object
-of it:
+An author writes a class that calls the library: `start`, `reset`, `step` and, if
+something must be freed, `close`. Calling the class makes an environment around an
+instance of it:
 
 ```
-LiftEnv(floors=3) ──> AdaptedEnvironment          of envkit: reset() gives a TimeStep
-                        └── LiftEnv object        the author's: reset() gives what they
-                              └── env_instance    the library's           wrote
+LiftEnv(floors=3) ──> AdaptedEnvironment          envkit's: reset() returns a TimeStep
+                        └── LiftEnv object        the author's: reset() returns what
+                              └── env_instance    the library's          they wrote
 ```
 
-So the names of the author's attributes are the author's alone.
+So authors can choose any attribute names.
 
-What an environment takes is imported when one is made: a module with an `Adapter` may
-have a `Scheme`, too, which `envkit list` reads without NumPy.
+Environment code is imported when an environment is made: a module with an `Adapter` may
+also have a `Scheme`, which `envkit list` reads without NumPy.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ __all__ = ["Adapter", "EnvAdapter", "Result"]
 
 T = TypeVar("T")
 
-# The names by which Python makes an object, and finds and keeps its attributes.
+# The names with which Python makes an object and manages its attributes.
 _REFUSED = ("__class__", "__dict__", "__getattribute__", "__new__", "__setattr__")
 
 
-# The classes of environments that authors have chosen, which have no attribute for it.
+# The environment classes that authors chose; environments have no attribute for it.
 _CHOSEN: weakref.WeakKeyDictionary[type, type[AdaptedEnvironment]] = (
     weakref.WeakKeyDictionary()
 )
 
 
 class _AdapterType(abc.ABCMeta):
-    """Is the class of `Adapter` and of those that authors derive from it.
+    """Is the metaclass of `Adapter` and its subclasses.
 
-    `class Game(Adapter, environment=Played)` has environments of the class `Played`,
-    which is derived from `AdaptedEnvironment`, and so have classes derived from `Game`.
+    With `class Game(Adapter, environment=Played)`, environments of `Game` and its
+    subclasses are instances of `Played`, a subclass of `AdaptedEnvironment`.
     """
 
     def __new__(
@@ -82,7 +82,7 @@ class _AdapterType(abc.ABCMeta):
             )
 
     def __call__(cls: type[T], *args: Any, **kwargs: Any) -> T:
-        """Makes an environment around an object of the class."""
+        """Makes an environment around an instance of the class."""
         from envkit.adapters.adapter.adapted import adapted_class
 
         _check_author(cls)
@@ -92,7 +92,7 @@ class _AdapterType(abc.ABCMeta):
         return kind(author, (args, kwargs))  # type: ignore[return-value]  # to those who call it
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        """Returns True for what the class makes, and for the object within."""
+        """Returns True for an environment of the class, and for an author's object."""
         from envkit.adapters.adapter.adapted import AdaptedEnvironment
 
         if isinstance(instance, AdaptedEnvironment):
@@ -103,70 +103,71 @@ class _AdapterType(abc.ABCMeta):
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    # To those who call it a class of an author's makes environments.
+    # For type checkers, an author's class makes environments.
     _Made = AdaptedEnvironment
 else:
     _Made = object
 
 
 class Adapter(_Made, metaclass=_AdapterType):
-    """Makes an environment of any library, by what it is asked in four methods.
+    """Makes an environment of any library, given four methods.
 
     | an author writes       | which                                                   |
     |------------------------|---------------------------------------------------------|
-    | `start()`              | makes the library's environment, and returns it         |
+    | `start()`              | makes and returns the library's environment             |
     | `reset()`              | begins an episode; returns an observation               |
     | `step(action)`         | returns `(observation, reward, done)`, or a `Result`    |
-    | `close()`              | frees it; without this, its own `close` is called       |
+    | `close()`              | frees it; by default, calls the library's `close`       |
 
-    What `start` returns is `self.env_instance`. It is called when it is first needed,
-    in the process that needs it. Everything else is optional:
+    The result of `start` becomes `self.env_instance`. `start` is called on first use,
+    in the process that uses it. Everything else is optional:
 
     | optional               | which                                                   |
     |------------------------|---------------------------------------------------------|
-    | `actions`              | a list of what can be done; `step` gets a place in it   |
-    | `num_actions`          | how many actions there are, if nothing else is known    |
+    | `actions`              | a list of the actions; `step` gets an index in it       |
+    | `num_actions`          | the number of actions, if nothing else is known         |
     | `action_spec`          | specs of an action, or a method that returns them       |
-    | `observation_spec`     | the same of an observation; otherwise they are inferred |
+    | `observation_spec`     | specs of an observation; inferred by default            |
     | `reward_spec`, `discount_spec` | the same, unless one float32 is right           |
-    | `legal_actions(obs)`   | a mask of what is legal, or which actions are           |
-    | `seed(seed)`           | called before `reset`; or a `reset` that takes `seed`   |
+    | `legal_actions(obs)`   | a mask of the legal actions, or a list of them          |
+    | `seed(seed)`           | called before `reset`; or `reset` may take `seed`       |
     | `render(mode)`         | a picture                                               |
-    | `get_state()`, `set_state(state)` | all that later steps depend on               |
+    | `get_state()`, `set_state(state)` | everything that later steps depend on        |
 
-    All other names are the author's. The environment's methods are not among them:
-    `self.step` is what the author has written, and public attributes that the
-    environment does not have are the author's.
+    All other names are free. Within the author's methods, `self.step` is the author's
+    own method, not the environment's. Public attributes that the environment lacks are
+    taken from the author's object.
 
-    Every class attribute can be given when an adapter is made, those of the author
-    among them: `Game(size=5)` changes the attribute `size`, unless the author has
-    written `__init__`.
+    Any class attribute, including the author's, can be set when an adapter is made:
+    `Game(size=5)` changes the attribute `size`, unless the author has written
+    `__init__`.
 
     Attributes:
-        env_instance: What `start` returned; `None` when there is none.
-        realtime: Whether the library's own clock goes on between the steps.
-        one_per_process: Whether a process may hold one such environment at a time.
-        can_be_made_again: Whether the same arguments make another one, with an
-            environment of its own.
-        discount: What later rewards are worth, after a step that does not terminate
-            the episode.
-        floats: What float64 in observations becomes where specs are inferred:
-            `np.float32`, for example.
-        text_length: How long strings in observations are at most.
-        max_lengths: Of lists whose length varies, how long they are at most, by their
-            keys or places: `{"path": 9}`, `{"['map']['path']": 9}`; or a number if the
-            observation is such a list. They become dictionaries of `length` and
+        env_instance: The result of `start`; `None` before it.
+        realtime: Whether the library's own clock runs between steps.
+        one_per_process: Whether a process can hold only one such environment at a time.
+        can_be_made_again: Whether the same arguments make another environment that is
+            independent of the first.
+        discount: The discount of steps that do not terminate the episode.
+        floats: The dtype that replaces float64 in inferred observation specs, such as
+            `np.float32`.
+        text_length: The maximum length of strings in observations.
+        max_lengths: The maximum lengths of lists whose length varies, by key or path:
+            `{"path": 9}`, `{"['map']['path']": 9}`; or a number if the whole
+            observation is such a list. These lists become dictionaries of `length` and
             `values`.
-        probe_steps: How many random steps are made, in an environment of their own, to
-            see what observations look like.
+        probe_steps: The number of random steps to try, in a separate environment, to
+            infer the observation specs.
         checked: Whether bounds of specs are checked.
-        fresh_arrays: Whether observations are new arrays of `observation_spec` already,
-            as that of an end is, too. They are neither converted, copied nor checked.
+        fresh_arrays: Whether observations, the last of an episode included, are already
+            new arrays that match `observation_spec`. They are neither converted, copied
+            nor checked.
         observe_legal_actions: Whether an observation is a dictionary of `observation`
-            and `legal_actions`. The mask is in the info, too.
-        step_returns: What the parts are of what `step` returns, if they are not told
-            by their number: `"reward, observation, done"`.
-        reset_returns: The same for `reset`: `"observation"` is not taken apart.
+            and `legal_actions`. The mask is in the info too.
+        step_returns: The parts that `step` returns, if their number does not determine
+            them: `"reward, observation, done"`.
+        reset_returns: The same for `reset`; `"observation"` means a single value that
+            is not split.
 
     Example:
         >>> class Counter(Adapter):
@@ -201,7 +202,7 @@ class Adapter(_Made, metaclass=_AdapterType):
     step_returns: str | Sequence[str | None] | None = None
     reset_returns: str | Sequence[str | None] | None = None
     legal_actions: Callable[[Any], Any] | None = None
-    if not TYPE_CHECKING:  # There they are what an environment has.
+    if not TYPE_CHECKING:  # type checkers see the environment's methods
         one_per_process: bool = False
         observation_spec: NestedSpec = None
         action_spec: NestedSpec = None
@@ -209,10 +210,10 @@ class Adapter(_Made, metaclass=_AdapterType):
         discount_spec: NestedSpec = None
 
     def __init__(self, **settings: Any) -> None:
-        """Makes an adapter; the library is asked for an environment later.
+        """Makes an adapter; the library's environment is made later.
 
         Args:
-            settings: Attributes of the class that are to be different.
+            settings: Class attributes to change.
         """
         known = _settings(type(self))
         for name, value in settings.items():
@@ -227,16 +228,16 @@ class Adapter(_Made, metaclass=_AdapterType):
         """Makes the library's environment, which becomes `env_instance`."""
 
     def close(self) -> None:
-        """Closes the library's environment, if that can be closed."""
+        """Closes the library's environment, if it can be closed."""
         close = getattr(self.env_instance, "close", None)
         if callable(close):
             close()
 
     def restart(self) -> Any:
-        """Begins an episode in a new environment of the library's.
+        """Begins an episode in a new library environment.
 
-        The old one is closed. Within the author's methods this returns what the
-        author's `reset` does, and for all others the environment's time step.
+        The old one is closed. Called in the author's methods, it returns the result of
+        the author's `reset`; called from outside, the environment's time step.
         """
         from envkit.adapters.adapter.adapted import start_again
 
@@ -250,7 +251,7 @@ __getattr__, __dir__ = lazy_names(__name__, {"Result": "envkit.extend"})
 
 
 def _settings(cls: type) -> set[str]:
-    """Names the attributes that can be given when an adapter is made."""
+    """Returns the names of attributes that can be set when an adapter is made."""
     owners = cls.__mro__[: cls.__mro__.index(Adapter) + 1]
     return {
         name
@@ -263,7 +264,7 @@ def _settings(cls: type) -> set[str]:
 
 
 def _check_author(cls: type) -> None:
-    """Raises unless a class has all that it takes to make an environment."""
+    """Raises unless a class has everything needed to make an environment."""
     for name in ("reset", "step"):
         if not callable(getattr(cls, name, None)):
             raise TypeError(

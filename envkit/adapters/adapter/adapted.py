@@ -2,8 +2,8 @@
 
 ```
 start ── reset ── step … step ── reset ── … ── close
-  │        └ seed, if one is due
-  └ when something is first needed, in the process that needs it
+  │        └ seed, if one is pending
+  └ on first use, in the process that uses it
 ```
 """
 
@@ -58,20 +58,20 @@ from envkit.types import NestedArray, NestedSpec, Seed
 
 __all__ = ["AdaptedEnvironment", "AdapterState", "adapted_class", "start_again"]
 
-# The environments by the identities of their authors, which have no attribute for it.
+# Environments by the id of their author's object, which has no attribute for it.
 _ENVIRONMENTS: weakref.WeakValueDictionary[int, AdaptedEnvironment] = (
     weakref.WeakValueDictionary()
 )
 
 
 class AdapterState(NamedTuple):
-    """What an adapter holds at one moment.
+    """Holds the state of an adapter at one moment.
 
     Attributes:
         kind: The name of its class.
-        attributes: What the author keeps: a snapshot, or what `get_state` returned.
-        offered: Whether the library's environment had to save its state.
-        beside: What the environment keeps.
+        attributes: The author's content: a snapshot, or the result of `get_state`.
+        offered: Whether the library's environment saved its state with its own methods.
+        beside: The environment's own content.
     """
 
     kind: str
@@ -81,26 +81,27 @@ class AdapterState(NamedTuple):
 
 
 class _Converted(NamedTuple):
-    """An observation that fits its specs already."""
+    """Marks an observation that fits its specs already."""
 
     value: NestedArray
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plan:
-    """The specs of an adapter, and what converts between them and its author.
+    """Holds an adapter's specs, and the converters between them and the author.
 
     Attributes:
-        observation_spec: The specs of an observation, with the mask if it has one.
-        inferred: Whether they were told from observations.
-        read_observation: Makes observations of what the author returns.
-        copied: Copies such an observation.
-        kept: Returns what is kept of one, for an end without; `None` for nothing.
-        read_reward: Makes rewards.
-        read_discount: Makes discounts.
-        read_step: Reads what `step` returned.
-        to_action: Makes of an action what the author's `step` gets.
-        legal: Makes masks of legal actions, if the author says which are.
+        observation_spec: The specs of an observation, including the mask if it has one.
+        inferred: Whether the specs were inferred from observations.
+        read_observation: Converts the author's observations.
+        copied: Copies a converted observation.
+        kept: Returns the part of an observation to keep for an end that has none;
+            `None` for nothing.
+        read_reward: Converts rewards.
+        read_discount: Converts discounts.
+        read_step: Reads the result of `step`.
+        to_action: Converts an action for the author's `step`.
+        legal: Makes masks of legal actions, if the author reports them.
     """
 
     observation_spec: NestedSpec
@@ -116,13 +117,13 @@ class _Plan:
 
 
 class AdaptedEnvironment(ForeignEnvironment):
-    """Shows an author's object as an environment; what calling an `Adapter` makes."""
+    """Presents an author's object as an environment; calling an `Adapter` makes one."""
 
-    # It looks at everything itself, unless that is not wanted.
+    # It checks everything itself, unless `checked` is false.
     _envkit = ForeignInternals(first_look=False)
 
     def __init__(self, author: Any, arguments: tuple[Any, dict[str, Any]]) -> None:
-        """Takes an author's object, and the arguments that it was made with."""
+        """Takes an author's object, and the arguments it was made with."""
         super().__init__(handle_auto_reset=True)
         self._foreign = self._author = author
         self._name = type(author).__name__
@@ -132,29 +133,29 @@ class AdaptedEnvironment(ForeignEnvironment):
         self._read_reset: Callable[[Any], Result] | None = None
         self._started = False
         self._plan: _Plan | None = None
-        # What a reset returned before a time step was asked for.
+        # The result of a reset that came before anyone asked for a time step.
         self._unseen: Result | None = None
-        # A copy of the last observation, for ends without one; returned arrays are
-        # the caller's. In a list, as setting attributes takes long.
+        # A copy of the last observation, for ends without one: the caller owns returned
+        # arrays. In a list, because setting attributes is slow.
         self._last_seen: list[NestedArray] = [None]
-        # Which of the author's methods has returned what is converted.
+        # The author's method whose result is being converted.
         self._call = "step"
         _ENVIRONMENTS[id(author)] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles how the adapter was made and, once it is started, its state."""
+        """Pickles the adapter's arguments and, once started, its state."""
         state = self.get_state() if self._started else None
         return _made_again, (type(self._author), *self._arguments, state)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Attributes that are read from the author's object are written there, too.
+        # Attributes that are read from the author's object are also written there.
         if name[0] == "_" or hasattr(type(self), name):
             object.__setattr__(self, name, value)
         else:
             setattr(self._author, name, value)
 
     def set_wrapper_attr(self, name: str, value: Any) -> None:
-        """Sets an attribute of the author's object, for wrappers and pools around."""
+        """Sets an attribute of the author's object, for outer wrappers and pools."""
         setattr(self, name, value)
 
     @property
@@ -164,19 +165,19 @@ class AdaptedEnvironment(ForeignEnvironment):
 
     @property
     def one_per_process(self) -> bool:
-        """True if a process may hold one such environment at a time."""
+        """True if a process can hold only one such environment at a time."""
         return bool(self._author.one_per_process)
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """The names of the actions of the menu, in their order."""
-        count = self._count_actions()  # It may start what knows the menu.
+        """The names of the menu's actions, in order."""
+        count = self._count_actions()  # may start the library, which knows the menu
         return names_of(self._author.actions, count)
 
-    # The library's environment, from its start to its end.
+    # The library's environment, from start to close.
 
     def start(self) -> Any:  # an author's returns the library's environment
-        """Has the library make its environment, unless there is one."""
+        """Starts the library's environment unless it is running."""
         if self._started:
             return
         self._check_open("start")
@@ -186,7 +187,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         self._started = True
 
     def restart(self) -> TimeStep:
-        """Closes the library's environment, and begins an episode in a new one."""
+        """Closes the library's environment and begins an episode in a new one."""
         self._close()
         self._closed = False
         return self.reset()
@@ -215,7 +216,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         return info
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the spec of the mask, if there are `legal_actions`."""
+        """Returns the spec of the mask, if the author has `legal_actions`."""
         plan = self._planned()
         return {} if plan.legal is None else {"legal_actions": plan.legal.spec}
 
@@ -231,11 +232,11 @@ class AdaptedEnvironment(ForeignEnvironment):
         return render()
 
     def _reset_has(self, name: str) -> bool:
-        """Returns True if the author's `reset` has an argument of a name."""
+        """Returns True if the author's `reset` has an argument of this name."""
         return name in self._known_to_reset
 
     def _has(self, verb: str) -> bool:
-        """Returns True if the author has written a method that is optional."""
+        """Returns True if the author has written an optional method."""
         return callable(getattr(self._author, verb, None))
 
     # Episodes.
@@ -248,7 +249,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         read = self._unseen
         if read is not None:
             self._unseen = None
-        # Where a clock goes on, that is past; and with options it begins otherwise.
+        # In real time that result is outdated; with options, another reset is needed.
         if read is None or self._author.realtime or options is not None:
             read = self._ask_to_begin(options)
         if plan.legal is not None:
@@ -260,11 +261,11 @@ class AdaptedEnvironment(ForeignEnvironment):
         return read.observation, read.info
 
     def _ask_to_begin(self, options: Any = None) -> Result:
-        """Has the author begin an episode, with the seed that is due."""
+        """Calls the author's `reset`, with any pending seed."""
         self._check_open("reset")
         self.start()
         seed, author = self._next_seed, self._author
-        # Without defaults it takes all that it names, whatever there is.
+        # Arguments without defaults are passed even if they are `None`.
         arguments = arguments_of_reset(self._known_to_reset, seed, options)
         if seed is not None and "seed" not in arguments:
             author.seed(seed)
@@ -280,7 +281,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         if not self._started:
             self._check_open("step")
         plan = self._plan or self._planned()
-        # It is kept again when this one's is converted, unless a row is written.
+        # Kept again once this step's is converted, unless a pool's row is written.
         seen, self._last_seen[0] = self._last_seen[0], None
         result = plan.read_step(self._author.step(action))
         if plan.legal is None and result[0] is not None:
@@ -322,7 +323,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         return self._planned().read_discount(discount)
 
     def _repeated(self, plan: _Plan, seen: NestedArray) -> _Converted:
-        """Repeats the last observation: some libraries have none at the end."""
+        """Repeats the last observation: some libraries return none at the end."""
         if seen is not None:
             return _Converted(seen)
         observation = self.current_time_step().observation
@@ -331,11 +332,11 @@ class AdaptedEnvironment(ForeignEnvironment):
         return _Converted(plan.copied(observation))
 
     def _masked(self, plan: _Plan, read: Result) -> Result:
-        """Adds the mask of what is legal to the info, and to what is observed."""
-        assert plan.legal is not None  # or there is no mask
+        """Adds the mask of legal actions to the info and the observation."""
+        assert plan.legal is not None  # otherwise there is no mask
         observation = self._to_observation(read.observation)
         if read.terminated or read.truncated:
-            # After the end every action does the same: it begins an episode.
+            # After the end, every action does the same: it begins an episode.
             mask = plan.legal.all()
         else:
             mask = plan.legal(self._author.legal_actions(read.observation))
@@ -356,7 +357,7 @@ class AdaptedEnvironment(ForeignEnvironment):
     # Specs: declared, counted or inferred.
 
     def observation_spec(self) -> NestedSpec:
-        """Returns the specs of an observation, which may have to be seen for that."""
+        """Returns the observation's specs, which may require an observation first."""
         return self._planned().observation_spec
 
     def action_spec(self) -> NestedSpec:
@@ -377,10 +378,10 @@ class AdaptedEnvironment(ForeignEnvironment):
         return self._declared("discount_spec", DISCOUNT_SPEC)
 
     def _declared(self, name: str, default: NestedSpec = None) -> NestedSpec:
-        """Returns declared specs, which may be known only after the start."""
+        """Returns declared specs, which may only be known after the start."""
         try:
             declared = self._asked(name)
-        # An author's method may raise anything as long as there is no environment.
+        # An author's method may raise anything while there is no environment.
         except Exception:
             if self._started:
                 raise
@@ -395,14 +396,14 @@ class AdaptedEnvironment(ForeignEnvironment):
         return value() if callable(value) else value
 
     def _count_actions(self) -> int:
-        """Returns the number of actions, if they can be counted."""
+        """Returns the number of actions, if it can be determined."""
         author, name = self._author, self._name
         spec = numbered(name, author.actions, author.num_actions)
         declared = None if spec else self._declared("action_spec")
         if _is_number_from_0(declared):
             spec = declared
         if spec is None and not self._started:
-            self.start()  # It may know.
+            self.start()  # it may know
             spec = numbered(name, author.actions, author.num_actions)
         if spec is None and declared is not None:
             raise TypeError(
@@ -431,7 +432,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         return self._plan
 
     def _make_plan(self) -> _Plan:
-        """Returns all specs; where they are inferred, an episode begins."""
+        """Makes all specs; if they are inferred, this begins an episode."""
         author, name = self._author, self._name
         to_action = action_converter(self.action_spec(), name, checked=author.checked)
         legal = self._legality()
@@ -448,7 +449,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         if legal is not None and author.observe_legal_actions:
             spec = {"observation": spec, "legal_actions": legal.spec}
         reward_spec, discount_spec = self.reward_spec(), self.discount_spec()
-        as_discount(author.discount)  # It raises for what is none.
+        as_discount(author.discount)  # raises if invalid
         return _Plan(
             observation_spec=spec,
             inferred=inferred,
@@ -465,7 +466,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         )
 
     def _leaves(self, spec: NestedSpec) -> Any:
-        """Returns what converts to declared specs, leaf by leaf."""
+        """Returns the converters for declared specs, leaf by leaf."""
 
         def leaf_of(leaf: ArraySpec) -> Leaf:
             if isinstance(leaf, ObjectSpec):
@@ -475,7 +476,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         return map_specs(leaf_of, spec)
 
     def _reader(self, part: str, spec: NestedSpec, leaves: Any) -> Converter:
-        """Returns a converter of what the author returns."""
+        """Returns a converter for the author's results."""
         article = "an" if part == "observation" else "a"
         subject = f"{self._name} returned {article} {part} that"
         return Converter(spec, leaves, subject=subject, root=part)
@@ -502,10 +503,11 @@ class AdaptedEnvironment(ForeignEnvironment):
         )
 
     def _observations(self, legal: LegalActions | None) -> list[Any]:
-        """Returns what specs are inferred from: a first observation, or a trial run."""
+        """Returns observations to infer specs from: the first, or a trial run's."""
         steps = self._author.probe_steps
         if steps and not self._author.can_be_made_again:
-            # There is only this one, whose episode and seed are then yet to come.
+            # The only environment, so its first episode and its seed must remain
+            # unused.
             seed = self._next_seed
             observations = self._probe(steps, legal)
             self._next_seed = seed
@@ -519,7 +521,7 @@ class AdaptedEnvironment(ForeignEnvironment):
             return [self._unseen.observation, *other._probe(steps, legal)]
 
     def _probe(self, steps: int, legal: LegalActions | None) -> list[Any]:
-        """Plays random legal actions, and returns what was observed."""
+        """Plays random legal actions, and returns the observations."""
         author, rng = self._author, np.random.default_rng(0)
         read_step = step_reader(self._name, author.step_returns)
         spec = self.action_spec()
@@ -538,7 +540,7 @@ class AdaptedEnvironment(ForeignEnvironment):
                 observations.append(self._ask_to_begin().observation)
         return observations
 
-    # The state: what the author saves, or all that the author's object holds.
+    # The state: what the author saves, or everything that the author's object holds.
 
     def _get_state(self) -> AdapterState:
         author = self._author
@@ -552,15 +554,16 @@ class AdaptedEnvironment(ForeignEnvironment):
         return AdapterState(type(author).__qualname__, attributes, offered, beside)
 
     def _saved(self) -> tuple[Snapshot, bool]:
-        """Saves the author's attributes, the library's environment with them.
+        """Saves the author's attributes, including the library's environment.
 
-        Functions and classes that the adapter was made with are no part of its state.
+        Functions and classes given as arguments of the adapter are not part of its
+        state.
 
         Returns:
-            The snapshot, and whether the library's environment had to save its state.
+            The snapshot, and whether the library's environment saved its state itself.
         """
         name, kept = self._name, self._kept()
-        # Not the author's object, whose methods are no offer to save a state.
+        # Not the author's object: its methods do not offer to save a library's state.
         holder = types.SimpleNamespace(**vars(self._author))
         try:
             return take_snapshot(holder, name, layers=[holder], kept=kept), False
@@ -583,7 +586,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         if not isinstance(state, AdapterState) or state.kind != kind:
             of = state.kind if isinstance(state, AdapterState) else describe(state)
             raise ValueError(f"{kind} was given the state of another adapter: {of}.")
-        self._planned()  # To infer specs later would begin another episode.
+        self._planned()  # inferring specs later would begin another episode
         self._last_seen[0] = None
         self.start()
         if self._has("set_state"):
@@ -599,11 +602,10 @@ class AdaptedEnvironment(ForeignEnvironment):
         self._info, self._next_seed, self._unseen = state.beside
 
     def _kept(self) -> list[Any]:
-        """Lists the objects that a state leaves out, in an order that does not change.
+        """Lists the objects that a state leaves out, in a stable order.
 
-        They are the author's object, functions and classes that it was made with, and
-        classes that do not pickle by name: those of a program's main script, in a
-        worker.
+        They are the author's object, functions and classes given as its arguments, and
+        classes that do not pickle by name, such as those of a worker's main script.
         """
         args, kwargs = self._arguments
         given = [*args, *(kwargs[name] for name in sorted(kwargs))]
@@ -621,9 +623,9 @@ class AdaptedEnvironment(ForeignEnvironment):
 def adapted_class(
     cls: type, base: type[AdaptedEnvironment] = AdaptedEnvironment
 ) -> type[AdaptedEnvironment]:
-    """Returns the class of the environments around objects of an author's class.
+    """Returns the class of environments around objects of an author's class.
 
-    It is called what the author's is called, which is what messages say.
+    It has the name of the author's class, so messages show that name.
     """
     names = ("__module__", "__qualname__", "__doc__")
     return type(
@@ -634,7 +636,7 @@ def adapted_class(
 
 
 def start_again(author: Any) -> None:
-    """Closes the library's environment of an author, and starts another."""
+    """Closes the library environment of an author, and starts another."""
     environment = _ENVIRONMENTS[id(author)]
     environment._close()
     environment._closed = False
@@ -673,14 +675,14 @@ def _object_leaf(spec: ObjectSpec) -> Leaf:
             value = value[()]
         if not spec.contains(value):
             raise SpecError
-        # The library goes on with its own.
+        # The library keeps changing its own object.
         return ObjectSpec.wrap(copy.deepcopy(value))
 
     return convert
 
 
 def _is_found(kind: type) -> bool:
-    """Returns True if a class is found by its name, as pickle looks for it."""
+    """Returns True if pickle can find a class by its name."""
     found: Any = sys.modules.get(kind.__module__)
     for part in kind.__qualname__.split("."):
         found = getattr(found, part, None)

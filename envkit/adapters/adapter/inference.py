@@ -1,16 +1,16 @@
-"""What observations look like, told from some of them: specs and what converts.
+"""Infers specs and converters from observations.
 
 | a part of an observation            | its spec                                       |
 |-------------------------------------|------------------------------------------------|
-| an array, or what NumPy makes one   | `ArraySpec` of its shape and dtype             |
+| an array, or similar to one         | `ArraySpec` of its shape and dtype             |
 | `bool`, `int`, `float`              | `ArraySpec` without dimensions                 |
 | a list or tuple of numbers          | `ArraySpec`, an array                          |
 | a string                            | `TextSpec` of a fixed width                    |
 | any other dictionary, list or tuple | the same, part by part                         |
 | a list that `max_lengths` names     | `{"length": ..., "values": ...}`               |
 
-Several observations give one spec that all of them fit: an integer that is a fraction
-elsewhere becomes a float.
+Several observations give one spec that fits them all: if a number is an integer in one
+and a fraction in another, it becomes a float.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ __all__ = ["Inferred", "MaxLengths", "explained", "infer"]
 
 _ROOT = "observation"
 
-# The most elements of a list, or with the spec of an element; for lists in
-# dictionaries, by their keys or by their places, such as "['creeps']['good']".
+# The maximum number of elements of a list, or with an element's spec; for lists in
+# dictionaries, by key or by path, such as "['creeps']['good']".
 Most: TypeAlias = "int | tuple[int, NestedSpec]"
 MaxLengths: TypeAlias = "Most | Mapping[str, Most]"
 
 
 class Inferred(NamedTuple):
-    """Has the specs that observations tell.
+    """Holds the specs inferred from observations.
 
     Attributes:
         spec: The nest of specs.
-        leaves: The nest of functions that convert, for a `Converter`.
+        leaves: The nest of conversion functions, for a `Converter`.
     """
 
     spec: NestedSpec
@@ -73,15 +73,15 @@ def infer(
     max_lengths: MaxLengths | None = None,
     path: str = "",
 ) -> Inferred:
-    """Tells the specs of observations.
+    """Infers the specs of observations.
 
     Args:
-        observations: One, or several that one spec is to fit.
-        name: Whose they are, for messages.
-        floats: What float64 becomes.
-        text_length: How long strings are at most.
-        max_lengths: Of which lists the length varies, and how long they are at most.
-        path: Their place in an observation, if they are a part of one.
+        observations: One or several observations; one spec must fit all.
+        name: The environment's name, for messages.
+        floats: The dtype that replaces float64.
+        text_length: The maximum length of strings.
+        max_lengths: The maximum lengths of lists whose length varies.
+        path: The path of these values in an observation, if they are a part of one.
 
     Example:
         >>> first = {"speed": 0.5, "path": [(1, 2), (3, 4)], "lives": 3}
@@ -89,19 +89,19 @@ def infer(
         ArraySpec(shape=(2, 2), dtype=int64, name='path')
 
     Raises:
-        SpecError: No spec can be told; the message says what to do.
+        SpecError: No spec can be inferred; the message says what to do.
     """
     inference = _Inference(name, np.dtype(floats), text_length, max_lengths)
     return inference.tell(list(observations), f"{_ROOT}{path}", _ROOT)
 
 
 def explained(error: SpecError, name: str, call: str, observation: Any) -> SpecError:
-    """Adds to an error where the specs came from, and so what to do.
+    """Adds the source of the specs to an error, and with it the remedy.
 
     Args:
-        error: What was raised for an observation that does not fit.
-        name: Whose it is.
-        call: What returned it.
+        error: The error for an observation that does not fit.
+        name: The environment's name.
+        call: The method that returned the observation.
         observation: The observation.
     """
     note = (
@@ -127,7 +127,7 @@ class _Inference:
     max_lengths: MaxLengths | None
 
     def tell(self, values: list[Any], path: str, key: str) -> Inferred:
-        """Returns the specs at one place, of all values that were seen there."""
+        """Returns the specs for one path, given all values seen there."""
         most = self._most(path, key)
         if most is not None:
             return self._tell_padded(values, path, key, most)
@@ -203,7 +203,7 @@ class _Inference:
                 raise self._cannot(
                     path, "values of one kind", "text and numbers", _DECLARE
                 )
-            # Others may be longer.
+            # Later texts may be longer.
             width = max(self.text_length, *(a.dtype.itemsize // 4 for a in arrays))
             text = TextSpec(shapes[0], f"<U{width}", key)
             return Inferred(text, array_leaf(text))
@@ -214,7 +214,7 @@ class _Inference:
         return Inferred(spec, self._leaf(spec, path))
 
     def _leaf(self, spec: ArraySpec, path: str) -> Leaf:
-        """Returns what converts numbers, for which lists are as good as arrays."""
+        """Returns the converter of a number spec; lists are as good as arrays."""
         convert = array_leaf(spec)
         below = path.removeprefix(_ROOT)
 
@@ -309,17 +309,17 @@ _DECLARE = (
 
 
 def _elements_of_empty(values: Sequence[Any]) -> list[Array]:
-    """Returns an element of each empty array that tells its shape and dtype."""
+    """Returns an element of each empty array that shows its shape and dtype."""
     return [
         np.zeros(value.shape[1:], value.dtype)
         for value in values
-        # `np.array([])` tells neither.
+        # `np.array([])` shows neither.
         if isinstance(value, np.ndarray) and (value.ndim > 1 or value.dtype != float)
     ]
 
 
 def _is_array(value: Any) -> bool:
-    """Returns True if a list or tuple is one array: of numbers alone, rows alike."""
+    """Returns True if a list or tuple is one array: numbers in rows of equal length."""
     return _is_only_numbers(value) and as_array(value).dtype.kind != "O"
 
 
@@ -332,15 +332,15 @@ def _is_only_numbers(value: Any) -> bool:
 def _padded_leaf(
     element_spec: NestedSpec, leaves: Any, most: int, name: str, path: str, more: str
 ) -> Leaf:
-    """Returns a function that makes `{"length": ..., "values": ...}` of a list.
+    """Returns a function that converts a list to `{"length": ..., "values": ...}`.
 
     Args:
         element_spec: The specs of an element.
-        leaves: What converts an element; `None` for what its specs say.
-        most: How many elements there are at most.
-        name: Whose lists they are, for messages.
-        path: Where in an observation they are.
-        more: What to write where there are more elements.
+        leaves: The converter of an element; `None` derives it from the specs.
+        most: The maximum number of elements.
+        name: The environment's name, for messages.
+        path: The path of the list in an observation.
+        more: What to write if there are more elements.
     """
     if leaves is None:
         leaves = map_specs(array_leaf, element_spec)
@@ -379,11 +379,11 @@ def _padded_leaf(
 
 
 def _filled(rows: Array, elements: Any) -> bool:
-    """Puts elements that are numbers into rows at once; returns False for others."""
-    # Hot: called once per list and step, where one element after the other takes long.
+    """Fills rows with numbers at once; returns False for other elements."""
+    # Hot: called once per list and step; converting element by element is slow.
     try:
         array = np.asarray(elements)
-    except ValueError:  # Elements that differ in length.
+    except ValueError:  # elements of different lengths
         return False
     if array.shape != (len(elements), *rows.shape[1:]):
         return False

@@ -1,6 +1,6 @@
-"""What can be done: the actions of an adapter, and which of them are legal.
+"""The actions of an adapter, and which of them are legal.
 
-The actions are a menu, a number of them, or what specs say.
+Actions are a menu, a number of choices, or declared by specs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["LegalActions", "action_converter", "names_of", "numbered"]
 def numbered(
     name: str, actions: Sequence[Any] | None, num_actions: int | None
 ) -> BoundedArraySpec | None:
-    """Returns the spec of a menu's places; `None` where there is no menu.
+    """Returns the spec of an index in a menu; `None` if there is no menu.
 
     Example:
         >>> numbered("Game", ["left", "right"], None)
@@ -65,7 +65,7 @@ def numbered(
 
 
 def names_of(actions: Sequence[Any] | None, count: int) -> tuple[str, ...]:
-    """Returns what the actions of a menu are called.
+    """Returns the names of a menu's actions.
 
     Example:
         >>> names_of(["left", 7, np.add], 3), names_of(None, 2)
@@ -83,14 +83,14 @@ def _name_of(action: Any) -> str:
 
 
 def action_converter(spec: NestedSpec, name: str, *, checked: bool) -> Leaf:
-    """Returns a function that makes what an author's `step` gets of an action.
+    """Returns a function that converts an action for an author's `step`.
 
-    Arrays without dimensions become numbers, and others are copies.
+    Zero-dimensional arrays become Python numbers; other arrays are copied.
 
     Args:
         spec: The specs of an action.
-        name: Who steps, for messages.
-        checked: Whether bounds are looked at.
+        name: The environment's name, for messages.
+        checked: Whether bounds are checked.
 
     Example:
         >>> spec = BoundedArraySpec((), np.int64, 0, 3)
@@ -125,11 +125,10 @@ def _object_of(value: Any) -> Any:
 
 
 class LegalActions:
-    """Makes masks of what `legal_actions` returns.
+    """Makes masks from the results of `legal_actions`.
 
-    Booleans are a mask, and so are integers of which there is one for each action, all
-    of them 0 or 1. Other integers are places in the menu, and anything else is an
-    action of it.
+    Booleans are a mask. Integers are a mask if there is one per action and all are 0 or
+    1; otherwise they are indices in the menu. Anything else is an action in the menu.
 
     Example:
         >>> mask = LegalActions("Game", ["left", "right", "jump"], 3)
@@ -140,12 +139,12 @@ class LegalActions:
     """
 
     def __init__(self, name: str, actions: Sequence[Any] | None, count: int) -> None:
-        """Prepares.
+        """Prepares to make masks.
 
         Args:
-            name: Whose actions they are, for messages.
+            name: The environment's name, for messages.
             actions: The menu, if there is one.
-            count: How many actions there are.
+            count: The number of actions.
         """
         self._name = name
         self._actions = None if actions is None else list(actions)
@@ -157,14 +156,14 @@ class LegalActions:
         return ArraySpec((self._count,), np.bool_, "legal_actions")
 
     def all(self) -> Array:
-        """Returns the mask in which everything is legal."""
+        """Returns the mask that allows every action."""
         return np.ones(self._count, np.bool_)
 
     def __call__(self, legal: Any) -> Array:
-        """Makes the mask of what was returned."""
+        """Makes a mask from a result of `legal_actions`."""
         if not hasattr(legal, "__iter__") or isinstance(legal, str):
             raise self._refused(legal, "It is not a collection of actions.")
-        # A set cannot be a mask, because it has no order.
+        # A set has no order, so it cannot be a mask.
         is_set = isinstance(legal, set | frozenset)
         items = legal if isinstance(legal, np.ndarray) else list(legal)
         given = None if is_set or not _are_integers(items) else np.asarray(items)

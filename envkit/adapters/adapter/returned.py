@@ -1,4 +1,4 @@
-"""What an author's `step` and `reset` return, read whatever shape it has.
+"""Reads the results of an author's `step` and `reset`, in any common form.
 
 ```
 step     (observation, reward, done)
@@ -11,9 +11,8 @@ reset    observation
          a time step
 ```
 
-A tuple of two whose second part is a dictionary is an observation and an info. Where
-that is wrong, and where a library has an order of its own, an author declares what the
-parts are.
+A pair with a dictionary second is an observation and an info. If that is wrong, or a
+library has its own order, the author declares the parts.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ _STEP_FORMS = (
 
 
 def step_reader(name: str, declared: Declared | None) -> Callable[[Any], Any]:
-    """Returns a function that makes a `Result` of what `step` returned, or a tuple.
+    """Returns a function that converts a result of `step` to a `Result` or a tuple.
 
     The tuple has the first five parts of a `Result`.
 
     Args:
-        name: Whose step it is, for messages.
-        declared: What the parts are, in their order; `None` to tell by their number.
+        name: The environment's name, for messages.
+        declared: The parts in their order; `None` to tell them by their number.
 
     Example:
         >>> read = step_reader("Game", "reward, observation, done")
@@ -77,7 +76,7 @@ def step_reader(name: str, declared: Declared | None) -> Callable[[Any], Any]:
             truncated = _flag(name, truncated, "done")
         if info.__class__ is not dict:
             info = _as_info(name, "step", info)
-        # A tuple is made in a fifth of the time of a `Result`.
+        # Making a tuple takes a fifth of the time of a `Result`.
         parts = observation, reward, terminated, truncated, info
         return parts if discount is None else Result(*parts, discount)
 
@@ -85,7 +84,7 @@ def step_reader(name: str, declared: Declared | None) -> Callable[[Any], Any]:
 
 
 def _other_parts(name: str, result: Any) -> Any:
-    """Returns a `Result` of a time step, and the five parts of other forms."""
+    """Returns a `Result` for a time step, and five parts for other forms."""
     if hasattr(result, "step_type") and not _has_five(result):
         return _of_time_step(name, "step", result)
     if not isinstance(result, tuple | list):
@@ -114,23 +113,23 @@ _UNKNOWN = object()
 
 
 def _of_four(done: Any, last: Any) -> tuple[Any, Any, Any]:
-    """Returns terminated, truncated and info of values that end with these two."""
+    """Returns terminated, truncated and info from the last two of four values."""
     if isinstance(last, bool | np.bool_):
         return done, last, None
     if last is None or not isinstance(last, Mapping):
         return done, False, last if last is None else _UNKNOWN
-    # How Gym says that a limit ended the episode and nothing else.
+    # Gym's way to say that only a time limit ended the episode.
     limited = bool(last.get("TimeLimit.truncated", False))
     return (False, done, last) if limited else (done, False, last)
 
 
 def reset_reader(name: str, declared: Declared | None) -> Callable[[Any], Result]:
-    """Returns a function that reads what `reset` returned.
+    """Returns a function that reads a result of `reset`.
 
     Args:
-        name: Whose reset it is, for messages.
-        declared: What the parts are; "observation" for one that is not to be taken
-            apart, and `None` to tell by their look.
+        name: The environment's name, for messages.
+        declared: The parts; "observation" for a single value that is not split, and
+            `None` to tell by the form.
 
     Example:
         >>> reset_reader("Game", None)((7, {"lives": 3}))[::4]
@@ -207,7 +206,7 @@ def _parts_of(name: str, call: str, declared: Declared) -> list[str | None]:
 
 
 def _of_time_step(name: str, call: str, step: Any) -> Result:
-    """Reads a time step of any library: they differ in what a `FIRST` has."""
+    """Reads a time step of any library; libraries differ in the parts of a `FIRST`."""
     kinds = np.asarray(step.step_type)
     if kinds.shape:
         raise SpecError(

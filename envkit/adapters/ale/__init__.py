@@ -1,4 +1,4 @@
-"""Atari: the games of ale-py, one by one or as a batch that it steps itself."""
+"""Atari: ale-py's games, single or in batches that ale-py steps."""
 
 from envkit.extend import Scheme, lazy_names
 

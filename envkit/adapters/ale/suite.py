@@ -1,11 +1,11 @@
 """ale-py: games of the Arcade Learning Environment by name, single and in batches.
 
-A state of a single game has what ale-py's own `clone_state` leaves out:
+The state of a single game includes what ale-py's own `clone_state` leaves out:
 
-- Where actions stick, a frame repeats the action of the frame before, which cannot be
-  asked for. One frame that is played and taken back tells which it was, by its memory.
-  An action that does not stick has no effect later.
-- The screen is that of the last frame played, whatever has been restored since.
+- With sticky actions, a frame may repeat the action of the previous frame, which ale-py
+  does not reveal. The adapter finds it by trying: it plays one more frame per action
+  and compares the memory.
+- The screen shows the last frame played, whatever has been restored since.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from envkit.types import Array, Seed
 
 __all__ = ["AtariVectorWrapper", "load", "load_vector", "names"]
 
-# The version of names that have none.
+# The version for names without one.
 _NEWEST = "v5"
 
 
@@ -43,25 +43,25 @@ def load(
     vectorization: str | None = None,
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes a game of ale-py, or a batch of one.
+    """Makes a game of ale-py, single or as a batch.
 
     `envkit.make("ale:Pong")` calls this, and so does
     `envkit.make("ale:Pong", num_envs=64, vectorization="native")`.
 
     Args:
         environment_name: The game: `"Pong"` or `"pong"` for its newest version,
-            `"Pong-v5"` or `"ALE/Pong-v5"` for that one, `"PongNoFrameskip-v4"` for one
-            of the older ones.
+            `"Pong-v5"` or `"ALE/Pong-v5"` for version 5, `"PongNoFrameskip-v4"` for an
+            older one.
         discount: What later rewards are worth.
-        max_episode_steps: After how many steps an episode is truncated, besides the
-            number of frames that the game is registered with.
-        gym_env_wrappers: What to wrap ale-py's environment in, innermost first.
-        env_wrappers: What to wrap envkit's environment in, innermost first.
+        max_episode_steps: The number of steps after which an episode is truncated, in
+            addition to the limit of frames that the game is registered with.
+        gym_env_wrappers: Wrappers for ale-py's environment, innermost first.
+        env_wrappers: Wrappers for the envkit environment, innermost first.
         gym_kwargs: Keyword arguments for the game.
-        render_kwargs: More of them, for those that concern pictures.
+        render_kwargs: More of them, about rendering.
         vectorization: `None` for a single game, `"native"` for ale-py's own vector
             environment; then `load_vector` says which arguments there are.
-        **kwargs: Still more of them: `frameskip`, `repeat_action_probability` (sticky
+        **kwargs: More of them: `frameskip`, `repeat_action_probability` (sticky
             actions), `full_action_space`, `obs_type`, `mode`, `difficulty`,
             `render_mode`, `max_num_frames_per_episode`.
 
@@ -103,16 +103,16 @@ def load_vector(
     autoreset: AutoReset | str = AutoReset.NEXT_STEP,
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes a batch of a game, as ale-py itself steps and preprocesses it.
+    """Makes a batch of a game that ale-py itself steps and preprocesses.
 
     Args:
-        environment_name: The game, as for `load`. Its version says how likely an action
-            is to stick, and how many frames it lasts.
-        num_envs: How many rows the batch has.
-        discount: What later rewards are worth.
-        env_wrappers: What to wrap the batch in, innermost first.
+        environment_name: The game, as for `load`. Its version determines the
+            probability of sticky actions and the number of frames per step.
+        num_envs: The number of rows.
+        discount: The discount of steps that do not terminate the episode.
+        env_wrappers: Wrappers for the batch, innermost first.
         autoreset: When the episode after a `LAST` begins.
-        **kwargs: What `ale_py.vector_env.AtariVectorEnv` takes: `num_threads`,
+        **kwargs: Arguments of `ale_py.vector_env.AtariVectorEnv`: `num_threads`,
             `img_height`, `img_width`, `grayscale`, `stack_num`, `frameskip`, `maxpool`,
             `noop_max`, `episodic_life`, `reward_clipping`, `use_fire_reset`,
             `repeat_action_probability`.
@@ -142,7 +142,7 @@ def load_vector(
 
 
 def names() -> list[str]:
-    """Lists the versions of all games, as `load` takes them.
+    """Lists all games with their versions, as `load` takes them.
 
     Example:
         >>> {"Pong-v5", "PongNoFrameskip-v4"} <= set(names())
@@ -166,9 +166,9 @@ def _registered() -> set[str]:
 
 
 def _id_of(name: str) -> str:
-    """Returns the id that a game is registered with."""
+    """Returns the id under which a game is registered."""
     known = _registered()
-    # ale-py's own names of games are in lower case, with underscores.
+    # ale-py's own names are in lower case with underscores.
     title = name if name != name.lower() else name.title().replace("_", "")
     for candidate in (name, f"ALE/{title}", f"ALE/{title}-{_NEWEST}"):
         if candidate in known:
@@ -190,19 +190,18 @@ def _refuse_single(max_episode_steps: Any, wrappers: Sequence[Any]) -> None:
         )
 
 
-# Its seeds are of int32, and a negative one stands for none.
+# Seeds are int32, and a negative one means none.
 _SEEDS = 2**31
 _NO_SEED = -1
 
 
 class AtariVectorWrapper(GymnasiumVectorWrapper):
-    """Makes a batch of an `AtariVectorEnv`, which has threads of its own.
+    """Wraps an `AtariVectorEnv`, which has its own threads.
 
     It is a `GymnasiumVectorWrapper` with two differences: each row has its own seed,
-    because each game has a generator of its own; and `reset` may begin the episodes of
-    some rows alone.
+    because each game has its own generator; and `reset` can reset single rows.
 
-    | `autoreset_mode` there | `auto_reset` | `autoreset`                        |
+    | its `autoreset_mode`   | `auto_reset` | `autoreset`                        |
     |------------------------|--------------|------------------------------------|
     | NEXT_STEP              | `True`       | NEXT_STEP                          |
     | SAME_STEP              | `True`       | SAME_STEP                          |
@@ -221,9 +220,8 @@ class AtariVectorWrapper(GymnasiumVectorWrapper):
         """Wraps a vector environment; closing the wrapper closes it.
 
         Args:
-            vector_env: An `AtariVectorEnv`, with a `batch_size` of all its games.
-            discount: What later rewards are worth, after every step that does not
-                terminate the episode.
+            vector_env: An `AtariVectorEnv` whose `batch_size` is all of its games.
+            discount: The discount of steps that do not terminate the episode.
             auto_reset: Whether episodes begin automatically.
             simplify_box_bounds: Whether bounds that are the same for every element
                 become a single number in the specs.
@@ -237,19 +235,19 @@ class AtariVectorWrapper(GymnasiumVectorWrapper):
             auto_reset,
             simplify_box_bounds,
             reset_options=reset_options,
-            # With its NEXT_STEP it resets a row only if that is stepped after the end.
+            # In its NEXT_STEP mode, it only resets a row that is stepped after the end.
             autoreset_mode=None if auto_reset else "Disabled",
         )
 
     @property
     def vector_env(self) -> Any:
-        """The vector environment of ale-py."""
+        """ale-py's vector environment."""
         return self._seeded.env
 
     def seed(self, seed: Seed) -> None:
-        """Has the next reset seed each row: with its own stream, or with its own seed.
+        """Seeds each row at the next reset: from a single seed, or with its own.
 
-        Under DISABLED a row that is reset alone takes its seed then.
+        Under DISABLED, a row that is reset alone takes its seed at that time.
         """
         rows = seed_per_row(seed, self._steps.rows)
         drawn = np.random.SeedSequence().generate_state(self._steps.rows).tolist()
@@ -263,11 +261,11 @@ class AtariVectorWrapper(GymnasiumVectorWrapper):
 
 
 class _SeededRows:
-    """A vector environment whose resets give each row the seed that waits for it.
+    """Wraps a vector environment, and gives each row its pending seed at a reset.
 
     Attributes:
         env: The vector environment.
-        seeds: The seeds of its games; `_NO_SEED` where none waits.
+        seeds: The seeds of its games; `_NO_SEED` for none.
     """
 
     def __init__(self, vector_env: Any) -> None:
@@ -297,16 +295,16 @@ def _check_moves_together(vector_env: Any) -> None:
         )
 
 
-# After so many repetitions in a row it is practically sure that an action has stuck.
+# After this many repetitions in a row, an action has almost certainly stuck.
 _ENOUGH = 60
 
 
 class _SavedGame(NamedTuple):
-    """Holds a state of ale-py, and the facts that it leaves out.
+    """Holds a state of ale-py, and the facts that ale-py's state lacks.
 
     Attributes:
-        state: The state, with the generator of random numbers.
-        next_frame: The memory after another frame; empty if nothing sticks.
+        state: The state, including the random generator.
+        next_frame: The memory after another frame; empty without sticky actions.
         screen: The picture of the screen.
     """
 
@@ -316,7 +314,7 @@ class _SavedGame(NamedTuple):
 
 
 def _saving_all(env: Any) -> Any:
-    """Returns a game, in its wrappers, with states that are complete."""
+    """Returns a game, in its wrappers, with complete states."""
     env.unwrapped.__class__ = _kind_of_games()
     return env
 
@@ -329,11 +327,11 @@ def _kind_of_games() -> Any:
     noop = ale_py.Action.NOOP
 
     class SavedAtariEnv(AtariEnv):  # type: ignore[misc]  # a class of another library
-        """Is an `AtariEnv` with states that are complete."""
+        """Is an `AtariEnv` with complete states."""
 
-        # The picture until the next frame is played, if the screen has another one.
+        # The picture to show until the next frame is played, if the screen is outdated.
         _saved_screen: Array | None = None
-        # The action that was asked for last.
+        # The action requested last.
         _asked: Any = noop
 
         def reset(self, **kwargs: Any) -> Any:
@@ -353,12 +351,12 @@ def _kind_of_games() -> Any:
 
         def get_state(self) -> _SavedGame:
             if self._sticks() and self.continuous:
-                raise NotImplementedError  # Its actions are too many to try them.
+                raise NotImplementedError  # too many actions to try
             if self._saved_screen is None:
                 self._saved_screen = self.ale.getScreenRGB()
             state = self.clone_state(include_rng=True)
             next_frame = self._next_frame(state) if self._sticks() else b""
-            # The same array as the attribute, so that it is pickled once.
+            # The attribute's own array, so that it is pickled only once.
             return _SavedGame(state, next_frame, self._saved_screen)
 
         def set_state(self, state: _SavedGame) -> None:
@@ -366,7 +364,7 @@ def _kind_of_games() -> Any:
             self.restore_state(state.state)
             if not state.next_frame:
                 return
-            # The one that was asked for last is the likeliest by far.
+            # The action requested last is by far the most likely.
             for action in (self._asked, *self.ale.getLegalActionSet()):
                 for _ in range(_ENOUGH):
                     self.ale.act(action, 1.0)

@@ -1,9 +1,9 @@
-"""BrowserGym: tasks in web pages, MiniWoB++ among them."""
+"""BrowserGym: tasks in web pages, including MiniWoB++."""
 
 from envkit.extend import Scheme, lazy_names
 
-# A library of its Playwright's has no wheels for Python 3.13. The pages of MiniWoB++
-# are in the package miniwob.
+# A dependency of its Playwright has no wheels for Python 3.13. The package miniwob has
+# the pages of MiniWoB++.
 SCHEME = Scheme(
     "envkit.adapters.browsergym.suite:load",
     title="BrowserGym, MiniWoB++",

@@ -1,8 +1,8 @@
-"""BrowserGym: tasks in a web browser as environments of envkit.
+"""BrowserGym: tasks in a web browser as envkit environments.
 
 `load` makes a task by its name, and `BrowserGymWrapper` adapts one. Playwright, which
-drives the browser, keeps to the thread that has started it and to one event loop in a
-process; so a pool gives each task a process of its own.
+drives the browser, only works in the thread that started it, and allows one event loop
+per process; so a pool gives each task its own process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOGGER = logging.getLogger(__name__)
 _PREFIX = "browsergym/"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _USUAL = ("goal", "axtree", "url", "last_action_error")
-# Texts that are made of a structure of BrowserGym's, by the name of that.
+# Texts made from one of BrowserGym's structures, by the structure's name.
 _MADE = {"axtree": "axtree_object", "dom": "dom_object"}
 _TEXTS = frozenset(
     [*_MADE, "goal", "url", "focused_element_bid", "last_action", "last_action_error"]
@@ -69,25 +69,25 @@ def load(
     task_kwargs: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes a task of BrowserGym, as an envkit environment.
+    """Makes a BrowserGym task.
 
-    `envkit.make("browsergym:miniwob.click-test")` calls this. The pages of MiniWoB++
-    are those of the package `miniwob`, if it is installed, unless `task_kwargs` has
-    another `base_url`.
+    `envkit.make("browsergym:miniwob.click-test")` calls this. MiniWoB++ pages come from
+    the package `miniwob`, if it is installed, unless `task_kwargs` has another
+    `base_url`.
 
     Args:
-        environment_name: The task, such as `"miniwob.click-test"`, with or without
-            `browsergym/` before it. The part before the point is a package of
-            BrowserGym's, which is imported.
+        environment_name: The task, such as `"miniwob.click-test"`, with or without the
+            prefix `browsergym/`. The part before the dot is a BrowserGym package, which
+            is imported.
         discount: The discount of steps that do not terminate the episode.
-        max_episode_steps: After how many steps an episode is truncated; BrowserGym
-            has no limit.
-        env_wrappers: What to wrap the environment in, innermost first.
+        max_episode_steps: The number of steps after which an episode is truncated;
+            BrowserGym has no limit.
+        env_wrappers: Wrappers for the environment, innermost first.
         observations: As for `BrowserGymWrapper`.
         lengths: As for `BrowserGymWrapper`.
         executable_path: As for `BrowserGymWrapper`.
         task_kwargs: Keyword arguments for the task.
-        **kwargs: Those for BrowserGym's environment: `viewport`, `headless`,
+        **kwargs: Arguments for BrowserGym's environment: `viewport`, `headless`,
             `pre_observation_delay`, `action_mapping` and others.
     """
     _require(f"The environment {environment_name!r}")
@@ -102,7 +102,7 @@ def load(
     if given:
         kwargs["task_kwargs"] = given
     env: PyEnvironment = BrowserGymWrapper(
-        # Its checks of observations are made for numbers, and warn of these.
+        # Its observation checks are made for numbers, and would warn.
         gymnasium.make(_PREFIX + name, disable_env_checker=True, **kwargs),
         discount,
         observations=observations,
@@ -113,32 +113,32 @@ def load(
 
 
 def names() -> list[str]:
-    """Lists the tasks of MiniWoB++, if installed, and of the packages imported so far.
+    """Lists the tasks of MiniWoB++, if installed, and of packages imported so far.
 
-    Others can be made, too: their packages are imported when one is.
+    Other tasks can be made too: that imports their packages.
     """
     _require("envkit.adapters.browsergym")
-    importlib.import_module("browsergym.core")  # which registers a task
+    importlib.import_module("browsergym.core")  # registers a task
     if _exists("browsergym.miniwob"):
         importlib.import_module("browsergym.miniwob")
     return sorted(_registered())
 
 
 class BrowserGymWrapper(ForeignEnvironment):
-    """Makes an envkit environment of one of BrowserGym's.
+    """Wraps a BrowserGym environment.
 
     | `observations`                                     | spec                        |
     |----------------------------------------------------|-----------------------------|
     | `"goal"`, `"url"`, `"focused_element_bid"`,        | an object: a string of any  |
     | `"last_action"`, `"last_action_error"`             | length; with `lengths`, text|
     | `"axtree"`: the accessibility tree as text         | the same                    |
-    | `"dom"`: the HTML that is seen                     | the same                    |
+    | `"dom"`: the visible HTML                          | the same                    |
     | `"screenshot"`                                     | uint8, (height, width, 3)   |
-    | `"axtree_object"`, `"dom_object"`, `"goal_object"`,| objects, as BrowserGym has  |
-    | `"chat_messages"` and the others of BrowserGym's   | them                        |
+    | `"axtree_object"`, `"dom_object"`, `"goal_object"`,| BrowserGym's own objects    |
+    | `"chat_messages"` and other keys of BrowserGym     |                             |
 
-    An action is a string, such as `"click('13')"`. A task that is over, well or not,
-    terminates the episode.
+    An action is a string, such as `"click('13')"`. The end of a task, successful or
+    not, terminates the episode.
     """
 
     _in_state = ()
@@ -156,15 +156,15 @@ class BrowserGymWrapper(ForeignEnvironment):
         """Wraps an environment; closing the wrapper closes it.
 
         Args:
-            gym_env: A `BrowserEnv`, with or without wrappers of Gymnasium.
+            gym_env: A `BrowserEnv`, with or without Gymnasium wrappers.
             discount: The discount of steps that do not terminate the episode.
-            observations: The parts of an observation. With `"screenshot"` the task is
-                begun once to see its size.
-            lengths: How long some of the texts may be, by name. These become text of a
-                fixed width, which travels between processes as numbers do; a text that
-                is longer is an error. `"action"` is for actions.
-            executable_path: The browser. `None` for that which Playwright has
-                installed, or else a Chromium or Chrome that the system has.
+            observations: The parts of an observation. For `"screenshot"`, the task is
+                begun once to find its size.
+            lengths: The maximum lengths of some texts, by name. These become text of a
+                fixed width, which travels between processes as fast as numbers; a
+                longer text is an error. `"action"` is for actions.
+            executable_path: The browser. `None` for the one that Playwright installed,
+                or else a Chromium or Chrome on this system.
         """
         _require("BrowserGymWrapper")
         super().__init__(handle_auto_reset=True)
@@ -195,7 +195,7 @@ class BrowserGymWrapper(ForeignEnvironment):
 
     def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
         if seed is None:
-            # Each episode is a task of its own, and without a seed any other one.
+            # Each episode is a separate task; without a seed, a random one.
             return self._begin_task(int(self._random.integers(2**31)))
         seed %= 2**32
         self._random = np.random.default_rng(seed)
@@ -203,8 +203,8 @@ class BrowserGymWrapper(ForeignEnvironment):
 
     def _begin_task(self, seed: int) -> tuple[Any, Any]:
         self._driver.enter(self._name)
-        # BrowserGym ends the browser of the episode before, which fails if that has
-        # crashed; then there would be no way back.
+        # BrowserGym closes the previous episode's browser, which fails if it has
+        # crashed; then no reset would ever succeed again.
         self._end_browser()
         observation, info = self._foreign.reset(seed=seed)
         return observation, info
@@ -270,7 +270,7 @@ class BrowserGymWrapper(ForeignEnvironment):
             self._driver.leave()
 
     def _end_browser(self) -> None:
-        """Ends the task and its browser, which may have crashed."""
+        """Closes the task and its browser, which may have crashed."""
         from playwright.sync_api import Error
 
         try:
@@ -282,7 +282,7 @@ class BrowserGymWrapper(ForeignEnvironment):
 
 
 def _require(needed_by: str) -> None:
-    # BrowserGym itself is a folder of several packages; its core brings this one.
+    # BrowserGym itself is a folder of several packages; its core installs this one.
     require("playwright", needed_by=needed_by, extra="browsergym")
     require("gymnasium", needed_by=needed_by, extra="browsergym")
 
@@ -299,8 +299,8 @@ def _registered() -> list[str]:
 
 
 def _register(name: str) -> None:
-    """Imports the package that a task is from, unless it is known already."""
-    importlib.import_module("browsergym.core")  # which registers a task
+    """Imports the package of a task, unless the task is known already."""
+    importlib.import_module("browsergym.core")  # registers a task
     if name in _registered():
         return
     family = name.partition(".")[0]
@@ -321,7 +321,7 @@ def _register(name: str) -> None:
 
 
 def _pages_of_miniwob() -> str | None:
-    """Returns the address of the pages that the package `miniwob` has, if any."""
+    """Returns the address of the pages in the package `miniwob`, if installed."""
     found = importlib.util.find_spec("miniwob")
     if found is None or found.origin is None:
         return None
@@ -379,7 +379,7 @@ def _text_of(part: str, observation: Mapping[str, Any]) -> str:
 
 
 class _Strings:
-    """Knows strings."""
+    """Accepts strings."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self)
@@ -398,7 +398,7 @@ class _Strings:
 
 
 class _Actions(_Strings):
-    """Knows actions; those that are drawn are right on every page."""
+    """Accepts actions; samples are valid on every page."""
 
     def __repr__(self) -> str:
         return "actions of BrowserGym"
@@ -408,7 +408,7 @@ class _Actions(_Strings):
 
 
 class _Driver:
-    """Starts Playwright for all environments of this process, and ends it with them."""
+    """Starts Playwright for this process's environments, and stops it after them."""
 
     _shared: _Driver | None = None
 
@@ -420,7 +420,7 @@ class _Driver:
 
     @classmethod
     def shared(cls, executable_path: str | None) -> _Driver:
-        """Returns the one of this process, for another environment."""
+        """Returns this process's driver, for another environment."""
         if cls._shared is None:
             cls._shared = cls()
         driver = cls._shared
@@ -440,7 +440,7 @@ class _Driver:
         return self._playwright is not None
 
     def enter(self, name: str) -> None:
-        """Starts Playwright unless it runs; raises in another thread than its own."""
+        """Starts Playwright unless it runs; raises in any thread but its own."""
         if not self.is_running:
             self._thread = threading.get_ident()
             self._start(name)
@@ -470,14 +470,14 @@ class _Driver:
         self._playwright = sync_playwright().start()
         if self.executable_path is None:
             self.executable_path = _browser_for(self._playwright)
-        # BrowserGym starts two browsers for an episode, and only one of them takes
-        # arguments; both ask this object to start them.
+        # BrowserGym starts two browsers per episode, and only one of them takes
+        # arguments; both go through this object.
         browsergym.core._set_global_playwright(
             _WithBrowser(self._playwright, self.executable_path)
         )
 
     def leave(self) -> None:
-        """Ends Playwright with the last environment."""
+        """Stops Playwright with the last environment."""
         self._users -= 1
         if self._users:
             return
@@ -503,7 +503,7 @@ def _browser_for(playwright: Any) -> str:
 
 
 class _WithBrowser:
-    """Is Playwright, but its Chromium is the browser at a path."""
+    """Acts as Playwright, except that its Chromium is the browser at a path."""
 
     def __init__(self, playwright: Any, executable_path: str) -> None:
         self._playwright = playwright

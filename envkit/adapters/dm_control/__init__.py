@@ -1,8 +1,8 @@
-"""dm_control: physical tasks of its suite."""
+"""dm_control: physical tasks from its suite."""
 
 from envkit.extend import Scheme, lazy_names
 
-# A library that dm_control needs has no wheels for Python 3.13, and dm_control does not
+# A dependency of dm_control has no wheels for Python 3.13, and dm_control does not
 # start with mujoco 4 yet.
 SCHEME = Scheme(
     "envkit.adapters.dm_control.suite:load_by_path",

@@ -1,4 +1,4 @@
-"""dm_control: its environments as envkit environments, and its suite by name."""
+"""dm_control: wraps its environments, and makes those of its suite by name."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ALL = ("observation", "action", "reward", "discount")
 
 
 class DmControlWrapper(DmEnvWrapper):
-    """Makes an envkit environment of one of dm_control's, as that of TF-Agents does.
+    """Wraps a dm_control environment, as TF-Agents' class of this name does.
 
-    It is a `DmEnvWrapper` in which everything that is float64 becomes float32.
+    It is a `DmEnvWrapper` in which all float64 becomes float32.
     """
 
     _hint = " dm_control.suite.load(domain, task) makes one."
@@ -40,13 +40,13 @@ class DmControlWrapper(DmEnvWrapper):
         *,
         as_float32: Collection[str] = _ALL,
     ) -> None:
-        """Wraps an environment; closing the wrapper closes it.
+        """Wraps an environment; closing the wrapper closes the environment.
 
         Args:
             env: An environment of dm_control.
             render_kwargs: Keyword arguments for `physics.render`: `height`, `width`,
                 `camera_id` and others.
-            as_float32: Of what float64 becomes float32; `()` keeps every digit.
+            as_float32: The parts whose float64 becomes float32; `()` keeps every digit.
         """
         super().__init__(env, render_kwargs, as_float32=as_float32)
 
@@ -71,18 +71,18 @@ def load(
     *,
     as_float32: Collection[str] = _ALL,
 ) -> PyEnvironment:
-    """Makes an environment of the dm_control suite, as an envkit environment.
+    """Makes an environment of the dm_control suite.
 
     Args:
         domain_name: The name of the body, such as `"cartpole"`.
         task_name: The name of the task, such as `"swingup"`.
-        task_kwargs: For the task: `{"random": 7}` seeds it, `{"time_limit": 10}`
-            truncates its episodes.
-        environment_kwargs: For dm_control's environment: `{"flat_observation": True}`.
+        task_kwargs: Arguments of the task: `{"random": 7}` seeds it, `{"time_limit":
+            10}` truncates its episodes.
+        environment_kwargs: Arguments of the environment: `{"flat_observation": True}`.
         visualize_reward: Whether colours in pictures show the reward.
         render_kwargs: For pictures: `{"height": 84, "width": 84, "camera_id": 0}`.
-        env_wrappers: The wrappers of the environment, innermost first.
-        as_float32: Of what float64 becomes float32; `()` keeps every digit.
+        env_wrappers: Wrappers for the environment, innermost first.
+        as_float32: The parts whose float64 becomes float32; `()` keeps every digit.
     """
     dm_env = _load(
         domain_name, task_name, task_kwargs, environment_kwargs, visualize_reward
@@ -112,15 +112,15 @@ def load_pixels(
         domain_name: The name of the body, such as `"cartpole"`.
         task_name: The name of the task, such as `"swingup"`.
         observation_key: The key of the picture in the observation.
-        pixels_only: Whether the picture is all of it; if not, it joins the rest.
-        task_kwargs: For the task.
-        environment_kwargs: For dm_control's environment.
+        pixels_only: Whether the picture replaces the other observations or joins them.
+        task_kwargs: Arguments of the task.
+        environment_kwargs: Arguments of the environment.
         visualize_reward: Whether colours in pictures show the reward.
         render_kwargs: For pictures: `{"height": 84, "width": 84, "camera_id": 0}`.
-        env_wrappers: The wrappers of the environment, innermost first.
-        env_state_wrappers: The wrappers of dm_control's environment before it gets
-            pictures, innermost first.
-        as_float32: Of what float64 becomes float32; `()` keeps every digit.
+        env_wrappers: Wrappers for the environment, innermost first.
+        env_state_wrappers: Wrappers for dm_control's environment without pictures,
+            innermost first.
+        as_float32: The parts whose float64 becomes float32; `()` keeps every digit.
     """
     dm_env = _load(
         domain_name, task_name, task_kwargs, environment_kwargs, visualize_reward
@@ -183,13 +183,13 @@ def wrap_env(
     *,
     as_float32: Collection[str] = _ALL,
 ) -> PyEnvironment:
-    """Makes an envkit environment of one of dm_control's.
+    """Wraps a dm_control environment.
 
     Args:
-        dm_env: The environment: of the suite, of composer, or of your own.
+        dm_env: The environment: from the suite, from composer, or your own.
         render_kwargs: For pictures: `{"height": 84, "width": 84, "camera_id": 0}`.
-        env_wrappers: The wrappers of the environment, innermost first.
-        as_float32: Of what float64 becomes float32; `()` keeps every digit.
+        env_wrappers: Wrappers for the environment, innermost first.
+        as_float32: The parts whose float64 becomes float32; `()` keeps every digit.
     """
     env: PyEnvironment = DmControlWrapper(dm_env, render_kwargs, as_float32=as_float32)
     for wrap in env_wrappers:

@@ -1,8 +1,8 @@
-"""The old Gym, whose steps return four values or five."""
+"""The old Gym, in which a step returns four or five values."""
 
 from envkit.extend import Scheme, lazy_names
 
-# Older ones want other versions of what envkit needs.
+# Older versions conflict with envkit's requirements.
 SCHEME = Scheme(
     "envkit.adapters.gym.suite:load",
     title="the old Gym",

@@ -1,7 +1,7 @@
-"""Environments of the old Gym, of every age, as envkit environments.
+"""The old Gym: environments of every version as envkit environments.
 
-Gym changed its interface several times. Environments and wrappers of every age are
-still around, and wrappers of one age stand around environments of another:
+Gym changed its interface several times. Environments and wrappers of every version are
+still around, and are mixed with each other:
 
 ```
             reset returns            step returns  seeds            pictures
@@ -10,12 +10,12 @@ to 0.25     observation              4 values      reset(seed=n)    render(mode)
 0.26        (observation, info)      5 values      reset(seed=n)    render()
 ```
 
-The wrapper sees what a method has returned, and reads off its signature what it takes.
-No version is asked for, and Gym need not be installed.
+The wrapper looks at the results of methods, and at their signatures. It checks no
+version, and Gym need not be installed.
 
-Its spaces had no dtypes for a long time, and its environments did not keep to those
-that they had. Therefore the dtypes of specs are those of TF-Agents unless others are
-chosen, and observations are converted to them.
+For a long time Gym's spaces had no dtypes, and later its environments did not always
+match them. So specs get TF-Agents' dtypes unless you choose others, and observations
+are converted to them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ __all__ = [
 
 
 class GymWrapper(ForeignEnvironment):
-    """Makes an envkit environment of one written for Gym, of whatever age.
+    """Wraps an environment written for any version of Gym.
 
     | Gym                                         | time step                      |
     |---------------------------------------------|--------------------------------|
@@ -79,10 +79,10 @@ class GymWrapper(ForeignEnvironment):
     | 4 values, not `done`                        | `MID`, discount as given       |
     | 4 values, `done`                            | `LAST`, discount 0             |
     | ... and `TimeLimit.truncated` in the info   | `LAST`, discount as given      |
-    | 5 values                                    | as with Gymnasium              |
+    | 5 values                                    | as in Gymnasium                |
 
-    Gym itself is not needed. Public attributes that the wrapper does not have are those
-    of the environment.
+    Gym itself is not needed. Public attributes that the wrapper lacks are taken from
+    the environment.
 
     Example:
         >>> class Space:
@@ -117,10 +117,9 @@ class GymWrapper(ForeignEnvironment):
         Args:
             gym_env: A single environment.
             discount: The discount of steps that do not terminate the episode.
-            spec_dtype_map: The dtypes to use in the specs, by class of space, such as
-                `{gym.spaces.Discrete: np.int32}`.
+            spec_dtype_map: The dtypes to use in specs, by class of space, such as
             match_obs_space_dtype: Whether observations are converted to the dtypes of
-                their specs. If not, they may have other dtypes than their specs.
+                their specs. Otherwise their dtypes may differ from the specs.
             auto_reset: Whether the step after the end of an episode begins the next.
                 If not, it is an error.
             simplify_box_bounds: Whether bounds that are the same for every element
@@ -154,7 +153,7 @@ class GymWrapper(ForeignEnvironment):
         )
         self._prepare(discount, copies_arrays=True)
         self._ending_keys = _ending_keys(self._observation_spec)
-        # The current time step when the environment was seeded.
+        # The current time step at the time of seeding.
         self._seeded_at: TimeStep | None = None
         self._matches_dtype = match_obs_space_dtype
         if not match_obs_space_dtype:
@@ -162,12 +161,12 @@ class GymWrapper(ForeignEnvironment):
 
     @property
     def gym(self) -> Any:
-        """The environment of Gym."""
+        """The Gym environment."""
         return self._foreign
 
     @property
     def done(self) -> bool:
-        """True if the episode has ended, or none has begun yet."""
+        """True if the episode has ended or none has begun yet."""
         now = self._current_time_step
         return now is None or bool(now.is_last())
 
@@ -175,7 +174,7 @@ class GymWrapper(ForeignEnvironment):
         """Seeds the environment, from the next reset on.
 
         Returns:
-            What the environment's `seed` returned, or 0 if that is nothing.
+            The result of the environment's `seed`, or 0 if there is none.
         """
         calls, passes = _calls_seed(self._foreign), reset_takes_seed(self._foreign)
         if not calls and not passes:
@@ -193,25 +192,25 @@ class GymWrapper(ForeignEnvironment):
         return 0 if answer is None else answer
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        """Sets an attribute of the environment, in whichever of its wrappers it is.
+        """Sets an attribute on whichever wrapper has it, or on the environment.
 
         Args:
-            name: The attribute.
+            name: The attribute's name.
             value: The new value.
             force: Whether to set it on the outermost wrapper if none has it.
         """
         return set_attribute(self._foreign, name, value, force=force)
 
     def _shown_info(self) -> Any:
-        # After a reset that returns an observation alone there is none.
+        # A reset that returns only an observation has no info.
         return dict(self._info) if isinstance(self._info, Mapping) else self._info
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns what the environment renders.
 
         Args:
-            mode: What to return, such as "rgb_array" or "human". Where the mode is
-                chosen when the environment is made, this must be the same.
+            mode: The result to return, such as "rgb_array" or "human". If the
+                environment was made with a mode, this must be the same.
         """
         self._check_open("render")
         if not hasattr(self._foreign, "render"):
@@ -233,12 +232,12 @@ class GymWrapper(ForeignEnvironment):
 
     def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
         if seed is not None and not reset_takes_seed(self._foreign):
-            # Once more, because steps since seed() have used random numbers.
+            # Seed again, because steps since seed() have used random numbers.
             if self._seeded_at is not self._current_time_step:
                 self._foreign.seed(seed)
             seed = None
         given = {"seed": seed, "options": options}
-        # An argument without a default is passed even if it is `None`.
+        # Arguments without defaults are passed even if they are `None`.
         result = self._foreign.reset(
             **{
                 name: value
@@ -250,12 +249,12 @@ class GymWrapper(ForeignEnvironment):
         return self._split(result)
 
     def _split(self, result: Any) -> tuple[Any, Any]:
-        """Returns the observation and the info of what `reset` returned."""
+        """Splits the result of `reset` into observation and info."""
         if (
             isinstance(result, tuple)
             and len(result) == 2
             and isinstance(result[1], Mapping)
-            # A pair that ends in a dictionary may be an observation itself.
+            # A pair that ends in a dictionary may itself be an observation.
             and result[1].keys() != self._ending_keys
         ):
             return result
@@ -300,8 +299,8 @@ class GymWrapper(ForeignEnvironment):
     def _check_mode(self, mode: str) -> None:
         metadata = getattr(self._foreign, "metadata", None) or {}
         known = metadata.get("render_modes") or metadata.get("render.modes")
-        # Checked if the environment lists its modes, because some of Gym's own close
-        # the standard output in an unknown mode.
+        # Checked if the environment lists its modes: some Gym environments close the
+        # standard output for an unknown mode.
         if known and mode not in known:
             raise NotImplementedError(
                 f"{self._name} cannot render {mode!r}: its metadata has the modes "
@@ -318,17 +317,17 @@ class GymWrapper(ForeignEnvironment):
 
     def _set_state(self, state: Any) -> None:
         super()._set_state(state)
-        # So the next reset seeds once more.
+        # Makes the next reset seed again.
         self._seeded_at = None
 
 
 def _is_cut(info: Any) -> bool:
-    """Returns True if the limit of Gym's TimeLimit has ended the episode."""
+    """Returns True if Gym's TimeLimit ended the episode."""
     return isinstance(info, Mapping) and bool(info.get("TimeLimit.truncated", False))
 
 
 def _ending_keys(spec: NestedSpec) -> Any:
-    """Returns the keys of a dictionary that is the second of two in an observation."""
+    """Returns the keys of a dictionary that is second in a pair of observations."""
     if isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[1], dict):
         return spec[1].keys()
     return None
@@ -343,8 +342,8 @@ _POSITIONAL = (
 def _calls_seed(env: Any) -> bool:
     """Returns True if `seed()` must be called to seed an environment.
 
-    Gym's base class has had one until 0.25. From 0.22 on it seeds nothing that
-    `reset(seed=...)` does not seed, too, and warns that it is going to disappear.
+    Gym's base class had one until 0.25. From 0.22 on, it seeds nothing that
+    `reset(seed=...)` does not seed too, and warns that it will disappear.
     """
     if not callable(getattr(env, "seed", None)):
         return False
@@ -354,10 +353,10 @@ def _calls_seed(env: Any) -> bool:
 
 
 def reset_takes_seed(env: Any) -> bool:
-    """Returns True if `reset` takes a seed, through all wrappers.
+    """Returns True if `reset` takes a seed through all wrappers.
 
-    Most wrappers of every age pass all arguments on, so the innermost decides. If that,
-    too, takes any argument, it takes a seed unless it has a `seed()`.
+    Most wrappers of every version pass on all arguments, so the innermost one decides.
+    If it takes any argument too, it takes a seed unless it has a `seed()`.
     """
     wrappers, innermost = _resets(env)
     if not _all_take(wrappers, "seed"):
@@ -368,15 +367,15 @@ def reset_takes_seed(env: Any) -> bool:
 
 
 def _reset_takes_options(env: Any) -> bool:
-    """Returns True if `reset` takes options, through all wrappers; since Gym 0.22."""
+    """Returns True if `reset` takes options (since Gym 0.22) through all wrappers."""
     wrappers, innermost = _resets(env)
     return _all_take([*wrappers, innermost], "options")
 
 
 def _reset_needs(env: Any, name: str) -> bool:
-    """Returns True if `reset` has an argument of this name without a default.
+    """Returns True if `reset` requires an argument of this name.
 
-    Wrappers must pass it on to the innermost environment.
+    Wrappers must pass it to the innermost environment.
     """
     wrappers, innermost = _resets(env)
     known = innermost.get(name)
@@ -385,7 +384,7 @@ def _reset_needs(env: Any, name: str) -> bool:
 
 
 def _resets(env: Any) -> tuple[list[Parameters], Parameters]:
-    """Returns the parameters of every wrapper's `reset`, and of the innermost's."""
+    """Returns the parameters of each wrapper's `reset`, and of the innermost's."""
     *wrappers, innermost = [parameters_of(layer, "reset") for layer in layers_of(env)]
     return wrappers, innermost
 
@@ -395,7 +394,7 @@ def _all_take(resets: list[Parameters], name: str) -> bool:
 
 
 def _render_takes_mode(env: Any) -> bool:
-    """Returns True if `render` takes the mode, and not the constructor."""
+    """Returns True if `render` takes the mode, rather than the constructor."""
     for layer in layers_of(env):
         known = parameters_of(layer, "render")
         if "mode" in known or any(p.kind in _POSITIONAL for p in known.values()):
@@ -407,7 +406,7 @@ def _render_takes_mode(env: Any) -> bool:
 
 def _has_own_seed(layer: Any) -> bool:
     method = getattr(layer, "seed", None)
-    # Those of Gym's own classes do nothing, or call the next layer.
+    # The methods of Gym's own classes do nothing, or call the next layer.
     return getattr(method, "__module__", None) not in ("gym.core", "gymnasium.core")
 
 
@@ -420,22 +419,22 @@ def spec_from_gym_space(
     simplify_box_bounds: bool = True,
     name: str | None = None,
 ) -> NestedSpec:
-    """Makes the specs that the members of a space of Gym fit, as arrays.
+    """Makes specs for the members of a Gym space, as arrays.
 
     `Discrete` becomes int64, `MultiDiscrete` and `MultiBinary` int32, as in TF-Agents;
-    `Box` keeps its dtype. `Dict` becomes a dictionary with the keys in the space's
-    order, `Tuple` a tuple. Others, which only late versions of Gym have, become what
-    they become with Gymnasium.
+    `Box` keeps its dtype. `Dict` becomes a dictionary with the space's order of keys,
+    `Tuple` a tuple. Spaces that only late versions of Gym have are treated as in
+    Gymnasium.
 
     Args:
-        space: A space of Gym, or anything that has the attributes of one.
-        dtype_map: The dtypes other than these to use, by class of space.
+        space: A Gym space, or anything with the attributes of one.
+        dtype_map: Other dtypes to use, by class of space.
         simplify_box_bounds: Whether bounds that are the same for every element of a
             `Box` are kept as a single number.
-        name: The name of the spec; in a nest, what the names begin with.
+        name: The name of the spec; in a nest, the prefix of the names.
 
     Raises:
-        ValueError: It is not a space.
+        ValueError: The argument is not a space.
 
     Example:
         >>> class Discrete:  # gym.spaces.Discrete has these attributes, too.
@@ -449,7 +448,7 @@ def spec_from_gym_space(
     return specs.of(space, name, name or "")
 
 
-# The dtypes of specs that are not chosen: those of TF-Agents. A box may have its own.
+# Default dtypes: TF-Agents'. A box may have its own.
 _DTYPES = {
     "Box": np.float32,
     "Discrete": np.int64,
@@ -459,7 +458,7 @@ _DTYPES = {
 
 
 class _GymSpecs(spaces.SpaceSpecs):
-    """Makes the specs of spaces of Gym, with the dtypes of a table."""
+    """Makes specs of Gym spaces, with the dtypes of a table."""
 
     def __init__(self, chosen: Dtypes, simplify: bool, root: str) -> None:
         super().__init__(simplify, spaces.MaxLengths(None), root)
@@ -483,7 +482,7 @@ class _GymSpecs(spaces.SpaceSpecs):
 
 
 def _completed(space: Any, dtype: np.dtype[Any]) -> Any:
-    """Returns a space with the attributes that early ones lack, and with a dtype."""
+    """Returns a space with a dtype, and with attributes that early spaces lack."""
     arrays = {
         name: np.asarray(getattr(space, name))
         for name in ("low", "high", "nvec")
@@ -494,7 +493,7 @@ def _completed(space: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _kind(space: Any) -> str:
-    """Names the class of Gym's spaces that this is one of, by name or by attributes."""
+    """Returns the name of a Gym space's class, found by name or by attributes."""
     kind = kind_of_space(space)
     if kind:
         return kind
@@ -519,7 +518,7 @@ def _no_space(space: Any, path: str) -> SpecError:
 
 
 def _chosen_dtype(dtypes: Dtypes, space: Any) -> Any:
-    """Returns the dtype that was chosen for a space, or `None`."""
+    """Returns the dtype chosen for a space, or `None`."""
     for kind in type(space).__mro__:
         if kind in dtypes:
             return np.dtype(dtypes[kind])
@@ -529,7 +528,7 @@ def _chosen_dtype(dtypes: Dtypes, space: Any) -> Any:
 def _shape(space: Any) -> tuple[int, ...]:
     shape = getattr(space, "shape", None)
     if shape is None:
-        # Early ones have no shape, only their arguments.
+        # Early spaces have no shape, only their arguments.
         bounds = getattr(space, "low", getattr(space, "nvec", None))
         if bounds is not None:
             return np.shape(bounds)
@@ -540,15 +539,14 @@ def _shape(space: Any) -> tuple[int, ...]:
 def observation_converter(
     space: Any, spec: NestedSpec, *, subject: str, to_dtype: bool = True
 ) -> Converter:
-    """Returns a function that makes new arrays of an observation.
+    """Returns a function that copies an observation into new arrays.
 
     Args:
         space: A space of Gym.
-        spec: What `spec_from_gym_space` made of it.
-        subject: What an observation is, as the sentence of an error begins.
-        to_dtype: Whether arrays change their dtype to that of the spec. They do where
-            their values survive that, but for the digits of a fraction. If not, any
-            dtype will do.
+        spec: The result of `spec_from_gym_space` for it.
+        subject: The beginning of error messages.
+        to_dtype: Whether arrays are converted to the spec's dtype, which may lose
+            nothing but decimal digits. Otherwise any dtype is accepted.
     """
     reader = _ObservationReader(subject, "observation", bounded=False)
     reader.to_dtype = to_dtype
@@ -556,7 +554,7 @@ def observation_converter(
 
 
 class _ObservationReader(conversion.MemberReader):
-    """Makes leaf functions for observations, whatever dtype an environment gives."""
+    """Makes leaf functions for observations of any dtype."""
 
     to_dtype = True
 
@@ -567,7 +565,7 @@ class _ObservationReader(conversion.MemberReader):
 
 
 def _converted_leaf(spec: ArraySpec) -> Leaf:
-    """Does what `array_leaf` does, and takes whole numbers of floats for integers."""
+    """Returns a function like `array_leaf`'s that takes whole floats as integers."""
     convert = array_leaf(spec)
     if spec.dtype.kind not in "iu":
         return convert
@@ -585,14 +583,14 @@ def _converted_leaf(spec: ArraySpec) -> Leaf:
 
 
 def _whole(value: Any, spec: ArraySpec) -> Array | None:
-    """Returns an array of floats as integers, if that is what they are."""
+    """Returns an array of floats as integers, if they are whole."""
     try:
         given = np.asarray(value)
-    except ValueError:  # Rows that differ in length.
+    except ValueError:  # rows of different lengths
         return None
     if given.shape != spec.shape or given.dtype.kind != "f":
         return None
-    # Values that are too large, or not a number, become others, which is seen below.
+    # Values that are too large, or NaN, change; the comparison below detects that.
     with np.errstate(invalid="ignore"):
         array = given.astype(spec.dtype)
     return array if (array == given).all() else None
@@ -602,7 +600,7 @@ def _shaped_leaf(spec: ArraySpec) -> Leaf:
     def convert(value: Any) -> Array:
         try:
             array = np.array(value)
-        except ValueError:  # Rows that differ in length.
+        except ValueError:  # rows of different lengths
             raise SpecError from None
         if array.shape != spec.shape or array.dtype == object:
             raise SpecError
@@ -612,14 +610,14 @@ def _shaped_leaf(spec: ArraySpec) -> Leaf:
 
 
 def action_converter(space: Any, spec: NestedSpec, *, subject: str) -> Converter:
-    """Returns a function that makes members of a space of what fits its spec.
+    """Returns a function that converts fitting values to members of a space.
 
-    A choice becomes a number of Python: old environments look it up in dictionaries.
+    A choice becomes a Python number: old environments look it up in dictionaries.
 
     Args:
         space: A space of Gym.
-        spec: What `spec_from_gym_space` made of it.
-        subject: What an action is, as the sentence of an error begins.
+        spec: The result of `spec_from_gym_space` for it.
+        subject: The beginning of error messages.
     """
     return _ActionChecks(subject, "action").converter(space, spec, "action")
 
@@ -650,7 +648,7 @@ def _array_leaf(space: Any, spec: ArraySpec) -> Leaf:
 
 
 def _has_dtype_of(space: Any, spec: ArraySpec) -> bool:
-    """Returns True if members of a space are of the dtype of its spec."""
+    """Returns True if a space and its spec have the same dtype."""
     own = getattr(space, "dtype", None)
     return own is None or np.dtype(own) == spec.dtype
 
@@ -666,23 +664,23 @@ def load(
     render_kwargs: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes an environment of Gym by its id, as an envkit environment.
+    """Makes a Gym environment by its id.
 
-    `TimeLimit` takes the place of Gym's own limit of steps, because most versions
-    of Gym do not tell an episode that was cut from one that ended.
+    `TimeLimit` replaces Gym's own limit of steps, because most versions of Gym do not
+    distinguish an episode that was cut off from one that ended.
 
     Args:
-        environment_name: The id, with its module if that has to be imported first:
+        environment_name: The id, with the module to import first, if any:
             `"my_package:Maze-v0"`.
         discount: The discount of steps that do not terminate the episode.
-        max_episode_steps: After how many steps an episode is truncated; `None` for
-            what the id is registered with, 0 for no limit.
-        gym_env_wrappers: What to wrap Gym's environment in, innermost first.
-        env_wrappers: What to wrap envkit's environment in, innermost first.
-        spec_dtype_map: The dtypes to use in the specs, by class of space.
+        max_episode_steps: The number of steps after which an episode is truncated;
+            `None` for the registered limit, 0 for no limit.
+        gym_env_wrappers: Wrappers for Gym's environment, innermost first.
+        env_wrappers: Wrappers for the envkit environment, innermost first.
+        spec_dtype_map: The dtypes to use in specs, by class of space.
         gym_kwargs: Keyword arguments for the environment's constructor.
         render_kwargs: Keyword arguments for the environment's `render`.
-        **kwargs: More of those for its constructor.
+        **kwargs: More arguments of the constructor.
     """
     require("gym", needed_by=f"The environment {environment_name!r}", extra="gym")
     spec = _spec_of(environment_name)
@@ -700,7 +698,7 @@ def load(
 
 
 def names() -> list[str]:
-    """Lists the ids that are registered with Gym in this process.
+    """Lists the ids registered with Gym in this process.
 
     Example:
         >>> "CartPole-v1" in names()  # doctest: +SKIP
@@ -710,7 +708,7 @@ def names() -> list[str]:
     import gym
 
     registry = gym.envs.registry
-    # A dictionary since 0.26, and an object that holds one before.
+    # A dictionary since 0.26; before, an object that holds one.
     return sorted(getattr(registry, "env_specs", registry))
 
 
@@ -725,17 +723,17 @@ def wrap_env(
     auto_reset: bool = True,
     render_kwargs: Mapping[str, Any] | None = None,
 ) -> PyEnvironment:
-    """Makes an envkit environment of one of Gym's, with wrappers of both.
+    """Wraps a Gym environment, with both libraries' wrappers.
 
     Args:
         gym_env: The environment; Gym itself need not be installed.
         discount: The discount of steps that do not terminate the episode.
-        max_episode_steps: After how many steps an episode is truncated; `None` or 0
-            for no limit.
-        gym_env_wrappers: What to wrap Gym's environment in, innermost first.
-        time_limit_wrapper: What limits the steps: `(env, max_episode_steps)`.
-        env_wrappers: What to wrap envkit's environment in, innermost first.
-        spec_dtype_map: The dtypes to use in the specs, by class of space.
+        max_episode_steps: The number of steps after which an episode is truncated;
+            `None` or 0 for no limit.
+        gym_env_wrappers: Wrappers for Gym's environment, innermost first.
+        time_limit_wrapper: Makes the time limit: `(env, max_episode_steps)`.
+        env_wrappers: Wrappers for the envkit environment, innermost first.
+        spec_dtype_map: The dtypes to use in specs, by class of space.
         auto_reset: Whether the step after the end of an episode begins the next.
         render_kwargs: Keyword arguments for the environment's `render`.
     """
@@ -752,18 +750,18 @@ def wrap_env(
 
 
 def _spec_of(name: str) -> Any:
-    """Returns the specification that is registered under an id."""
+    """Returns the specification registered under an id."""
     import gym
 
     return gym.spec(id_without_module(name))
 
 
 def _make(spec: Any, **kwargs: Any) -> Any:
-    """Makes an environment without the wrappers that Gym adds by default."""
-    # A copy, because the versions differ in the arguments of a limit.
+    """Makes an environment without Gym's default wrappers."""
+    # A copy, because versions differ in their arguments for a limit.
     spec = copy.copy(spec)
     spec.max_episode_steps = None
     if hasattr(spec, "disable_env_checker"):
-        # It fails with NumPy 2, where a name is missing that it uses.
+        # The checker fails with NumPy 2, which lacks a name that it uses.
         spec.disable_env_checker = True
     return spec.make(**kwargs)
