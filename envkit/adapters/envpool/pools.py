@@ -34,13 +34,13 @@ __all__ = [
     "spaces_of",
 ]
 
-# What EnvPool's seeds wrap around at.
+# EnvPool's seeds wrap around here.
 _SEEDS = 2**32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PoolRecipe:
-    """How to make a pool, which EnvPool seeds only when it is made.
+    """Makes a pool again, because EnvPool only seeds a pool when it is made.
 
     Attributes:
         task_id: EnvPool's name of the environment.
@@ -67,12 +67,12 @@ class PoolRecipe:
 def as_pool(
     env: Any, arguments: dict[str, Any], *, adapter: str
 ) -> tuple[Any, PoolRecipe | None]:
-    """Returns a pool, and how to make it again if that is known.
+    """Returns a pool, and a recipe to make it again if that is known.
 
     Args:
         env: A pool with the Gymnasium interface, or EnvPool's name of an environment.
         arguments: With a name, the keyword arguments of `envpool.make_gymnasium`.
-        adapter: What the pool is for.
+        adapter: The adapter's name, for errors.
     """
     require("envpool", needed_by=adapter, extra="envpool")
     if not isinstance(env, str):
@@ -88,7 +88,7 @@ def as_pool(
 
 
 def check_seedable(recipe: PoolRecipe | None, name: str, adapter: str) -> None:
-    """Refuses to seed a pool that cannot be made again."""
+    """Raises when seeding a pool that cannot be made again."""
     if recipe is None:
         raise NotImplementedError(
             f"{name} cannot be seeded: EnvPool takes seeds only when a pool is made, "
@@ -98,10 +98,10 @@ def check_seedable(recipe: PoolRecipe | None, name: str, adapter: str) -> None:
 
 
 def native_seeds(seed: Any, rows: int) -> list[int]:
-    """Returns a seed for each environment of a pool, as EnvPool takes them: as int32.
+    """Returns a seed for each environment of a pool, as int32, which EnvPool takes.
 
-    One integer gives each row a seed of its own, which does not depend on how many rows
-    there are. `None` draws them.
+    One integer gives each row its own seed, independent of the number of rows. `None`
+    draws the seeds.
 
     Example:
         >>> native_seeds([1, 2**32 - 1, -1], rows=3)
@@ -122,8 +122,8 @@ def native_seeds(seed: Any, rows: int) -> list[int]:
 def spaces_of(pool: Any) -> tuple[Any, Any]:
     """Returns the spaces of one row's observation and action.
 
-    Gymnasium warns of their bounds, which EnvPool has in float64; a user cannot change
-    that. It does so once, as the pool keeps its spaces.
+    Gymnasium warns about their bounds, which EnvPool has in float64; users cannot
+    change that, so the warning is suppressed. The pool caches its spaces.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -131,7 +131,7 @@ def spaces_of(pool: Any) -> tuple[Any, Any]:
 
 
 def _take_seed(arguments: dict[str, Any]) -> Any:
-    """Takes the seed out of the arguments, under either of its names."""
+    """Removes the seed from the arguments, under either of its names."""
     seed, by_row = arguments.pop("seed", None), arguments.pop("env_seed", None)
     if seed is not None and by_row is not None:
         raise ValueError("seed and env_seed are two names of one argument; pass one.")
@@ -177,22 +177,22 @@ def _check_id(task_id: str) -> None:
     )
 
 
-# These are arrays, of which NumPy does not have to make some each time.
+# Arrays, so that NumPy need not make them each time.
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 _ZERO = np.zeros((), np.float32)
 _ZERO.setflags(write=False)
-# The environments of this module take one action for all players, which take turns.
+# Environments in this module take one action for all players, who take turns.
 _IN_TURNS = "envpool.pgx"
 
 
 class Answer(NamedTuple):
-    """What EnvPool answers for some rows.
+    """Holds EnvPool's answer for some rows.
 
     Attributes:
-        rows: Which rows these are.
+        rows: The rows.
         time_step: Their time step.
-        ended: Where an episode has ended, or `None` if none has.
-        arrays: All that EnvPool has answered.
+        ended: The rows whose episode has ended, or `None`.
+        arrays: The complete answer.
     """
 
     rows: Array
@@ -209,8 +209,9 @@ class PoolRows:
         action_spec: The spec of one row's action.
         reward_spec: The spec of one row's reward.
         structure: That of an observation.
-        players: How many players a row has.
-        acting: How many of them act in a step; 0 if they take turns, or there is one.
+        players: The number of players per row.
+        acting: The number of players that act in a step; 0 if they take turns, or there
+            is only one.
     """
 
     def __init__(
@@ -226,11 +227,11 @@ class PoolRows:
 
         Args:
             pool: The pool.
-            name: What to call it in an error.
-            discount: What later rewards are worth where no episode has terminated.
+            name: The pool's name in errors.
+            discount: The discount of steps that do not terminate the episode.
             simplify: Whether bounds that are the same everywhere become one number.
             in_turns: Whether one action is given for all players of a row; `None` for
-                what EnvPool's own environments do.
+                the default of EnvPool's environments.
         """
         self._name = name
         self.players = int(pool.config.get("max_num_players", 1))
@@ -252,7 +253,7 @@ class PoolRows:
         )
         self.structure = nest.Structure(self.observation_spec)
         self._is_one = isinstance(spec, ArraySpec)
-        # Where in an answer each leaf is, and what it must be like.
+        # The place of each leaf in an answer, and its requirements.
         self._leaves = [
             (place, leaf.dtype, leaf.shape, leaf)
             for place, leaf in zip(places, self.structure.leaves, strict=True)
@@ -262,11 +263,11 @@ class PoolRows:
         self.reward_spec = ArraySpec(self._dims, np.float32, "reward")
         self._discount = np.float32(discount)
         self._is_discounted = discount != 1.0
-        # The step types of most answers of that many rows, and their discounts.
+        # The step types of most answers of a given number of rows, and their discounts.
         self._usual: dict[int, tuple[bytes, Array]] = {}
 
     def _read_keys(self, pool: Any) -> None:
-        """Finds out where in an answer which array is."""
+        """Finds the places of the arrays in an answer."""
         self._keys = keys = list(pool._state_keys)
         specs = pool.spec.state_array_spec
         several = self.players > 1
@@ -278,7 +279,7 @@ class PoolRows:
         self._owners = keys.index("info:players.env_id")
 
     def _places_of(self, spec: NestedSpec) -> list[int]:
-        """Lists where in an answer the leaves of an observation are."""
+        """Lists the places of an observation's leaves in an answer."""
         if isinstance(spec, ArraySpec):
             (place,) = (
                 place
@@ -299,7 +300,7 @@ class PoolRows:
         return _repeated(spec, self.acting) if self.acting else spec
 
     def blank(self, count: int) -> TimeStep:
-        """Returns a time step of so many rows, to be filled."""
+        """Returns an unfilled time step of `count` rows."""
         return TimeStep(
             np.zeros(count, np.int32),
             np.zeros((count, *self._dims), np.float32),
@@ -311,7 +312,7 @@ class PoolRows:
         )
 
     def put(self, answer: Answer, whole: TimeStep) -> None:
-        """Puts what some rows have answered where it belongs among all rows."""
+        """Writes the answer of some rows into the time step of all rows."""
         rows, given, flatten = answer.rows, answer.time_step, self.structure.flatten
         whole.step_type[rows] = given.step_type
         whole.reward[rows] = given.reward
@@ -321,11 +322,11 @@ class PoolRows:
             ours[rows] = leaf
 
     def read(self, arrays: list[Array], asked: Array) -> Answer:
-        """Reads what EnvPool has answered.
+        """Reads an answer of EnvPool.
 
         Args:
-            arrays: What it has answered.
-            asked: The rows that were asked, which ascend.
+            arrays: The answer.
+            asked: The rows that were asked, in ascending order.
         """
         # Hot: called once per batch step.
         rows = arrays[self._rows]
@@ -335,11 +336,11 @@ class PoolRows:
         count = len(rows)
         usual, discounts = self._usual.get(count) or self._new_usual(count)
         discount, ended = discounts.copy(), None
-        # EnvPool numbers them as all do that know time steps.
+        # EnvPool's step types have the usual numbers.
         step_type, reward = arrays[self._step_type], arrays[self._reward]
         if step_type.tobytes() != usual:
             begun = np.equal(step_type, _FIRST)
-            # Some of its environments give a reward for that.
+            # Some environments give a reward for a reset.
             if reward.ndim == 1:
                 np.putmask(reward, begun, _ZERO)
             else:
@@ -361,7 +362,7 @@ class PoolRows:
         return usual
 
     def _observation(self, arrays: list[Array], count: int) -> NestedArray:
-        """Returns an observation, with its exact dtypes."""
+        """Returns an observation with the exact dtypes."""
         # Hot: called once per batch step.
         leaves = []
         for place, dtype, shape, spec in self._leaves:
@@ -372,7 +373,7 @@ class PoolRows:
         return leaves[0] if self._is_one else self.structure.unflatten(leaves)
 
     def _converted(self, leaf: Array, spec: ArraySpec, count: int) -> Array:
-        """Returns an array of the spec's dtype, which has the spec's shape already."""
+        """Converts an array that has the spec's shape to the spec's dtype."""
         is_safe = np.can_cast(leaf.dtype, spec.dtype)
         if not is_safe or leaf.shape != (count, *spec.shape):
             self._refuse(leaf, spec, count)
@@ -388,10 +389,10 @@ class PoolRows:
         )
 
     def _arranged(self, arrays: list[Array], asked: Array) -> list[Array]:
-        """Puts rows into order, and gives their players a dimension.
+        """Sorts rows, and gives their players a dimension.
 
-        The rows of environments with one player come as they were asked for, those of
-        others as they are ready.
+        Environments with one player answer in the order in which rows were asked;
+        others as rows become ready.
         """
         rows = arrays[self._rows]
         order = np.argsort(rows, kind="stable")
@@ -415,9 +416,9 @@ class PoolRows:
         ]
 
     def infos_of(self, answer: Answer) -> dict[str, Any]:
-        """Returns what an answer says besides, in arrays that belong to the caller.
+        """Returns the infos in an answer, in arrays that belong to the caller.
 
-        Where EnvPool says something under the name of a flag, that is what is meant.
+        Entries of EnvPool with the name of a flag keep their own meaning.
         """
         none = np.zeros(len(answer.rows), bool)
         ended = none if answer.ended is None else answer.ended
@@ -436,18 +437,18 @@ class PoolRows:
 
 
 def has_true(mask: Any) -> bool:
-    """True if anything in a mask is true."""
-    # In a fifth of the time that mask.any() takes.
+    """Returns True if anything in a mask is true."""
+    # A fifth of the time of mask.any().
     return b"\1" in mask.tobytes()
 
 
 def _dotted(path: str) -> str:
-    """Writes a place in a nest as EnvPool does: `['a']['b']` is `a.b`."""
+    """Writes a path in a nest as EnvPool does: `['a']['b']` is `a.b`."""
     return path.strip("[]'").replace("']['", ".")
 
 
 def _as_meant(spec: ArraySpec) -> ArraySpec:
-    """Returns the spec without the minimum that stands where EnvPool knows of none.
+    """Returns the spec without the minimum that EnvPool writes if it knows none.
 
     That is C++'s numeric_limits<float>::min(), the smallest number above zero.
     """
@@ -461,7 +462,7 @@ def _as_meant(spec: ArraySpec) -> ArraySpec:
 
 
 def _repeated(spec: ArraySpec, players: int) -> ArraySpec:
-    """Returns the spec of so many arrays, if it is more than one."""
+    """Returns the spec of one array per player, if there are several."""
     if players == 1:
         return spec
     shape = (players, *spec.shape)
@@ -473,7 +474,7 @@ def _repeated(spec: ArraySpec, players: int) -> ArraySpec:
 
 
 class PoolActions:
-    """Checks actions, and returns one array with those of all players.
+    """Checks actions, and returns those of all players in one array.
 
     Example:
         >>> actions = PoolActions(BoundedArraySpec((), np.int64, 0, 2), 2, "step()")
@@ -482,14 +483,14 @@ class PoolActions:
     """
 
     def __init__(self, spec: ArraySpec, rows: int, call: str, players: int = 0) -> None:
-        """Prepares for the actions of `rows` environments, which `call` was given.
+        """Prepares for the actions of `rows` environments, given to `call`.
 
         Args:
             spec: The spec of one row's action.
-            rows: How many rows there are.
-            call: Who was given the actions.
-            players: How many players act in each row: the first dimension of `spec`. 0
-                if there is no such dimension.
+            rows: The number of rows.
+            call: The method that gets the actions, for messages.
+            players: The number of players that act in each row: the first dimension of
+                `spec`. 0 if there is no such dimension.
         """
         self._columns = ActionRows(spec, rows, call)
         self._choices = _choices(spec)
@@ -497,14 +498,14 @@ class PoolActions:
         self._has_players = players > 0
 
     def members(self, action: NestedArray, *, ignored: Array | None = None) -> Array:
-        """Returns the actions in an array, maybe the caller's own, or raises.
+        """Returns the actions in an array, possibly the caller's own, or raises.
 
         Args:
             action: A batch of actions.
             ignored: A mask of rows whose action is not used.
         """
-        # Hot: called once per batch step. Nearly all are choices in an array of
-        # integers; as numbers without a sign those below 0 are too large as well.
+        # Hot: called once per batch step. Nearly all actions are choices in integer
+        # arrays; read as unsigned numbers, negative ones are too large as well.
         if (
             self._choices
             and type(action) is np.ndarray
@@ -518,7 +519,7 @@ class PoolActions:
 
 
 def _choices(spec: ArraySpec) -> int:
-    """Returns how many choices an action is one of, 0 if it is something else."""
+    """Returns the number of choices that an action has, 0 if it is not a choice."""
     if not isinstance(spec, BoundedArraySpec) or spec.shape or spec.minimum != 0:
         return 0
     return int(spec.maximum) + 1 if spec.dtype == np.int64 else 0
@@ -528,10 +529,10 @@ _ROWS, _PLAYERS = "env_id", "players.env_id"
 
 
 class PoolCalls:
-    """Asks rows to begin or to act; `recv` returns one array for each state key.
+    """Asks rows to reset or step; `recv` returns one array for each state key.
 
     Attributes:
-        recv: Waits for an answer. The arrays are new ones every time.
+        recv: Waits for an answer, in new arrays.
     """
 
     def __init__(self, pool: Any, acting: int) -> None:
@@ -539,7 +540,7 @@ class PoolCalls:
 
         Args:
             pool: The pool.
-            acting: How many players of a row act in a step; 0 for one action.
+            acting: The number of players of a row that act in a step; 0 for one action.
         """
         self._keys = list(pool._action_keys)
         others = [key for key in self._keys if key not in (_ROWS, _PLAYERS)]
@@ -556,9 +557,9 @@ class PoolCalls:
         self._reset(rows)
 
     def send(self, actions: Array, rows: Array) -> None:
-        """Asks rows to act. EnvPool goes on reading the rows while they do."""
-        # Hot: called once per batch step. It goes on reading the actions, too, which
-        # are the caller's.
+        """Asks rows to act. EnvPool still reads the array of rows meanwhile."""
+        # Hot: called once per batch step. EnvPool also reads the actions later, and
+        # those belong to the caller, so copy them.
         own = actions.astype(self._dtype, order="C")
         if self._is_plain and self._acting == 1:
             self._send([rows, rows, own])

@@ -1,4 +1,4 @@
-"""Environments of EnvPool by name."""
+"""EnvPool: environments by name."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def load(
     autoreset: AutoReset | str = AutoReset.NEXT_STEP,
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes a batch of an environment of EnvPool.
+    """Makes a batch of an EnvPool environment.
 
     `envkit.make("envpool:CartPole-v1", num_envs=64)` calls this.
 
     Args:
-        environment_name: EnvPool's name of the environment, with its version.
-        num_envs: How many rows the batch has.
-        discount: What later rewards are worth.
-        env_wrappers: What to wrap the batch in, innermost first.
+        environment_name: EnvPool's name of the environment, including its version.
+        num_envs: The number of rows.
+        discount: The discount of steps that do not terminate the episode.
+        env_wrappers: Wrappers for the batch, innermost first.
         autoreset: When the episode after a `LAST` begins.
-        **kwargs: What `envpool.make_gymnasium` takes: `seed`, `num_threads`,
-            `max_episode_steps` and what the environment knows.
+        **kwargs: Arguments of `envpool.make_gymnasium`: `seed`, `num_threads`,
+            `max_episode_steps`, and those of the environment.
 
     Example:
         >>> env = load("CartPole-v1", num_envs=2, max_episode_steps=1)  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""`EnvPoolWrapper`: a pool of EnvPool as a batch, in every reset order."""
+"""`EnvPoolWrapper`: an EnvPool pool as a batch, in every reset order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 class _EnvPoolInternals(ForeignInternals):
-    """How envkit treats a batch that EnvPool steps."""
+    """Defines how envkit treats a batch that EnvPool steps."""
 
     keeps_order_itself = True
 
@@ -50,22 +50,22 @@ class _EnvPoolInternals(ForeignInternals):
 
 
 class EnvPoolWrapper(ForeignBase):
-    """Makes a batch of a pool of EnvPool.
+    """Wraps an EnvPool pool as a batch.
 
     | EnvPool                        | time step of the row                        |
     |--------------------------------|---------------------------------------------|
-    | a reset, of its own or asked   | `FIRST`, reward 0, discount 1               |
+    | a reset, automatic or not      | `FIRST`, reward 0, discount 1               |
     | a step, neither flag           | `MID`, discount as given to the wrapper     |
     | a step, truncated              | `LAST`, discount as given to the wrapper    |
     | a step, terminated             | `LAST`, discount 0                          |
 
-    EnvPool steps and resets any of its rows, so the wrapper offers every `AutoReset`
-    order, `reset(mask)` and `step(action, mask)`. Where an environment has several
-    players, they are the first dimension of a row, and the rows move together.
+    EnvPool can step and reset any rows, so the wrapper offers every `AutoReset` order,
+    `reset(mask)` and `step(action, mask)`. If an environment has several players, they
+    are the first dimension of a row, and the rows step together.
 
-    `render` returns the pictures of all rows; of a pool that was made with the
-    `render_mode` "human" it shows the row of its `render_env_id` in a window. Public
-    attributes that the wrapper does not have are those of the pool.
+    `render` returns the pictures of all rows. With the `render_mode` "human", it shows
+    the row `render_env_id` in a window. Public attributes that the wrapper lacks are
+    taken from the pool.
 
     Example:
         >>> env = EnvPoolWrapper("CartPole-v1", num_envs=3, seed=7)  # doctest: +SKIP
@@ -86,22 +86,21 @@ class EnvPoolWrapper(ForeignBase):
         in_turns: bool | None = None,
         **pool_kwargs: Any,
     ) -> None:
-        """Wraps a pool, or makes one; closing the wrapper closes it.
+        """Wraps or makes a pool; closing the wrapper closes the pool.
 
         Args:
             env: A pool with EnvPool's Gymnasium interface, in synchronous mode, or
-                EnvPool's name of an environment. Only a pool that was made of its name
-                can be seeded later.
-            discount: What later rewards are worth, after every step that does not
-                terminate the episode.
+                EnvPool's name of an environment. Only a pool made by name can be seeded
+                later.
+            discount: The discount of steps that do not terminate the episode.
             simplify_box_bounds: Whether bounds that are the same for every element
                 become a single number in the specs.
             autoreset: When the episode after a `LAST` begins.
             in_turns: Whether the players of a row take turns, so that a row has one
-                action; `None` for what EnvPool's own environments do.
-            **pool_kwargs: With a name, what `envpool.make_gymnasium` takes: `num_envs`,
-                `num_threads`, `seed`, `max_episode_steps` and what the environment
-                knows. Without a `seed` one is drawn.
+                action; `None` for the default of EnvPool's environments.
+            **pool_kwargs: With a name, arguments of `envpool.make_gymnasium`:
+                `num_envs`, `num_threads`, `seed`, `max_episode_steps`, and those of the
+                environment. Without a `seed`, one is drawn.
         """
         super().__init__()
         self._foreign, self._recipe = as_pool(
@@ -133,26 +132,26 @@ class EnvPoolWrapper(ForeignBase):
         self._calls: Any = PoolCalls(self._foreign, rows.acting)
         self._infos = _PoolInfos(rows)
         self._seeds: list[int] | None = None
-        # Where the episode is over and the pool has not begun the next.
+        # Rows whose episode is over, and whose next one the pool has not begun.
         self._over = np.zeros(self._count, bool)
         self._has_over = False
-        # Where the pool has begun the next, and the caller does not know it.
+        # Rows whose next episode the pool has begun without the caller's knowledge.
         self._begun = _BegunEpisodes(rows.structure, self._count)
         self._set_order(AutoReset.of(autoreset))
 
     @property
     def pool(self) -> Any:
-        """The pool of EnvPool; `None` after closing."""
+        """The EnvPool pool; `None` after closing."""
         return self._foreign
 
     @property
     def resets_rows(self) -> bool:
-        """True if `reset` takes a mask: unless rows have several players."""
+        """True if `reset` takes a mask: if each row has a single player."""
         return self._rows.players == 1
 
     @property
     def holds_rows(self) -> bool:
-        """True if `step` takes a mask: unless rows have several players."""
+        """True if `step` takes a mask: if each row has a single player."""
         return self._rows.players == 1
 
     @property
@@ -168,7 +167,7 @@ class EnvPoolWrapper(ForeignBase):
         self._set_order(order)
 
     def _arrive(self) -> None:
-        """Lets the rows stand at what they have begun, whatever comes after."""
+        """Moves all rows to the episodes that they have already begun."""
         if self._begun.exist:
             self._current_time_step = self.current_time_step()
             self._infos.arrive(self._begun.mask)
@@ -186,9 +185,9 @@ class EnvPoolWrapper(ForeignBase):
         self._begins_same = order is AutoReset.SAME_STEP
 
     def seed(self, seed: Seed) -> None:
-        """Has the next reset of all rows seed each: its own stream, or its own seed.
+        """Seeds each row at the next reset of all rows.
 
-        EnvPool takes seeds only when a pool is made, so that reset makes it anew.
+        EnvPool only takes seeds when a pool is made, so that reset makes a new pool.
 
         Raises:
             NotImplementedError: The wrapper was given a pool and not its name.
@@ -201,16 +200,16 @@ class EnvPoolWrapper(ForeignBase):
     def get_info(self) -> dict[str, Any]:
         """Returns the infos of all rows, in arrays.
 
-        They belong to the time step that was returned last, also where the next episode
-        has begun since. Besides EnvPool's own there are `terminated` and
-        `truncated`. Before the first reset they are empty.
+        They belong to the time step returned last, even if the next episode has begun
+        since. They include EnvPool's infos, `terminated` and `truncated`. Before the
+        first reset they are empty.
         """
         return self._infos.shown()
 
     def current_info(self) -> dict[str, Any]:
-        """Returns the infos that belong to the `current_time_step()`.
+        """Returns the infos of the `current_time_step()`.
 
-        They differ from `get_info()` where an episode has ended and the next begun.
+        They differ from `get_info()` if an episode has ended and the next has begun.
         """
         return self._infos.standing()
 
@@ -231,13 +230,13 @@ class EnvPoolWrapper(ForeignBase):
 
     def _let_go(self) -> None:
         self._foreign.close()
-        # Its threads end with it, before those of another begin.
+        # Its threads end here, before a new pool starts its own.
         self._foreign = self._calls = None
 
     def current_time_step(self) -> TimeStep:
-        """Returns where the rows stand now: what a policy should act on.
+        """Returns the time step on which a policy should act next.
 
-        Where an episode has ended and the next begun, that is the next one's `FIRST`.
+        If an episode has ended and the next has begun, that is the next one's `FIRST`.
         """
         current = super().current_time_step()
         return self._begun.instead_of(current) if self._begun.exist else current
@@ -270,7 +269,7 @@ class EnvPoolWrapper(ForeignBase):
         return whole
 
     def _begin(self, mask: Array, whole: TimeStep) -> None:
-        """Has the masked rows begin an episode, unless they have."""
+        """Begins an episode in the masked rows that have not begun one already."""
         known = mask & self._begun.mask
         if has_true(known):
             self._begun.move_to(known, whole)
@@ -309,7 +308,7 @@ class EnvPoolWrapper(ForeignBase):
         if self._waits and has_true(stepping & self._over):
             self._refuse_step(stepping & self._over)
         members = self._actions.members(action, ignored=~stepping | self._over)
-        # An episode that is over begins anew with a step, whatever the action.
+        # In a row whose episode is over, any step begins a new one.
         moving = stepping | (beginning & self._over)
         rows = self._ids[moving]
         answer = self._ask_to_step(members[rows], rows)
@@ -336,7 +335,7 @@ class EnvPoolWrapper(ForeignBase):
         return self._rows.read(self._calls.recv(), rows)
 
     def _begin_next(self, mask: Array) -> None:
-        """Begins the next episode in the masked rows, and keeps what is seen there."""
+        """Begins the next episode in the masked rows and keeps its time steps."""
         rows = self._ids[mask]
         answer = self._ask_to_begin(rows)
         self._infos.begin(answer)
@@ -373,19 +372,19 @@ class EnvPoolWrapper(ForeignBase):
 
 
 class _BegunEpisodes:
-    """Keeps what is seen at the beginning of episodes that the caller does not know of.
+    """Keeps the first time steps of episodes that the caller does not know of yet.
 
     Attributes:
-        mask: Which rows have begun one.
+        mask: The rows that have begun one.
         exist: Whether there are any.
     """
 
     def __init__(self, structure: nest.Structure, rows: int) -> None:
-        """Knows of none.
+        """Starts without any.
 
         Args:
-            structure: That of an observation.
-            rows: How many rows there are.
+            structure: The structure of an observation.
+            rows: The number of rows.
         """
         self._structure = structure
         self._rows = rows
@@ -394,12 +393,12 @@ class _BegunEpisodes:
         self.exist = False
 
     def forget(self, mask: Array | None = None) -> None:
-        """Forgets what has begun, in the masked rows or in all."""
+        """Forgets the begun episodes of the masked rows, or of all."""
         self.mask = np.zeros(self._rows, bool) if mask is None else self.mask & ~mask
         self.exist = mask is not None and has_true(self.mask)
 
     def keep(self, answer: Answer) -> None:
-        """Keeps what rows have answered that have begun."""
+        """Keeps the answers of rows that have begun an episode."""
         if not self._leaves:
             self._leaves = [
                 np.zeros((self._rows, *spec.shape), spec.dtype)
@@ -413,7 +412,7 @@ class _BegunEpisodes:
         self.exist = True
 
     def move_to(self, mask: Array, whole: TimeStep) -> None:
-        """Makes a `FIRST` of what the masked rows have begun, and forgets it."""
+        """Writes `FIRST`s of begun episodes to the masked rows, and forgets them."""
         whole.step_type[mask] = _FIRST
         whole.reward[mask] = 0.0
         whole.discount[mask] = 1.0
@@ -423,7 +422,7 @@ class _BegunEpisodes:
         self.forget(mask)
 
     def instead_of(self, current: TimeStep) -> TimeStep:
-        """Returns a time step with the beginnings where an episode has begun."""
+        """Returns a time step with the `FIRST` of each begun episode."""
         begun = self.mask
         pairs = zip(
             self._leaves, self._structure.flatten(current.observation), strict=True
@@ -441,22 +440,22 @@ class _BegunEpisodes:
 
 
 class _PoolInfos:
-    """Puts together what a pool has said of its rows.
+    """Collects a pool's infos.
 
-    Infos are seldom asked for, so keeping them costs nearly nothing.
+    Infos are seldom read, so keeping them must cost nearly nothing.
     """
 
     def __init__(self, reader: PoolRows) -> None:
         """Begins without infos; `reader` reads them from answers."""
         self._reader = reader
         self._whole: Answer | None = None
-        # The answers of single rows since, and the place in each.
+        # Later answers of single rows, and the row's place in each.
         self._later: dict[int, tuple[Answer, int]] = {}
-        # What belongs to the next episode of rows that have begun it already.
+        # Answers that belong to the next episode of rows that have begun it already.
         self._begun: dict[int, tuple[Answer, int]] = {}
 
     def whole(self, answer: Answer) -> None:
-        """Keeps what was said of all rows."""
+        """Keeps the infos of all rows."""
         self._whole = answer
         if self._later:
             self._later = {}
@@ -464,27 +463,27 @@ class _PoolInfos:
             self._begun = {}
 
     def some(self, answer: Answer) -> None:
-        """Keeps what was said of some rows."""
+        """Keeps the infos of some rows."""
         for place, row in enumerate(answer.rows.tolist()):
             self._later[row] = answer, place
             self._begun.pop(row, None)
 
     def begin(self, answer: Answer) -> None:
-        """Keeps what was said of rows that have begun their next episode."""
+        """Keeps the infos of rows that have begun their next episode."""
         for place, row in enumerate(answer.rows.tolist()):
             self._begun[row] = answer, place
 
     def arrive(self, mask: Array) -> None:
-        """Shows the masked rows the episode that they had begun."""
+        """Makes the begun episodes of the masked rows current."""
         for row in mask.nonzero()[0].tolist():
             self._later[row] = self._begun.pop(row)
 
     def shown(self) -> dict[str, Any]:
-        """Returns the infos of what the last call returned."""
+        """Returns the infos of the time step returned last."""
         return self._put_together(self._later)
 
     def standing(self) -> dict[str, Any]:
-        """Returns the infos of where the rows stand now."""
+        """Returns the infos of the rows' current time step."""
         return self._put_together({**self._later, **self._begun})
 
     def _put_together(self, later: dict[int, tuple[Answer, int]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Gymnasium: its environments and vectors here, and envkit's there."""
+"""Gymnasium: its environments for envkit, and envkit's for Gymnasium."""
 
 from envkit.extend import Scheme
 

@@ -1,9 +1,10 @@
-"""Members of Gymnasium's spaces as values of envkit, and back.
+"""Converts members of Gymnasium's spaces to envkit's values, and back.
 
-Most members are the arrays themselves. Others are:
+Most members are the arrays themselves. The exceptions:
 
 ```
-                 one value of envkit         a member          in a batch of n
+                                  a value of envkit           a member          in a
+                                  batch of n
 Discrete         array of shape ()           NumPy's scalar    array of shape (n,)
 Text             array of text, shape ()     str               tuple of n str
 OneOf            OneOf(tag, branches)        (tag, member)     tuple of n pairs
@@ -11,8 +12,8 @@ Sequence, Graph  padded arrays               their elements    tuple of n member
 objects          array of object, shape ()   the object        tuple of n objects
 ```
 
-`from_member` and `from_members` make values of members, `to_member` and `to_members`
-members of values that fit, and `action_converter` members of values that may not fit.
+`from_member` and `from_members` convert members to values; `to_member` and `to_members`
+convert fitting values to members, and `action_converter` also checks the values.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 
 class _SpaceWalk:
-    """Makes nests of leaf functions, one for each leaf of a space.
+    """Makes nests of functions, one for each leaf of a space.
 
     Attributes:
         subject: The beginning of the sentence of an error.
@@ -139,19 +140,19 @@ def from_member(
     root: str = "",
     bounded: bool = False,
 ) -> Converter:
-    """Returns a function that makes values of members of a space.
+    """Returns a function that converts members of a space to values.
 
-    The arrays are new, of exactly the spec's dtype and shape.
+    The arrays are new, and have exactly the spec's dtype and shape.
 
     Args:
-        space: A space of Gymnasium.
-        spec: Its spec: from `spec_from_gym_space`, or the spec of which it was made.
+        space: A Gymnasium space.
+        spec: Its spec: from `spec_from_gym_space`, or the spec that it was made from.
         subject: The beginning of the sentence of an error.
         root: The beginning of a place in a value, such as `observation`.
-        bounded: Whether bounds are checked, too.
+        bounded: Whether bounds are checked.
 
     Raises:
-        SpecError: The function was given a value that is not a member.
+        SpecError: Raised by the function for a value that is not a member.
 
     Example:
         >>> from gymnasium import spaces
@@ -173,7 +174,7 @@ def from_members(
     root: str = "",
     bounded: bool = False,
 ) -> Converter:
-    """Does what `from_member` does for batches: members of the batched space.
+    """Does the same as `from_member` for batches: members of the batched space.
 
     Args:
         space: The space of one row.
@@ -181,7 +182,7 @@ def from_members(
         rows: The number of rows of a batch.
         subject: The beginning of the sentence of an error.
         root: The beginning of a place in a value, such as `observation`.
-        bounded: Whether bounds are checked, too.
+        bounded: Whether bounds are checked.
 
     Example:
         >>> from gymnasium import spaces
@@ -198,7 +199,7 @@ def from_members(
 
 
 class MemberReader(_SpaceWalk):
-    """How one member is read."""
+    """Reads one member."""
 
     def __init__(self, subject: str, root: str, bounded: bool) -> None:
         super().__init__(subject, root)
@@ -291,7 +292,7 @@ class MemberReader(_SpaceWalk):
     def _padding(
         self, space: Any, spec: Any, path: str
     ) -> Callable[[Sequence[Any]], PaddedSequence]:
-        """Returns a function that makes padded arrays of the members of a sequence."""
+        """Returns a function that pads the members of a sequence into arrays."""
         single = MemberReader(self.subject, self.root, self._bounded)
         read = single.converter(space, _feature(spec), f"{path}.values")
         most = int(spec.length.maximum)
@@ -321,7 +322,7 @@ class MemberReader(_SpaceWalk):
         def convert(value: Any) -> Array:
             if self._bounded and not spec.contains(value):
                 raise self.refusal(spec, value, path, "It is none of these values.")
-            # A copy, because the environment may go on changing its object.
+            # A copy, because the environment may keep changing its object.
             array: Array = spec.wrap(copy.deepcopy(value))
             return array
 
@@ -342,7 +343,7 @@ class MemberReader(_SpaceWalk):
 
 
 class _BatchReader(MemberReader):
-    """How a batch of members is read."""
+    """Reads a batch of members."""
 
     def __init__(self, subject: str, root: str, bounded: bool, rows: int) -> None:
         super().__init__(subject, root, bounded)
@@ -371,20 +372,20 @@ class _BatchReader(MemberReader):
 
 
 def _is_tagged(value: Any, branches: int) -> bool:
-    """Returns True for a pair of the number of a branch and a value."""
+    """Returns True for a pair of a branch's number and a value."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         return False
     return isinstance(value[0], int | np.integer) and 0 <= int(value[0]) < branches
 
 
 def to_member(space: Any, spec: NestedSpec) -> Convert:
-    """Returns a function that makes members of a space of values that fit its spec.
+    """Returns a function that converts fitting values to members of a space.
 
     Nothing is checked. Arrays that need no change are not copied.
 
     Args:
-        space: A space of Gymnasium.
-        spec: Its spec: from `spec_from_gym_space`, or the spec of which it was made.
+        space: A Gymnasium space.
+        spec: Its spec: from `spec_from_gym_space`, or the spec that it was made from.
 
     Example:
         >>> from gymnasium import spaces
@@ -398,7 +399,7 @@ def to_member(space: Any, spec: NestedSpec) -> Convert:
 
 
 def to_members(space: Any, spec: NestedSpec) -> Convert:
-    """Does what `to_member` does for batches: members of the batched space.
+    """Does the same as `to_member` for batches: members of the batched space.
 
     Args:
         space: The space of one row.
@@ -420,13 +421,13 @@ def _same(value: Any) -> Any:
 
 
 def _compile(space: Any, spec: NestedSpec, way: Any) -> Convert | None:
-    """Compiles a function; `None` stands for one that returns what it is given."""
+    """Compiles a function; `None` means that values are returned unchanged."""
     if isinstance(spec, OneOf) and kind_of_space(space) == "OneOf":
         pairs = zip(space.spaces, spec.branches, strict=True)
         branches = [_compile(*pair, _Single) or _same for pair in pairs]
-        return way.one_of(branches)  # type: ignore[no-any-return]  # either way has it
+        return way.one_of(branches)  # type: ignore[no-any-return]  # both ways have it
     if isinstance(spec, PADDED):
-        return way.padded(_Trusting("The value", "").padded(space, spec, ""))  # type: ignore[no-any-return]  # either way has it
+        return way.padded(_Trusting("The value", "").padded(space, spec, ""))  # type: ignore[no-any-return]  # both ways have it
     if isinstance(spec, dict):
         parts = {
             key: _compile(space.spaces[key], child, way) for key, child in spec.items()
@@ -435,7 +436,7 @@ def _compile(space: Any, spec: NestedSpec, way: Any) -> Convert | None:
     if isinstance(spec, list | tuple):
         pairs = zip(space.spaces, spec, strict=True)
         return _tuple_of([_compile(*pair, way) for pair in pairs], type(spec))
-    return way.leaf(space, spec)  # type: ignore[no-any-return]  # either way has it
+    return way.leaf(space, spec)  # type: ignore[no-any-return]  # both ways have it
 
 
 def _dict_of(parts: dict[Any, Convert | None]) -> Convert | None:
@@ -455,7 +456,7 @@ def _tuple_of(parts: list[Convert | None], kind: type) -> Convert | None:
 
 
 class _Single:
-    """How the leaves of one value become members."""
+    """Converts the leaves of one value to members."""
 
     @staticmethod
     def leaf(space: Any, spec: ArraySpec) -> Convert | None:
@@ -464,7 +465,7 @@ class _Single:
         kind = kind_of_space(space)
         if kind == "Text":
             return str
-        # The type of NumPy's numbers makes one of an array of shape ().
+        # NumPy's number type turns an array of shape () into a scalar.
         return spec.dtype.type if kind == "Discrete" else None
 
     @staticmethod
@@ -481,7 +482,7 @@ class _Single:
 
 
 class _Batched:
-    """How the leaves of a batch become members of the batched space."""
+    """Converts the leaves of a batch to members of the batched space."""
 
     @staticmethod
     def leaf(space: Any, spec: ArraySpec) -> Convert | None:
@@ -490,7 +491,7 @@ class _Batched:
         kind = kind_of_space(space)
         if kind == "Text":
             return lambda value: tuple(value.tolist())
-        # Gymnasium makes batches of spaces that it does not know of their members.
+        # Gymnasium batches members of spaces unknown to it as tuples.
         return tuple if kind == "Space" else None
 
     @staticmethod
@@ -508,13 +509,13 @@ class _Batched:
 def action_converter(
     space: Any, spec: NestedSpec, *, subject: str, root: str
 ) -> Converter:
-    """Returns a function that checks values and makes members of a space of them.
+    """Returns a function that checks values and converts them to members of a space.
 
-    It takes values that can be made to fit without a loss, and copies arrays.
+    It accepts values that can be converted without loss, and copies arrays.
 
     Args:
-        space: A space of Gymnasium.
-        spec: The spec that `spec_from_gym_space` made of it.
+        space: A Gymnasium space.
+        spec: The result of `spec_from_gym_space` for it.
         subject: The beginning of the sentence of an error.
         root: The beginning of a place in a value, such as `action`.
 
@@ -533,7 +534,7 @@ def action_converter(
 
 
 class _Writer(_SpaceWalk):
-    """Makes members of padded values."""
+    """Converts padded values to members."""
 
     def padded(self, space: Any, spec: Any, path: str) -> Leaf:
         if isinstance(spec, PaddedSequence):
@@ -560,7 +561,7 @@ class _Writer(_SpaceWalk):
             nodes, edges, links = value
             node_array = _stacked(space.node_space, write_nodes(nodes))
             members = write_edges(edges) if has_edges else ()
-            if not members:  # Gymnasium has no array of no edges.
+            if not members:  # Gymnasium has no empty array of edges
                 return GraphInstance(node_array, None, None)
             pairs = np.array(links, np.int32)[: len(members)]
             return GraphInstance(node_array, _stacked(space.edge_space, members), pairs)
@@ -570,7 +571,7 @@ class _Writer(_SpaceWalk):
     def _elements(
         self, space: Any, spec: Any, path: str
     ) -> Callable[[Any], tuple[Any, ...]]:
-        """Returns a function that makes the members of a sequence of padded arrays."""
+        """Returns a function that converts padded arrays to a sequence's members."""
         write = self.converter(space, _feature(spec), f"{path}.values")
         most = int(spec.length.maximum)
 
@@ -598,7 +599,7 @@ class _Writer(_SpaceWalk):
 
 
 class _Trusting(_Writer):
-    """Makes members of padded values whose elements are not checked."""
+    """Converts padded values to members, without checking their elements."""
 
     def converter(self, space: Any, spec: NestedSpec, path: str) -> Any:
         return _compile(space, spec, _Single) or _same
@@ -637,7 +638,7 @@ class ActionChecks(_Writer):
 
     def _object_leaf(self, spec: ObjectSpec, path: str) -> Leaf:
         def convert(value: Any) -> Any:
-            # An element of a batch of objects may be the bare object.
+            # An element of a batch of objects may be the object itself.
             wrapped = isinstance(value, np.ndarray) and value.dtype == object
             member = value[()] if wrapped and value.shape == () else value
             if not spec.contains(member):
@@ -666,7 +667,7 @@ class ActionChecks(_Writer):
 
 
 def choices_of(space: Any, spec: NestedSpec) -> dict[int, Any] | None:
-    """Returns the member for each number, if the actions of a space are few numbers.
+    """Returns the member for each number, if a space's actions are a few numbers.
 
     Example:
         >>> from gymnasium import spaces
@@ -681,9 +682,9 @@ def choices_of(space: Any, spec: NestedSpec) -> dict[int, Any] | None:
 
 
 def takes_arrays(space: Any, spec: NestedSpec) -> bool:
-    """Returns True if an action of a space is an array that its spec describes whole.
+    """Returns True if a space's actions are arrays that its spec fully describes.
 
-    Then an array of the spec's dtype within its bounds is an action as it is.
+    Any array of the spec's dtype within its bounds is then an action.
     """
     if kind_of_space(space) not in ("Box", "MultiDiscrete", "MultiBinary"):
         return False

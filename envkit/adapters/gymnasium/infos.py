@@ -1,12 +1,12 @@
-"""Infos of the rows of a batch, as Gymnasium has them and as envkit has them.
+"""Converts infos of a batch's rows between Gymnasium's form and envkit's.
 
-A vector environment of Gymnasium has one dictionary of arrays. Beside the array `key`
-may stand a mask `_key` of the rows that have it; without one all have it. Dictionaries
-within are made likewise. `VectorInfos` takes them apart.
+A Gymnasium vector environment has one dictionary of arrays. An array `key` may have a
+mask `_key` of the rows it applies to; without a mask it applies to all rows. Nested
+dictionaries work the same way. `VectorInfos` splits them.
 
-A batch of envkit has infos in one of two forms, of which Gymnasium's are made.
-`ColumnInfos` are a dictionary of arrays with an element for each row, in which nothing
-is done row by row. `DictInfos` are a dictionary for each row that has one.
+An envkit batch has infos in one of two forms, both of which convert to Gymnasium's.
+`ColumnInfos` are a dictionary of arrays with an element per row, handled without a loop
+over rows. `DictInfos` are a dictionary for each row that has one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Infos = dict[str, Any]
 
 # Integers beyond int64, such as seeds, are objects.
 _MOST = 2**63
-# The kinds of dtypes that are put together, each as the widest of them.
+# Kinds of dtypes that are joined, each to the widest of them.
 _NUMBERS = "biufc"
 
 
@@ -61,20 +61,20 @@ class Flags(NamedTuple):
 
 
 class RowInfos(Protocol):
-    """The infos of the rows of a batch."""
+    """The infos of a batch's rows."""
 
     def take_flags(self) -> Flags | None:
-        """Takes the two flags out, where there are both; `None` if nowhere."""
+        """Removes the two flags from infos with both; `None` if there are none."""
 
     def add_to(self, infos: Infos, rows: Array) -> Infos:
-        """Adds the infos of the masked rows to a dictionary, and returns it."""
+        """Adds the infos of the masked rows to a dictionary and returns it."""
 
     def by_row(self) -> list[Infos]:
-        """Returns a dictionary for each row, as it would be without the others."""
+        """Returns each row's dictionary, as if the row were alone."""
 
 
 class ColumnInfos:
-    """Infos that are arrays with an element for each row.
+    """Infos in arrays with an element for each row.
 
     Example:
         >>> infos = ColumnInfos({"steps": np.array([4, 9])}, rows=2)
@@ -85,19 +85,19 @@ class ColumnInfos:
     def __init__(
         self, columns: Mapping[str, Any], rows: int, *, begun: bool = False
     ) -> None:
-        """Takes infos; values that are not arrays have an element for each row, too.
+        """Takes infos; values other than arrays also have an element for each row.
 
         Args:
             columns: The infos.
-            rows: How many rows there are.
-            begun: Whether they are those of begins.
+            rows: The number of rows.
+            begun: Whether the infos are from the beginning of episodes.
         """
         self._columns = dict(columns)
         self._rows = rows
         self._episodes = take_ended_columns(self._columns, rows, begun=begun)
 
     def take_flags(self) -> Flags | None:
-        """Takes the two flags out, if both are there."""
+        """Removes the two flags and returns them, if there are both."""
         pair = [self._columns.get(name) for name in FLAGS]
         if not all(
             isinstance(flag, np.ndarray)
@@ -111,7 +111,7 @@ class ColumnInfos:
         return Flags(np.ones(self._rows, bool), *pair)  # type: ignore[arg-type]  # arrays
 
     def add_to(self, infos: Infos, rows: Array) -> Infos:
-        """Adds the infos of the masked rows to a dictionary, and returns it."""
+        """Adds the infos of the masked rows to a dictionary and returns it."""
         if rows.any():
             for key, column in self._columns.items():
                 self._add(infos, key, column, rows)
@@ -138,7 +138,7 @@ class ColumnInfos:
         infos[f"_{key}"] = rows.copy() if mask is None else mask | rows
 
     def _put_into(self, column: Any, before: Any, rows: Array) -> Array:
-        """Returns an array of what the masked rows have, and the others had before."""
+        """Returns an array with new values in masked rows and old ones elsewhere."""
         values = self._as_array(column)
         if rows.all():
             return values
@@ -156,11 +156,11 @@ class ColumnInfos:
         if isinstance(column, np.ndarray):
             has_rows = column.shape[:1] == (self._rows,)
             if column.dtype.kind in _NUMBERS:
-                # Some batches have one number for all.
+                # Some batches have one number for all rows.
                 return column if has_rows else np.repeat(column[None], self._rows, 0)
             if has_rows and column.ndim > 1 and not column.dtype.hasobject:
                 return column
-        # To Gymnasium, single texts and lists are objects like any other.
+        # Gymnasium treats single texts and lists like any other object.
         values = np.empty(self._rows, object)
         for row in range(self._rows):
             values[row] = _row_of(column, row)
@@ -168,7 +168,7 @@ class ColumnInfos:
 
 
 class InfosOfSome:
-    """Infos of which only those of some rows count.
+    """Infos of which only some rows count.
 
     Example:
         >>> discounts = ColumnInfos({"discount": np.array([0.5, 1.0])}, rows=2)
@@ -178,29 +178,29 @@ class InfosOfSome:
     """
 
     def __init__(self, infos: RowInfos, rows: Array) -> None:
-        """Takes infos, and a mask of the rows that have them."""
+        """Takes infos, and a mask of the rows that count."""
         self._infos = infos
         self._rows = rows
 
     def take_flags(self) -> Flags | None:
-        """Takes the two flags out, where there are both; `None` if nowhere."""
+        """Removes the two flags from infos with both; `None` if there are none."""
         flags = self._infos.take_flags()
         return None if flags is None else flags._replace(given=flags.given & self._rows)
 
     def add_to(self, infos: Infos, rows: Array) -> Infos:
-        """Adds what is masked both times to a dictionary, and returns it."""
+        """Adds the infos of rows in both masks to a dictionary and returns it."""
         return self._infos.add_to(infos, rows & self._rows)
 
     def by_row(self) -> list[Infos]:
-        """Returns a dictionary for each row, which is empty for the others."""
+        """Returns a dictionary for each row, empty for rows that do not count."""
         pairs = zip(self._infos.by_row(), self._rows.tolist(), strict=True)
         return [info if counts else {} for info, counts in pairs]
 
 
 class DictInfos:
-    """Infos that are a dictionary for each of some rows.
+    """Infos in a dictionary for each of some rows.
 
-    They are joined as by Gymnasium's `_add_info`, but no fraction is cut off where
+    They are joined as in Gymnasium's `_add_info`, except that fractions are kept if
     another row has an integer.
 
     Example:
@@ -218,14 +218,14 @@ class DictInfos:
         """Takes infos.
 
         Args:
-            by_row: For some rows, the info.
-            rows: How many rows there are.
+            by_row: The infos of some rows.
+            rows: The number of rows.
         """
         self._by_row = by_row
         self._rows = rows
 
     def take_flags(self) -> Flags | None:
-        """Takes the two flags out, where there are both; `None` if nowhere."""
+        """Removes the two flags from infos with both; `None` if there are none."""
         taken = {row: take_flags(info) for row, info in self._by_row.items()}
         found = {row: flags for row, flags in taken.items() if flags is not None}
         if not found:
@@ -238,7 +238,7 @@ class DictInfos:
         return flags
 
     def add_to(self, infos: Infos, rows: Array) -> Infos:
-        """Adds the infos of the masked rows to a dictionary, and returns it."""
+        """Adds the infos of the masked rows to a dictionary and returns it."""
         by_key: dict[str, dict[int, Any]] = {}
         for row, info in self._by_row.items():
             if rows[row]:
@@ -258,12 +258,12 @@ class DictInfos:
 
     def by_row(self) -> list[Infos]:
         """Returns copies of the dictionaries, and empty ones for the other rows."""
-        # Environments go on writing to arrays that they have returned.
+        # Environments may keep writing to arrays that they have returned.
         return [copied_arrays(self._by_row.get(row, {})) for row in range(self._rows)]
 
 
 def _array_of(values: dict[int, Any], before: Any, rows: int) -> Array:
-    """Returns an array with the values of some rows, and of others those before."""
+    """Returns an array with new values for some rows and old ones for the others."""
     shape, dtype = _common(list(values.values()))
     if isinstance(before, np.ndarray):
         if before.shape[1:] == shape and _go_together(before.dtype, dtype):
@@ -288,7 +288,7 @@ def _go_together(*dtypes: np.dtype[Any]) -> bool:
 
 
 def _common(values: list[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Returns the shape and the dtype of an array's elements that hold these values."""
+    """Returns the shape and dtype of array elements that can hold these values."""
     are_numbers = all(
         type(value) in {float, bool}
         or isinstance(value, np.number)
@@ -303,7 +303,7 @@ def _common(values: list[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
         kinds = {value.dtype for value in values}
         if len(kinds) == 1 or _go_together(*kinds):
             return values[0].shape, np.result_type(*kinds)
-    # To Gymnasium, texts and lists are objects like any other.
+    # Gymnasium treats texts and lists like any other object.
     return (), np.dtype(object)
 
 
@@ -313,7 +313,7 @@ def row_infos(given: Any, rows: int, *, begun: bool = False) -> RowInfos:
     Args:
         given: A dictionary of arrays, or a list with an info for each row.
         rows: The number of rows.
-        begun: Whether they are those of begins.
+        begun: Whether the infos are from the beginning of episodes.
     """
     if isinstance(given, list | tuple) and len(given) == rows:
         by_row = {
@@ -332,21 +332,21 @@ def block_infos(
     *,
     begun: bool = False,
 ) -> RowInfos:
-    """Returns the infos of some environments of a batch, of one or more rows each.
+    """Returns the infos of a batch whose environments have one or more rows each.
 
     Args:
-        given: The result of `get_info` of each.
-        blocks: The rows of each.
+        given: The result of each environment's `get_info`.
+        blocks: The rows of each environment.
         rows: The number of rows of the batch.
-        batched: For each, whether it is a batch itself, perhaps of one row.
-        begun: Whether they are those of begins.
+        batched: Whether each environment is itself a batch, possibly of one row.
+        begun: Whether the infos are from the beginning of episodes.
     """
     are_columns = all(batched) and all(isinstance(info, Mapping) for info in given)
     if are_columns and sum(map(len, blocks)) == rows:
         try:
             joined = nest.map_structure(_joined, *given)
             return ColumnInfos(joined, rows, begun=begun)
-        except (SpecError, TypeError, ValueError):  # They are not alike.
+        except (SpecError, TypeError, ValueError):  # their infos differ
             pass
     by_row = {
         row: with_ended_alone(
@@ -377,7 +377,7 @@ def _row_of(column: Any, row: int) -> Any:
     if isinstance(column, list | tuple):
         return type(column)([_row_of(value, row) for value in column])
     array = as_array(column)
-    if array.ndim == 0:  # It is the same for all.
+    if array.ndim == 0:  # the same for all rows
         return column
     element = array[row]
     if isinstance(element, np.ndarray):
@@ -386,36 +386,36 @@ def _row_of(column: Any, row: int) -> Any:
 
 
 def _empty(rows: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Returns an array of the values of rows without such an info."""
+    """Returns an array of placeholders for rows without this info."""
     if dtype.hasobject:
         return np.full((rows, *shape), None, object)
     return np.zeros((rows, *shape), dtype)
 
 
-# The keys of the end of an episode that has been left already.
+# The keys of the final step of an episode that the row has already left.
 FINAL_OBSERVATION = "final_obs"
 _FINAL_INFO = "final_info"
 _ENDS = (FINAL_OBSERVATION, _FINAL_INFO)
 
 
 class VectorInfos:
-    """Keeps the infos of a vector environment, to be taken apart when they are read.
+    """Keeps a vector environment's infos, and splits them only when they are read.
 
-    To keep them costs nothing, because most of the time they are not read.
+    Keeping them costs nothing; most of the time nobody reads them.
     """
 
     def __init__(self, rows: int) -> None:
-        """Begins without infos."""
+        """Starts without infos."""
         self._rows = rows
         self._infos: Mapping[str, Any] = {}
-        # The infos of the next episode, of rows that have begun it already.
+        # Infos that belong to the next episode of rows that have begun it already.
         self._begun: Mapping[str, Any] | None = None
-        # The rows that were terminated and truncated, as the bytes of two masks; `None`
-        # before the first reset.
+        # The terminated and truncated rows, as the bytes of two masks; `None` before
+        # the first reset.
         self._flags: tuple[bytes, bytes] | None = None
         none = bytes(rows)
         self._none = none, none
-        # The infos of rows that were reset alone since.
+        # The infos of rows that were reset alone since then.
         self._later: dict[int, Infos] = {}
 
     def reset_rows(self, infos: Mapping[str, Any], mask: Array) -> None:
@@ -434,8 +434,8 @@ class VectorInfos:
 
         Args:
             infos: The infos of the vector environment.
-            terminated: The rows that were terminated, as the bytes of a mask; `None`
-                for both if no episode has ended.
+            terminated: The terminated rows, as the bytes of a mask; both are `None` if
+                no episode has ended.
             truncated: The rows that were truncated.
         """
         # Hot: called once per batch step.
@@ -448,11 +448,11 @@ class VectorInfos:
             self._later = {}
 
     def begin(self, infos: Mapping[str, Any]) -> None:
-        """Keeps infos that belong to the next episode of rows that have ended."""
+        """Keeps infos of the next episode, for rows that have ended."""
         self._begun = infos
 
     def shown(self) -> Infos | list[Infos]:
-        """Returns the infos of the time step that was returned last."""
+        """Returns the infos of the time step returned last."""
         return stacked_infos(self._shown())
 
     def standing(self) -> Infos | list[Infos]:
@@ -483,9 +483,9 @@ def _rows_in(flags: tuple[bytes, bytes]) -> list[int]:
 
 
 def _infos_by_row(infos: Mapping[str, Any], rows: int) -> list[Infos]:
-    """Returns the infos of each row as a dictionary.
+    """Returns each row's infos as a dictionary.
 
-    Those of the end of an episode that has been left already are not in it.
+    Infos about the end of an episode that the row has left are excluded.
 
     Example:
         >>> infos = {"lives": np.array([3, 0]), "_lives": np.array([True, False])}
@@ -504,9 +504,9 @@ def _infos_by_row(infos: Mapping[str, Any], rows: int) -> list[Infos]:
 
 
 def _final_infos(infos: Mapping[str, Any], rows: int) -> list[Infos] | None:
-    """Returns the infos of the ends of episodes that have been left already.
+    """Returns the final infos of episodes that rows have left already.
 
-    There are some only where vector environments reset in the same step.
+    Only vector environments that reset in the same step have some.
     """
     value = infos.get(_FINAL_INFO)
     return None if value is None else _infos_by_row(value, rows)
@@ -546,7 +546,7 @@ def _values(value: Any, rows: int) -> Sequence[Any]:
     has_rows = isinstance(value, list | tuple) or np.ndim(value) > 0
     if has_rows and not isinstance(value, str | bytes) and len(value) == rows:
         is_boolean = getattr(value, "dtype", None) == np.bool_ and np.ndim(value) == 1
-        # Python's booleans, because those of NumPy would be in an array of objects.
+        # Python's booleans, because NumPy's would make an array of objects.
         return value.tolist() if is_boolean else value  # type: ignore[no-any-return]  # it has one for each
     # One value for all rows.
     return [value] * rows

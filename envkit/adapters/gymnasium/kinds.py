@@ -1,10 +1,10 @@
-"""Vector environments of Gymnasium: their two kinds, their orders and their states.
+"""Gymnasium's vector environments: their kinds, reset orders and states.
 
 | kind             | its environments are          | its state                    |
 |------------------|-------------------------------|------------------------------|
-| `SyncVectorEnv`  | objects in a list             | that of each, and its own    |
-| `AsyncVectorEnv` | in processes of Gymnasium's   | cannot be saved              |
-| any other        | one object                    | that of a single environment |
+| `SyncVectorEnv`  | objects in a list             | each one's, and its own      |
+| `AsyncVectorEnv` | in Gymnasium's processes      | cannot be saved              |
+| any other        | one object                    | a single environment's       |
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = [
     "take_vector_state",
 ]
 
-# Gymnasium reads members of these from the shared memory when it is made, and once.
+# Gymnasium reads these from shared memory only once, when it is made.
 _READ_ONCE = frozenset(["OneOf", "Text"])
 
 
 def kind_of_vector_env(vector_env: Any) -> str:
-    """Returns the name of one of Gymnasium's two classes, or "".
+    """Returns the name of one of Gymnasium's two classes, or "" for any other.
 
-    These two have an environment for each row, with a seed of its own.
+    These two have an environment with its own seed for each row.
     """
     for base in type(vector_env.unwrapped).__mro__:
         if base.__name__ in (
@@ -53,7 +53,7 @@ def kind_of_vector_env(vector_env: Any) -> str:
 
 
 def as_order(mode: Any) -> AutoReset:
-    """Returns envkit's name for a mode of Gymnasium's.
+    """Returns envkit's name for one of Gymnasium's modes.
 
     Example:
         >>> as_order("SameStep")
@@ -61,7 +61,7 @@ def as_order(mode: Any) -> AutoReset:
     """
     value = getattr(mode, "value", mode)
     for order in AutoReset:
-        # Gymnasium has "NextStep" for what is "next_step" here.
+        # Gymnasium writes "NextStep" for "next_step".
         if isinstance(value, str) and _letters(value) == _letters(order.value):
             return order
     raise ValueError(
@@ -75,13 +75,13 @@ def _letters(name: str) -> str:
 
 
 def order_of(vector_env: Any, given: Any = None) -> AutoReset:
-    """Returns the order of a vector environment.
+    """Returns the reset order of a vector environment.
 
-    Its metadata has it since Gymnasium 1.1. Those of 1.0 reset with the next step.
+    Since Gymnasium 1.1 its metadata has it. In 1.0, it resets in the next step.
 
     Args:
         vector_env: The vector environment.
-        given: The `AutoresetMode` that overrules its metadata, or the value of one.
+        given: The `AutoresetMode`, or its value, that overrides its metadata.
     """
     metadata = getattr(vector_env, "metadata", None) or {}
     mode = metadata.get("autoreset_mode") if given is None else given
@@ -91,16 +91,16 @@ def order_of(vector_env: Any, given: Any = None) -> AutoReset:
 
 
 def finish_resets(vector_env: Any, rows: Array) -> None:
-    """Resets rows of an `AsyncVectorEnv` that would reset with the next step.
+    """Resets rows of an `AsyncVectorEnv` that would reset in the next step.
 
-    Without shared memory its processes do not notice a `reset` in between, and would
-    reset once more with the step after it.
+    Without shared memory, its processes do not notice a `reset` in between, and would
+    reset again in the following step.
     """
     env = vector_env.unwrapped
     if kind_of_vector_env(env) != "AsyncVectorEnv" or env.shared_memory:
         return
     if getattr(env, "worker", None) is not None:
-        return  # Another program in the processes may do otherwise.
+        return  # a custom worker may behave differently
     pipes = [env.parent_pipes[row] for row in rows.tolist()]
     for pipe in pipes:
         pipe.send(("step", None))
@@ -109,10 +109,10 @@ def finish_resets(vector_env: Any, rows: Array) -> None:
 
 
 class _VectorState(NamedTuple):
-    """The state of a vector environment that has its environments in a list.
+    """Holds the state of a vector environment with a list of environments.
 
     Attributes:
-        content: The content of its wrappers and of itself, and what is saved beside.
+        content: The content of its wrappers and of itself, and what is saved beside it.
         rows: The states of the environments.
     """
 
@@ -123,8 +123,8 @@ class _VectorState(NamedTuple):
 def take_vector_state(vector_env: Any, name: str, beside: Any) -> Any:
     """Saves the state of a vector environment.
 
-    One that steps its environments itself, as `SyncVectorEnv` does, is saved with all
-    of them; one that is a single object is saved like a single environment.
+    One that steps a list of environments, such as `SyncVectorEnv`, is saved with all of
+    them; one that is a single object is saved like a single environment.
 
     Args:
         vector_env: The vector environment, with or without wrappers.
@@ -132,7 +132,7 @@ def take_vector_state(vector_env: Any, name: str, beside: Any) -> Any:
         beside: An object to save with it.
 
     Raises:
-        NotImplementedError: It is in other processes, or holds what does not pickle.
+        NotImplementedError: It is in other processes, or holds something unpicklable.
     """
     kind = kind_of_vector_env(vector_env)
     if kind == "AsyncVectorEnv":
@@ -161,7 +161,7 @@ def restore_vector_state(vector_env: Any, name: str, state: Any) -> Any:
     """Restores a state, and returns the object that was saved beside it.
 
     Raises:
-        ValueError: The state is one of another kind of environment.
+        ValueError: The state belongs to another kind of environment.
     """
     if isinstance(state, Snapshot):
         return restore_snapshot(vector_env, name, state)
@@ -186,7 +186,7 @@ def restore_vector_state(vector_env: Any, name: str, state: Any) -> Any:
 def _kept(vector_env: Any) -> list[Any]:
     """Returns the objects that a snapshot leaves out.
 
-    The environments have snapshots of their own, and their makers do not change.
+    The environments have their own snapshots, and their makers do not change.
     """
     unwrapped = vector_env.unwrapped
     return [*unwrapped.envs, *getattr(unwrapped, "env_fns", ())]
@@ -201,10 +201,10 @@ def _text(names: tuple[str, ...], rows: int) -> str:
 
 
 def check_shared_memory(vector_env: Any, name: str) -> None:
-    """Refuses observations that an `AsyncVectorEnv` would never change.
+    """Raises for observations that an `AsyncVectorEnv` would never update.
 
     Raises:
-        SpecError: There are some.
+        SpecError: The observation has some.
     """
     if kind_of_vector_env(vector_env) != "AsyncVectorEnv":
         return

@@ -1,7 +1,7 @@
-"""The attributes, infos and endings of the rows of a batch.
+"""Reads and sets the attributes, infos and endings of a batch's rows.
 
-Rows may be environments in workers, environments in this process, or all rows one
-object, whose attributes are then those of each row.
+Rows may be environments in workers, environments in this process, or one object for all
+rows, whose attributes then count for each row.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def call_rows(
     kwargs: Any = None,
     rows: Sequence[int] | None = None,
 ) -> tuple[Any, ...]:
-    """Calls a method of every environment; an attribute that is none is returned.
+    """Calls a method of every environment, or returns an attribute.
 
     Args:
         env: The batch.
-        name: The method.
-        args: Its arguments.
-        kwargs: Its arguments by name.
-        rows: Of which rows; `None` for all.
+        name: The method or attribute.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        rows: The rows; `None` for all.
 
     Raises:
-        ValueError: These rows are not environments of their own.
+        ValueError: These rows are not separate environments.
 
     Example:
         >>> from envkit import BatchedPyEnvironment
@@ -77,7 +77,7 @@ def call_rows(
 
 
 def check_call(name: str) -> None:
-    """Raises for methods that move environments, because the batch has to know."""
+    """Raises for methods that step environments, because the batch must know."""
     if name in ("reset", "step", "close"):
         raise ValueError(
             f"call({name!r}) would move environments behind the batch's back. Use "
@@ -86,7 +86,7 @@ def check_call(name: str) -> None:
 
 
 def get_rows(env: Any, name: str, rows: Sequence[int] | None = None) -> tuple[Any, ...]:
-    """Returns an attribute of every environment, or of those of some rows."""
+    """Returns an attribute of every environment, or of some rows'."""
     ids, objects = _asked(env, rows)
     if objects is None:
         return _by_row(env, env.access(name, env_ids=ids), rows)
@@ -101,8 +101,8 @@ def set_rows(
     Args:
         env: The batch.
         name: The attribute.
-        values: A list or a tuple with one for each row, or one for all.
-        rows: Of which rows; `None` for all.
+        values: A list or tuple with a value per row, or one value for all.
+        rows: The rows; `None` for all.
     """
     ids, objects = _asked(env, rows)
     by_env = values_by_row(values, env.batch_size if rows is None else len(rows))
@@ -119,7 +119,7 @@ def set_rows(
 
 
 def values_by_row(values: Any, rows: int) -> Sequence[Any]:
-    """Returns a value for each row of what `set_rows` is given."""
+    """Returns a value for each row from an argument of `set_rows`."""
     if not isinstance(values, list | tuple):
         return [values] * rows
     if len(values) != rows:
@@ -131,7 +131,7 @@ def values_by_row(values: Any, rows: int) -> Sequence[Any]:
 
 
 def envs_of(env: Any) -> list[Any] | None:
-    """Returns a batch's environments, or handles on them, if it has some."""
+    """Returns a batch's environments, or handles on them, if there are any."""
     envs = getattr(env, "envs", None)
     if isinstance(envs, list) and envs and hasattr(envs[0], "time_step_spec"):
         return envs
@@ -139,7 +139,7 @@ def envs_of(env: Any) -> list[Any] | None:
 
 
 def own_or_first(env: Any, name: str) -> Any:
-    """Returns a batch's attribute, or that of its first environment, or `None`."""
+    """Returns a batch's attribute, else its first environment's, else `None`."""
     own = getattr(env, name, None)
     envs = envs_of(env)
     return own if own is not None or envs is None else getattr(envs[0], name, None)
@@ -148,7 +148,7 @@ def own_or_first(env: Any, name: str) -> Any:
 def blocks_of(env: Any) -> list[range] | None:
     """Returns the rows of each of a batch's environments, if it has some.
 
-    In a pool an environment may be a batch itself, of several rows.
+    An environment in a pool may itself be a batch of several rows.
     """
     envs = envs_of(env)
     if envs is None:
@@ -162,12 +162,12 @@ def blocks_of(env: Any) -> list[range] | None:
 def _asked(
     env: Any, rows: Sequence[int] | None
 ) -> tuple[Sequence[int] | None, list[Any] | None]:
-    """Returns the ids that workers are asked, `None` for all; or the objects."""
+    """Returns the ids of workers to ask, `None` for all; or the objects to ask."""
     envs, names = envs_of(env), ("call", "access")
     if rows is None or list(rows) == list(range(env.batch_size)):
         is_in_workers = all(callable(getattr(env, name, None)) for name in names)
         return None, None if is_in_workers else envs or [env]
-    # Not if it is only forwarded: a wrapper may be what the attribute is set on.
+    # Not if it is merely forwarded: a wrapper may have the attribute itself.
     is_in_workers = all(callable(getattr(type(env), name, None)) for name in names)
     if envs is None and is_in_workers:
         return rows, None
@@ -182,7 +182,7 @@ def _asked(
 def _by_row(
     env: Any, results: Sequence[Any], rows: Sequence[int] | None
 ) -> tuple[Any, ...]:
-    """Repeats what an environment of several rows has answered."""
+    """Repeats an environment's answer for each of its rows."""
     if len(results) == (env.batch_size if rows is None else len(rows)):
         return tuple(results)
     blocks = blocks_of(env) or [range(env.batch_size)]
@@ -218,10 +218,10 @@ def _ask_workers(
 
 
 def _set_in_workers(env: Any, name: str, value: Any, ids: Sequence[int] | None) -> None:
-    """Sets an attribute of environments that are asked with `call` and `access`."""
+    """Sets an attribute of environments that are reached with `call` and `access`."""
     if getattr(env, "vector_env", None) is None:
         env.set_attr(name, value, env_ids=ids)
-    else:  # The `set_attr` of Gymnasium's takes a value for each row, and no rows.
+    else:  # Gymnasium's `set_attr` takes a value per row and no rows
         env.call("set_wrapper_attr", name, value, env_ids=ids)
 
 
@@ -237,42 +237,42 @@ def check_infos(infos: Any) -> None:
 
 
 class BatchRows:
-    """The infos, attributes and endings of the rows of a batch, which may be a pool."""
+    """Reads the infos, attributes and endings of a batch's or pool's rows."""
 
     def __init__(self, env: Any, wanted: str) -> None:
         """Takes a batch.
 
         Args:
             env: The batch.
-            wanted: Which infos are read.
+            wanted: Which infos to read.
         """
         self._env = env
         self._name = type(env).__name__
         self._rows = int(env.batch_size)
         self._everyone = np.ones(self._rows, bool)
         self._wanted = wanted
-        # The rows of each of a pool's environments. Not if that is only forwarded,
-        # because a wrapper may have infos of its own.
+        # The rows of each of a pool's environments. `None` if the method is merely
+        # forwarded, because a wrapper may have its own infos.
         self._blocks: list[range] | None = None
         if callable(getattr(type(env), "rows_with_info", None)):
             self._blocks = blocks_of(env)
         if self._blocks is not None and wanted != "none":
-            # Whether each is a batch itself, which may have one row.
+            # Whether each environment is itself a batch, possibly of one row.
             self._batched = list(env.access("batched"))
-            env.rows_with_info()  # From now on its workers note them.
+            env.rows_with_info()  # makes workers report them from now on
 
     def prepared(
         self, mask: Array, seeds: list[int | None], options: list[Any]
     ) -> contextlib.AbstractContextManager[None]:
         """Hands seeds and options to the masked rows for a reset inside the context.
 
-        Programs for Gymnasium seed every environment, and pass options to those that
-        take none. A line in the log tells of seeds and options that are lost so.
+        Programs for Gymnasium seed every environment and pass options to any. A line in
+        the log reports seeds and options that are ignored.
 
         Args:
             mask: The rows.
-            seeds: For each row its seed, or `None`; for those outside the mask `None`.
-            options: For each row its options, or `None`.
+            seeds: A seed or `None` for each row; `None` for rows outside the mask.
+            options: Options or `None` for each row.
         """
         with told_of_losses("seed", self._name):
             self._seed(seeds)
@@ -291,7 +291,7 @@ class BatchRows:
             self._env._envkit.seed_rows(self._env, seeds)
 
     def infos(self, ended: Array) -> RowInfos | None:
-        """Reads the infos of a step: of all rows, or of those that ended."""
+        """Reads the infos of a step, for all rows or for those that ended."""
         # Hot: called once per batch step.
         if self._wanted == "all":
             return self._ask(self._everyone)
@@ -301,11 +301,11 @@ class BatchRows:
         return None
 
     def begun_infos(self, rows: Array, *, at_once: bool) -> RowInfos | None:
-        """Reads the infos of rows that have just begun.
+        """Reads the infos of rows that have just begun an episode.
 
         Args:
-            rows: A mask of them.
-            at_once: Whether they began in the step that ended the episode before.
+            rows: A mask of the rows.
+            at_once: Whether they began in the step that ended the previous episode.
         """
         if self._wanted == "none" or (at_once and self._wanted != "all"):
             return None
@@ -318,7 +318,7 @@ class BatchRows:
         return found
 
     def _take_flags(self, infos: RowInfos | None) -> Flags | None:
-        """Takes the flags of ends out of infos, where they are there."""
+        """Removes the flags of endings from infos, if there are any."""
         return None if infos is None else infos.take_flags()
 
     def _ask(
@@ -328,15 +328,15 @@ class BatchRows:
 
         Args:
             rows: A mask of the rows.
-            has_left: Whether to read those of the beginning of an episode, where the
-                batch still has those of the end before it.
-            begun: Whether those of the beginning of an episode are asked for.
+            has_left: Whether to read the infos of the next episode's beginning while
+                the batch still shows the previous end.
+            begun: Whether infos of the beginning of an episode are wanted.
         """
         try:
             if self._blocks is None:
                 return row_infos(self._env.get_info(), self._rows, begun=begun)
             return self._asked(self._blocks, rows, has_left, begun)
-        except NotImplementedError:  # There are none.
+        except NotImplementedError:  # the environment has no infos
             self._wanted = "none"
             return None
 
@@ -348,7 +348,7 @@ class BatchRows:
         told = rows & self._env.rows_with_info(begun=has_left)
         if not np.count_nonzero(told):
             return None
-        # The infos of batches become one, so those of all rows are read.
+        # The infos of batches are joined, so read all rows.
         chosen = rows if any(self._batched) else told
         envs = [
             env
@@ -372,10 +372,10 @@ class BatchRows:
     def ends(
         self, shown: TimeStep, ended: Array, infos: RowInfos | None
     ) -> tuple[Array, Array]:
-        """Returns the rows that were terminated, and those that were truncated.
+        """Returns masks of the rows that were terminated and of those truncated.
 
-        It takes the flags out of the infos; where there are none, a pool says it, or
-        else discounts decide.
+        It removes the flags from the infos. Without flags, a pool reports how episodes
+        ended; otherwise discounts decide.
         """
         # Hot: called once per batch step.
         flags = self._take_flags(infos)

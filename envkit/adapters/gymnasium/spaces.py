@@ -1,34 +1,37 @@
-"""Gymnasium's spaces as specs, and specs as spaces.
+"""Converts Gymnasium's spaces to specs, and specs to spaces.
 
 ```
 BoundedArraySpec   one integer          Discrete
                    int8 from 0 to 1     MultiBinary
-                   a row of integers    MultiDiscrete   signed, of real bounds
-                   anything else        Box
-ArraySpec          numbers, booleans    Box             without bounds, if it can be
-                   text                 Text            of printable ASCII
+                                      a row of integers    MultiDiscrete   signed, with
+                                      real bounds
+                                      anything else        Box
+                   ArraySpec          numbers, booleans    Box             unbounded if
+                   possible
+                                      text                 Text            printable
+                                      ASCII
 TextSpec                                Text            its lengths and letters
-dict                                    Dict            in the order of its keys
+dict                                    Dict            in the order of keys
 tuple, list, namedtuple                 Tuple
 OneOf                                   OneOf
 PaddedSequence                          Sequence
 PaddedStack                             Sequence        with `stack=True`
 PaddedGraph                             Graph
 ObjectSpec                              the space it came from
-anything else                           SpecSpace       which knows the spec
+anything else                           SpecSpace       holds the spec
 ```
 
 The integers from 0 to 5 may be a `Discrete` or a `Box`, and as arrays both look alike.
-`usual_kind` is the rule of the table. A spec of a space of another kind is a
-`SpecOfKind`, which remembers that kind and becomes it again.
+`usual_kind` implements the table. The spec of any other kind of space is a
+`SpecOfKind`, which remembers its kind and converts back to it.
 
-Three kinds are no classes of spaces: `FiniteBox`, a box with bounds that are the
-largest numbers of the dtype and not infinite; `OpenBox`, a box of integers with
-infinite bounds; and `ShapedMultiBinary`, a `MultiBinary` of `(4,)` and not of 4. In all
-other spaces the largest number, which a spec has for an infinite bound, is infinite.
+Three kinds are not classes of spaces: `FiniteBox`, a box whose bounds are the largest
+numbers of the dtype instead of infinite; `OpenBox`, a box of integers with infinite
+bounds; and `ShapedMultiBinary`, a `MultiBinary` of `(4,)` instead of 4. In any other
+space, a bound that is the dtype's largest number means infinity.
 
-Spaces are told apart by the names of their classes, so specs are made without an import
-of Gymnasium, and of the spaces of old Gym, too.
+Spaces are recognised by the names of their classes, so specs can be made without
+importing Gymnasium, and from old Gym's spaces too.
 """
 
 from __future__ import annotations
@@ -77,14 +80,14 @@ __all__ = [
     "usual_kind",
 ]
 
-# The attribute of a box that was made of a spec without bounds.
+# The attribute of a box made from a spec without bounds.
 _UNBOUNDED = "envkit_unbounded"
 
 
 class SpecOfKind(BoundedArraySpec):
-    """A bounded spec that remembers which kind of space it came from.
+    """A bounded spec that remembers its kind of space.
 
-    It is equal to one that does not.
+    It equals a spec that does not.
 
     Example:
         >>> spec = SpecOfKind((), np.int64, 0, 5, kind="Box")
@@ -109,7 +112,7 @@ class SpecOfKind(BoundedArraySpec):
         kind: str = "Box",
         finite: Any = None,
     ) -> None:
-        """Makes a bounded spec of a kind of space.
+        """Makes a bounded spec for a kind of space.
 
         Args:
             shape: The shape.
@@ -117,9 +120,9 @@ class SpecOfKind(BoundedArraySpec):
             minimum: The lower bounds.
             maximum: The upper bounds.
             name: The name.
-            kind: The name of the space's class, or of one of the three kinds.
-            finite: Of a `FiniteBox`, masks of the lower and of the upper bounds that
-                are the limits of the dtype and not infinite; of an `OpenBox`, of those
+            kind: The name of the space's class, or one of the three kinds.
+            finite: For a `FiniteBox`, masks of the lower and upper bounds that are the
+                dtype's limits instead of infinite; for an `OpenBox`, masks of those
                 that are infinite.
         """
         super().__init__(shape, dtype, minimum, maximum, name)
@@ -128,16 +131,16 @@ class SpecOfKind(BoundedArraySpec):
 
     @property
     def kind(self) -> str:
-        """The name of the space's class, or of one of the three kinds."""
+        """The name of the space's class, or one of the three kinds."""
         return self._kind
 
     @property
     def finite(self) -> Any:
-        """Masks of bounds, of the kinds that have them; else `None`."""
+        """Masks of bounds, for the kinds that have them; otherwise `None`."""
         return self._finite
 
     def __repr__(self) -> str:
-        # A reader needs no more of it than of any bounded spec.
+        # Readers need no more than what any bounded spec shows.
         return super().__repr__().replace(type(self).__name__, "BoundedArraySpec", 1)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -145,7 +148,7 @@ class SpecOfKind(BoundedArraySpec):
         return make, (*arguments, self._kind, self._finite)
 
     def replace(self, *args: Any, **kwargs: Any) -> SpecOfKind:
-        """Makes a copy in which what is not `None` is different."""
+        """Makes a copy with changes; `None` keeps a value."""
         spec = super().replace(*args, **kwargs)
         object.__setattr__(spec, "_kind", self._kind)
         object.__setattr__(spec, "_finite", self._finite)
@@ -153,9 +156,9 @@ class SpecOfKind(BoundedArraySpec):
 
 
 class BoundedBooleans(ArraySpec):
-    """A spec of booleans that remembers the bounds of a box, where some may be fixed.
+    """A spec of booleans that remembers a box's bounds, which may fix some elements.
 
-    Samples are within them. It is equal to one that does not remember any.
+    Samples are within them. It equals a spec without them.
 
     Example:
         >>> BoundedBooleans((2,), np.bool_, None, [True, False], True)
@@ -170,19 +173,19 @@ class BoundedBooleans(ArraySpec):
     def __init__(
         self, shape: Shape, dtype: Any, name: str | None, low: Any, high: Any
     ) -> None:
-        """Makes a spec of booleans, of a box with these bounds."""
+        """Makes a spec of booleans for a box with these bounds."""
         super().__init__(shape, dtype, name)
         object.__setattr__(self, "_low", np.array(low, bool))
         object.__setattr__(self, "_high", np.array(high, bool))
 
     @property
     def low(self) -> Array:
-        """Which elements are always true."""
+        """A mask of the elements that are always true."""
         return self._low
 
     @property
     def high(self) -> Array:
-        """Which elements may be true."""
+        """A mask of the elements that may be true."""
         return self._high
 
     def __repr__(self) -> str:
@@ -197,7 +200,7 @@ class BoundedBooleans(ArraySpec):
         return make, (*arguments, self._low, self._high)
 
     def replace(self, shape: Any = None, dtype: Any = None, name: Any = None) -> Any:
-        """Makes a copy in which what is not `None` is different."""
+        """Makes a copy with changes; `None` keeps a value."""
         plain = ArraySpec.from_spec(self).replace(shape, dtype, name)
         if plain.dtype != self._dtype:
             return plain
@@ -205,7 +208,7 @@ class BoundedBooleans(ArraySpec):
 
 
 def kind_of_space(space: Any) -> str:
-    """Returns the name of the class of Gymnasium's or Gym's that a space is of."""
+    """Returns the name of the Gymnasium or Gym class that a space belongs to."""
     for base in type(space).__mro__:
         if base.__module__.partition(".")[0] in ("gymnasium", "gym"):
             return base.__name__
@@ -213,7 +216,7 @@ def kind_of_space(space: Any) -> str:
 
 
 def finer_kind(space: Any, kind: str) -> tuple[str, Any]:
-    """Returns the kind of a space whose class is known.
+    """Returns the exact kind of a space whose class is known.
 
     Returns:
         The kind, and masks of bounds; see `SpecOfKind`.
@@ -239,11 +242,11 @@ def finer_kind(space: Any, kind: str) -> tuple[str, Any]:
 
 
 def usual_kind(spec: ArraySpec) -> str:
-    """Names the space that a spec becomes which does not remember one.
+    """Returns the kind of space for a spec that does not remember one.
 
-    A single integer is a choice and thus `Discrete`, and a row of integers a
-    `MultiDiscrete`, where its dtype and bounds are none that pictures have. "" is for
-    what no space of Gymnasium's describes.
+    A single integer is a choice, so `Discrete`; a row of integers is a `MultiDiscrete`,
+    unless its dtype and bounds are those of pictures. "" means that no Gymnasium space
+    describes it.
 
     Example:
         >>> usual_kind(BoundedArraySpec((), np.int64, 5, 7))
@@ -271,18 +274,18 @@ def usual_kind(spec: ArraySpec) -> str:
 
 
 def kind_of_spec(spec: ArraySpec) -> str:
-    """Returns the kind of space that a spec becomes."""
+    """Returns the kind of space for a spec."""
     return spec.kind if isinstance(spec, SpecOfKind) else usual_kind(spec)
 
 
 class OneOf(NamedTuple):
-    """A union: a number that says which branch counts, and a value for every branch.
+    """A union: the number of the branch that counts, and a value for every branch.
 
-    As a nest of specs it describes such values. Those of the other branches mean
-    nothing.
+    As a nest of specs, it describes such values. Values of other branches are
+    meaningless.
 
     Attributes:
-        tag: Which branch counts, from 0.
+        tag: The number of the branch that counts, from 0.
         branches: One value for each branch.
     """
 
@@ -291,7 +294,7 @@ class OneOf(NamedTuple):
 
 
 def neutral_value(spec: NestedSpec) -> NestedArray:
-    """Makes a value without a meaning: zeros, or the values nearest to them that fit.
+    """Makes a placeholder: zeros, or the nearest values that fit.
 
     Example:
         >>> from envkit.specs import BoundedArraySpec
@@ -313,12 +316,12 @@ def _neutral_leaf(spec: ArraySpec) -> Array:
 
 
 class PaddedSequence(NamedTuple):
-    """A sequence with a maximal length; as a nest of specs it describes such.
+    """A sequence with a maximum length; as a nest of specs, it describes sequences.
 
     Attributes:
-        values: Arrays with an element for each place; those after the last mean
-            nothing.
-        length: How many values there are.
+        values: Arrays with an element for each place; those beyond the length are
+            meaningless.
+        length: The number of values.
     """
 
     values: Any
@@ -326,16 +329,16 @@ class PaddedSequence(NamedTuple):
 
 
 class PaddedStack(PaddedSequence):
-    """A sequence whose members are arrays, and not tuples: with `stack=True`."""
+    """A sequence whose members are arrays instead of tuples: with `stack=True`."""
 
 
 class PaddedGraph(NamedTuple):
-    """A graph with a maximal number of nodes and edges.
+    """A graph with a maximum number of nodes and edges.
 
     Attributes:
-        nodes: What the nodes are.
-        edges: What the edges are; an empty tuple if they are nothing.
-        edge_links: Which nodes each edge connects: an array of pairs.
+        nodes: The values of the nodes.
+        edges: The values of the edges; an empty tuple if they have none.
+        edge_links: The pair of nodes that each edge connects.
     """
 
     nodes: Any
@@ -347,7 +350,7 @@ PADDED = (PaddedSequence, PaddedGraph)
 
 
 class MaxLengths:
-    """The maximal lengths of sequences, by their place in a space, or one for all.
+    """Holds the maximum lengths of sequences by path in a space, or one for all.
 
     Example:
         >>> lengths = MaxLengths({"path": 8})
@@ -357,7 +360,7 @@ class MaxLengths:
     """
 
     def __init__(self, given: Any) -> None:
-        """Takes a number, a mapping from places to numbers, or `None`."""
+        """Takes a number, a mapping from paths to numbers, or `None`."""
         self._all: Any = None
         self._by_place: dict[str, Any] = {}
         self._used: set[str] = set()
@@ -369,7 +372,7 @@ class MaxLengths:
             self._all = _checked(given)
 
     def of(self, path: str) -> Any:
-        """Returns the maximal length at a path, or `None`."""
+        """Returns the maximum length at a path, or `None`."""
         for place in self._by_place:
             if path in (place, f"[{place!r}]"):
                 self._used.add(place)
@@ -377,7 +380,7 @@ class MaxLengths:
         return self._all
 
     def check_all_used(self) -> None:
-        """Raises if there is no sequence or graph at one of the places."""
+        """Raises if some path has no sequence or graph."""
         unknown = [place for place in self._by_place if place not in self._used]
         if unknown:
             raise ValueError(
@@ -388,7 +391,7 @@ class MaxLengths:
 
 
 def _checked(given: Any) -> Any:
-    """Returns a length, or those of nodes and edges."""
+    """Returns a length, or the lengths of nodes and edges."""
     parts = given if isinstance(given, tuple | list) else (given,)
     for part in parts:
         is_length = isinstance(part, int | np.integer) and not isinstance(part, bool)
@@ -407,25 +410,25 @@ def spec_from_gym_space(
     *,
     max_lengths: Any = None,
 ) -> NestedSpec:
-    """Makes the specs that the members of a space fit, as arrays.
+    """Makes specs for the members of a space, as arrays.
 
-    `Dict` becomes a dictionary with the keys in the space's order, `Tuple` a tuple,
-    `Text` a fixed-width string, `OneOf` a number and a value for every branch. `Box`
-    and the discrete spaces become bounded arrays of the space's dtype. Members of other
-    spaces, which have no fixed shape, stay the objects they are, unless there is a
-    maximum for those of a `Sequence` or `Graph`: then they are padded.
+    `Dict` becomes a dictionary with the space's order of keys, `Tuple` a tuple, `Text`
+    a fixed-width string, `OneOf` a number and a value for every branch. `Box` and the
+    discrete spaces become bounded arrays of the space's dtype. Members of other spaces
+    have no fixed shape and remain objects, but a `Sequence` or `Graph` with a maximum
+    length is padded.
 
     Args:
-        space: A space of Gymnasium.
-        simplify_box_bounds: Whether bounds that are the same for every element are
-            kept as a single number.
-        name: The name of the spec; in a nest, the beginning of the names.
-        max_lengths: The maximal number of elements of a `Sequence`, and of nodes and
-            edges of a `Graph`: one number for all, or a dictionary from places, such as
-            "['path']" or the key alone, to a number, or a pair for nodes and edges.
+        space: A Gymnasium space.
+        simplify_box_bounds: Whether equal bounds of all elements are kept as a single
+            number.
+        name: The name of the spec; in a nest, the prefix of the names.
+        max_lengths: The maximum number of elements of a `Sequence`, or of nodes and
+            edges of a `Graph`: one number for all, or a dictionary from paths, such as
+            "['path']" or just the key, to a number, or to a pair for nodes and edges.
 
     Raises:
-        TypeError: It is not a space.
+        TypeError: The argument is not a space.
 
     Example:
         >>> from gymnasium import spaces
@@ -483,7 +486,7 @@ class SpaceSpecs:
         return self.leaf(space, kind, name)
 
     def kind_of(self, space: Any) -> str:
-        """Returns the name of a space's class; "" for what is no space."""
+        """Returns the name of a space's class; "" if it is not a space."""
         return kind_of_space(space)
 
     def leaf(self, space: Any, kind: str, name: str | None) -> ArraySpec:
@@ -552,7 +555,7 @@ def _object(space: Any, kind: str, name: str | None, path: str) -> ArraySpec:
         raise TypeError(
             f"The space{place} is {describe(space)}, which is not a space of Gymnasium."
         )
-    # A space that was made of a spec knows it.
+    # A space made from a spec holds it.
     spec = getattr(space, "spec", None)
     if isinstance(spec, ArraySpec):
         return spec.replace(name=name)
@@ -565,30 +568,30 @@ def _below(name: str | None, part: str) -> str:
 
 def _box(space: Any, simplify: bool, name: str | None) -> ArraySpec:
     low, high = _bounds(space.low, space.high, simplify)
-    if space.dtype.kind not in "biuf":  # Old Gym has boxes of text.
+    if space.dtype.kind not in "biuf":  # old Gym has boxes of text
         return ArraySpec(space.shape, space.dtype, name)
-    if space.dtype == np.bool_:  # Only numbers have bounds, to most specs.
+    if space.dtype == np.bool_:  # most specs have bounds for numbers only
         if space.high.all() and not space.low.any():
             return ArraySpec(space.shape, space.dtype, name)
         return BoundedBooleans(space.shape, space.dtype, name, low, high)
     spec = BoundedArraySpec(space.shape, space.dtype, low, high, name)
     plain = ArraySpec(space.shape, space.dtype, name)
-    # Compared, because the bounds may have changed since.
+    # Compare, because the bounds may have changed since.
     unbounded = hasattr(space, _UNBOUNDED) and spec == BoundedArraySpec.from_spec(plain)
     return plain if unbounded else spec
 
 
 def _discrete(space: Any, simplify: bool, name: str | None) -> ArraySpec:
-    start = int(getattr(space, "start", 0))  # Old Gym's begin at 0.
+    start = int(getattr(space, "start", 0))  # old Gym's start at 0
     return BoundedArraySpec((), space.dtype, start, start + int(space.n) - 1, name)
 
 
 def _multi_discrete(space: Any, simplify: bool, name: str | None) -> ArraySpec:
     start = np.asarray(getattr(space, "start", 0), space.dtype)
     low = np.broadcast_to(start, space.nvec.shape)
-    # In this order nothing overflows: the largest member fits the dtype.
+    # This order cannot overflow: the largest member fits the dtype.
     high = low + (space.nvec - 1)
-    # Each bound alone, and always, as in TF-Agents, because the minimum is mostly 0.
+    # Simplify each bound alone, and always, as TF-Agents does: the minimum is mostly 0.
     low, high = (bound.flat[0] if _are_same(bound) else bound for bound in (low, high))
     return BoundedArraySpec(space.shape, space.dtype, low, high, name)
 
@@ -599,13 +602,13 @@ def _multi_binary(space: Any, simplify: bool, name: str | None) -> ArraySpec:
 
 def _text(space: Any, simplify: bool, name: str | None) -> ArraySpec:
     letters = "".join(space.character_list)
-    if "\0" in letters:  # At its end NumPy's text loses them.
+    if "\0" in letters:  # NumPy's text drops trailing ones
         return ObjectSpec(name=name, kind=MembersOf(space))
     # NumPy has no text of width 0.
     dtype = f"<U{max(1, space.max_length)}"
     anything = space.min_length == 0 and space.max_length > 0
     if anything and set(letters) == set(string.printable):
-        return ArraySpec((), dtype, name)  # The space that such a spec becomes.
+        return ArraySpec((), dtype, name)  # such a spec converts to this space
     return TextSpec(
         (),
         dtype,
@@ -616,7 +619,7 @@ def _text(space: Any, simplify: bool, name: str | None) -> ArraySpec:
     )
 
 
-# By the class of a space, the function that makes its spec.
+# For each class of space, the function that makes its spec.
 SPECS: dict[str, Callable[[Any, bool, str | None], ArraySpec]] = {
     "Box": _box,
     "Discrete": _discrete,
@@ -627,7 +630,7 @@ SPECS: dict[str, Callable[[Any, bool, str | None], ArraySpec]] = {
 
 
 def _bounds(low: Array, high: Array, simplify: bool) -> tuple[Array, Array]:
-    """Makes single numbers of bounds that are all the same, of both or of neither."""
+    """Reduces both bounds to single numbers if all their elements are equal."""
     if simplify and _are_same(low) and _are_same(high):
         return low.flat[0], high.flat[0]
     return low, high
@@ -638,10 +641,10 @@ def _are_same(bound: Array) -> bool:
 
 
 class MembersOf:
-    """Has the members of a space that has no arrays, as the kind of an `ObjectSpec`.
+    """Describes the members of a space without arrays, as an `ObjectSpec`'s kind.
 
-    It keeps a copy of the space. In another process it imports the library of the space
-    when that is first used, and not when a spec arrives.
+    It keeps a copy of the space. In another process, it imports the space's library on
+    first use, not when the spec arrives.
 
     Example:
         >>> from gymnasium import spaces
@@ -657,21 +660,22 @@ class MembersOf:
         self._text = repr(space)
         try:
             self._pickled: bytes | None = pickle.dumps(space)
-        # Any error, because a class says itself how it pickles; one within a function,
-        # for example, does not.
+        # Any error, because a class defines its own pickling; one within a function,
+        # for example, does not pickle.
         except Exception:
             self._pickled = None
         self._space: Any = copy.deepcopy(space) if self._pickled is None else None
 
     def as_space(self) -> Any:
-        """Returns a space that is equal to the one it was made of."""
+        """Returns a space equal to the original."""
         return copy.deepcopy(self._loaded())
 
     def contains(self, value: Any) -> bool:
         """Returns True if a value is a member."""
         try:
             return bool(self._loaded().contains(value))
-        # Any error, because users write spaces, too: not all take values of every type.
+        # Any error, because users write spaces too, and some reject values of other
+        # types.
         except Exception:
             return False
 
@@ -683,7 +687,7 @@ class MembersOf:
 
     def _loaded(self) -> Any:
         if self._space is None:
-            self._space = pickle.loads(self._pickled)  # type: ignore[arg-type]  # one of the two is there
+            self._space = pickle.loads(self._pickled)  # type: ignore[arg-type]  # one of the two exists
         return self._space
 
     def __repr__(self) -> str:
@@ -698,7 +702,7 @@ class MembersOf:
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]  # spaces have none either
+    __hash__ = None  # type: ignore[assignment]  # spaces are unhashable too
 
     def __getstate__(self) -> tuple[Any, str]:
         # Raises for a space that does not pickle.
@@ -710,9 +714,9 @@ class MembersOf:
 
 
 def space_from_spec(spec: NestedSpec) -> Any:
-    """Makes the space whose members are, as arrays, the values that fit the specs.
+    """Makes the space whose members are the arrays that fit a spec.
 
-    `spec_from_gym_space` is its inverse, except for names and the kinds of sequences.
+    It is the inverse of `spec_from_gym_space`, except for names and kinds of sequences.
 
     Args:
         spec: A nest of specs.
@@ -736,7 +740,7 @@ def space_from_spec(spec: NestedSpec) -> Any:
     if isinstance(spec, dict):
         children = [(key, space_from_spec(child)) for key, child in spec.items()]
         space = spaces.Dict(children)
-        # Batches of it are made of a dictionary, whose keys would be sorted.
+        # Batches of it are made from a dictionary, whose keys would be sorted.
         space.sort_keys = False
         return space
     if isinstance(spec, OneOf) and hasattr(spaces, "OneOf"):
@@ -747,17 +751,17 @@ def space_from_spec(spec: NestedSpec) -> Any:
         return spaces.Tuple([space_from_spec(child) for child in spec])
     if isinstance(spec, ArraySpec):
         return _leaf_space(spec)
-    if nest.is_nested(spec):  # Other mappings become dictionaries.
+    if nest.is_nested(spec):  # other mappings become dictionaries
         return space_from_spec(map_specs(lambda leaf: leaf, spec))
     shown = foreign(spec) or f"{spec!r:.80}"
     raise TypeError(f"{shown} is not an ArraySpec, so there is no space for it.")
 
 
 def batch_space_from_spec(spec: NestedSpec, rows: int) -> Any:
-    """Makes the space of a batch, as a vector environment of Gymnasium has it.
+    """Makes the space of a batch, as Gymnasium's vector environments have it.
 
-    Its members are batches of arrays. Those of text, unions and objects are tuples of
-    members, as in Gymnasium.
+    Its members are batches of arrays. Text, unions and objects are tuples of members,
+    as in Gymnasium.
 
     Args:
         spec: The specs of one row.
@@ -791,12 +795,12 @@ def _padded_space(spec: Any) -> Any:
 
 def _leaf_space(spec: ArraySpec) -> Any:
     if isinstance(spec, ObjectSpec):
-        # The kind may be the members of a space, or an object that knows its own space.
+        # The kind may be a space's members, or an object that has its own space.
         as_space = getattr(spec.kind, "as_space", None)
         return spec_space(spec) if as_space is None else as_space()
     kinds = [kind_of_spec(spec), "Box" if spec.dtype.kind in "biuf" else ""]
     for kind in filter(None, kinds):
-        # Gymnasium 1.0 knows choices of int64 alone, and no box has a bound of NaN.
+        # Gymnasium 1.0 only supports choices of int64, and no box has a NaN bound.
         with contextlib.suppress(TypeError, ValueError, AssertionError):
             return _space_of_kind(spec, kind)
     return spec_space(spec)
@@ -806,7 +810,7 @@ def _space_of_kind(spec: Any, kind: str) -> Any:
     from gymnasium import spaces
 
     if kind == "MultiBinary":
-        # One number for a row, as it is usually written.
+        # One number for a row, which is the usual notation.
         shape = spec.shape[0] if len(spec.shape) == 1 else spec.shape
         return spaces.MultiBinary(shape)
     if kind == "ShapedMultiBinary":
@@ -831,7 +835,7 @@ def _space_of_kind(spec: Any, kind: str) -> Any:
         )
         return spaces.Box(low, high, spec.shape, spec.dtype)
     if kind == "OpenBox":
-        # Not by an array of numbers and infinities, because floats round the numbers.
+        # Not as an array with infinities, because floats would round the other numbers.
         for bounded, is_open in zip(
             (box.bounded_below, box.bounded_above), spec.finite, strict=True
         ):
@@ -848,7 +852,7 @@ def _box_space(spec: ArraySpec) -> Any:
     if not isinstance(spec, BoundedArraySpec):
         low, high = _limits(spec.dtype)
         space = spaces.Box(low, high, spec.shape, spec.dtype)
-        # Because nothing else tells it from one with bounds as wide as that.
+        # Otherwise nothing distinguishes it from a box with bounds that wide.
         setattr(space, _UNBOUNDED, True)
         return space
     low, high = _wide(spec.minimum, spec), _wide(spec.maximum, spec)
@@ -872,10 +876,10 @@ def _discrete_space(spec: Any) -> Any:
     from gymnasium import spaces
 
     low, high = int(spec.minimum), int(spec.maximum)
-    # Gymnasium 1.0 has no other dtype, and none to choose.
+    # Gymnasium 1.0 supports no other dtype, and has no argument for it.
     chosen = {} if spec.dtype == np.int64 else {"dtype": spec.dtype}
     space = spaces.Discrete(high - low + 1, start=low, **chosen)
-    # Gymnasium before 1.4 takes a sum that the dtype cannot hold.
+    # Gymnasium before 1.4 computes a sum that overflows the dtype.
     with np.errstate(over="ignore"):
         if not space.contains(spec.dtype.type(high)):
             raise ValueError("It does not contain its own members.")
@@ -901,9 +905,9 @@ def _wide(bound: Array, spec: ArraySpec) -> Array:
 
 
 def spec_space(spec: ArraySpec) -> Any:
-    """Makes a space of the values that fit a spec, where no class of spaces has them.
+    """Makes a space of the values that fit a spec, if no class of spaces has them.
 
-    The members of the space of an `ObjectSpec` are the objects, without an array.
+    For an `ObjectSpec`, the members are the objects themselves, without an array.
 
     Example:
         >>> import numpy as np
@@ -944,7 +948,7 @@ def _class() -> Any:
         def __eq__(self, other: object) -> bool:
             return isinstance(other, SpecSpace) and bool(self.spec == other.spec)
 
-        # The class is made where it is needed, so it has no place to be found at.
+        # The class is made on demand, so pickle cannot find it by name.
         def __reduce__(self) -> tuple[Any, ...]:
             return spec_space, (self.spec,), vars(self)
 

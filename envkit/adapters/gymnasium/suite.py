@@ -1,4 +1,4 @@
-"""Environments of Gymnasium by name."""
+"""Gymnasium: environments by name."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def load(
     max_lengths: Any = None,
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes an environment of Gymnasium by its id, as an envkit environment.
+    """Makes a Gymnasium environment by its id.
 
-    `envkit.make("gymnasium:CartPole-v1")` calls this. Gymnasium's own limit of steps is
-    left out, and envkit's `TimeLimit` takes its place.
+    `envkit.make("gymnasium:CartPole-v1")` calls this. Envkit's `TimeLimit` replaces
+    Gymnasium's own limit of steps.
 
     Args:
-        environment_name: The id, with its module if that has to be imported first:
+        environment_name: The id, with the module to import first, if any:
             `"ale_py:ALE/Pong-v5"`.
         discount: The discount of steps that do not terminate the episode.
-        max_episode_steps: After how many steps an episode is truncated; `None` for
-            what the id is registered with, 0 for no limit.
-        gym_env_wrappers: What to wrap Gymnasium's environment in, innermost first.
-        env_wrappers: What to wrap envkit's environment in, innermost first.
+        max_episode_steps: The number of steps after which an episode is truncated;
+            `None` for the registered limit, 0 for no limit.
+        gym_env_wrappers: Wrappers for the Gymnasium environment, innermost first.
+        env_wrappers: Wrappers for the envkit environment, innermost first.
         gym_kwargs: Keyword arguments for `gymnasium.make`.
-        render_kwargs: More of them, for those that concern pictures.
-        max_lengths: How long members of `Sequence` and `Graph` spaces may be, as for
-            `GymnasiumWrapper`.
-        **kwargs: Still more of them.
+        render_kwargs: More of them, about rendering.
+        max_lengths: The maximum lengths of members of `Sequence` and `Graph` spaces, as
+            for `GymnasiumWrapper`.
+        **kwargs: More keyword arguments for `gymnasium.make`.
 
     Example:
         >>> env = load("CartPole-v1", max_episode_steps=2)
@@ -72,7 +72,7 @@ def load(
 
 
 def names() -> list[str]:
-    """Lists the ids that are registered with Gymnasium in this process.
+    """Lists the ids registered with Gymnasium in this process.
 
     Example:
         >>> "CartPole-v1" in names()
@@ -95,16 +95,16 @@ def wrap_env(
     *,
     max_lengths: Any = None,
 ) -> PyEnvironment:
-    """Makes an envkit environment of one of Gymnasium's, with wrappers of both.
+    """Wraps a Gymnasium environment, with both libraries' wrappers.
 
     Args:
         gym_env: The environment.
         discount: The discount of steps that do not terminate the episode.
-        max_episode_steps: After how many steps an episode is truncated; `None` or 0
-            for no limit but the environment's own.
-        gym_env_wrappers: What to wrap Gymnasium's environment in, innermost first.
-        time_limit_wrapper: What limits the steps: `(env, max_episode_steps)`.
-        env_wrappers: What to wrap envkit's environment in, innermost first.
+        max_episode_steps: The number of steps after which an episode is truncated;
+            `None` or 0 keeps only the environment's own limit.
+        gym_env_wrappers: Wrappers for the Gymnasium environment, innermost first.
+        time_limit_wrapper: Makes the time limit: `(env, max_episode_steps)`.
+        env_wrappers: Wrappers for the envkit environment, innermost first.
         auto_reset: Whether the step after the end of an episode begins the next.
         max_lengths: As for `GymnasiumWrapper`.
 
@@ -124,7 +124,7 @@ def wrap_env(
 
 
 def preload(environment_name: str) -> None:
-    """Imports the module of an environment, which is what takes long in making one."""
+    """Imports an environment's module, the slow part of making it."""
     import gymnasium
     from gymnasium.envs import registration
 
@@ -139,15 +139,15 @@ def preload(environment_name: str) -> None:
 
 
 def _spec_of(name: str) -> Any:
-    """Returns what an id is registered with."""
+    """Returns the registered specification of an id."""
     import gymnasium
 
     bare_name = id_without_module(name)
     try:
         return gymnasium.spec(bare_name)
     except gymnasium.error.Error:
-        # Without a version the newest is meant, which only `make` finds; it also
-        # explains best what is wrong with a name.
+        # Without a version the newest is meant, which only `make` finds; it also gives
+        # the best explanation of a wrong name.
         env = gymnasium.make(bare_name)
         env.close()
         return env.spec
@@ -156,14 +156,14 @@ def _spec_of(name: str) -> Any:
 def _make_without_limit(spec: Any, kwargs: Mapping[str, Any]) -> Any:
     import gymnasium
 
-    # Not by max_episode_steps=-1, which `env.spec` would show as the limit.
+    # Not max_episode_steps=-1, which `env.spec` would show as the limit.
     spec = copy.deepcopy(spec)
     spec.max_episode_steps = None
     return gymnasium.make(spec, **kwargs)
 
 
 def id_without_module(name: str) -> str:
-    """Imports the module that stands before an id, if one does; returns the id."""
+    """Imports the module named before an id, if any; returns the id."""
     module, _, bare_name = name.rpartition(":")
     if module:
         importlib.import_module(module)

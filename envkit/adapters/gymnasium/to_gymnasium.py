@@ -1,4 +1,4 @@
-"""`PyToGymnasium`: an environment of envkit as one of Gymnasium's."""
+"""`PyToGymnasium`: an envkit environment for Gymnasium."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MID, _FIRST = StepType.MID, StepType.FIRST
 
 
 class PyToGymnasium(LateBase):
-    """Makes an environment of Gymnasium of one of envkit's.
+    """Makes a Gymnasium environment from an envkit environment.
 
     It is a `gymnasium.Env`.
 
@@ -41,12 +41,12 @@ class PyToGymnasium(LateBase):
     | `seed`, `reset`                    | `reset(seed=...)`                           |
     | `LAST` with discount 0             | terminated                                  |
     | `LAST` with a discount above 0     | truncated                                   |
-    | `get_info`                         | the info; its flags, where it has both, are |
-    |                                    | the flags                                   |
-    | a discount that is neither         | `info["discount"]`                          |
+    | `get_info`                         | the info; if it has both flags, they are    |
+    |                                    | used                                        |
+    | any other discount                 | `info["discount"]`                          |
 
-    After the end of an episode `step` is an error until `reset`. Public attributes that
-    only the environment has, and not all of envkit's have, are the adapter's too.
+    After the end of an episode, `step` raises until `reset`. Public attributes of the
+    environment that are not part of every `PyEnvironment` are the adapter's too.
 
     Example:
         >>> from envkit.envs import Catch
@@ -67,12 +67,12 @@ class PyToGymnasium(LateBase):
         return gymnasium.Env
 
     def __init__(self, env: Any, render_mode: str | None = None) -> None:
-        """Wraps an environment; closing the adapter closes it.
+        """Wraps an environment; closing the adapter closes the environment.
 
         Args:
-            env: A single environment of envkit's.
-            render_mode: The mode in which `render` draws. `None` for the mode that the
-                environment itself was made with, if it has one.
+            env: A single envkit environment.
+            render_mode: The mode of `render`. `None` for the environment's own render
+                mode, if it has one.
         """
         _check_single(env)
         self._env = env
@@ -83,13 +83,13 @@ class PyToGymnasium(LateBase):
         self.observation_space = space_from_spec(env.observation_spec())
         self.action_space = space_from_spec(env.action_spec())
         self._compile()
-        # Whether the reward is one number and not an array.
+        # True if the reward is a single number.
         self._has_number = env.reward_spec().shape == ()
         self._has_info = True
         self._is_over = True
 
     def _compile(self) -> None:
-        """Makes the functions that convert."""
+        """Makes the conversion functions."""
         self._to_observation = to_member(
             self.observation_space, self._env.observation_spec()
         )
@@ -116,14 +116,14 @@ class PyToGymnasium(LateBase):
         return forwarded_to_library(self, self.wrapped_env, name)
 
     def wrapped_env(self) -> Any:
-        """Returns envkit's environment."""
+        """Returns the envkit environment."""
         return self._env
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        """Sets an attribute: of the adapter if it has it itself, else further inside.
+        """Sets an attribute on the adapter if it has it, else further inside.
 
         Args:
-            name: The attribute.
+            name: The attribute's name.
             value: The new value.
             force: Whether to set it if neither has it.
         """
@@ -142,9 +142,9 @@ class PyToGymnasium(LateBase):
         """Begins an episode.
 
         Args:
-            seed: The seed of the environment, if it is to be seeded before.
+            seed: The seed; `None` does not reseed.
             options: The options of this reset. If the environment takes none, they are
-                not used, and a line in the log says so.
+                ignored, and a line in the log says so.
         """
         super().reset(seed=seed)  # type: ignore[misc]  # Gymnasium's, which comes late
         if seed is not None:
@@ -171,7 +171,7 @@ class PyToGymnasium(LateBase):
         return observation, reward, terminated, truncated, info
 
     def render(self) -> Any:
-        """Returns what the environment renders in the adapter's mode."""
+        """Returns a rendering in the adapter's mode."""
         return rendered(self._env, self.render_mode, f"PyToGymnasium({self._name})")
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class PyToGymnasium(LateBase):
 
     def _ends(self, time_step: TimeStep) -> tuple[bool, bool, dict[str, Any]]:
         """Returns both flags and the info of a time step."""
-        # Hot: comparing arrays costs more than asking which object it is.
+        # Hot: comparing arrays costs more than comparing identities.
         info = self._info()
         flags = take_flags(info)
         step_type, discount = time_step.step_type, float(time_step.discount)
@@ -217,7 +217,7 @@ class PyToGymnasium(LateBase):
 
 
 def _integers_first(spec: Any, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns a converter of actions with a short way for integers."""
+    """Returns an action converter with a fast path for integers."""
     if not isinstance(spec, BoundedArraySpec) or spec.shape or spec.dtype.kind != "i":
         return convert
     low, high, dtype = int(spec.minimum), int(spec.maximum), spec.dtype
@@ -233,7 +233,7 @@ def _integers_first(spec: Any, convert: Callable[[Any], Any]) -> Callable[[Any],
 
 
 def check_scalars(env: Any, adapter: str) -> None:
-    """Raises for rewards and discounts that Gymnasium does not have."""
+    """Raises for rewards and discounts that Gymnasium does not support."""
     for name in ("reward", "discount"):
         spec = getattr(env, f"{name}_spec")()
         if nest.is_nested(spec) or (name == "discount" and spec.shape != ()):
@@ -245,20 +245,20 @@ def check_scalars(env: Any, adapter: str) -> None:
 
 
 def metadata_of(env: Any, render_mode: str | None) -> dict[str, Any]:
-    """Returns the metadata of an environment as Gymnasium has it."""
+    """Returns an environment's metadata in Gymnasium's form."""
     given = own_or_first(env, "metadata")
     metadata: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
     modes = list(metadata.get("render_modes") or ())
     if render_mode is not None and render_mode not in modes:
         modes.append(render_mode)
-    # The frame rate is a default, because envkit has none.
+    # The frame rate is a default; envkit has none.
     return {"render_fps": 30, **metadata, "render_modes": modes}
 
 
 def render_mode_of(env: Any, given: str | None) -> str | None:
-    """Returns the mode to render in: the one given, or else the environment's own.
+    """Returns the given render mode, or else the environment's own.
 
-    That of a batch is what its first environment was made with.
+    A batch's is that of its first environment.
     """
     mode = own_or_first(env, "render_mode") if given is None else given
     return mode if isinstance(mode, str) else None

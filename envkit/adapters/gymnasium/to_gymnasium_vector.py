@@ -1,4 +1,4 @@
-"""`PyToGymnasiumVector`: a batch of envkit's as a vector environment of Gymnasium."""
+"""`PyToGymnasiumVector`: an envkit batch as a Gymnasium vector environment."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ _NEXT, _SAME, _DISABLED = AutoReset.NEXT_STEP, AutoReset.SAME_STEP, AutoReset.DI
 
 
 class PyToGymnasiumVector(LateBase):
-    """Makes a vector environment of Gymnasium of a batch of envkit's.
+    """Makes a Gymnasium vector environment from an envkit batch.
 
     It is a `gymnasium.vector.VectorEnv` with the methods of Gymnasium's own: `call`,
-    `get_attr`, `set_attr`, `step_async`, `step_wait` and their like. `PyToGymnasium`
-    has the table of what becomes what; row by row, all of it holds here.
+    `get_attr`, `set_attr`, `step_async`, `step_wait` and so on. The table in
+    `PyToGymnasium` applies to each row.
 
     | `autoreset_mode` | a row whose episode has ended                              |
     |------------------|------------------------------------------------------------|
-    | "NextStep"       | begins with the next step, whose action is not used        |
-    | "SameStep"       | begins at once: the observation is that of the new episode,|
+    | "NextStep"       | begins with the next step, whose action is ignored         |
+    | "SameStep"       | begins at once: the observation is the new episode's first,|
     |                  | and `final_obs` and `final_info` are in the infos          |
-    | "Disabled"       | stays, and `reset(options={"reset_mask": mask})` begins it |
+    | "Disabled"       | waits until `reset(options={"reset_mask": mask})`          |
 
-    A pool supports all three; other batches what `resets_rows` and `holds_rows` allow.
+    A pool supports all three; other batches, what `resets_rows` and `holds_rows` allow.
 
-    One call goes on at a time: `reset_async`, `step_async` and `call_async` begin it.
-    A wait that has timed out loses nothing: the call goes on, the wait may be called
-    again, and `reset` lets go of the call.
+    Only one call can be in progress: `reset_async`, `step_async` and `call_async` begin
+    it. A wait that times out loses nothing: the call continues, you can wait again, and
+    `reset` abandons the call.
 
     Example:
         >>> from envkit.envs import Catch
@@ -89,19 +89,19 @@ class PyToGymnasiumVector(LateBase):
         infos: str = "all",
         render_mode: str | None = None,
     ) -> None:
-        """Wraps a batch; closing the adapter closes it.
+        """Wraps a batch; closing the adapter closes the batch.
 
         Args:
-            env: A batch. The `autoreset` of a pool is set to the order that is needed;
-                that of others to NEXT_STEP, and the adapter begins episodes itself.
-            autoreset_mode: When the next episode of a row begins: an `AutoresetMode`
-                of Gymnasium's, or its value.
-            infos: Which infos are read: those of every step, as Gymnasium does ("all"),
-                those of the begins and ends of episodes ("final") or "none". A pool
-                reads the infos of its workers where there are some, which takes about
-                as long as a step of cheap environments.
-            render_mode: The mode in which `render` draws. `None` for the mode that the
-                batch, or the first of its environments, was made with, if it has one.
+            env: A batch. A pool's `autoreset` is set to the order needed; any other
+                batch's to NEXT_STEP, and the adapter begins the episodes itself.
+            autoreset_mode: When the next episode of a row begins: a Gymnasium
+                `AutoresetMode` or its value.
+            infos: The infos to read: those of every step, as in Gymnasium ("all"),
+                those of the first and last steps of episodes ("final") or "none". A
+                pool has to ask its workers for infos, which takes about as long as a
+                step of cheap environments.
+            render_mode: The mode of `render`. `None` for the render mode of the batch,
+                or of its first environment, if it has one.
         """
         _check_batch(env)
         check_scalars(env, "PyToGymnasiumVector")
@@ -122,13 +122,13 @@ class PyToGymnasiumVector(LateBase):
         self.num_envs = int(env.batch_size)
         rely_on_size(self, env)
         self._has_begun = False
-        # The call that was begun and not waited for.
+        # The call that was begun and not yet waited for.
         self._pending: _PendingCall | _BegunStep | None = None
-        # By row: the seed, or the generator and the seed that were made of it.
+        # For each row, the seed, or the generator and the seed made from it.
         self._own_random: dict[int, Any] = {}
 
     def _describe(self, metadata: dict[str, Any]) -> None:
-        """Sets the attributes that users read, given the spaces of one row."""
+        """Sets the public attributes, given the spaces of one row."""
         from gymnasium.vector.utils import batch_space
 
         self.observation_space = batch_space(
@@ -140,7 +140,7 @@ class PyToGymnasiumVector(LateBase):
         self._compile(self._env.observation_spec(), self._env.action_spec())
 
     def _compile(self, observation_spec: Any, action_spec: Any) -> None:
-        """Makes the functions that convert."""
+        """Makes the conversion functions."""
         space = self.single_observation_space
         self._outcomes.to_observations = to_members(space, observation_spec)
         self._outcomes.to_observation = to_member(space, observation_spec)
@@ -151,7 +151,7 @@ class PyToGymnasiumVector(LateBase):
             subject=f"{type(self).__name__}.step() was given an action that",
             root="action",
         )
-        # To take the usual path of an action that is one array.
+        # Enables the fast path for an action that is one array.
         is_one = isinstance(action_spec, ArraySpec) and action_spec.dtype != object
         self._action_dtype = action_spec.dtype if is_one else None
         self._action_shape = (self.num_envs, *action_spec.shape) if is_one else None
@@ -163,7 +163,7 @@ class PyToGymnasiumVector(LateBase):
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled.")
 
     def wrapped_env(self) -> Any:
-        """Returns envkit's batch."""
+        """Returns the envkit batch."""
         return self._env
 
     # Steps and resets.
@@ -177,11 +177,11 @@ class PyToGymnasiumVector(LateBase):
         """Begins episodes.
 
         Args:
-            seed: A seed for each row, in which `None` lets a row's generators go on, or
-                one integer, to which each row adds its number.
-            options: In `reset_mask`, a mask of the rows to begin; the others stay where
-                they are. What else there is goes to environments that have
-                `set_reset_options`, for this reset alone.
+            seed: A seed for each row, where `None` does not reseed, or one integer, to
+                which each row adds its index.
+            options: `reset_mask` may be a mask of the rows to begin; the others are
+                held. Other options go to environments that have `set_reset_options`,
+                for this reset only.
         """
         self._let_go("reset")
         return self._reset(*self._as_resets(seed, options))
@@ -253,10 +253,10 @@ class PyToGymnasiumVector(LateBase):
         """Waits for `reset_async`.
 
         Args:
-            timeout: The seconds to wait at most.
+            timeout: The maximum seconds to wait.
 
         Raises:
-            TimeoutError: It is not over yet; `reset_wait` may be called again.
+            TimeoutError: It has not finished; `reset_wait` may be called again.
         """
         result: tuple[Any, Infos] = self._wait("reset", timeout)
         return result
@@ -278,11 +278,11 @@ class PyToGymnasiumVector(LateBase):
         """Waits for `step_async`.
 
         Args:
-            timeout: The seconds to wait at most.
+            timeout: The maximum seconds to wait.
 
         Raises:
-            TimeoutError: It is not over yet. `step_wait` may be called again, and
-                `reset` lets go of the step.
+            TimeoutError: It has not finished. `step_wait` may be called again, and
+                `reset` abandons the step.
         """
         result: tuple[Any, Array, Array, Array, Infos] = self._wait("step", timeout)
         return result
@@ -298,10 +298,10 @@ class PyToGymnasiumVector(LateBase):
         """Waits for `call_async`.
 
         Args:
-            timeout: The seconds to wait at most.
+            timeout: The maximum seconds to wait.
 
         Raises:
-            TimeoutError: It is not over yet; `call_wait` may be called again.
+            TimeoutError: It has not finished; `call_wait` may be called again.
         """
         result: tuple[Any, ...] = self._wait("call", timeout)
         return result
@@ -315,7 +315,7 @@ class PyToGymnasiumVector(LateBase):
             raise NoAsyncCallError(
                 f"{kind}_wait() was called without a {kind}_async() before it.", kind
             )
-        # Before the wait, because Ctrl-C ends it, too.
+        # Set before waiting, because Ctrl-C also ends a wait.
         pending.is_late = True
         if not pending.wait(timeout):
             raise _timeout_error()(
@@ -329,7 +329,7 @@ class PyToGymnasiumVector(LateBase):
     def _let_go(
         self, call: str, *, wait: bool = True
     ) -> _PendingCall | _BegunStep | None:
-        """Lets go of a call whose wait has timed out."""
+        """Abandons a call whose wait timed out."""
         self._check_open(call)
         pending = self._pending
         if pending is not None:
@@ -377,9 +377,10 @@ class PyToGymnasiumVector(LateBase):
     # Environments.
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Calls a method of every environment; an attribute that is none is returned.
+        """Calls a method of every environment, or returns an attribute.
 
-        Where a batch is one object, it is called once, and the result is every row's.
+        If the batch is one object, it is called once, and the result counts for each
+        row.
         """
         self._check_idle("call")
         return self._rows.call(name, args, kwargs)
@@ -393,17 +394,17 @@ class PyToGymnasiumVector(LateBase):
         """Sets an attribute of every environment.
 
         Args:
-            name: The attribute.
-            values: A list or a tuple with one for each row, or one for all.
+            name: The attribute's name.
+            values: A list or tuple with a value per row, or one value for all.
         """
         self._check_idle("set_attr")
         self._rows.set(name, values)
 
     @property
     def np_random(self) -> tuple[np.random.Generator, ...]:
-        """The generators of the environments, or copies of them.
+        """The environments' generators, or copies of them.
 
-        Rows whose environments have none get one of their seed.
+        Rows whose environment has none get one made from their seed.
         """
         return self._of_environments_or_rows("np_random", 0)
 
@@ -423,11 +424,11 @@ class PyToGymnasiumVector(LateBase):
         return tuple(self._own_random[row][place] for row in range(self.num_envs))
 
     def render(self) -> tuple[Any, ...]:
-        """Returns what each row renders."""
+        """Returns each row's rendering."""
         self._check_idle("render")
         name = f"{type(self).__name__}({self._name})"
         pictures = rendered(self._env, self.render_mode, name)
-        # `None` from one object that draws in a window.
+        # An object that draws in a window returns `None`.
         return (None,) * self.num_envs if pictures is None else tuple(pictures)
 
     def close(self, **kwargs: Any) -> None:
@@ -443,12 +444,12 @@ class PyToGymnasiumVector(LateBase):
     def close_extras(
         self, timeout: float | None = None, terminate: bool = False
     ) -> None:
-        """Closes the batch, and warns as Gymnasium does if something has been begun.
+        """Closes the batch, and warns as Gymnasium does if a call is in progress.
 
         Args:
-            timeout: The seconds to wait for a call that goes on, and for the processes
-                of environments to end; then these are killed.
-            terminate: Whether not to wait.
+            timeout: The seconds to wait for a call in progress, and for the
+                environments' processes to exit; after that, they are killed.
+            terminate: Whether to skip the wait.
         """
         patience = 0.0 if terminate else timeout
         pending = self._pending
@@ -493,11 +494,11 @@ def _check_batch(env: Any) -> None:
 
 
 def _as_reset_mask(mask: Any, rows: int) -> Array:
-    """Checks the mask of the rows to begin; `None` is for all.
+    """Checks the mask of the rows to begin; `None` means all.
 
     Raises:
         TypeError: It is not an array of booleans.
-        ValueError: It has another shape, or is true nowhere.
+        ValueError: It has the wrong shape, or no element is true.
     """
     if mask is None:
         return np.ones(rows, bool)
@@ -516,7 +517,7 @@ def _as_reset_mask(mask: Any, rows: int) -> Array:
 
 
 def _as_reset_seeds(seed: Any, rows: int) -> list[int | None]:
-    """Returns a seed for each row, as Gymnasium's vector environments have them.
+    """Returns a seed for each row, by the rules of Gymnasium's vector environments.
 
     Example:
         >>> _as_reset_seeds(7, 3), _as_reset_seeds([4, None], 2)
@@ -536,7 +537,7 @@ def _as_reset_seeds(seed: Any, rows: int) -> list[int | None]:
 
 
 class _PendingCall:
-    """Runs a function in a thread of its own, and keeps its result.
+    """Runs a function in its own thread, and keeps its result.
 
     Attributes:
         kind: The kind of call: "step", "reset" or "call".
@@ -553,7 +554,7 @@ class _PendingCall:
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits, and returns True if the call is over."""
+        """Waits, and returns True if the call has finished."""
         if timeout is None:
             wait_for_end(self._thread)
         else:
@@ -572,7 +573,7 @@ class _PendingCall:
 
 
 class _BegunStep:
-    """Is a step that workers make, without a thread that waits for it.
+    """Represents a step that workers make, without a thread that waits for it.
 
     Attributes:
         kind: The kind of call: "step".
@@ -586,20 +587,20 @@ class _BegunStep:
         self._promise, self._finish = promise, finish
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits, and returns True if the step is over."""
+        """Waits, and returns True if the step has finished."""
         is_over: bool = self._promise.wait(timeout)
         return is_over
 
     def result(self) -> Any:
-        """Returns the result, or raises what the environments raised."""
+        """Returns the result, or raises the environments' error."""
         return self._finish(self._promise())
 
 
 @functools.cache
 def _timeout_error() -> type[Exception]:
-    """Returns the class of the error after a wait in vain.
+    """Returns the class of the error for a wait that times out.
 
-    It is Gymnasium's, `multiprocessing.TimeoutError`, and Python's own as well.
+    It is Gymnasium's `multiprocessing.TimeoutError` and also Python's own.
     """
     import multiprocessing
 
@@ -607,14 +608,15 @@ def _timeout_error() -> type[Exception]:
 
 
 class _Outcomes:
-    """Steps and resets a batch, and returns the results that Gymnasium has.
+    """Steps and resets a batch, and returns results in Gymnasium's form.
 
-    They are made of three parts: the time step, the time step at which the rows stand
-    now, and the infos. Nothing is done row by row unless an info has to be made so.
+    They consist of the returned time step, the rows' current time step, and the infos.
+    There is no loop over rows unless an info requires it.
 
     Attributes:
-        to_observation: Makes a member of the observation space of one row's.
-        to_observations: Makes a member of the batched space of those of all rows.
+        to_observation: Converts one row's observation to a member of its space.
+        to_observations: Converts all rows' observations to a member of the batched
+            space.
     """
 
     to_observation: Callable[[Any], Any]
@@ -638,12 +640,12 @@ class _Outcomes:
         self._adapter = adapter
         count = int(env.batch_size)
         self._everyone = np.ones(count, bool)
-        # Whether rows that do not begin are in the arrays that were returned before.
+        # True if rows that do not begin remain in the arrays returned before.
         is_pool = isinstance(getattr(type(env), "num_workers", None), property)
         self._repeats = order is AutoReset.DISABLED and not is_pool
-        # Whether rows may have time steps made up for an environment that is gone.
+        # True if rows may have made-up time steps because their environment is gone.
         self._repairs = isinstance(getattr(type(env), "repaired", None), property)
-        # The rows that stand at the end of an episode.
+        # The rows at the end of an episode.
         self._ended = self._none = np.zeros(count, bool)
 
     def reset(
@@ -653,14 +655,14 @@ class _Outcomes:
 
         Args:
             mask: The rows.
-            seeds: For each row its seed, or `None`.
-            options: The options of the environments that take some.
+            seeds: A seed or `None` for each row.
+            options: The options, for environments that take some.
         """
         everyone = bool(mask.all())
         with self._rows.prepared(mask, seeds, [options] * len(mask)):
             now = self._env.reset() if everyone else self._env.reset(mask)
         if self._order is AutoReset.SAME_STEP and not everyone:
-            # Because it may still have the `LAST` of rows that have begun since.
+            # The result may still have the `LAST` of rows that have begun since.
             now = self._env.current_time_step()
         self._ended = self._ended & ~mask
         found = self._rows.begun_infos(mask, at_once=False)
@@ -668,14 +670,14 @@ class _Outcomes:
         return self.to_observations(self._seen(now)), infos
 
     def begin(self, actions: Any) -> _BegunStep | None:
-        """Begins a step; returns `None` where no workers go on with it."""
+        """Begins a step; returns `None` if there are no workers to continue it."""
         if not self._mode.steps_ahead or (
             self._order is not AutoReset.NEXT_STEP and self._ended.any()
         ):
             return None
         try:
             promise = self._env.begin_step(actions)
-        except EnvkitError:  # It is raised by the wait, which steps.
+        except EnvkitError:  # the wait steps again and raises it
             return None
         return _BegunStep(promise, self._results_of)
 
@@ -688,7 +690,7 @@ class _Outcomes:
         return self._results_of(self._mode.step(actions, before))
 
     def _results_of(self, shown: TimeStep) -> tuple[Any, Array, Array, Array, Infos]:
-        """Returns the results of a step whose time step is there."""
+        """Returns the results of a step, given its time step."""
         # Hot: called once per batch step.
         now = shown
         self._ended = ended = np.asarray(shown.step_type) == _LAST
@@ -697,7 +699,7 @@ class _Outcomes:
         terminated, truncated = self._rows.ends(shown, ended, found)
         beside = self._beside(shown, terminated, is_over)
         if self._order is AutoReset.SAME_STEP and is_over:
-            # Before the reset, because it may write to arrays of the infos.
+            # Before the reset, which may write to the infos' arrays.
             infos = self._final(shown, ended, [found, *beside])
             infos = _added(infos, [found, *beside], ~ended)
             now = self._mode.begin(ended)
@@ -713,13 +715,13 @@ class _Outcomes:
     def _final(
         self, shown: TimeStep, ended: Array, found: list[RowInfos | None]
     ) -> Infos:
-        """Returns the infos that Gymnasium has of episodes that are left at once."""
+        """Returns Gymnasium's infos about episodes that end and are left at once."""
         observations = np.full(len(ended), None, object)
         rows = np.flatnonzero(ended)
         seen = map_specs(operator.itemgetter(rows), shown.observation)
         is_one = isinstance(seen, np.ndarray) and seen.ndim > 1
         for place, row in enumerate(rows.tolist()):
-            # The first case of what the second does in twice the time.
+            # A special case of the other branch, in half the time.
             own = (
                 seen[place]
                 if is_one
@@ -734,22 +736,22 @@ class _Outcomes:
         }
 
     def _seen(self, now: TimeStep) -> Any:
-        """Returns the observation, in arrays that are the caller's alone."""
+        """Returns the observation in arrays that belong to the caller."""
         seen = now.observation
         return map_specs(np.copy, seen) if self._repeats else seen
 
     def _beside(
         self, shown: TimeStep, terminated: Array, is_over: bool
     ) -> list[RowInfos]:
-        """Returns the infos that follow from discounts and repairs."""
+        """Returns the infos derived from discounts and repairs."""
         # Hot: called once per batch step.
         found: list[RowInfos] = []
         discounts = np.asarray(shown.discount)
-        # Where an episode is terminated it is 0, and 1 elsewhere.
+        # A discount is normally 0 where an episode was terminated, and 1 elsewhere.
         odd = discounts != ~terminated
         if np.count_nonzero(odd):
             found.append(_column("discount", discounts.copy(), odd))
-        # Time steps are made up at the end of an episode alone.
+        # Time steps are only made up at the end of an episode.
         if is_over and self._repairs and np.count_nonzero(self._env.repaired):
             repaired = self._env.repaired
             found.append(_column("repaired", repaired, repaired))
@@ -757,12 +759,12 @@ class _Outcomes:
 
 
 def _column(name: str, column: Array, rows: Array) -> RowInfos:
-    """Returns an info of some rows that is one array."""
+    """Returns an info of some rows in one array."""
     return InfosOfSome(ColumnInfos({name: column}, len(rows)), rows)
 
 
 def _added(infos: Infos, found: list[RowInfos | None], rows: Array) -> Infos:
-    """Adds infos of the masked rows."""
+    """Adds the infos of the masked rows."""
     for some in found:
         if some is not None:
             infos = some.add_to(infos, rows)
@@ -781,12 +783,12 @@ class ResetMode:
     | SAME_STEP | NEXT, DISABLED | a step, then a reset of ended rows | `resets_rows`|
     | DISABLED  | NEXT_STEP      | a step while no row is at its end  | `resets_rows`|
 
-    A batch of one row supports all of this. From SAME_STEP no other mode can be made,
-    because its step has left the end of an episode behind.
+    A batch of one row supports all of these. SAME_STEP cannot be turned into another
+    mode, because its step has already left the end of the episode.
     """
 
     def __init__(self, env: Any, wanted: AutoReset, adapter: str) -> None:
-        """Lets a batch choose its order, if it can.
+        """Sets the batch's order, if the batch can choose.
 
         Args:
             env: The batch.
@@ -794,7 +796,7 @@ class ResetMode:
             adapter: The name of the adapter in errors.
 
         Raises:
-            ValueError: The batch does not support the mode; the message has the reason.
+            ValueError: The batch does not support the mode; the message says why.
         """
         if wanted is _NEXT and getattr(env, "repeats_last", False) is True:
             raise ValueError(
@@ -808,7 +810,7 @@ class ResetMode:
         self._env = env
         self._stands_at_next = own is _SAME
         self._begins_with_step = wanted is _NEXT and own is _DISABLED
-        # Of the batch itself, because a wrapper hands on what the pool has.
+        # Look at the batch itself, because a wrapper forwards the pool's attributes.
         ahead = isinstance(getattr(type(env), "steps_ahead", None), property)
         self.steps_ahead = ahead and env.steps_ahead and not self._begins_with_step
         if self._begins_with_step:
@@ -824,7 +826,7 @@ class ResetMode:
 
         Args:
             action: A batch of actions.
-            ended: The rows that stand at the end of an episode.
+            ended: The rows at the end of an episode.
         """
         # Hot: called once per batch step.
         time_step: TimeStep
@@ -837,9 +839,9 @@ class ResetMode:
         return time_step
 
     def begin(self, ended: Array) -> TimeStep:
-        """Begins the rows that have ended, and returns the time step of all rows.
+        """Begins the rows that ended, and returns the time step of all rows.
 
-        Only in SAME_STEP, right after a step that returned `LAST` in some rows.
+        Only for SAME_STEP, right after a step that returned `LAST` in some rows.
         """
         time_step: TimeStep
         if self._stands_at_next:
@@ -850,18 +852,18 @@ class ResetMode:
 
 
 def _chosen_order(env: Any, wanted: AutoReset) -> AutoReset:
-    """Lets a batch choose the order that serves best, if it can."""
+    """Sets the best order for a mode, if the batch can choose."""
     own = AutoReset.kept_by(env)
     found = getattr(type(env), "autoreset", None)
     if not isinstance(found, property) or found.fset is None:
         return own
     if found.fset is inspect.getattr_static(PyEnvironment, "autoreset").fset:
-        # Because episodes are begun here instead, where the infos of both are read.
+        # Episodes are begun here instead, to read the infos of both episodes.
         wanted = _NEXT
     if own is not wanted:
         try:
             env.autoreset = wanted
-        except ValueError:  # It wraps a batch that cannot choose.
+        except ValueError:  # it wraps a batch that cannot choose
             return own
     return wanted
 
@@ -887,12 +889,12 @@ def _refuse(env: Any, wanted: AutoReset, own: AutoReset, adapter: str) -> NoRetu
 
 
 def _title(order: AutoReset) -> str:
-    """Returns Gymnasium's word for an order."""
+    """Returns Gymnasium's word for a reset order."""
     return order.value.title().replace("_", "")
 
 
 def _check_begun(ended: Array, adapter: str) -> None:
-    """Refuses a step of rows that stand at the end of an episode."""
+    """Raises for a step of rows at the end of an episode."""
     if not np.count_nonzero(ended):  # Hot: called once per batch step.
         return
     from gymnasium.error import ResetNeeded

@@ -1,4 +1,4 @@
-"""`GymnasiumVectorWrapper`: a vector environment of Gymnasium as a batch."""
+"""`GymnasiumVectorWrapper`: a Gymnasium vector environment as a batch."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ _NO_ROWS = np.zeros(0, np.intp)
 _NO_ROWS.setflags(write=False)
 _ARRAY, _BOOLEAN, _INTEGER = np.ndarray, np.dtype(np.bool_), np.dtype(np.int64)
 _OBJECT = np.dtype(object)
-# More choices than that are not kept in a table.
+# Larger numbers of choices get no table.
 _MANY = 1 << 16
 _MASK = "reset_mask"
-# Vectors that were written for a Gymnasium before 1.0 have the second one.
+# Vector environments written for Gymnasium before 1.0 have the second key.
 _OWN_TO_SAME_STEP = frozenset([FINAL_OBSERVATION, "final_observation"])
 # `call` refuses these because the wrapper keeps the time steps.
 _MOVES = frozenset(["reset", "step", "close"])
@@ -73,7 +73,7 @@ _new_tuple: Callable[..., TimeStep] = tuple.__new__
 
 
 class _VectorInternals(ForeignInternals):
-    """How envkit treats a batch that Gymnasium steps."""
+    """Defines how envkit treats a batch that Gymnasium steps."""
 
     keeps_order_itself = True
 
@@ -90,30 +90,30 @@ class _VectorInternals(ForeignInternals):
 
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
         """Keeps options that are the same for all rows."""
-        _options_of_all(options, rows)  # Refuses those that differ.
+        _options_of_all(options, rows)  # raises if they differ
         super().hand_options(env, options, rows)
 
 
 class GymnasiumVectorWrapper(ForeignBase):
-    """Makes a batch of a vector environment of Gymnasium, of whatever kind.
+    """Wraps any Gymnasium vector environment as a batch.
 
     A row's time steps are those of a `GymnasiumWrapper`, and the observation of a
-    `LAST` is the final one. `autoreset` is when the next episode begins:
+    `LAST` is the final one. `autoreset` says when the next episode begins:
 
-    | `autoreset_mode` there       | `autoreset` | after a `LAST` in a row             |
+    | its `autoreset_mode`         | `autoreset` | after a `LAST` in a row             |
     |------------------------------|-------------|-------------------------------------|
     | NEXT_STEP                    | NEXT_STEP   | the next step returns its `FIRST`   |
     | SAME_STEP                    | SAME_STEP   | `current_time_step()` has the next  |
-    |                              |             | `FIRST`, where the next step begins |
-    | DISABLED                     | SAME_STEP   | likewise                            |
+    |                              |             | `FIRST`; the next step follows it   |
+    | DISABLED                     | SAME_STEP   | the same                            |
     | DISABLED, `auto_reset=False` | DISABLED    | `reset(mask)` begins the next; a    |
-    |                              |             | step before that is an error        |
+    |                              |             | step before that raises             |
 
-    A vector environment steps all its rows, so none can be held while others step, and
-    only one whose mode is DISABLED resets some of them: there `reset` takes a mask.
+    A vector environment steps all its rows, so none can be held while others step. Only
+    in the mode DISABLED can it reset some of them; then `reset` takes a mask.
 
-    Public attributes that the wrapper does not have, such as `set_attr`, are those of
-    the vector environment.
+    Public attributes that the wrapper lacks, such as `set_attr`, are taken from the
+    vector environment.
 
     Example:
         >>> import gymnasium
@@ -142,15 +142,15 @@ class GymnasiumVectorWrapper(ForeignBase):
         Args:
             vector_env: A vector environment of Gymnasium.
             discount: The discount of steps that do not terminate an episode.
-            auto_reset: Whether the wrapper begins the next episode of a row where the
-                vector environment does not: where its mode is DISABLED.
+            auto_reset: Whether the wrapper begins a row's next episode if the vector
+                environment does not, in the mode DISABLED.
             simplify_box_bounds: Whether bounds that are the same for every element
                 become a single number in the specs.
             reset_options: The `options` that resets pass on; see `set_reset_options`.
-            autoreset_mode: The vector environment's `AutoresetMode`, where its metadata
-                does not have it.
-            reward_dtype: The dtype of rewards. Those of most vector environments are
-                float64, which float32 rounds.
+            autoreset_mode: The vector environment's `AutoresetMode`, if its metadata
+                lacks it.
+            reward_dtype: The dtype of rewards. Most vector environments return float64,
+                which float32 rounds.
         """
         require("gymnasium", needed_by="GymnasiumVectorWrapper", extra="gymnasium")
         _check_vector_env(vector_env)
@@ -165,11 +165,11 @@ class GymnasiumVectorWrapper(ForeignBase):
                 f"which resets itself: its autoreset_mode is {own.name}. Make it "
                 "with AutoresetMode.DISABLED."
             )
-        # A vector environment that resets nothing itself takes a mask.
+        # A vector environment that never resets by itself takes a mask.
         self._has_masks = own is _DISABLED
         self._order = _SAME if self._has_masks and auto_reset else own
-        # Gymnasium's own take a seed for each row. Others have one generator for all
-        # rows, as far as can be known, and take one integer.
+        # Gymnasium's own take a seed for each row. Others presumably have one generator
+        # for all rows, and take one integer.
         self._is_seeded_by_row = bool(kind_of_vector_env(vector_env))
         self._reward_spec = ArraySpec((), reward_dtype, "reward")
         check_shared_memory(vector_env, self._name)
@@ -197,15 +197,15 @@ class GymnasiumVectorWrapper(ForeignBase):
 
     @property
     def vector_env(self) -> Any:
-        """The vector environment of Gymnasium."""
+        """The Gymnasium vector environment."""
         return self._foreign
 
     @property
     def autoreset(self) -> AutoReset:
         """When the episode after a `LAST` begins.
 
-        It may be changed to SAME_STEP or DISABLED, where the vector environment's mode
-        is DISABLED.
+        In the vector environment's mode DISABLED, it may be changed to SAME_STEP or
+        DISABLED.
         """
         return self._order
 
@@ -227,14 +227,14 @@ class GymnasiumVectorWrapper(ForeignBase):
 
     def _begin_as_ordered(self) -> None:
         if self._current_time_step is not None:
-            # Before the change, because the rows stay where they are.
+            # Before the change, because the rows keep their current time step.
             self._current_time_step = self.current_time_step()
         is_same = self._order is _SAME and not self._envkit.is_suspended
         self._steps.begin_after_step(is_same)
 
     @property
     def resets_rows(self) -> bool:
-        """True if `reset` takes a mask: where nothing else begins episodes."""
+        """True if `reset` takes a mask: when nothing else begins episodes."""
         return self._has_masks
 
     @property
@@ -248,7 +248,7 @@ class GymnasiumVectorWrapper(ForeignBase):
         return False
 
     def __getattr__(self, name: str) -> Any:
-        # Its `envs` are not environments of envkit, as those of batches are.
+        # Unlike those of other batches, its `envs` are not envkit environments.
         if name == "envs":
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute 'envs'; its "
@@ -257,22 +257,22 @@ class GymnasiumVectorWrapper(ForeignBase):
         try:
             return forwarded(self, lambda: self._foreign, name)
         except AttributeError:
-            # Gymnasium's wrappers forward the attributes of `VectorEnv` alone.
+            # Gymnasium's wrappers only forward the attributes of `VectorEnv`.
             return forwarded(self, lambda: self._foreign.unwrapped, name)
 
     def seed(self, seed: Seed) -> None:
-        """Seeds each row at the next reset: with its own stream, or with its own seed.
+        """Seeds each row at the next reset.
 
-        The rows of a `SyncVectorEnv` or `AsyncVectorEnv` have generators of their own.
-        Others take one seed for all rows: an integer goes there as it is, and of one
-        seed for each row one is made. Episodes that vector environments begin
-        themselves are not seeded.
+        The rows of a `SyncVectorEnv` or `AsyncVectorEnv` have their own generators.
+        Other kinds take one seed for all rows: an integer is passed on as it is, and
+        several seeds are combined into one. Episodes that a vector environment begins
+        itself are not seeded.
         """
         if "seed" not in self._steps.known_to_reset:
             refuse_seed(self._name)
         record_seed(self, seed)
         as_rows = seed_per_row if self._is_seeded_by_row else checked_seeds
-        # To Gymnasium no seed means to go on with the old generator.
+        # In Gymnasium, no seed means that the old generator continues.
         seeds: list[Any] = [
             drawn_seed() if own is None else own
             for own in as_rows(seed, self._steps.rows)
@@ -282,7 +282,7 @@ class GymnasiumVectorWrapper(ForeignBase):
         elif np.ndim(seed) == 0:  # type: ignore[arg-type]  # None has no dimension
             self._steps.seeds = seeds[0]
         else:
-            # One seed that depends on all.
+            # One seed that depends on all of them.
             self._steps.seeds = int(np.random.SeedSequence(seeds).generate_state(1)[0])
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
@@ -294,13 +294,13 @@ class GymnasiumVectorWrapper(ForeignBase):
         ]
 
     def set_reset_options(self, options: Mapping[str, Any] | None) -> None:
-        """Chooses the `options` that the next reset and all later ones pass on.
+        """Sets the `options` that the next reset and all later ones pass on.
 
-        Vector environments do not use them for episodes that they begin themselves; the
-        wrapper does where it begins them, because the mode is DISABLED.
+        A vector environment does not use them for episodes that it begins itself; the
+        wrapper uses them for those it begins in the mode DISABLED.
 
         Args:
-            options: The options, in the environments' words; `None` passes none.
+            options: The options, as the environments expect them; `None` passes none.
         """
         self._steps.options = self._checked_options(options)
 
@@ -313,18 +313,18 @@ class GymnasiumVectorWrapper(ForeignBase):
         return "options" in self._steps.known_to_reset
 
     def get_info(self) -> Any:
-        """Returns the infos stacked, or a list of them where they cannot be.
+        """Returns the infos stacked, or a list of them if they cannot be stacked.
 
-        They belong to the time step that was returned last, also where the next episode
-        has begun since. Each row has `terminated` and `truncated` beside the
-        environment's own. Before the first reset they are empty.
+        They belong to the time step returned last, even if the next episode has begun
+        since. Each row has the environment's infos, `terminated` and `truncated`.
+        Before the first reset they are empty.
         """
         return self._steps.infos.shown()
 
     def current_info(self) -> Any:
-        """Returns the infos that belong to the `current_time_step()`.
+        """Returns the infos of the `current_time_step()`.
 
-        They differ from `get_info()` where an episode has ended and the next begun.
+        They differ from `get_info()` if an episode has ended and the next has begun.
         """
         return self._steps.infos.standing()
 
@@ -337,14 +337,14 @@ class GymnasiumVectorWrapper(ForeignBase):
     ) -> list[Any]:
         """Calls a method of the rows' environments, and returns the results.
 
-        An attribute that is not a method is returned. A vector environment that has no
-        environments in it is asked once, and its answer is that of all rows.
+        An attribute that is not a method is returned. A vector environment without
+        inner environments is asked once, and its answer counts for all rows.
 
         Args:
-            name: The method.
-            *args: The method's arguments.
-            env_ids: Which rows; only a `SyncVectorEnv` can ask some alone.
-            **kwargs: The method's arguments by name.
+            name: The method's name.
+            *args: Its positional arguments.
+            env_ids: The rows; only a `SyncVectorEnv` can ask single rows.
+            **kwargs: Its keyword arguments.
         """
         self._check_open("call")
         if name in _MOVES:
@@ -398,9 +398,9 @@ class GymnasiumVectorWrapper(ForeignBase):
         return env, kind_of_vector_env(env), ids
 
     def current_time_step(self) -> TimeStep:
-        """Returns the time step at which the rows stand, for a policy to act on.
+        """Returns the time step on which a policy should act next.
 
-        Where an episode has ended and the next begun, that is the next one's `FIRST`.
+        If an episode has ended and the next has begun, that is the next one's `FIRST`.
         """
         return self._steps.standing(super().current_time_step())
 
@@ -443,7 +443,7 @@ class GymnasiumVectorWrapper(ForeignBase):
 
 
 class _Steps:
-    """Steps a vector environment, and makes time steps of its results.
+    """Steps a vector environment, and makes time steps from its results.
 
     | its order | the next episode begins                                            |
     |-----------|--------------------------------------------------------------------|
@@ -451,15 +451,15 @@ class _Steps:
     | SAME_STEP | with the step that ends one, whose observation is among the infos  |
     | DISABLED  | right after that step, by a reset here, or with a reset of the row |
 
-    It is an object of its own because a class that forwards attributes finds its own in
-    several times the time, and a step reads many.
+    It is a separate object because a class that forwards attributes takes several times
+    as long to find its own, and a step reads many.
 
     Attributes:
         infos: The infos of the vector environment.
         rows: The number of rows.
         seeds: The seeds of the next reset: one for each row, or one for all.
         options: The options of all resets.
-        is_closed: Whether a step is an error.
+        is_closed: Whether a step raises.
     """
 
     def __init__(
@@ -482,7 +482,7 @@ class _Steps:
         self.is_closed = False
         self.known_to_reset = known_to_reset(layers_of(vector_env))
         if own is _DISABLED:
-            self.known_to_reset["options"] = None  # The mask is one.
+            self.known_to_reset["options"] = None  # the mask is one
         self._vector_env = vector_env
         self._own = own
         self._begins_next = own is _NEXT
@@ -507,25 +507,25 @@ class _Steps:
         self._to_finals = from_members(
             space, observation_spec, rows, subject=subject, root="observation"
         )
-        # To take the usual path of an observation that is one array.
+        # Enables the fast path for an observation that is one array.
         is_one = isinstance(observation_spec, ArraySpec)
         self._plain_dtype = observation_spec.dtype if is_one else None
         self._plain_shape = (rows, *observation_spec.shape) if is_one else None
         self._shape = (rows,)
         self._reward_dtype = reward_dtype
         self._no_reward = np.zeros((), reward_dtype)
-        # The parts that most steps return, to be copied.
+        # Parts of most time steps, to be copied.
         self._mids = np.full(rows, _MID, np.int32)
         self._discounts = np.full(rows, discount, np.float32)
         self._is_discounted = discount != 1.0
-        # The rows whose episode has ended, and the batch of observations with those of
-        # the next one, if it has begun.
+        # The rows whose episode has ended, and the batch of observations that includes
+        # their next one, if it has begun.
         self._ended_rows = _NO_ROWS
         self._begun: NestedArray = None
 
     @property
     def state(self) -> Any:
-        """The attributes on which later time steps depend."""
+        """The attributes that later time steps depend on."""
         return self.seeds, self.options, self.infos, self._ended_rows, self._begun
 
     @state.setter
@@ -533,7 +533,7 @@ class _Steps:
         self.seeds, self.options, self.infos, self._ended_rows, self._begun = state
 
     def begin_after_step(self, after_step: bool) -> None:
-        """Chooses whether the next episodes begin here, or when rows are reset."""
+        """Sets whether the next episodes begin here, or when rows are reset."""
         self._begins_after_step = after_step
         self._waits = not after_step
         if self._begun is not None:
@@ -558,7 +558,7 @@ class _Steps:
     def reset_rows(
         self, mask: Array, options: dict[str, Any] | None = None
     ) -> TimeStep:
-        """Begins an episode in the masked rows; the others' parts mean nothing."""
+        """Begins an episode in the masked rows; other rows' parts are meaningless."""
         observation, infos = self._begin(mask, options)
         self.infos.reset_rows(infos, mask)
         self._ended_rows = self._ended_rows[~mask[self._ended_rows]]
@@ -569,7 +569,7 @@ class _Steps:
     ) -> tuple[NestedArray, Any]:
         """Resets all rows, or some; returns observations and infos."""
         if options is None:
-            # A copy, because Gymnasium's own take the mask out of the dictionary.
+            # A copy, because Gymnasium's own remove the mask from the dictionary.
             options = copy.deepcopy(self.options)
         seeds: Any = self.seeds
         later = None
@@ -596,9 +596,9 @@ class _Steps:
 
     def step(self, action: NestedArray) -> TimeStep:
         """Applies an action to each row, except those that begin an episode instead."""
-        # Hot: called once per batch step. In most steps of a large batch some row
-        # begins, and some row ends. Indices of rows take half of the time that a mask
-        # takes, and to write an array of shape () takes half of the time of a number.
+        # Hot: called once per batch step. In most steps of a large batch, some row
+        # begins and some row ends. Row indices take half the time of a mask, and
+        # writing an array of shape () takes half the time of writing a number.
         begun = self._ended_rows if self._begins_next else _NO_ROWS
         if self.is_closed or (self._waits and len(self._ended_rows)):
             self._refuse_step()
@@ -620,13 +620,13 @@ class _Steps:
         (rows,) = ended.nonzero()
         self._ended_rows = rows
         self._begun = None
-        # As the class does it, without a frame.
+        # What the class does, without a call.
         time_step = _new_tuple(TimeStep, (step_type, reward, discount, observation))
         if not len(rows):
             self.infos.step(infos)
             return time_step
         step_type[rows] = _LAST
-        # An episode that ends in both ways is terminated.
+        # An episode that ends both ways counts as terminated.
         discount[terminated if has_cut else rows] = _ZERO
         self.infos.step(infos, terminated.tobytes(), truncated_bytes)
         if self._begins_next and not infos:
@@ -636,11 +636,11 @@ class _Steps:
     def _read(self, result: Any) -> tuple[NestedArray, Array, Array, Array, Any]:
         """Checks the result of a step, and returns its parts.
 
-        Observations and rewards are copies, because vector environments reuse their
-        arrays. The flags are arrays of booleans, which the next step may change.
+        Observations and rewards are copied, because vector environments reuse their
+        arrays. The flags are boolean arrays, which the next step may change.
         """
-        # Hot: called once per batch step. The first case of each part is the usual one;
-        # to compare by identity is quicker than by equality.
+        # Hot: called once per batch step. Each part's usual case comes first; comparing
+        # identity is faster than equality.
         try:
             observation, reward, terminated, truncated, infos = result
         except (TypeError, ValueError):
@@ -653,7 +653,7 @@ class _Steps:
             and observation.dtype is self._plain_dtype
             and observation.shape == self._plain_shape
         ):
-            # In its order in memory, because to change it takes twice as long.
+            # Keep the memory order, because changing it takes twice as long.
             observation = observation.copy("K")
         else:
             observation = self._to_observations(observation)
@@ -686,7 +686,7 @@ class _Steps:
         return array.astype(self._reward_dtype)
 
     def _as_flags(self, terminated: Any, truncated: Any) -> tuple[Array, Array]:
-        """Makes arrays of numbers, lists, and one flag for all rows."""
+        """Converts numbers, lists, or one flag for all rows to arrays."""
         ended = np.logical_or(terminated, truncated)
         if ended.shape != self._shape or ended.dtype != _BOOLEAN:
             raise SpecError(
@@ -701,7 +701,7 @@ class _Steps:
         return first, second
 
     def _with_next(self, time_step: TimeStep, infos: Any) -> TimeStep:
-        """Begins the next episodes that begin now, and finds final observations."""
+        """Begins the next episodes that are due, and finds final observations."""
         if self._own is _SAME:
             self._begun = time_step.observation
             self.infos.begin(infos)
@@ -720,10 +720,10 @@ class _Steps:
         return time_step
 
     def _with_finals(self, observation: NestedArray, infos: Any) -> NestedArray:
-        """Returns observations with the final ones in the rows that have ended.
+        """Returns observations with the final ones in rows that ended.
 
-        Those of a vector environment that resets in the same step are among its infos:
-        one for each row in an array of objects, or all in one batch.
+        A vector environment that resets in the same step puts them in its infos: one
+        for each row in an object array, or all in one batch.
         """
         final, rows = infos.get(FINAL_OBSERVATION), self._ended_rows.tolist()
         is_by_row = isinstance(final, list) or getattr(final, "dtype", None) == _OBJECT
@@ -743,7 +743,8 @@ class _Steps:
         for row in rows:
             values = self._structure.flatten(self._to_final(final[row]))
             for leaf, value in zip(leaves, values, strict=True):
-                # With the dots, because an object would be put there in its array.
+                # With the ellipsis: otherwise an object would be stored inside its
+                # array.
                 leaf[row, ...] = value
         return self._structure.unflatten(leaves)
 
@@ -760,7 +761,7 @@ class _Steps:
         )
 
     def standing(self, shown: TimeStep) -> TimeStep:
-        """Returns the current time step, given the one that was returned last."""
+        """Returns the current time step, given the one returned last."""
         if self._begun is None or not len(self._ended_rows):
             return shown
         ended = self._ended
@@ -800,7 +801,7 @@ def _rows(rows: Array) -> str:
 
 
 def _own_options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Returns a copy of the options of resets."""
+    """Returns a copy of the reset options."""
     own = options_copy(options)
     if own is not None and _MASK in own:
         raise ValueError(
@@ -811,7 +812,7 @@ def _own_options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _options_of_all(options: Any, rows: Array | None) -> dict[str, Any] | None:
-    """Returns the one dictionary of a reset, given one for each row."""
+    """Returns a single dictionary of options, given one for each row."""
     if options is None:
         return None
     asked = [own for row, own in enumerate(options) if rows is None or rows[row]]
@@ -825,7 +826,7 @@ def _options_of_all(options: Any, rows: Array | None) -> dict[str, Any] | None:
 
 
 class VectorActions:
-    """Checks a batch of actions, and makes a member of a batched space of it.
+    """Checks a batch of actions, and converts it to a member of the batched space.
 
     Example:
         >>> from gymnasium import spaces
@@ -850,16 +851,16 @@ class VectorActions:
         self._shape = (rows,)
 
     def members(self, action: NestedArray, unused: Sequence[int] | Array = ()) -> Any:
-        """Checks actions, and returns them in arrays of their own.
+        """Checks actions, and returns them in new arrays.
 
         Args:
             action: A batch of actions.
             unused: The rows whose action is not used. The vector environment gets any
-                that fits for these.
+                fitting action for them.
         """
-        # Hot: called once per batch step. The first case is the usual one. To look
-        # choices up takes a fifth of the time that comparisons take; a negative one
-        # counts from the end and comes back as another one.
+        # Hot: called once per batch step. The usual case comes first. Looking up
+        # choices takes a fifth of the time of comparing them; a negative one counts
+        # from the end and comes back as another one.
         if (
             self._choices is not None
             and type(action) is np.ndarray
@@ -871,7 +872,7 @@ class VectorActions:
                 if chosen.tobytes() == action.tobytes():
                     return chosen
             except IndexError:
-                pass  # The next lines tell which is wrong.
+                pass  # the next lines find the wrong one
         ignored = None
         if len(unused):
             ignored = np.zeros(self._rows, bool)
@@ -891,14 +892,14 @@ class VectorActions:
         return self._to_members(self._structure.unflatten(own))
 
     def _without_ignored(self, column: Array, spec: ArraySpec, ignored: Array) -> Array:
-        """Replaces the actions of rows that begin an episode by ones that fit."""
+        """Replaces the actions of rows that begin an episode with fitting ones."""
         if not isinstance(spec, BoundedArraySpec):
             return column
         where = ignored.reshape(-1, *[1] * len(spec.shape))
         return np.where(where, spec.minimum, column)
 
     def _check_further(self, index: int, column: Array, ignored: Array | None) -> None:
-        """Checks what `ActionRows` leaves to environments: bounds of floats, text."""
+        """Checks what `ActionRows` leaves to environments: float bounds and text."""
         spec = self._structure.leaves[index]
         if isinstance(spec, BoundedArraySpec) and spec.dtype.kind == "f":
             if within(column, spec.minimum, spec.maximum):
@@ -970,14 +971,14 @@ def _bounds_of_rows(space: Any) -> tuple[Array, Array] | None:
 
 
 def _simplified(bound: Array, like: Array) -> Any:
-    """Makes a single number of a bound where it was one and can still be one."""
+    """Reduces a bound to a single number if it was one and still can be."""
     if like.ndim == 0 and (bound == bound.flat[0]).all():
         return bound.flat[0]
     return bound
 
 
 def _check_vector_env(env: Any) -> None:
-    """Refuses what is not a vector environment."""
+    """Raises unless it is a vector environment."""
     if not isinstance(env, type) and all(hasattr(env, name) for name in _NEEDED):
         return
     what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)

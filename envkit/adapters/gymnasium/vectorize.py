@@ -1,7 +1,7 @@
-"""`vectorize`: functions that make environments, as one vector environment.
+"""`vectorize`: makes one vector environment from functions that make environments.
 
-It is what `gymnasium.vector.AsyncVectorEnv` is, with envkit's workers: several
-environments to a process, one round trip to a step, and no pickling on the way.
+It replaces `gymnasium.vector.AsyncVectorEnv`, with envkit's workers: several
+environments per process, one round trip per step, and no pickling on the way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from envkit.types import Array, NestedSpec
 
 __all__ = ["VectorizedEnvs", "VectorizedRow", "plain_spec", "vectorize"]
 
-# Where an info has flags of its own, the name that all of it has.
+# The key of the environment's whole info, if it has its own flags.
 _OWN = "envkit_own_info"
 
 
@@ -67,45 +67,45 @@ def vectorize(
     worker_env: Mapping[str, str] | None = None,
     eager_resets: bool = False,
 ) -> VectorizedEnvs:
-    """Makes a vector environment of functions that make single environments.
+    """Makes a vector environment from functions that make single environments.
 
     The first arguments are those of Gymnasium's `AsyncVectorEnv`, in the same order,
-    and what the vector environment returns is what Gymnasium's would.
+    and the results are the same as Gymnasium's.
 
-    Where an environment raises, the others go on; it begins anew with the next `reset`,
+    If an environment raises, the others continue; it begins again at the next `reset`,
     or as `on_worker_failure` says.
 
     Args:
-        env_fns: What to call, in a worker, for each environment: one of Gymnasium's or
-            one of envkit's. Strings are what `envkit.make` takes.
-        shared_memory: Accepted; arrays are in shared memory anyway, and what is none
-            travels beside it.
-        copy: Whether observations are the caller's. If not, they are read-only views,
-            which stay whole until the step after next.
+        env_fns: Functions that workers call, one per environment; each returns a
+            Gymnasium or envkit environment. Strings are passed to `envkit.make`.
+        shared_memory: Accepted; arrays are in shared memory anyway, and other values
+            are sent separately.
+        copy: Whether observations belong to the caller. Otherwise they are read-only
+            views, valid until the step after next.
         context: How processes start: "spawn", "forkserver" or "fork"; `None` for
             "spawn".
         daemon: Accepted; workers end with this process, and may have children.
-        worker: Not supported: workers of envkit's run a program of their own.
-        observation_mode: "same" if all observation spaces have to be equal,
-            "different" if their bounds may differ, or a tuple of the batched space and
-            the single one.
+        worker: Not supported: envkit's workers run their own program.
+        observation_mode: "same" if all observation spaces must be equal, "different" if
+            their bounds may differ, or a tuple of the batched and the single space.
         autoreset_mode: When the next episode of a row begins.
-        max_concurrency: How many environments may run at the same time, as
-            `num_workers` is.
-        infos: Which infos are read: those of every step ("all"), those of the ends
-            of episodes ("final"), or "none". "all" costs nothing where environments
-            have no info.
+        max_concurrency: The maximum number of environments that run at the same time;
+            the same as `num_workers`.
+        infos: The infos to read: those of every step ("all"), those of the ends of
+            episodes ("final"), or "none". "all" costs nothing if environments have no
+            infos.
         backend: "process", "thread" or "inline".
-        num_workers: How many workers share the environments; `None` for one per CPU
+        num_workers: The number of workers that share the environments; `None` for one
+            per CPU available to this process.
             that this process may use.
         on_worker_failure: "raise", or a `RestartPolicy`.
-        start_timeout: Seconds that building all environments may take.
-        reset_timeout: Seconds that a reset may take.
-        step_timeout: Seconds that a step may take.
+        start_timeout: Seconds for building all environments.
+        reset_timeout: Seconds for a reset.
+        step_timeout: Seconds for a step.
         worker_setup: A callable, or "module:function", that runs first in each worker.
         worker_env: Environment variables of the workers.
-        eager_resets: Whether an environment is reset right after its episode has ended,
-            while the caller does something else.
+        eager_resets: Whether an environment is reset right after its episode ends,
+            while the caller is busy.
 
     Example:
         >>> import gymnasium
@@ -128,7 +128,7 @@ def vectorize(
     check_infos(infos)
     order = as_order(autoreset_mode)
     _check_observation_mode(observation_mode)
-    # By its name, as `make` does: adapters do not know the engine.
+    # By name, as in `make`: adapters do not import the engine.
     make_pool = registry.load("vectorize", "envkit.parallel:ParallelPyEnvironment")
     pool = make_pool(
         [functools.partial(VectorizedRow, env_fn) for env_fn in _as_makers(env_fns)],
@@ -144,7 +144,7 @@ def vectorize(
         worker_setup=worker_setup,
         worker_env=worker_env,
         zero_copy=not copy,
-        # Gymnasium's vectors check neither.
+        # Gymnasium's vector environments check neither.
         validate="never",
         eager_resets=eager_resets,
     )
@@ -156,7 +156,7 @@ def vectorize(
 
 
 class VectorizedEnvs(PyToGymnasiumVector):
-    """The vector environment that `vectorize` makes."""
+    """Is the vector environment that `vectorize` returns."""
 
     def __init__(
         self, pool: Any, order: Any, observation_mode: Any, infos: str
@@ -165,7 +165,7 @@ class VectorizedEnvs(PyToGymnasiumVector):
         self._set_up(pool, order, _VectorizedRows(pool, infos))
         self._name = "vectorize"
         (first,) = pool.call("spaces", env_ids=[0])
-        # Those that are equal stay where they are: bounds of pictures are large.
+        # Send only those that differ: bounds of pictures are large.
         pairs = [own or first for own in pool.call("spaces", first)]
         spaces, action_spaces = zip(*pairs, strict=True)
         self.single_observation_space = spaces[0]
@@ -181,16 +181,16 @@ class VectorizedEnvs(PyToGymnasiumVector):
             self.observation_space = batched
 
     def render(self) -> tuple[Any, ...]:
-        """Returns what each environment renders."""
+        """Returns each environment's rendering."""
         return self.call("render")
 
 
 class VectorizedRow(GymnasiumWrapper):
-    """An environment of Gymnasium, with which everything is as in Gymnasium's vectors.
+    """Wraps an environment so that it behaves as in Gymnasium's vector environments.
 
-    Rewards keep their digits, and bounds are not checked. An info may have flags of its
-    own, which say nothing about ends. An environment of envkit becomes one of
-    Gymnasium.
+    Rewards keep their precision, and bounds are not checked. An info may have its own
+    flags, which do not affect endings. An envkit environment is converted to a
+    Gymnasium environment.
 
     Example:
         >>> import gymnasium
@@ -202,14 +202,14 @@ class VectorizedRow(GymnasiumWrapper):
         >>> row.close()
     """
 
-    # Whether the episode has been terminated, and truncated; `None` if it goes on.
+    # The two flags of the episode's end; `None` while it continues.
     _ended: tuple[bool, bool] | None = None
     _in_state = (*GymnasiumWrapper._in_state, "_ended")
 
     def __init__(self, make: Callable[[], Any]) -> None:
         """Makes the environment."""
         env = make()
-        # One of envkit's may forward everything else to one of Gymnasium's.
+        # An envkit environment may forward its other attributes to a Gymnasium one.
         if hasattr(type(env), "time_step_spec"):
             env = PyToGymnasium(env)
         super().__init__(env, reward_dtype=np.float64)
@@ -240,14 +240,14 @@ class VectorizedRow(GymnasiumWrapper):
         return info
 
     def spaces(self, others: Any = None) -> Any:
-        """Returns both spaces, or `None` if they are equal to those of another row."""
+        """Returns both spaces, or `None` if they equal another row's."""
         own = self.gym.observation_space, self.gym.action_space
         return None if own == others else own
 
     def call_inside(
         self, name: str, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """Calls a method of the environment; an attribute that is none is returned."""
+        """Calls a method of the environment, or returns an attribute."""
         found = self._attribute(name)
         return found(*args, **(kwargs or {})) if callable(found) else found
 
@@ -256,35 +256,35 @@ class VectorizedRow(GymnasiumWrapper):
         try:
             return env.get_wrapper_attr(name)
         except AttributeError:
-            # It does not show as its own what every environment of envkit's has.
+            # Attributes that every envkit environment has do not count as its own.
             if isinstance(env, PyToGymnasium) and hasattr(PyEnvironment, name):
                 return getattr(env.wrapped_env(), name)
             raise
 
 
 class _VectorizedRows(BatchRows):
-    """Asks the environments inside of the rows."""
+    """Calls the environments inside the rows."""
 
     def __init__(self, pool: Any, infos: str) -> None:
         super().__init__(pool, infos)
-        # From now on workers say how episodes end, also where nobody reads infos.
+        # Makes workers report how episodes end, even if nobody reads infos.
         pool.rows_with_info()
 
     def prepared(
         self, mask: Array, seeds: list[int | None], options: list[Any]
     ) -> contextlib.AbstractContextManager[None]:
-        """Hands on an empty dictionary of options, too, as Gymnasium does."""
+        """Passes on even an empty dictionary of options, as Gymnasium does."""
         if options[0] is not None:
             with told_of_losses("options", "vectorize"):
                 hand_options(self._env, options, None if mask.all() else mask)
         return super().prepared(mask, seeds, [])
 
     def _read(self, envs: list[int], has_left: bool) -> list[Any]:
-        """Reads the infos as the environments have returned them."""
+        """Reads the infos as the environments returned them."""
         return list(map(_without_ends, super()._read(envs, has_left)))
 
     def _take_flags(self, infos: RowInfos | None) -> None:
-        """Leaves flags, which are the environments' own: the pool says how they end."""
+        """Leaves the environments' flags in place: the pool reports endings."""
 
     def call(self, name: str, args: Any, kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of every environment."""
@@ -292,12 +292,12 @@ class _VectorizedRows(BatchRows):
         return tuple(self._env.call("call_inside", name, args, kwargs))
 
     def get(self, name: str) -> tuple[Any, ...]:
-        """Returns an attribute of every environment, as Gymnasium does it."""
+        """Returns an attribute of every environment, as Gymnasium does."""
         return self.call(name, (), {})
 
 
 def _without_ends(info: dict[str, Any]) -> dict[str, Any]:
-    """Returns an info without what `VectorizedRow` has added to it."""
+    """Returns an info without the additions of `VectorizedRow`."""
     own = {name: value for name, value in info.items() if name not in FLAGS}
     return own.get(_OWN, own)  # type: ignore[no-any-return]  # an info
 
@@ -328,7 +328,7 @@ def _as_maker(entry: Any, index: int) -> Callable[[], Any]:
 
 
 def _worker_count(num_workers: Any, max_concurrency: Any) -> Any:
-    """Returns how many workers the pool may have; it checks `num_workers` itself."""
+    """Returns the pool's number of workers; the pool checks `num_workers` itself."""
     if max_concurrency is None:
         return num_workers
     if isinstance(max_concurrency, bool) or not isinstance(
@@ -362,7 +362,7 @@ def _check_observation_mode(mode: Any) -> None:
 
 
 def _batched_observations(mode: Any, spaces: Sequence[Any]) -> Any:
-    """Returns the batched space, or `None` if it is as usual."""
+    """Returns the batched space, or `None` for the default."""
     if isinstance(mode, tuple):
         if plain_spec(mode[1]) != plain_spec(spaces[0]):
             raise RuntimeError(
@@ -397,7 +397,7 @@ _ARRAYS = ("Box", "Discrete", "MultiBinary", "MultiDiscrete")
 
 
 def plain_spec(space: Any) -> NestedSpec:
-    """Returns the shapes and dtypes of a space's members, without bounds.
+    """Returns specs of a space's members with shapes and dtypes, without bounds.
 
     Example:
         >>> from gymnasium import spaces

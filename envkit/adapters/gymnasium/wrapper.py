@@ -1,4 +1,4 @@
-"""`GymnasiumWrapper`: an environment of Gymnasium as an envkit environment."""
+"""`GymnasiumWrapper`: a Gymnasium environment for envkit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
-    """Makes an envkit environment of one of Gymnasium's.
+    """Wraps a Gymnasium environment.
 
     | Gymnasium                        | time step                                  |
     |----------------------------------|--------------------------------------------|
@@ -42,7 +42,7 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
     | `step`, truncated                | `LAST`, discount as given to the wrapper   |
     | `step`, terminated, or both      | `LAST`, discount 0                         |
 
-    Public attributes that the wrapper does not have are those of the environment.
+    Public attributes that the wrapper lacks are taken from the environment.
 
     Example:
         >>> import gymnasium
@@ -75,7 +75,7 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
         """Wraps an environment; closing the wrapper closes it.
 
         Args:
-            gym_env: A single environment of Gymnasium.
+            gym_env: A single Gymnasium environment.
             discount: The discount of steps that do not terminate the episode.
             auto_reset: Whether the step after the end of an episode begins the next.
                 If not, it is an error.
@@ -83,11 +83,11 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
                 become a single number in the specs.
             reset_options: The `options` that every reset passes to the environment,
                 automatic resets included; see `set_reset_options`.
-            reward_dtype: The dtype of rewards. Those of most environments are float64,
-                which float32 rounds.
-            max_lengths: The largest number of elements of members of `Sequence` and
-                `Graph` spaces, which are padded then, as for `spec_from_gym_space`.
-                Otherwise they stay objects.
+            reward_dtype: The dtype of rewards. Most environments return float64, which
+                float32 rounds.
+            max_lengths: The maximum number of elements in members of `Sequence` and
+                `Graph` spaces, which are then padded, as in `spec_from_gym_space`. By
+                default they remain objects.
         """
         require("gymnasium", needed_by="GymnasiumWrapper", extra="gymnasium")
         check_single(gym_env, adapter="GymnasiumWrapper", library="Gymnasium")
@@ -126,12 +126,12 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
 
     @property
     def gym(self) -> Any:
-        """The environment of Gymnasium."""
+        """The Gymnasium environment."""
         return self._foreign
 
     def __getattr__(self, name: str) -> Any:
-        # Private names are not forwarded because copy and pickle ask for some before
-        # there is an environment.
+        # Private names are not forwarded: copy and pickle look some up before there is
+        # an environment.
         if not name.startswith("_"):
             try:
                 return self._foreign.get_wrapper_attr(name)
@@ -142,10 +142,10 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
         )
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        """Sets an attribute of the environment, in whichever of its wrappers it is.
+        """Sets an attribute on whichever wrapper has it, or on the environment.
 
         Args:
-            name: The attribute.
+            name: The attribute's name.
             value: The new value.
             force: Whether to set it on the outermost wrapper if none has it.
         """
@@ -158,7 +158,7 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
         return result
 
     def _move(self, action: Any) -> Any:
-        # Hot: called once per step. What Gymnasium returns is a result as it is.
+        # Hot: called once per step. Gymnasium's result can be used as it is.
         return self._foreign.step(action)
 
     def _choices(self) -> Mapping[int, Any] | None:
@@ -185,7 +185,7 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
             raise
 
     def _check_info(self, info: Any) -> None:
-        # Called where the info is used, because a check in every step costs time.
+        # Called when the info is read, because a check in every step costs time.
         if not isinstance(info, Mapping):
             raise SpecError(
                 f"{self._name} returned {describe(info)} for an info; in "
@@ -194,8 +194,8 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
 
 
 def check_single(env: Any, *, adapter: str, library: str) -> None:
-    """Raises unless this can be a single environment of the library."""
-    # Of the innermost, because some wrappers warn about unknown attributes.
+    """Raises unless this may be a single environment of the library."""
+    # Ask the innermost: some wrappers warn about unknown attributes.
     if hasattr(getattr(env, "unwrapped", env), "single_observation_space"):
         raise TypeError(
             f"{adapter} was given the vector environment {type(env).__name__}; it "
@@ -212,19 +212,19 @@ def check_single(env: Any, *, adapter: str, library: str) -> None:
 
 
 def name_of(env: Any) -> str:
-    """Returns the id that an environment is registered with, or its class's name."""
+    """Returns an environment's registered id, or its class's name."""
     registered_as = getattr(getattr(env, "spec", None), "id", None)
     return registered_as or type(getattr(env, "unwrapped", env)).__name__
 
 
 def set_attribute(env: Any, name: str, value: Any, *, force: bool = True) -> bool:
-    """Sets an attribute where it is, and if it is nowhere, on the outermost wrapper.
+    """Sets an attribute where it exists, or else on the outermost wrapper.
 
-    Environments of Gymnasium know how; for those of old Gym this does the same.
+    Gymnasium's environments have a method for this; it does the same for old Gym's.
 
     Args:
         env: The environment.
-        name: The attribute.
+        name: The attribute's name.
         value: The new value.
         force: Whether to set it on the outermost wrapper if none has it.
 
@@ -237,7 +237,7 @@ def set_attribute(env: Any, name: str, value: Any, *, force: bool = True) -> boo
         >>> set_attribute(SimpleNamespace(env=inner), "gravity", 1.6), inner
         (True, namespace(gravity=1.6))
     """
-    # Not what wrappers of old Gym forward; and Gymnasium 1.0 knows no force.
+    # Not one that old Gym's wrappers merely forward; Gymnasium 1.0 has no `force`.
     if force and hasattr(type(env), "set_wrapper_attr"):
         env.set_wrapper_attr(name, value)
         return True
