@@ -33,11 +33,11 @@ __all__ = [
     "unchanged_actions",
 ]
 
-# The neighbours in memory that an array is compared with: a ring buffer can return many
+# How many neighbours in memory an array is compared with: a ring buffer can return many
 # interleaved views, and comparing all pairs takes too long.
 _NEIGHBOURS = 16
-# The work that NumPy may spend on two interleaved views. `Any`, because its stubs know
-# its own two constants only.
+# The effort that NumPy may spend on two interleaved views. `Any`, because NumPy's stubs
+# accept only its own two constants.
 _EFFORT: Any = 10_000
 
 
@@ -61,7 +61,7 @@ def _now(recording: Rollout) -> Rollout:
 
 
 class _Span(NamedTuple):
-    """A writeable array and the first and last address of its memory."""
+    """Describes a writeable array, and the first and last address of its memory."""
 
     low: int
     high: int
@@ -73,7 +73,7 @@ class _Span(NamedTuple):
 def separate_arrays(trial: Trial) -> None:
     """No two returned arrays share memory."""
     main = trial.main
-    # Sorted, because the pair that came first tells a reader most.
+    # Sorted, because the pair that came first is most helpful to a reader.
     pairs = sorted(_overlaps(main), key=lambda pair: (pair[1].call, pair[0].call))
     if pairs:
         raise _shared(main, *pairs[0])
@@ -115,7 +115,7 @@ def _share(first: Array, second: Array) -> bool:
 
 
 def _shared(main: Rollout, first: _Span, second: _Span) -> Exception:
-    # The step types of another library may be constants that can be written to.
+    # Another library's step types may be writeable constants.
     other = foreign(main.results[first.call])
     return broken(
         f"Two returned arrays share their memory: {first.path} of "
@@ -150,7 +150,7 @@ def own_arrays(trial: Trial) -> None:
     def write(move: Move) -> None:
         is_last = np.asarray(move.result.step_type) == StepType.LAST
         if trial.order is not AutoReset.NEXT_STEP and np.any(is_last):
-            return  # The time steps of the other rows are returned once more.
+            return  # the time steps of the other rows are returned again
         # Not the step type, which PyEnvironment reads to find the end of an episode.
         for part in move.result[1:]:
             scribble(part)
@@ -172,7 +172,7 @@ def expect_undamaged(
     *,
     env: Any = None,
 ) -> Rollout:
-    """Returns a recording in which `write` follows each move.
+    """Returns a recording in which `write` is called after each move.
 
     Raises `Broken` unless its stream is that of an undisturbed environment. A new
     environment is played unless one is given.

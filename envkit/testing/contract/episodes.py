@@ -107,7 +107,7 @@ def time_step(trial: Trial) -> None:
 
 
 def _begun(trial: Trial) -> Rollout:
-    """Returns the usual recording, or skips the check if nothing is in it."""
+    """Returns the usual recording; skips the check if it is empty."""
     if not trial.main.results:
         raise Skipped("the first reset() returned nothing")
     return trial.main
@@ -122,7 +122,7 @@ def plays(trial: Trial) -> None:
     if not trial.main.results:
         raise Broken(f"{text}\n\nThis was the first reset().") from error
     text += f"\n\nThis came after {trial.main.place(len(trial.main) - 1)}."
-    # A SpecError is about the time step, whatever the action was.
+    # A SpecError concerns the time step, whatever the action was.
     if not isinstance(error, SpecError):
         text += (
             " The actions were drawn from action_spec(); if not all of them are "
@@ -140,7 +140,7 @@ def fits_specs(trial: Trial) -> None:
     spec, main = trial.time_step_spec, _begun(trial)
     for index, (call, result) in enumerate(zip(main.calls, main.results, strict=True)):
         if first_difference(main.copies[index], snapshot(result)) is not None:
-            continue  # It was overwritten since, which `kept_results` reports.
+            continue  # overwritten since; `kept_results` reports that
         text = explain(
             result,
             spec,
@@ -198,7 +198,7 @@ def grammar(trial: Trial) -> None:
 
 
 def _check_stayed(main: Rollout, index: int, stayed: Array) -> None:
-    """Raises if rows have moved with a call in which only others begin an episode."""
+    """Raises if rows have moved in a call in which only others begin an episode."""
     for row in np.flatnonzero(stayed).tolist():
         expect_same(
             row_of(main.copies[index - 1], row),
@@ -213,7 +213,8 @@ def _check_stayed(main: Rollout, index: int, stayed: Array) -> None:
 def step_after_last(trial: Trial) -> None:
     """The step after LAST begins the next episode.
 
-    In another order than `NEXT_STEP`, the step itself begins it, or a reset of the row.
+    In an order other than `NEXT_STEP`, the step itself begins it, or a reset of the
+    row.
     """
     main = trial.main
     if _fails_after_last(trial):
@@ -275,7 +276,7 @@ def _check_waits(trial: Trial) -> None:
     trial.walk_to_last(env)
     before = env.current_time_step()
     if trial.repeats_last:
-        return  # The row may have steps left that only pad.
+        return  # the row may have padding steps left
     advice = _ADVICE[AutoReset.DISABLED]
     if not refuses(env.step, trial.actor(1)(before, env)):
         raise broken(
@@ -320,7 +321,7 @@ def long_game(trial: Trial) -> None:
     keeps nothing.
     """
     if len(trial.main) > trial.steps:
-        return  # The other checks have looked at as many steps, more closely.
+        return  # the other checks have checked as many steps, more closely
     form = _Form(trial)
     moves = trial.play(trial.new(), trial.actor())
     # As after a LAST in every row, because the first reset begins an episode.
@@ -429,7 +430,7 @@ def _expect_in_first(trial: Trial, part: str, value: int) -> None:
 
 
 def _leaves(trial: Trial, part: str) -> Iterator[tuple[int, str, Array]]:
-    """Yields each leaf of one part of all time steps, its first dimension the rows."""
+    """Yields each leaf of one field of all time steps; the first dimension is rows."""
     for index in range(len(trial.main)):
         for path, leaf in trial.main.part(index, part):
             yield index, path, leaf if trial.dims else leaf[np.newaxis]
@@ -439,7 +440,7 @@ def discount(trial: Trial) -> None:
     """Discounts are between 0 and 1."""
     specs = dict(nest.flatten_with_paths(trial.time_step_spec.discount))
     for index, path, rows in _leaves(trial, "discount"):
-        # Bounds of the spec may allow more, and `fits_specs` looks at them.
+        # The spec's bounds may allow more, and `fits_specs` checks them.
         if isinstance(specs.get(path.removeprefix("discount")), BoundedArraySpec):
             continue
         outside = np.argwhere(~((rows >= 0) & (rows <= 1)))
@@ -481,7 +482,7 @@ def current_time_step(trial: Trial) -> None:
         has_begun = trial.order is AutoReset.SAME_STEP and np.any(
             np.asarray(move.result.step_type) == _LAST
         )
-        # The next episode has begun then, which `step_after_last` looks at.
+        # The next episode has begun then, and `step_after_last` checks that.
         current.add(move.call, move.result if has_begun else now)
 
     expect_same_stream(
@@ -511,7 +512,7 @@ def ignored_action(trial: Trial) -> None:
         labels,
     )
     if trial.continues:
-        return  # There it is an action like any other.
+        return  # here it is an action like any other
     expect_same_stream(
         trial.record(trial.new(), trial.past_end),
         trial.record(trial.new(), trial.past_end, actor=_other_after_last(trial)),

@@ -1,4 +1,4 @@
-"""A table of promises, how it is run, and the two exceptions that end a check."""
+"""The table of promises: how it runs, and the two exceptions that end a check."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = [
     "run_checks",
 ]
 
-# Frames of these files are the checks' own, so no message blames them.
+# Frames in these files are the checks' own, so no message blames them.
 _CONTRACT = Path(__file__).parent
 _FUNCTOOLS = Path(functools.__file__)
 
 
-# What an environment may raise: sys.exit is its own doing, and Ctrl-C is not.
+# Exceptions to attribute to an environment: sys.exit is one, Ctrl-C is not.
 FAULTS = (Exception, SystemExit)
 
 
@@ -40,11 +40,11 @@ class Broken(Exception):
 
 
 class Skipped(Exception):
-    """A check cannot look at its promise in this environment.
+    """A check cannot test its promise in this environment.
 
     Attributes:
-        feature: The feature that the environment lacks for it, such as "seed"; empty
-            where the promise does not concern this environment.
+        feature: The missing feature, such as "seed"; empty if the promise does not
+            concern this environment.
     """
 
     def __init__(self, reason: str, feature: str = "") -> None:
@@ -58,7 +58,7 @@ def broken(problem: str, advice: str, **facts: str) -> Broken:
 
 
 def refuses(call: Callable[..., Any], *arguments: Any) -> bool:
-    """Returns true if a call raises an exception."""
+    """Returns True if a call raises an exception."""
     try:
         call(*arguments)
     except Exception:
@@ -69,7 +69,7 @@ def refuses(call: Callable[..., Any], *arguments: Any) -> bool:
 def raised(error: BaseException, call: str = "") -> Broken:
     """Builds the `Broken` for an unexpected exception.
 
-    `call` names the call, where the traceback does not.
+    `call` names the call, if the traceback does not.
     """
     entered, where = _places(error)
     subject = call or (f"{entered}()" if entered else "The environment")
@@ -105,12 +105,12 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 class Check(NamedTuple):
-    """One promise, and the function that looks at it.
+    """Combines a promise and the function that checks it.
 
     Attributes:
-        function: Called with the trial. Its name is that of the check, in reports and
-            in `skip`, and the first line of its docstring is the promise.
-        needs: The checks it rests on: if one of these fails, this one says nothing new.
+        function: Called with the trial. Its name is the check's name, in reports and in
+            `skip`, and the first line of its docstring is the promise.
+        needs: The checks it builds on: if one of these fails, this one is not run.
     """
 
     function: Callable[[Any], None]
@@ -128,14 +128,14 @@ class Check(NamedTuple):
 
 
 class Examination(Protocol):
-    """What checks share: `run_checks` passes it to each of them."""
+    """Holds everything that checks share; `run_checks` passes it to each of them."""
 
     @property
     def name(self) -> str:
         """The name at the head of the report."""
 
     def end_check(self, *, failed: bool) -> None:
-        """Frees what one check has made."""
+        """Frees the resources of one check."""
 
 
 def run_checks(
@@ -146,10 +146,10 @@ def run_checks(
     require: Sequence[str] = (),
     on_outcome: Callable[[Outcome], None] | None = None,
 ) -> EnvironmentReport:
-    """Runs checks in their order, and raises those that failed together."""
+    """Runs checks in order, and raises the failures together."""
     outcomes: list[Outcome] = []
     causes: list[BaseException] = []
-    # The checks that failed, and those that rest on one of these.
+    # The checks that failed, and those that build on one of them.
     dead: set[str] = set()
     for check in checks:
         name, blocking = check.name, [need for need in check.needs if need in dead]
@@ -197,7 +197,7 @@ def _run(
 def checked_names(
     option: str, given: Sequence[str], known: Sequence[str]
 ) -> Sequence[str]:
-    """Returns names that were given, if all of them are known."""
+    """Returns the given names; raises if one is unknown."""
     if isinstance(given, str):
         raise TypeError(f"{option} must be a list of names, got {given!r}.")
     unknown = [name for name in given if name not in known]

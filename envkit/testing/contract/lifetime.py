@@ -36,7 +36,7 @@ _CALLS = (
     "time_step_spec",
 )
 
-# The moves that are followed by a look at the specs: enough for a short episode.
+# The moves after which specs are compared: enough for a short episode.
 _MOVES_CHECKED = 30
 
 _LEAVE_TIME_STEP_SPEC = (
@@ -116,7 +116,7 @@ def _missing_calls(env: Any) -> list[str]:
 
 
 def _check_template(env: Any) -> None:
-    """Refuses what the base class refuses, in case `__init__` does not call it."""
+    """Applies the base class's own checks, in case `__init__` does not call it."""
     if not isinstance(env, PyEnvironment):
         return
     try:
@@ -266,7 +266,7 @@ def _check_context_manager(trial: Trial) -> None:
         closed.append(True)
         close()
 
-    # An object with slots cannot be watched; leaving the block must work all the same.
+    # An object with slots cannot be watched; leaving the block must still work.
     with contextlib.suppress(AttributeError):
         env.close = count_and_close
     watched = env.close is count_and_close

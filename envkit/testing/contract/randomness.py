@@ -73,7 +73,7 @@ class _GlobalGenerators:
 def global_random(trial: Trial) -> None:
     """Global random generators are left alone."""
     env = trial.make()
-    # Because seeding a generator with the same number once more does not move it.
+    # Seeding a generator with the same number once more would not move it.
     _scramble()
     watch = _GlobalGenerators()
     trial.seed_if_possible(env)
@@ -107,7 +107,7 @@ def seeding(trial: Trial) -> None:
 
 
 def _scramble() -> None:
-    """Moves the global generators; `undisturbed_globals` restores them in the end."""
+    """Advances the global generators; `undisturbed_globals` restores them later."""
     np.random.random(7)  # noqa: NPY002  # the global generator is the subject
     random.random()  # an odd number of draws, so that no pair repeats by chance
 
@@ -180,9 +180,9 @@ def row_seeds(trial: Trial) -> None:
 
 
 def _same_for_all_rows(trial: Trial) -> Actor:
-    """Returns the usual policy with the action of the first row in every row."""
+    """Returns the usual policy, with the first row's action in every row."""
     usual = trial.actor()
-    if trial.chooses_actions:  # Its actions may not be legal in another row.
+    if trial.chooses_actions:  # its actions may not be legal in another row
         return usual
 
     def repeat(leaf: Any) -> Any:

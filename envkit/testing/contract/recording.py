@@ -1,4 +1,4 @@
-"""`Rollout`: keeps what an environment returned, and shows where two differ."""
+"""Records what an environment returned, and finds differences: `Rollout`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 Snapshot: TypeAlias = tuple[tuple[str, Array], ...]
 
-# The call with which the episode after a `LAST` begins, if not the next step.
+# The call that begins the episode after a `LAST`, if not the next step.
 BEGINS = {
     AutoReset.SAME_STEP: "current_time_step()",
     AutoReset.DISABLED: "reset(mask)",
@@ -43,15 +43,15 @@ _ABSENT = "nothing"
 
 
 class SnapshotDifference(NamedTuple):
-    """The first place where two snapshots differ.
+    """Describes the first difference between two snapshots.
 
     Attributes:
-        path: The place, such as `observation['camera']`.
-        expected: The value of the first, as text.
-        got: The value of the second, as text.
-        element: The index of the first element that differs; `None` if the shapes or
-            dtypes do.
-        detail: A sentence about the elements; empty where the texts show them all.
+        path: The path, such as `observation['camera']`.
+        expected: The value in the first snapshot, as text.
+        got: The value in the second snapshot, as text.
+        element: The index of the first different element; `None` if shapes or dtypes
+            differ.
+        detail: A sentence about the elements; empty if the texts show them all.
     """
 
     path: str
@@ -77,7 +77,7 @@ def _copy(leaf: Any) -> Array:
 
 
 def first_difference(expected: Snapshot, got: Snapshot) -> SnapshotDifference | None:
-    """Returns where two snapshots differ bit by bit, so NaN equals NaN; else `None`."""
+    """Returns where two snapshots differ in any bit, with equal NaNs; else `None`."""
     for ours, theirs in itertools.zip_longest(expected, got):
         if ours is None or theirs is None or ours[0] != theirs[0]:
             path = (ours or theirs)[0]
@@ -92,7 +92,7 @@ def first_difference(expected: Snapshot, got: Snapshot) -> SnapshotDifference | 
 
 
 def same_bits(first: Array, second: Array) -> bool:
-    """Returns true if two arrays are equal; a NaN equals itself."""
+    """Returns True if two arrays are equal; NaN equals NaN."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if first.dtype.hasobject:
@@ -101,8 +101,8 @@ def same_bits(first: Array, second: Array) -> bool:
 
 
 def _same_object(first: Any, second: Any) -> bool:
-    # Pickles are compared as well, because NaN differs from itself, an object from its
-    # copy unless its class defines `==`, and containers of arrays raise.
+    # Pickles are compared too, because NaN differs from itself, an object differs from
+    # its copy unless its class defines `==`, and containers of arrays raise.
     with contextlib.suppress(ValueError):
         if bool(np.all(first == second)):
             return True
@@ -137,12 +137,12 @@ class Rollout:
     """Keeps the time steps of one environment in order, with a copy of each.
 
     Attributes:
-        calls: The calls: "reset()", "step()", or the one of `BEGINS` that begins the
+        calls: The calls: "reset()", "step()", or the call in `BEGINS` that begins the
             episodes of rows that have ended.
         results: The returned values, which the environment may have changed since.
-        copies: Copies from the moment of the return.
-        actions: Copies of the actions of a user's function, one for each call; empty
-            without one.
+        copies: Copies made right after the return.
+        actions: Copies of the actions of a user's function, one per call; empty without
+            one.
         error: The exception that ended the recording, if one did.
     """
 
@@ -159,7 +159,7 @@ class Rollout:
         return len(self.results)
 
     def add(self, call: str, result: Any) -> None:
-        """Keeps one returned value."""
+        """Records one returned value."""
         copied = self._copied(result)
         self.calls.append(call)
         self.results.append(result)
@@ -177,7 +177,7 @@ class Rollout:
         return tuple(zip(structure.paths, map(_copy, leaves), strict=True))
 
     def equals(self, other: Rollout) -> bool:
-        """Returns true if another recording has the same time steps, bit by bit."""
+        """Returns True if another recording has the same time steps, bit by bit."""
         pairs = zip(self.copies, other.copies, strict=True)
         return all(first_difference(*pair) is None for pair in pairs)
 
@@ -194,20 +194,20 @@ class Rollout:
         return self.part(index, "step_type")[0][1].reshape(-1)
 
     def moved(self, index: int) -> Array:
-        """Returns a mask of the rows that have moved with a call, but the first one."""
+        """Returns a mask of the rows that moved in a call other than the first."""
         before = self.step_types(index - 1)
         if self.calls[index] in BEGINS.values():
             return np.equal(before, StepType.LAST)
         return np.ones(before.shape, bool)
 
     def row_of(self, difference: SnapshotDifference) -> int:
-        """Returns the row that a difference is in; 0 where there are none."""
+        """Returns the row of a difference; 0 for a single environment."""
         if self._rows is None or not difference.element:
             return 0
         return min(difference.element[0], self._rows - 1)
 
     def place(self, index: int, row: int | None = None) -> str:
-        """Returns the place of a time step: which step of which episode, in words.
+        """Names the position of a time step: which step of which episode.
 
         The `FIRST` of an episode is its step 0. A recording that did not begin with a
         reset counts its own steps, from 1. A batch as a whole has no episodes, so its
@@ -269,9 +269,10 @@ def expect_same_stream(
 ) -> None:
     """Raises `Broken` at the first time step in which two recordings differ.
 
-    `problem` is a clause that ends before the place: "the streams part in". Without
-    `same_actions` the actions differ on purpose; otherwise those of a user's function
-    are compared first, because an environment is not to blame for other actions.
+    `problem` is a clause that ends before the position: "the streams part in". Without
+    `same_actions` the actions differ on purpose. Otherwise the actions of a user's
+    function are compared first, because an environment is not to blame for other
+    actions.
     """
     for index, (ours, theirs) in enumerate(
         zip(expected.copies, got.copies, strict=True)
@@ -287,7 +288,7 @@ def expect_same_stream(
 def _expect_same_actions(
     expected: Rollout, got: Rollout, last: int, labels: tuple[str, str]
 ) -> None:
-    """Raises `Broken` if a user's function has chosen other actions until a call."""
+    """Raises `Broken` if a user's function has chosen other actions up to a call."""
     pairs = list(zip(expected.actions, got.actions, strict=True))[: last + 1]
     for index, (ours, theirs) in enumerate(pairs):
         difference = first_difference(ours, theirs)

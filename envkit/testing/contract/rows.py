@@ -38,8 +38,8 @@ _HOLD_FIX = (
     "where they are."
 )
 
-# The steps that are compared after a disturbance: they show an internal reset, and more
-# of them would let chance in.
+# How many steps are compared after a disturbance: they reveal an internal reset, and
+# more of them would let chance in.
 _NEXT_STEPS = 3
 
 
@@ -66,7 +66,7 @@ def masked_reset(trial: Trial) -> None:
 
 
 def _batch_and_masks(trial: Trial) -> tuple[Any, tuple[Array, ...]]:
-    """Returns a batch under way, and masks of half, of the other half, of no rows."""
+    """Returns a batch in mid-episode, and masks of half, other half, and no rows."""
     rows = trial.need_batch()
     env = trial.new()
     trial.record(env, min(3, trial.horizon))
@@ -125,8 +125,8 @@ def _check_goes_on(trial: Trial, env: Any) -> None:
 def other_rows(trial: Trial) -> None:
     """reset(mask) leaves what the other rows do next as it was.
 
-    They are compared only as long as their steps do not depend on random numbers: in a
-    batch with one generator, resetting a row may move it for all of them.
+    Rows are compared only while their steps do not depend on random numbers: in a batch
+    with one generator, resetting a row may advance it for all of them.
     """
     _check_bystanders(trial, _reset_masked, "reset(mask)", _FIX)
 
@@ -190,7 +190,7 @@ def _check_bystanders(
 def _future(
     trial: Trial, seed: int, disturb: Callable[[Any], Any] | None = None
 ) -> Rollout:
-    """Records what comes after two steps, a disturbance if asked, and a new seed."""
+    """Records the steps after two steps, an optional disturbance, and a new seed."""
     env = trial.new()
     trial.record(env, min(2, trial.horizon))
     if disturb is not None:
@@ -210,7 +210,7 @@ def _until_any_end(recordings: list[Rollout]) -> int:
 
 
 class _Wrong(NamedTuple):
-    """A change that makes a batch of actions wrong."""
+    """Describes a change that makes a batch of actions wrong."""
 
     what: str
     change: Callable[[Array], Array]
@@ -231,8 +231,8 @@ def _wrong_actions(rows: int) -> Iterator[_Wrong]:
 def wrong_action(trial: Trial) -> None:
     """An action of a wrong shape is refused, and nothing moves.
 
-    Only in a batch, where NumPy's broadcasting may hide a learner's mistake; a single
-    environment may raise anywhere on such an action.
+    It checks only batches, where NumPy's broadcasting may hide a learner's mistake; a
+    single environment may raise anywhere on such an action.
     """
     rows = trial.need_batch()
     if not nest.flatten(trial.action_spec):

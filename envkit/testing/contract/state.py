@@ -79,7 +79,7 @@ def _under_way(trial: Trial) -> Any:
     for enough in (np.all, np.any):
         found = [index for index, rows in enumerate(middles) if enough(rows)]
         if found:
-            # The third, where there is one, because its state holds more.
+            # The third episode, if there is one, because its state holds more.
             trial.record(env, found[:3][-1])
             return env
     trial.record(env, min(3, trial.horizon))
@@ -108,8 +108,8 @@ def state_after_last(trial: Trial) -> None:
 def _check_round_trip(trial: Trial, env: Any, where: str) -> None:
     token = _copied(_get_state(env))
     expected = _future(trial, env)
-    # Twice, from different places, because a counter that is not restored may have the
-    # right value once by chance.
+    # Twice, from different positions, because a counter that is not restored may have
+    # the right value once by chance.
     for _ in range(2):
         env.set_state(_copied(token))
         _expect_future(

@@ -1,4 +1,4 @@
-"""`Trial`: makes environments for the checks, plays them, and keeps the recordings."""
+"""Makes and plays environments for the checks, and keeps recordings: `Trial`."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ __all__ = [
 ]
 
 ActionFn: TypeAlias = Callable[[TimeStep, np.random.Generator], NestedArray]
-# It is called with a time step, and the environment that has returned it.
+# Called with a time step, and the environment that returned it.
 Actor: TypeAlias = Callable[[TimeStep, Any], NestedArray]
 
-# The episodes that every row ends in the recording that most checks look at, and its
-# fewest steps: enough to show the second autoreset.
+# How many episodes every row ends in the recording that most checks use, and its fewest
+# steps: enough to show the second autoreset.
 _EPISODES = 3
 _FEWEST_STEPS = 30
-# The most steps over which two environments are compared, and the usual number where
-# no episode ends.
+# The most steps over which two environments are compared, and the usual number if no
+# episode ends.
 _LONGEST_COMPARISON = 200
 _ENDLESS_COMPARISON = 60
-# The actions that are drawn at once.
+# How many actions are drawn at once.
 _BLOCK = 32
 
 
 class Move(NamedTuple):
-    """One call of a game, its action, and the time step that it returned.
+    """Records one call of a game: its action, and the time step that it returned.
 
-    Where a batch keeps another order of episodes than `NEXT_STEP`, the episodes after a
-    `LAST` begin with a call of their own, `BEGINS`, in which no other row moves.
+    In a batch with an order other than `NEXT_STEP`, the episodes after a `LAST` begin
+    with a call of their own, `BEGINS`, in which no other row moves.
     """
 
     call: str
@@ -58,10 +58,10 @@ class Move(NamedTuple):
 
 
 class Trial:
-    """One examination of a constructor: everything the checks share.
+    """Examines one constructor, and holds everything the checks share.
 
-    Each environment is closed when the check that asked for it is over; where a process
-    may hold one at a time, it is closed before the next is made.
+    Each environment is closed at the end of the check that made it; if a process may
+    hold only one at a time, it is closed before the next is made.
     """
 
     def __init__(
@@ -83,23 +83,24 @@ class Trial:
         self._look_ahead()
 
     def make(self) -> Any:
-        """Makes an environment as the user's constructor leaves it.
+        """Makes an environment with the user's constructor, and changes nothing.
 
-        A check that calls this while it holds another calls `need_company` first.
+        A check that calls this while it holds another environment calls `need_company`
+        first.
         """
         if self._one_at_a_time:
             self.close_all()
         env = self._make_env()
         self._one_at_a_time = getattr(env, "one_per_process", False) is True
         self._open.append(env)
-        leave_unseen(env)  # The checks say more about what is wrong.
+        leave_unseen(env)  # the checks describe faults better
         return env
 
     def _look_ahead(self) -> None:
-        """Computes the facts that checks ask for while they hold an environment.
+        """Computes facts that checks need while they hold an environment.
 
-        They are needed early where a process may hold one environment only, because
-        making another would close it. An exception is for a check to report.
+        They are computed early if a process may hold only one environment, because
+        making another would close it. Exceptions are left for a check to report.
         """
         facts = (
             "order",
@@ -124,23 +125,23 @@ class Trial:
         return not self._one_at_a_time
 
     def need_company(self) -> None:
-        """Skips the check if a process may hold one environment only."""
+        """Skips the check if a process may hold only one environment."""
         if not self.has_company:
             raise Skipped("a process may hold one such environment (one_per_process)")
 
     def new(self) -> Any:
-        """Makes an environment and seeds it if it can be seeded, so that two agree."""
+        """Makes an environment, and seeds it if possible, so that two agree."""
         env = self.make()
         self.seed_if_possible(env)
         return env
 
     def seed_if_possible(self, env: Any) -> None:
-        """Seeds an environment; an exception is for another check to report."""
+        """Seeds an environment; exceptions are left for another check to report."""
         with contextlib.suppress(*FAULTS):
             env.seed(self.seed)
 
     def close_all(self) -> None:
-        """Closes all environments; an exception is for the check `close` to report."""
+        """Closes all environments; the check `close` reports exceptions."""
         while self._open:
             with contextlib.suppress(*FAULTS):
                 self._open.pop().close()
@@ -161,7 +162,7 @@ class Trial:
 
     @functools.cached_property
     def order(self) -> AutoReset:
-        """The order of episodes; there is one where no `FIRST` follows a `LAST`."""
+        """The autoreset order; one applies even if no `FIRST` follows a `LAST`."""
         return self._order_of(self.make())
 
     @staticmethod
@@ -178,12 +179,12 @@ class Trial:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The dimensions of arrays in front of their specs' own."""
+        """The leading dimensions of arrays, before their specs' own."""
         return () if self.rows is None else (self.rows,)
 
     @functools.cached_property
     def repeats_last(self) -> bool:
-        """True if a `LAST` may be followed by another one, which only pads."""
+        """True if a `LAST` may be repeated as padding."""
         return getattr(self.make(), "repeats_last", False) is True
 
     @functools.cached_property
@@ -192,7 +193,7 @@ class Trial:
         return getattr(self.make(), "continues_after_last", False) is True
 
     def need_batch(self) -> int:
-        """Returns the number of rows, or skips the check if there are none."""
+        """Returns the number of rows; skips the check if there is no batch."""
         if self.rows is None:
             raise Skipped("the environment is not batched")
         return self.rows
@@ -231,7 +232,7 @@ class Trial:
 
     @functools.cached_property
     def legality(self) -> str:
-        """The name of what names the legal actions: observation, info, or neither."""
+        """Where legal actions are named: in the observation, the info, or nowhere."""
         env = self.make()
         if names_legal_actions(env.observation_spec()):
             return "observation"
@@ -257,7 +258,7 @@ class Trial:
         return self.actor(stream)(env.reset() if self.chooses_actions else None, env)  # type: ignore[arg-type]  # other actions do not depend on it
 
     def play(self, env: Any, actor: Actor, *, begin: bool = True) -> Iterator[Move]:
-        """Yields moves without end; the first is `reset` if asked."""
+        """Yields moves without end; the first is `reset` if requested."""
         if begin:
             result = env.reset()
             last = self._seen(result)
@@ -268,7 +269,7 @@ class Trial:
         while True:
             if begins is not None and np.any(ended := _ended(last)):
                 result = self.begin_rows(env, ended)
-                # Where all of these rows pad, none of them has begun an episode.
+                # If all of these rows pad, none of them has begun an episode.
                 if not self.repeats_last or np.any(ended & ~_ended(result)):
                     last = self._seen(result)
                     yield Move(begins, None, result)
@@ -278,7 +279,7 @@ class Trial:
             yield Move("step()", action, result)
 
     def begin_rows(self, env: Any, ended: Array) -> Any:
-        """Returns the current time step once rows that ended have begun anew."""
+        """Returns the current time step once rows that have ended have begun anew."""
         if AutoReset.kept_by(env) is AutoReset.DISABLED:
             return env.reset(ended)
         return env.current_time_step()
@@ -308,8 +309,8 @@ class Trial:
 
         Args:
             env: The environment to play.
-            steps: The number of steps; that of `reference` unless given.
-            actor: The policy; the usual one unless given.
+            steps: The number of steps; by default that of `reference`.
+            actor: The policy; by default the usual one.
             begin: Whether to reset first.
             after: Called with each move, once its result was copied.
         """
@@ -326,10 +327,10 @@ class Trial:
 
     @functools.cached_property
     def main(self) -> Rollout:
-        """The recording that most checks look at.
+        """The recording that most checks use.
 
-        It ends when every row has ended some episodes, after `steps` steps, or with
-        the first exception or value that is not a time step.
+        It ends when every row has ended some episodes, after `steps` steps, or with the
+        first exception or value that is not a time step.
         """
         recording = Rollout(self.rows)
         ended: Any = 0
@@ -396,7 +397,7 @@ class Trial:
 
     @functools.cached_property
     def stochastic(self) -> bool:
-        """True if one of some other seeds makes a difference."""
+        """True if some other seed makes a difference."""
         for seed in range(self.seed + 1, self.seed + 5):
             env = self.make()
             env.seed(seed)
@@ -413,7 +414,7 @@ class Trial:
         return Skipped(f"no episode ended in {self.steps} steps", "episodes")
 
     def walk(self, env: Any, condition: Callable[[Array], Any]) -> bool:
-        """Plays until the step types are as wanted; returns false if they never are."""
+        """Plays until the step types meet a condition; False if they never do."""
         moves = zip(range(self.steps + 1), self.play(env, self.actor()), strict=False)
         return any(
             condition(np.asarray(move.result.step_type).reshape(-1))
@@ -421,7 +422,7 @@ class Trial:
         )
 
     def walk_to_last(self, env: Any) -> None:
-        """Plays until an episode has ended, or skips the check if none does."""
+        """Plays until an episode has ended; skips the check if none does."""
         self.need_end()
         if not self.walk(env, lambda step_types: np.any(step_types == StepType.LAST)):
             raise self._no_end()
@@ -433,7 +434,7 @@ def _ended(time_step: Any) -> Array:
 
 
 def is_time_step(value: Any) -> bool:
-    """Returns true for a `TimeStep`, of envkit or of another library."""
+    """Returns True for a `TimeStep` of envkit or of another library."""
     return (
         isinstance(value, tuple)
         and type(value).__name__ == "TimeStep"
@@ -455,7 +456,7 @@ def _sampled(
 
 @contextlib.contextmanager
 def undisturbed_globals() -> Iterator[None]:
-    """Puts the global random generators back as they were."""
+    """Restores the global random generators afterwards."""
     numpys = np.random.get_state()  # noqa: NPY002  # the global generator is the subject
     pythons = random.getstate()
     try:

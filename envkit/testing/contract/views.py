@@ -207,7 +207,7 @@ def info_kept(trial: Trial) -> None:
 
 
 def _info_nest(env: Any) -> Any:
-    """Returns the info, as one leaf where its keys do not make a nest."""
+    """Returns the info, as one leaf if its keys do not make a nest."""
     answer = _get_info(env)
     try:
         nest.flatten(answer)
