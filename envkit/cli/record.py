@@ -22,7 +22,13 @@ from envkit.cli.recorder import (
     check_output,
     recorded,
 )
-from envkit.cli.secrets import add_password, check_contradiction, password_in
+from envkit.cli.secrets import (
+    add_password,
+    add_tls,
+    check_contradiction,
+    password_in,
+    tls_in,
+)
 from envkit.cli.target import (
     Closing,
     add_hz,
@@ -44,8 +50,13 @@ from envkit.cli.terminal import add_json, print_json, progress_bar
 from envkit.desktop.human import Person
 from envkit.play.tally import Tally
 from envkit.registry import make, without_pool_options
-from envkit.remote.offers import ServeOptions
-from envkit.remote.vnc import pages_for
+from envkit.remote.offers import (
+    ServeOptions,
+    check_exposure,
+    is_loopback,
+    with_reachable_host,
+)
+from envkit.remote.vnc import host_for_vnc, pages_for
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray
 
@@ -54,6 +65,10 @@ __all__ = ["EXAMPLE", "add_arguments", "run"]
 EXAMPLE = "envkit record CartPole -o cartpole.mp4 --policy my_agents:balance --seed 7"
 
 _VNC_PORT = 5900
+_OF_VNC = (
+    *("port", "web_port", "host", "cert", "key"),
+    *("password_file", "no_password"),
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -97,6 +112,12 @@ def add_arguments(parser: Parser) -> None:
         help=f"with --vnc: the port; 0 takes any that is free (default: {_VNC_PORT})",
     )
     add_web_port(parser)
+    parser.add_argument(
+        "--host",
+        help="with --vnc: the address to listen at; with --cert other machines reach "
+        "the page for browsers (default: 127.0.0.1, which is this machine's alone)",
+    )
+    add_tls(parser)
     add_password(parser, "--vnc")
     parser.add_argument("--batch-size", action=Renamed, const="--num-envs")
     parser.add_argument("--fps", action=Renamed, const="--hz")
@@ -154,7 +175,7 @@ def _check_effects(arguments: argparse.Namespace, kind: str) -> None:
     check_contradiction(arguments, "password_file", "no_password")
     if arguments.vnc:
         return
-    for name in ("port", "web_port", "password_file", "no_password"):
+    for name in _OF_VNC:
         value = getattr(arguments, name)
         if value is not None and value is not False:
             option = name.replace("_", "-")
@@ -196,17 +217,13 @@ def _policy(
     if not arguments.vnc:
         yield load_policy(arguments.policy, env, arguments.seed)
         return
-    password: Any = password_in("--password-file", arguments.password_file) or DRAW
-    if arguments.no_password:
-        password = None
-        say(
-            "envkit record: --no-password lets every account of this machine play.",
-            file=sys.stderr,
-        )
+    options = _options_of(arguments)
+    password = options.password
     port = _VNC_PORT if arguments.port is None else arguments.port
     with busy_port_explained():
         person = Person(
             env,
+            host=host_for_vnc(options),
             port=port,
             password=password,
             name=arguments.target,
@@ -214,7 +231,6 @@ def _policy(
             await_picture=True,
         )
     with person, contextlib.ExitStack() as pages:
-        options = ServeOptions(web_port=arguments.web_port)
         browsers, note = pages_for({arguments.target: person}, options)
         host, port = person.address
         say(f"play in a VNC viewer: vnc://{host}:{port}", file=sys.stderr)
@@ -222,6 +238,7 @@ def _policy(
             pages.callback(browsers.close, "The recording is complete.")
             drawn = person.password if password is DRAW else None
             url = browsers.page(arguments.target, drawn)
+            url = with_reachable_host(url, options.host)
             say(f"play in a browser: {url}", file=sys.stderr)
         if note:
             say(f"envkit record: {note}", file=sys.stderr)
@@ -229,6 +246,30 @@ def _policy(
             say(f"envkit record: its password is {person.password}", file=sys.stderr)
         sys.stderr.flush()
         yield person
+
+
+def _options_of(arguments: argparse.Namespace) -> ServeOptions:
+    """Returns where viewers connect, and says what is to be said about that."""
+    given = password_in("--password-file", arguments.password_file)
+    options = ServeOptions(
+        host=arguments.host or "127.0.0.1",
+        password=None if arguments.no_password else given or DRAW,
+        tls=tls_in(arguments.cert, arguments.key),
+        web_port=arguments.web_port,
+    )
+    if options.tls is None and not is_loopback(options.host):
+        raise ValueError(
+            f"--host={options.host} lets other machines connect, and without --cert "
+            "and --key the password travels in the clear: add them, or leave --host "
+            "out and connect through a tunnel."
+        )
+    check_exposure(options, ["password"])
+    if arguments.no_password:
+        say(
+            "envkit record: --no-password lets every account of this machine play.",
+            file=sys.stderr,
+        )
+    return options
 
 
 def _play(

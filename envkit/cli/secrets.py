@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ssl
 
 from envkit._shared.secret_files import SecretFileError, check_token, secret_in
 from envkit._shared.server_secret import TokensFile
@@ -10,8 +11,10 @@ from envkit._shared.server_secret import TokensFile
 __all__ = [
     "VNC_LENGTH",
     "add_password",
+    "add_tls",
     "check_contradiction",
     "password_in",
+    "tls_in",
     "token_in",
     "tokens_in",
     "unread",
@@ -34,6 +37,18 @@ def add_password(parser: argparse.ArgumentParser, flags: str) -> None:
         action="store_true",
         help=f"with {flags}: viewers need no password, so that every account of this "
         "machine can look and play",
+    )
+
+
+def add_tls(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for the certificate."""
+    parser.add_argument(
+        "--cert", metavar="FILE", help="a certificate, for TLS (default: no TLS)"
+    )
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        help="the private key of --cert (default: the one in that file)",
     )
 
 
@@ -73,6 +88,29 @@ def password_in(option: str, path: str | None) -> str | None:
             f"which VNC compares {VNC_LENGTH}; {path!r} has {len(secret)}."
         )
     return secret.decode("utf-8", "replace")
+
+
+def tls_in(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    """Returns what encrypts connections; `None` without a certificate."""
+    if cert is None:
+        if key is not None:
+            raise ValueError("--key needs --cert, the certificate that it belongs to.")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    for option, path in (("--cert", cert), ("--key", key)):
+        try:
+            if path is not None:
+                open(path, "rb").close()
+        except OSError as error:
+            raise unread(option, path, error) from error
+    try:
+        context.load_cert_chain(cert, key)
+    except ssl.SSLError as error:
+        raise ValueError(
+            f"--cert={cert} must be a certificate, and --key={key or cert} the private "
+            f"key that belongs to it, both as PEM: {error.reason or error}."
+        ) from error
+    return context
 
 
 def _secret(option: str, path: str | None) -> bytes | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ssl
 import sys
 
 from envkit._internal.entry_points import loaded
@@ -21,11 +20,12 @@ from envkit.cli.parser import Removed, Renamed
 from envkit.cli.secrets import (
     VNC_LENGTH,
     add_password,
+    add_tls,
     check_contradiction,
     password_in,
+    tls_in,
     token_in,
     tokens_in,
-    unread,
 )
 from envkit.cli.server_log import logged
 from envkit.cli.services import Chosen, Services, host_and_port, places_of, warnings_of
@@ -123,14 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let every account of this machine connect",
     )
     add_password(parser, "--vnc and --universe")
-    parser.add_argument(
-        "--cert", metavar="FILE", help="a certificate, for TLS (default: no TLS)"
-    )
-    parser.add_argument(
-        "--key",
-        metavar="FILE",
-        help="the private key of --cert (default: the one in that file)",
-    )
+    add_tls(parser)
     parser.add_argument(
         "--health",
         type=host_and_port,
@@ -355,7 +348,7 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
         observer_password=observer_password,
         hz=arguments.hz,
         web_port=arguments.web_port,
-        tls=_tls(arguments.cert, arguments.key),
+        tls=tls_in(arguments.cert, arguments.key),
         max_sessions=arguments.max_sessions,
         allow_call=tuple(arguments.allow_call),
         allow_arg=tuple(arguments.allow_arg),
@@ -402,25 +395,3 @@ def _check_apart(
                     f"{VNC_LENGTH} characters are the same, and a VNC password can "
                     "be guessed by those who see it being used."
                 )
-
-
-def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    if cert is None:
-        if key is not None:
-            raise ValueError("--key needs --cert, the certificate that it belongs to.")
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    for option, path in (("--cert", cert), ("--key", key)):
-        try:
-            if path is not None:
-                open(path, "rb").close()
-        except OSError as error:
-            raise unread(option, path, error) from error
-    try:
-        context.load_cert_chain(cert, key)
-    except ssl.SSLError as error:
-        raise ValueError(
-            f"--cert={cert} must be a certificate, and --key={key or cert} the private "
-            f"key that belongs to it, both as PEM: {error.reason or error}."
-        ) from error
-    return context

@@ -29,7 +29,7 @@ from envkit.remote.offers import (
 )
 from envkit.time_step import TimeStep
 
-__all__ = ["PlayedEnv", "pages_for", "serve"]
+__all__ = ["PlayedEnv", "host_for_vnc", "pages_for", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +100,12 @@ def pages_for(
         ) from error
 
 
+def host_for_vnc(options: ServeOptions) -> str:
+    """Returns where VNC listens: with a certificate others reach the page alone."""
+    is_inside = options.tls is not None and not is_loopback(options.host)
+    return "127.0.0.1" if is_inside else options.host
+
+
 class _Shop:
     """All environments that are shown.
 
@@ -113,14 +119,12 @@ class _Shop:
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
         self.shown: list[PlayedEnv] = []
         self.browsers: BrowserServer | None = None
-        inside = options
-        if options.tls is not None and not is_loopback(options.host):
-            if options.sockets:
-                raise ValueError(
-                    "With --cert the inherited socket for VNC must be one at "
-                    f"127.0.0.1, as VNC is never encrypted, got {options.host}."
-                )
-            inside = options._replace(host="127.0.0.1")
+        inside = options._replace(host=host_for_vnc(options))
+        if inside.host != options.host and options.sockets:
+            raise ValueError(
+                "With --cert the inherited socket for VNC must be one at "
+                f"127.0.0.1, as VNC is never encrypted, got {options.host}."
+            )
         try:
             for number, offer in enumerate(menu.offers):
                 where = options.port_or_socket(_PORT, number)

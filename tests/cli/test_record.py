@@ -648,6 +648,14 @@ def test_a_viewer_needs_the_password_that_is_printed_unless_told(more, tmp_path)
     [
         (["--no-password"], "--no-password is for --vnc, where viewers connect."),
         (["--port", "0"], "--port is for --vnc, where viewers connect."),
+        (["--host", "::1"], "--host is for --vnc, where viewers connect."),
+        (["--cert", "cert.pem"], "--cert is for --vnc, where viewers connect."),
+        (
+            ["--vnc", "--host=0.0.0.0"],
+            "--host=0.0.0.0 lets other machines connect, and without --cert and --key "
+            "the password travels in the clear: add them, or leave --host out and "
+            "connect through a tunnel.",
+        ),
         (["--web-port", "0"], "--web-port is for --vnc, where viewers connect."),
         (
             ["--password-file", "x"],

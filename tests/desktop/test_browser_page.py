@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 import subprocess
 import sys
 
@@ -191,6 +192,21 @@ def test_a_demonstration_in_a_browser_is_recorded_like_any_other(page, tmp_path)
     for step, one in zip(steps, expected, strict=True):
         assert np.array_equal(one.observation, step.observation)
         assert (one.reward, one.step_type) == (step.reward, step.step_type)
+
+
+def test_a_demonstration_is_encrypted_where_there_is_a_certificate(page, tmp_path):
+    cert, private = certificate_in(tmp_path)
+    command = ["record", "Catch", "--vnc", "--port=0", "--hz=0", "--host=0.0.0.0"]
+    command += [f"--cert={cert}", f"--key={private}", "-o", str(tmp_path / "shown")]
+    with running(*command) as (process, url):
+        assert url.startswith(f"https://{socket.gethostname()}:")
+        page.open(re.sub(r"//.*:", "//127.0.0.1:", url))
+        says(page, CONTROLS)
+        for _ in range(9):
+            key(page, "Down", "ArrowLeft")
+            key(page, "Up", "ArrowLeft")
+        says(page, "The recording is complete.")
+        assert 0 == process.wait(PATIENCE)
 
 
 # The picture.
