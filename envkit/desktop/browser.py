@@ -41,7 +41,7 @@ from envkit._shared.health import HEALTH_PATH, HealthAnswer
 from envkit._shared.listening import ListenError, listener, place_of
 from envkit._shared.server_secret import Holder
 from envkit._shared.web_pages import foreign_host, foreign_origin
-from envkit.desktop.connection import keep_alive
+from envkit.desktop.nonblocking_socket import keep_alive
 from envkit.desktop.server import DesktopServer
 from envkit.errors import MissingDependencyError
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from envkit._shared.closing import Closable
 from envkit._shared.secret_files import find
-from envkit.desktop.connection import Connection
 from envkit.desktop.encodings import (
     COPY,
     CURSOR,
@@ -27,6 +26,7 @@ from envkit.desktop.encodings import (
 )
 from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import KeyEvent, PointerEvent, keysym
+from envkit.desktop.nonblocking_socket import NonblockingSocket
 from envkit.desktop.pixels import MOST_PIXELS, PixelFormat, Rectangle
 from envkit.desktop.protocol import (
     LAST,
@@ -141,7 +141,7 @@ class DesktopClient(Closable):
         self._resized = self._drawn = 0
         self._lost: DesktopError | None = None
         self._closed = False
-        self._link = Connection(_dial(host, port, timeout))
+        self._link = NonblockingSocket(_dial(host, port, timeout))
         deadline = time.monotonic() + timeout
         try:
             while not self._ready:

@@ -13,7 +13,6 @@ from typing import Protocol
 import numpy as np
 
 from envkit._shared.admission import Stranger
-from envkit.desktop.connection import Connection
 from envkit.desktop.encodings import (
     CURSOR,
     DESKTOP_SIZE,
@@ -28,6 +27,7 @@ from envkit.desktop.encodings import (
 )
 from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent
+from envkit.desktop.nonblocking_socket import NonblockingSocket
 from envkit.desktop.pixels import PixelFormat, Rectangle
 from envkit.desktop.protocol import (
     EncodingsListed,
@@ -135,7 +135,7 @@ class Viewer:
         self._down: set[int] = set()
         self._pointer = PointerEvent(0, 0, 0)
         self._protocol = ServerProtocol()
-        self.link = Connection(link)
+        self.link = NonblockingSocket(link)
         self.link.send(self._protocol.data_to_send())
 
     @property

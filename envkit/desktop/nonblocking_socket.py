@@ -1,4 +1,4 @@
-"""`Connection`: a socket that never waits, and keeps what it could not send yet."""
+"""`NonblockingSocket`: a socket that never waits, and keeps what it has not sent."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 
 from envkit.desktop.errors import DesktopError
 
-__all__ = ["Connection", "keep_alive"]
+__all__ = ["NonblockingSocket", "keep_alive"]
 
 _AT_ONCE = 1 << 18
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 
-class Connection:
+class NonblockingSocket:
     """A socket that never waits, and keeps what it could not send yet.
 
     Any thread may send.
