@@ -249,10 +249,7 @@ class EnvThreads:
         self._idle = [first]
 
     def _new(self, arguments: dict[str, Any]) -> EnvThread:
-        # A batch of one is a pool, which asks its process for infos only when needed.
-        rows = None if self._offer.num_workers is None else 1
-        make = self._offer.make
-        return EnvThread(lambda: SingleEnv(make(num_envs=rows, **arguments)))
+        return EnvThread(lambda: SingleEnv(self._offer.make_row(**arguments)))
 
     def enter(self, **arguments: Any) -> EnvThread:
         """Returns an environment for a new client, which may be in the making.

@@ -146,14 +146,15 @@ class Offer:
         recipe: What makes one.
         source: What the target stands for: `"module:attribute"` or `"scheme:id"`.
         library: The package or scheme in that.
-        num_workers: How many processes `make` may use; `None` for this process.
+        num_workers: How many processes are kept for clients; `None` if environments
+            live in this one.
 
     Example:
         >>> offer = Offer("CartPole")
         >>> offer.name, offer.id, offer.version
         ('CartPole', 'CartPole-v1', 1)
-        >>> offer.make(num_envs=2).batch_size
-        2
+        >>> offer.make().batched
+        False
     """
 
     def __init__(
@@ -169,8 +170,9 @@ class Offer:
         Args:
             target: `"CartPole"`, `"gymnasium:Hopper-v5"`, `"maze=my_package:make"`.
             arguments: What to make it with.
-            num_workers: How many worker processes; `None` for this process.
-            recover: What a `RestartPolicy` of these workers is to have.
+            num_workers: How many processes are kept for clients; `None` to have
+                environments in this one.
+            recover: What the `RestartPolicy` of these processes is to have.
         """
         name, equals, rest = target.partition("=")
         self.name, self.target = (name, rest) if equals else (target, target)
@@ -274,37 +276,38 @@ class Offer:
             }
         return self._parameters
 
-    def make(self, num_envs: int | None = None, **arguments: Any) -> Any:
-        """Makes the environment, or a batch of it.
+    def make(self, **arguments: Any) -> Any:
+        """Makes the environment.
 
-        With workers it lives in processes that are replaced when they crash, so that
-        its stream goes on, with a `LAST` unless it recovers; without, in this process
-        and thread.
+        With workers it lives in a process that is replaced when it crashes, so that its
+        stream goes on, with a `LAST` unless it recovers; without, in this process and
+        thread.
 
         Args:
-            num_envs: How many rows a batch has; `None` for a single environment.
             **arguments: What `check_arguments` has returned.
         """
         recipe = constructor(self.recipe, **arguments)
         if self.num_workers is None:
-            if num_envs is None:
-                return recipe()
-            from envkit.batched_py_environment import BatchedPyEnvironment
+            return recipe()
+        env = load("num_workers", _PROCESS)(recipe, on_worker_failure=self._policy())
+        env.start()
+        return env
 
-            return BatchedPyEnvironment(
-                [recipe() for _ in range(num_envs)], multithreading=False
-            )
-        policy = load("num_workers", _POLICY)(recover=self._recover)
-        if num_envs is None:
-            env = load("num_workers", _PROCESS)(recipe, on_worker_failure=policy)
-            env.start()
-            return env
-        return make(
-            recipe,
-            num_envs=num_envs,
-            num_workers=min(self.num_workers, num_envs),
-            on_worker_failure=policy,
-        )
+    def make_row(self, **arguments: Any) -> Any:
+        """Makes the environment, with workers as a batch of one row.
+
+        That is a pool, which asks its process for infos only when needed.
+
+        Args:
+            **arguments: Likewise.
+        """
+        if self.num_workers is None:
+            return self.make(**arguments)
+        recipe = constructor(self.recipe, **arguments)
+        return make(recipe, num_envs=1, num_workers=1, on_worker_failure=self._policy())
+
+    def _policy(self) -> Any:
+        return load("num_workers", _POLICY)(recover=self._recover)
 
     def make_drawing(self) -> Any:
         """Makes a single environment so that it draws pictures."""
