@@ -1,4 +1,4 @@
-"""`Workers`: the workers of a pool: what each runs, and how it is."""
+"""`Workers`: the workers of a pool, their jobs and their states."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """What one worker is asked about some of its environments, and the answer.
+    """A question to one worker about some of its environments, and its answer.
 
     Attributes:
         number: The number of the request.
-        text: How to call it while it is waited for.
-        positions: Which of the environments that the caller asks the worker has.
-        answer: The answer, or how the worker has ended instead; `None` before.
-        seeds_before: The seeds of environments that it seeds, as they were before.
+        text: Its name in messages about the wait.
+        positions: The places of the worker's environments among those that the caller
+            asks.
+        answer: The answer, or how the worker ended instead; `None` before that.
+        seeds_before: The previous seeds of the environments that it seeds.
     """
 
     number: int
@@ -75,7 +76,7 @@ class Question:
 
 
 class WorkerState(enum.Enum):
-    """How a worker is; `_TRANSITIONS` has the states that can follow each.
+    """The state of a worker; `_TRANSITIONS` has the possible next states of each.
 
     ```
     NEW ──▶ STARTING ──▶ READY ◀──▶ RESTORING
@@ -85,13 +86,15 @@ class WorkerState(enum.Enum):
     ```
     """
 
-    NEW = "new"  # It has not been started.
-    STARTING = "starting"  # Its process starts, or builds its environments.
-    READY = "ready"  # It is there, with its environments.
-    RESTORING = "restoring"  # It is there; its environments are not where they were.
-    LEAVING = "leaving"  # It was ended on purpose, which is no failure.
-    WAITING = "waiting"  # It has ended, and is started again when its pause is over.
-    LOST = "lost"  # It has ended and stays gone; `crash` says how.
+    NEW = "new"  # Not started yet.
+    STARTING = "starting"  # The process starts, or builds its environments.
+    READY = "ready"  # Running, with its environments.
+    RESTORING = (
+        "restoring"  # Running, but bringing its environments to where they were.
+    )
+    LEAVING = "leaving"  # Being stopped on purpose, which is no failure.
+    WAITING = "waiting"  # Ended; starts again when its pause is over.
+    LOST = "lost"  # Ended for good; `crash` says how.
 
 
 _AFTER_AN_END = frozenset({WorkerState.WAITING, WorkerState.LOST})
@@ -104,27 +107,27 @@ _TRANSITIONS: dict[WorkerState, frozenset[WorkerState]] = {
     WorkerState.WAITING: frozenset({WorkerState.STARTING}),
     WorkerState.LOST: frozenset(),
 }
-# A worker that has a process, or is about to; and one that is not on its way.
+# States with a process, now or soon; and states of a worker that is not starting.
 _PRESENT = frozenset(WorkerState) - _AFTER_AN_END - {WorkerState.NEW}
 _SETTLED = frozenset({WorkerState.READY, WorkerState.LOST})
 
 
 class Worker:
-    """What the pool knows about one worker.
+    """The pool's facts about one worker.
 
     Attributes:
         first_env: The index of its first environment.
-        constructors: What makes its environments.
+        constructors: The constructors of its environments.
         pid: Its process.
-        host: The machine it is on, if that may be another than the pool's.
-        state: How it is; only `Workers.become` changes it.
-        due: When it is started again, where it is WAITING; until when it has to be
-            ready, where it is on its way and there is a limit.
-        allowed: How many seconds it has for being ready.
-        away: What `PoolClock.away` was when its deadline was set; `math.inf` once this
-            has been extended.
-        crash: The error that says how it ended, if it is LOST.
-        overdue_after: The timeout that had passed when the pool killed it.
+        host: Its machine, if that may not be the pool's.
+        state: Its state; only `Workers.become` changes it.
+        due: If it is WAITING, when it starts again; if it is starting, the deadline for
+            being ready, if any.
+        allowed: How many seconds it has to become ready.
+        away: The value of `PoolClock.away` when its deadline was set; `math.inf` once
+            the deadline has been extended.
+        crash: The error about its end, if it is LOST.
+        overdue_after: The timeout for which the pool killed it.
         question: The question it is answering.
         restarts: How often it, or an environment in it, was replaced after a failure.
         replaced: How often it was replaced because it held too much memory.
@@ -164,40 +167,40 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """True if it is there, and its environments are where they belong."""
+        """True if it runs, and its environments are where they belong."""
         return self.state is WorkerState.READY
 
     @property
     def is_present(self) -> bool:
-        """True if it has a process, or is about to."""
+        """True if it has a process, or soon will."""
         return self.state in _PRESENT
 
     @property
     def is_settled(self) -> bool:
-        """True if it is ready, or stays gone."""
+        """True if it is ready, or lost for good."""
         return self.state in _SETTLED
 
     @property
     def process(self) -> int:
-        """Its process as those who look on know it, who are on the pool's machine."""
+        """Its process, as seen by observers on the pool's machine."""
         return self.pid if self.host in ("", socket.gethostname()) else ELSEWHERE
 
     def meet(self, hello: Hello) -> None:
-        """Notes which process the worker is."""
+        """Records the worker's process."""
         self.pid, self.host = hello.pid, hello.host
 
 
 class Workers:
-    """Deals environments to workers, starts these, and knows how they fare.
+    """Distributes environments over workers, starts these, and tracks their states.
 
     Attributes:
         workers: The workers.
         unready: The indices of workers that are not READY.
-        seeds: What each environment is seeded with.
-        numbers: The numbers of questions.
-        continuing: The environments that go on where those before them stood.
-        specs: The specs of each environment, once they are there.
-        spec: Those of the batch.
+        seeds: The seeds of the environments.
+        numbers: Counts questions.
+        continuing: The environments that continue where lost ones stood.
+        specs: The specs of each environment, once known.
+        spec: The specs of the batch.
     """
 
     spec: EnvironmentSpec
@@ -209,14 +212,14 @@ class Workers:
         options: PoolOptions,
         clock: PoolClock,
     ) -> None:
-        """Deals the environments; nothing is started yet."""
+        """Distributes the environments; starts nothing yet."""
         self._backend = backend
         self._clock = clock
         self._options = options
         self._options_of_jobs = options.without_setup()
         self.seeds = EnvSeeds(len(constructors))
-        # How often each environment's worker was restarted in the run that a
-        # checkpoint continues, because seeds of later ones are counted on from there.
+        # How often each environment's worker was restarted before the checkpoint that
+        # this run continues; later seeds count on from there.
         self.earlier_restarts = [0] * len(constructors)
         self.workers = _dealt(constructors, options.num_workers or 1)
         self.unready = set(range(len(self.workers)))
@@ -236,9 +239,9 @@ class Workers:
 
         Args:
             index: The worker.
-            state: Its new state, which must be one that can follow its present one.
-            due: When something is to be done about it, if it stays in this state.
-            allowed: How many seconds it has until then.
+            state: Its new state, which must be a possible next one.
+            due: When to act, if it stays in this state.
+            allowed: How many seconds that gives it.
         """
         worker = self.workers[index]
         if state not in _TRANSITIONS[worker.state]:
@@ -256,7 +259,7 @@ class Workers:
     # The first start.
 
     def start(self) -> list[Hello]:
-        """Starts all workers and waits for them; their environments are alike."""
+        """Starts all workers, waits for them, and checks that their specs agree."""
         in_order = self._start(range(len(self.workers)), deque())
         self._compare(in_order)
         return in_order
@@ -267,16 +270,16 @@ class Workers:
         count: int,
         others: deque[Event],
     ) -> list[Hello]:
-        """Starts workers behind those that there are, and waits for them.
+        """Starts additional workers, and waits for them.
 
         Args:
-            constructors: What builds their environments.
-            count: How many there are to be.
-            others: Where events go that are about other workers.
+            constructors: The constructors of their environments.
+            count: How many to start.
+            others: The queue for events of other workers.
 
         Raises:
             WorkerError: They cannot be started; `cut` forgets them.
-            SpecMismatchError: Their environments do not belong into the batch.
+            SpecMismatchError: Their environments do not fit into the batch.
         """
         first = len(self.workers)
         self.workers += _dealt(constructors, count, len(self.earlier_restarts))
@@ -294,7 +297,7 @@ class Workers:
         return hellos
 
     def cut(self, envs: int) -> None:
-        """Forgets all but the first environments, and workers without any."""
+        """Keeps only the first environments, and the workers that have some."""
         self.workers[:] = [each for each in self.workers if each.first_env < envs]
         last = self.workers[-1]
         last.constructors = last.constructors[: envs - last.first_env]
@@ -304,11 +307,11 @@ class Workers:
 
     @property
     def _envs(self) -> int:
-        """How many environments there are."""
+        """The number of environments."""
         return len(self.earlier_restarts)
 
     def _start(self, workers: range, others: deque[Event]) -> list[Hello]:
-        """Starts workers; events that are about others go into `others`."""
+        """Starts workers; puts events of others into `others`."""
         timeout, clock = self._options.start_timeout, self._clock
         due = None if timeout is None else clock.now() + timeout
         hellos: dict[int, Hello] = {}
@@ -321,7 +324,8 @@ class Workers:
             following = len(self.workers) - wave[-1] - 1
             jobs = [self._job(worker) for worker in wave]
             self._backend.start([job._replace(following=following) for job in jobs])
-            # That builds no environments, and may itself have stood still.
+            # Starting interpreters builds no environments, and this process may have
+            # stood still.
             if due is not None:
                 due += clock.now() - began
             for worker in wave:
@@ -337,9 +341,9 @@ class Workers:
         first: int,
         others: deque[Event],
     ) -> list[WorkerError]:
-        """Waits for workers that start, and returns what went wrong.
+        """Waits for starting workers, and returns their failures.
 
-        Events of workers before the first are put aside.
+        Events of earlier workers are put aside.
         """
         problems: list[WorkerError] = []
         waiting = Waiting(self._clock.now())
@@ -377,7 +381,7 @@ class Workers:
     def _handle_start(
         self, event: Started | Replied | Exited, hellos: dict[int, Hello]
     ) -> WorkerError | None:
-        """Takes in an event of a worker that starts for the first time."""
+        """Handles an event of a worker that starts for the first time."""
         worker = self.workers[event.worker]
         if isinstance(event, Started) and isinstance(event.hello, Hello):
             hellos[event.worker] = event.hello
@@ -388,9 +392,9 @@ class Workers:
             return None
         self.become(event.worker, WorkerState.LOST)
         if isinstance(event, Started):
-            assert isinstance(event.hello, RemoteFailure)  # Hello went out above
+            assert isinstance(event.hello, RemoteFailure)  # Hello was handled above
             return failures.construction(event.worker, event.hello, self.maker)
-        assert isinstance(event, Exited)  # nothing else is going on yet
+        assert isinstance(event, Exited)  # nothing else can happen yet
         return self._ending(event.report, command="construct").error()
 
     def _is_starting(self, worker: int) -> bool:
@@ -402,25 +406,25 @@ class Workers:
         return self._ending(report, command="construct", timeout=timeout).error()
 
     def _compare(self, hellos: Sequence[Hello]) -> None:
-        """Finds the specs of the batch, or says why there are none."""
+        """Computes the specs of the batch, or raises if environments differ."""
         self.specs = [spec for hello in hellos for spec in hello.specs]
         makers = [self.maker(env) for env in range(len(self.specs))]
         self.spec = common_spec(self.specs, makers, self._options.specs)
         _log_heavy_modules(hellos, makers)
 
-    # Ends, and starts after them.
+    # Ends and restarts.
 
     def kill(self, worker: int, timeout: float | None) -> None:
-        """Ends a worker that did not answer within `timeout` seconds."""
+        """Kills a worker that did not answer within `timeout` seconds."""
         self.workers[worker].overdue_after = timeout or 0.0
         self._backend.kill(worker)
 
     def dismiss(self, worker: int) -> None:
-        """Ends a worker of which nothing is expected any more."""
+        """Kills a worker that is not needed any more."""
         self._backend.kill(worker)
 
     def kill_late_starts(self) -> None:
-        """Ends workers that were started again and are not ready in time."""
+        """Kills restarted workers that are not ready in time."""
         for index in self._late():
             self.workers[index].due = None
             self.kill(index, self.workers[index].allowed)
@@ -445,13 +449,13 @@ class Workers:
         steps: int,
         reason: str = "",
     ) -> Ending:
-        """Returns how a worker ended, of which more may be known than its report says.
+        """Returns how a worker ended, adding the pool's facts to its report.
 
         Args:
-            report: What is known of the end of its process.
+            report: The report about its process.
             command: What it was doing.
-            env: Which environment was doing that.
-            steps: How many steps it had made.
+            env: The environment that was doing it.
+            steps: How many steps it had done.
             reason: Why it is not replaced.
         """
         entry = self.workers[report.worker]
@@ -490,7 +494,7 @@ class Workers:
     def welcome(
         self, worker: int, hello: Hello | RemoteFailure, rows: Rows
     ) -> WorkerError | None:
-        """Lets a worker that was started again work, or says why it cannot."""
+        """Accepts a restarted worker, or returns the error that forbids it."""
         if isinstance(hello, RemoteFailure):
             return failures.construction(worker, hello, self.maker)
         error = self._difference(worker, hello, rows)
@@ -521,7 +525,7 @@ class Workers:
     # Facts.
 
     def are_idle(self, workers: Iterable[int]) -> bool:
-        """True if these workers answer no question, as far as they are not lost."""
+        """Returns True if none of these workers, lost ones aside, has a question."""
         entries = [self.workers[worker] for worker in workers]
         return all(
             entry.state is WorkerState.LOST
@@ -530,20 +534,20 @@ class Workers:
         )
 
     def are_settled(self) -> bool:
-        """True if no worker is on its way in the place of another."""
+        """Returns True if no worker is being replaced."""
         return all(self.workers[index].is_settled for index in self.unready)
 
     def watched(self) -> list[bool]:
-        """Returns for each worker whether its rows must answer in time."""
+        """Returns, for each worker, whether its rows have deadlines."""
         return [
             worker.is_ready and worker.overdue_after is None for worker in self.workers
         ]
 
     def deadlines(self) -> list[float]:
-        """Returns the moments at which something is to be done about workers."""
+        """Returns the moments at which workers need attention."""
         return [worker.due for worker in self.workers if worker.due is not None]
 
-    # Seeds, and how often workers were started again.
+    # Seeds, and counts of restarts.
 
     def continue_run(self, seeds: list[Any] | None, restarts: list[int]) -> None:
         """Continues the seeds of another run, and its counts of restarts."""
@@ -551,12 +555,12 @@ class Workers:
         self.earlier_restarts = list(restarts)
 
     def restarts_of(self, env: int, worker: int) -> int:
-        """Returns how often the worker of an environment was started again, ever."""
+        """Returns how often the worker of an environment was ever restarted."""
         entry = self.workers[worker]
         return entry.restarts + entry.replaced + self.earlier_restarts[env]
 
     def restarts_by_env(self) -> list[int]:
-        """Returns for each environment how often its worker was started again, ever."""
+        """Returns, for each environment, how often its worker was ever restarted."""
         return [
             self.restarts_of(env, index)
             for index in range(len(self.workers))
@@ -565,7 +569,7 @@ class Workers:
 
     def _job(self, index: int) -> WorkerJob:
         worker = self.workers[index]
-        # Those that continue get the seeds of the ones before them later.
+        # Continuing environments get their predecessors' seeds later.
         seeds = tuple(
             None
             if env in self.continuing
@@ -589,11 +593,11 @@ class Workers:
         return range(entry.first_env, entry.first_env + len(entry.constructors))
 
     def constructors(self) -> list[EnvConstructor]:
-        """Returns what makes each environment."""
+        """Returns the constructor of each environment."""
         return [each for worker in self.workers for each in worker.constructors]
 
     def maker(self, env: int) -> str:
-        """Returns how to call the constructor of an environment."""
+        """Returns the name of an environment's constructor, for messages."""
         for worker in self.workers:
             index = env - worker.first_env
             if 0 <= index < len(worker.constructors):
@@ -607,7 +611,7 @@ class Workers:
 def _dealt(
     constructors: Sequence[EnvConstructor], workers: int, first_env: int = 0
 ) -> list[Worker]:
-    """Deals environments to workers: consecutive ones, as evenly as can be."""
+    """Distributes consecutive environments over workers, as evenly as possible."""
     share, more = divmod(len(constructors), workers)
     dealt, first = [], 0
     for index in range(workers):
@@ -619,11 +623,11 @@ def _dealt(
 
 
 def _log_heavy_modules(hellos: Sequence[Hello], makers: Sequence[str]) -> None:
-    """Says once which large packages the workers have loaded, and why."""
+    """Logs once which large packages the workers have loaded, and why."""
     for name in sorted({name for hello in hellos for name in hello.heavy_modules}):
         heavy = [hello for hello in hellos if name in hello.heavy_modules]
         if any(hello.pid == os.getpid() for hello in heavy):
-            return  # They are the caller's own.
+            return  # The caller's process has loaded them.
         _LOGGER.warning(
             "%d of %d workers loaded %s (%.1f GB in total) for %s; a constructor in a "
             "module that does not import it keeps them small",

@@ -1,4 +1,4 @@
-"""The contract between a pool and what carries its rows, and what can happen."""
+"""`Backend`: the contract between a pool and its backend, and the events."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = [
 
 
 class Started(NamedTuple):
-    """A worker has built its environments, or could not."""
+    """A worker has built its environments, or has failed to."""
 
     worker: int
     hello: Hello | RemoteFailure
 
 
 class Raised(NamedTuple):
-    """The environment of rows has raised; the slab marks these rows, or will at once.
+    """The environment of some rows has raised; the slab marks these rows, or soon will.
 
     It comes before the first `wait_events` that returns because of the mark.
     """
@@ -55,10 +55,10 @@ class Replied(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """A worker is gone, and with it all that it had not answered.
+    """A worker has ended; its open requests will not be answered.
 
-    What it had answered is in the slab, and what its environments had raised came
-    before this event.
+    Its answers are in the slab, and its environments' exceptions came before this
+    event.
     """
 
     worker: int
@@ -69,7 +69,7 @@ Event: TypeAlias = Started | Raised | Replied | Exited
 
 
 def drop_events_of(workers: Sequence[int], queue: deque[Event]) -> None:
-    """Drops the events of workers that are gone, but what rows have raised."""
+    """Drops the events of ended workers, except `Raised`."""
     others = [
         event
         for event in queue
@@ -80,16 +80,17 @@ def drop_events_of(workers: Sequence[int], queue: deque[Event]) -> None:
 
 
 def refuse_calls(backend: Backend) -> None:
-    """Makes the calls of a pool raise, in a fork of its process or once it is closed.
+    """Makes a pool's calls raise, in a fork of its process or after it is closed.
 
-    It is the last that `Backend.forget` does; otherwise a pool that is used in a fork
-    would wait for workers that answer its parent.
+    `Backend.forget` calls it last. Otherwise a pool that is used in a fork would wait
+    for workers that answer its parent.
 
     Args:
         backend: The backend, whose `dispatch`, `request` and `wait_events` raise a
             `ClosedError` from now on.
     """
-    # Not above: a backend of servers, which never unpickles, keeps this contract, too.
+    # Imported here, because a backend of servers, which never unpickles, uses this
+    # module too.
     from envkit.parallel.failures import refuse_elsewhere
 
     for name in ("dispatch", "request", "wait_events"):
@@ -97,26 +98,26 @@ def refuse_calls(backend: Backend) -> None:
 
 
 class Backend(Protocol):
-    """Carries rows between a pool and its runners, wherever they live.
+    """Moves rows between a pool and its workers, wherever these live.
 
-    Before `dispatch` the pool has written actions, commands and numbers into the slab;
-    before a number stands in `Slab.answered` the row's time step is whole there. That
-    is the heart of it: which rows have answered no event tells, the pool reads it in
-    the slab. A backend decides nothing: neither who is busy nor who is started again.
+    Before it calls `dispatch`, the pool writes actions, commands and numbers into the
+    slab. Before a number appears in `Slab.answers`, the row's time step must be
+    complete there. So there is no event for an answer: the pool reads it in the slab. A
+    backend decides nothing, neither which worker is busy nor which one restarts.
 
-    A time step's leaves that memory cannot hold (`SlabLayout.private_steps`) may come
-    later than the number, but not later than the return of the `wait_events(0.0)` that
-    follows.
+    Leaves that shared memory cannot hold (`SlabLayout.private_steps`) may arrive after
+    the number, but must be there when the next `wait_events(0.0)` returns.
 
-    Ctrl-C may interrupt `wait_events` while it waits, and is held back otherwise by
-    `uninterrupted`: what has happened is in the queue, or is still to be found.
+    Ctrl-C may interrupt `wait_events` while it waits, and is otherwise held back by
+    `uninterrupted`: no event is lost, each is in the queue or still to be found.
 
     Attributes:
-        name: What people call it.
-        can_kill: Whether `kill` ends a worker that hangs.
-        keeps_answers: Whether what a worker had answered survives its death.
-        keeps_states: Whether a worker can read the states that another has saved.
-        cuts_workers: Whether a worker can go on with the first of its environments.
+        name: Its name, such as "process".
+        can_kill: Whether `kill` ends a hanging worker.
+        keeps_answers: Whether a worker's answers survive its death.
+        keeps_states: Whether a worker can read the states that another worker saved.
+        cuts_workers: Whether a worker can go on with only the first of its
+            environments.
     """
 
     name: ClassVar[str]
@@ -126,77 +127,76 @@ class Backend(Protocol):
     cuts_workers: ClassVar[bool]
 
     def now(self) -> float:
-        """Returns the time in seconds, of a clock that never goes back."""
+        """Returns the time in seconds, from a monotonic clock."""
 
     def places(self) -> int | None:
-        """Returns how many workers there can be; `None` for any number."""
+        """Returns the largest number of workers; `None` for any number."""
 
     def usual_workers(self) -> int:
-        """Returns how many workers there are unless a pool asks for another number."""
+        """Returns the default number of workers."""
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
-        """Begins to start workers; each will be an event `Started` or `Exited`."""
+        """Begins to start workers; each causes an event, `Started` or `Exited`."""
 
     def bind(self, layout: SlabLayout) -> Slab:
-        """Makes the slab and lets every worker have it.
+        """Makes the slab and gives it to every worker.
 
         It is called again, while no row owes an answer, when the number of rows
-        changes: new workers have been started behind the others, or the last rows go.
-        Rows that stay are as they were in the slab before, and their environments go
-        on; those of a worker that have no rows any more are closed. Workers beyond the
-        layout are told nothing, because `retire` is going to end them.
+        changes: new workers have been appended, or the last rows are removed. Remaining
+        rows keep their contents from the old slab, and their environments go on. A
+        worker closes its environments that have lost their rows. Workers beyond the
+        layout are told nothing, because `retire` will end them.
         """
 
     def publish(self, plate: bytes) -> None:
-        """Shows other processes whose the rows are, if these can read the rows."""
+        """Publishes facts about the pool to other processes that can read the rows."""
 
     def dispatch(self, rows: Array | None) -> None:
-        """Lets rows run that were asked; `None` means all. Harmless when repeated."""
+        """Runs rows that were asked; `None` means all. May be repeated."""
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
-        """Waits until something has happened, and returns the events.
+        """Waits for events, and returns them.
 
-        It returns when there is an event; when a row is marked as raised; and when at
-        most `owing` rows owe an answer. The queue is the backend's own, which the
-        caller empties: what it leaves there is returned again.
+        It returns when there is an event, when a row is marked as raised, or when at
+        most `owing` rows owe an answer. The queue belongs to the backend. The caller
+        empties it; events left there are returned again.
 
         Args:
-            timeout: Seconds after which to return in any case; `None` for as long as it
-                takes. With 0, all that has come is taken in.
-            owing: How many rows may still owe an answer; -1 if answers alone are no
-                reason to return.
+            timeout: Seconds after which to return in any case; `None` for no limit.
+                With 0, it takes in everything that has arrived.
+            owing: How many rows may still owe an answer; -1 to ignore answers.
         """
 
     def request(self, worker: int, request: Request) -> None:
-        """Asks an idle worker something; the answer will be an event `Replied`."""
+        """Asks an idle worker a question; the answer will be an event `Replied`."""
 
     def replace(self, worker: int, job: WorkerJob) -> None:
-        """Begins to start a worker in the place of one that is gone."""
+        """Begins to start a worker in the place of a lost one."""
 
     def kill(self, worker: int) -> None:
-        """Ends a worker at once, if that can be done; it will be an event `Exited`."""
+        """Kills a worker at once, if possible; its end will be an event `Exited`."""
 
     def retire(self, workers: Sequence[int], grace: float) -> None:
-        """Ends workers that are not needed any more, within about `grace` seconds.
+        """Ends workers that are no longer needed, within about `grace` seconds.
 
-        They close their environments. No event tells of their end, and none of them
-        is there afterwards, whatever is raised here.
+        They close their environments. Their ends are no events, and all of them are
+        gone afterwards, even if this raises.
         """
 
     def pid(self, worker: int) -> int:
-        """Returns the process of a worker, 0 if it has none now."""
+        """Returns the process of a worker; 0 if it has none now."""
 
     def resident(self, worker: int) -> int:
-        """Returns the memory of a worker in bytes, 0 where it has none of its own."""
+        """Returns the memory of a worker in bytes; 0 if it has none of its own."""
 
     def is_worker(self) -> bool:
-        """True if the calling thread is a worker, which must not wait for the pool."""
+        """Returns True in a worker's thread, which must not wait for the pool."""
 
     def wake(self) -> None:
-        """Ends the wait of another thread: from now on `wait_events` does not wait."""
+        """Ends the wait of another thread; from now on `wait_events` does not wait."""
 
     def close(self, grace: float) -> Sequence[ExitReport]:
-        """Ends everything within about `grace` seconds; harmless when repeated."""
+        """Ends everything within about `grace` seconds; may be repeated."""
 
     def forget(self) -> None:
-        """Closes what a fork of this process has inherited, and disturbs nothing."""
+        """Closes only the descriptors that a fork of this process inherited."""

@@ -9,13 +9,13 @@ parent                                         server
   closes the channel                       ─▶   ends
 ```
 
-Of the parent the server has nothing but descriptors: none of its threads and locks,
-which is what makes forking the parent itself a risk. It has one thread and does nothing
-but fork and wait, so what it forks is whole.
+Forking the parent itself is risky because of its threads and locks. The server has only
+descriptors of the parent. It has one thread and does nothing but fork and wait, so its
+forks start in a clean state.
 
 Workers are the server's children, so only the server learns how they end. If it is
-killed its workers live on, and the next worker gets a new server; only how those of the
-old one end will not be known, beyond that they did.
+killed, its workers live on and the next worker gets a new server. Of the old workers we
+then learn only that they ended, not how.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from envkit.parallel.system.signals import signal_process
 
 __all__ = ["Ended", "Fork", "Forked", "ForkserverLauncher", "Refused", "main"]
 
-# What every worker would load otherwise. The environments' own modules are not here:
-# they may start threads or open windows, and none of that survives a fork.
+# Modules that every worker needs. The environments' own modules are not among them:
+# they may start threads or open windows, which do not survive a fork.
 _PRELOADED = (
     "numpy.random",
     "envkit.parallel.worker.main",
@@ -56,25 +56,25 @@ _PRELOADED = (
     "envkit.batched_py_environment",
 )
 
-# How long the server may take to load all that on a busy machine with slow disks, and
-# to fork.
+# Seconds for the server to load all that, on a busy machine with slow disks, and to
+# fork.
 _START_TIMEOUT = 60.0
-# In pieces of this length: one in which nothing ran, as in a container that was paused,
-# counts as no more.
+# The wait is cut into pieces of this many seconds. If nothing ran for long, as in a
+# paused container, that counts as one piece.
 _PIECE = 1.0
-# How long after a worker's end the server may take to say how it ended.
+# Seconds after a worker's end for the server to report how it ended.
 _STATUS_TIMEOUT = 1.0
-# How long it may take to end, once asked.
+# Seconds for the server to end, once asked.
 _GRACE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """The order to fork a worker; its descriptors come along.
+    """The order to fork a worker; its descriptors come with it.
 
     Attributes:
-        number: What the worker is called in the messages that follow.
-        path: Where the parent looks for modules now.
+        number: The worker's number in later messages.
+        path: The parent's present module search path.
         folder: The parent's working directory, if it has one.
     """
 
@@ -85,7 +85,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """The answer: a worker's process. Its pidfd comes along, where there are any."""
+    """The answer: a worker's process, with its pidfd on systems that have one."""
 
     number: int
     pid: int
@@ -93,7 +93,7 @@ class Forked:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The answer if the system makes no more processes."""
+    """The answer if the system cannot create another process."""
 
     number: int
     errno: int
@@ -102,16 +102,16 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How workers ended, by their numbers, as `subprocess` says it."""
+    """The exit statuses of workers by their numbers, as in `subprocess`."""
 
     statuses: dict[int, int]
 
 
 class ForkserverLauncher:
-    """Lets a server fork each worker, which takes milliseconds.
+    """Makes a server fork each worker, which takes milliseconds.
 
-    The server is started with the first worker. A worker has the working directory and
-    the search path that its parent has at its start.
+    The server starts with the first worker. A worker gets its parent's working
+    directory and search path at that moment.
     """
 
     def __init__(self, worker_env: Mapping[str, str]) -> None:
@@ -125,7 +125,8 @@ class ForkserverLauncher:
             try:
                 return self._server.start_worker()
             except (EOFError, ConnectionError, TimeoutError):
-                # It was killed or stopped from outside. A new one starts the worker.
+                # The server was killed or stopped from outside. A new one starts the
+                # worker.
                 self.close()
         self._server = server = _ForkServer(self._spawner.start())
         try:
@@ -135,16 +136,16 @@ class ForkserverLauncher:
             raise server.failure(error) from error
 
     def prepare(self, count: int) -> None:
-        """Needs nothing: what the server forks has loaded everything."""
+        """Does nothing: the server's forks have loaded everything."""
 
     def close(self) -> None:
-        """Ends the server; workers that still run are not its business any more."""
+        """Ends the server; workers that still run are not affected."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
 
     def forget(self) -> None:
-        """Closes the descriptors only; what a fork of the parent does."""
+        """Closes the descriptors only; called in forks of the parent."""
         server, self._server = self._server, None
         if server is not None:
             server.forget()
@@ -154,10 +155,10 @@ class ForkserverLauncher:
 
 
 class _ForkServer:
-    """The server as its parent sees it.
+    """The parent's view of the server.
 
     Attributes:
-        is_gone: Whether no further message of it will arrive.
+        is_gone: Whether no further message from it will arrive.
     """
 
     def __init__(self, process: WorkerProcess) -> None:
@@ -167,16 +168,16 @@ class _ForkServer:
         self.is_gone = False
 
     def start_worker(self) -> WorkerProcess:
-        """Has a worker forked.
+        """Makes the server fork a worker.
 
         Raises:
             EOFError: The server has ended.
             ConnectionError: The same, or this process has no room for a descriptor.
             TimeoutError: It does not answer.
-            OSError: The system makes no more processes.
+            OSError: The system cannot create another process.
         """
-        # A new number for each order, because after Ctrl-C the answer to an order that
-        # was given up still arrives.
+        # Each order has a new number, because after Ctrl-C the answer to an abandoned
+        # order still arrives.
         self._number += 1
         number = self._number
         ends = WorkerEnds()
@@ -184,7 +185,7 @@ class _ForkServer:
             pid, life_fd = self._fork(number, ends)
         except BaseException:
             ends.close_theirs()
-            # Without its lifeline a worker that was forked all the same dies.
+            # If a worker was forked nevertheless, it dies without its lifeline.
             ends.close_ours()
             raise
         return ends.process(pid, _WaitStatus(self, number, pid, life_fd), life_fd)
@@ -208,12 +209,12 @@ class _ForkServer:
                 return answer.pid, came[0] if came else -1
 
     def _receive(self, life: int | None) -> Forked | Refused | Ended:
-        """Waits for what the server says next."""
+        """Waits for the server's next message."""
         left = _START_TIMEOUT
         while True:
             piece = min(left, _PIECE)
             try:
-                return self._process.channel.receive(piece, life=life)  # type: ignore[no-any-return]  # the server sends nothing else
+                return self._process.channel.receive(piece, life=life)  # type: ignore[no-any-return] # it sends nothing else
             except TimeoutError:
                 left -= piece
                 if left <= 0.0:
@@ -225,11 +226,11 @@ class _ForkServer:
         return self._statuses.pop(number, None)
 
     def _listen(self) -> None:
-        """Takes in what the server has said, without waiting."""
+        """Handles the server's messages so far, without waiting."""
         while not self.is_gone:
             try:
                 messages = self._process.channel.receive_available()
-                # Of orders that were interrupted.
+                # They belong to interrupted orders.
                 _close_all(self._process.channel.receive_fds())
             except (EOFError, ConnectionError):
                 self.is_gone = True
@@ -241,7 +242,7 @@ class _ForkServer:
                     self._statuses.update(message.statuses)
 
     def close(self) -> None:
-        """Ends it, and remembers what it has said until then."""
+        """Ends the server, and keeps its messages up to then."""
         process = self._process
         self._listen()
         self.is_gone = True
@@ -261,7 +262,7 @@ class _ForkServer:
         self._process.forget()
 
     def failure(self, error: Exception) -> WorkerError:
-        """Returns the error for a server that has started no worker and is closed."""
+        """Returns the error for a server that was closed without starting a worker."""
         report = self._process.report(0)
         if isinstance(error, TimeoutError):
             end = f"started no worker within {_START_TIMEOUT:g} s"
@@ -279,7 +280,7 @@ class _ForkServer:
 
 
 class _WaitStatus:
-    """Returns how a worker ended that is a child of the fork server."""
+    """Returns the exit status of a worker that the fork server forked."""
 
     def __init__(
         self, server: _ForkServer, number: int, pid: int, life_fd: int
@@ -291,8 +292,8 @@ class _WaitStatus:
         self._deadline: float | None = None
 
     def __call__(self) -> int | None:
-        # Before the messages are read, because the message about a worker that is gone
-        # has been sent by now or follows soon.
+        # Check this before reading messages: once a worker is gone, the message about
+        # it has been sent or follows soon.
         has_gone = self._has_gone()
         status = self._server.status(self._number)
         if status is not None or not has_gone:
@@ -300,7 +301,7 @@ class _WaitStatus:
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + _STATUS_TIMEOUT
-        # A server that was stopped from outside never sends it.
+        # A server that was stopped from outside never sends the message.
         if self._server.is_gone or now >= self._deadline:
             return STATUS_UNKNOWN
         return None
@@ -312,14 +313,14 @@ class _WaitStatus:
 
 
 def _search_path() -> tuple[str, ...]:
-    # Other entries than strings are skipped by Python, too.
+    # Python too skips entries that are not strings.
     return tuple(entry for entry in sys.path if isinstance(entry, str))
 
 
 def _folder() -> str | None:
     try:
         return os.getcwd()
-    except OSError:  # It was removed.
+    except OSError:  # The directory was removed.
         return None
 
 
@@ -343,12 +344,13 @@ def _wait_until(has_ended: Callable[[], bool], life_fd: int, seconds: float) -> 
 def main(channel_fd: int, lifeline_fd: int) -> None:
     """Runs a server until its channel is closed; returns then."""
     if sys.platform == "linux":
-        # Elsewhere this would take a thread, and the channel's end must be enough.
+        # On other systems this would take a thread; there the closing channel must be
+        # enough.
         end_with(lifeline_fd)
     for module in _PRELOADED:
         importlib.import_module(module)
-    # These objects live as long as each worker. Frozen, they are not visited by its
-    # garbage collector, which would copy their pages.
+    # These objects live as long as each worker. Freezing hides them from its garbage
+    # collector, whose visits would copy their pages.
     gc.collect()
     gc.freeze()
     with Channel.attach(channel_fd) as channel:
@@ -356,13 +358,13 @@ def main(channel_fd: int, lifeline_fd: int) -> None:
 
 
 class _Forker:
-    """Forks workers when told to, and tells how they ended."""
+    """Forks workers on request, and reports how they ended."""
 
     def __init__(self, channel: Channel, lifeline: int) -> None:
         self._channel = channel
         self._lifeline = lifeline
         self._number_of: dict[int, int] = {}
-        # Gets a byte for each signal, so one wait is enough for orders and for ends.
+        # Gets a byte for each signal, so one wait covers orders and ends.
         self._heard, self._wakeup = os.pipe()
         for fd in (self._heard, self._wakeup):
             os.set_blocking(fd, False)
@@ -370,7 +372,7 @@ class _Forker:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
     def serve(self) -> None:
-        """Does so until the channel is closed."""
+        """Works until the channel is closed."""
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         poller.register(self._heard, select.POLLIN)
@@ -378,7 +380,7 @@ class _Forker:
             while True:
                 ready = {} if self._channel.pending else dict(poller.poll())
                 if self._heard in ready:
-                    # Emptied first: who ends from now on wakes it again.
+                    # Empty it first: a worker that ends from now on wakes us again.
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._heard, 4096)
                     self._reap()
@@ -408,8 +410,8 @@ class _Forker:
             self._become_worker(order, fds)
         _close_all(fds)
         self._number_of[pid] = order.number
-        # Opened here, because only this process can be sure that the number still
-        # means its own child.
+        # Opened here, because only the parent of a child can be sure that its number
+        # still means this child.
         life = [os.pidfd_open(pid)] if hasattr(os, "pidfd_open") else []
         try:
             self._channel.send(Forked(order.number, pid), life)
@@ -421,11 +423,11 @@ class _Forker:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            # A child that held them could be taken for the server.
+            # Otherwise the parent could take the child for the server.
             self._channel.close()
             _close_all((self._lifeline, self._heard, self._wakeup))
             sys.path[:] = order.path
-            # Where it cannot go it stays in the server's, as a spawned one could not.
+            # If the directory cannot be entered, the worker stays in the server's.
             if order.folder is not None:
                 with contextlib.suppress(OSError):
                     os.chdir(order.folder)

@@ -1,4 +1,4 @@
-"""`Inbox`: what comes from workers that are processes, and the wait for it."""
+"""`Inbox`: collects events from worker processes, and waits for them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from envkit.parallel.system.doorbell import linger
 
 __all__ = ["POLL_INTERVAL", "Inbox"]
 
-# How long a wait may be before what wakes no process is looked at.
+# Longest sleep before polling sources that cannot wake us: stderr files, unsent bytes.
 POLL_INTERVAL = 0.1
 
 
 class Inbox:
-    """Keeps the events of a backend, and waits for them and for answers of rows.
+    """Keeps the events of a backend, and waits for events and answers.
 
-    A backend whose workers are processes answers `wait_events` by `wait`: it says how
-    to wait for its descriptors, and the inbox when that wait is over.
+    A backend whose workers are processes implements `wait_events` by `wait`. The
+    backend knows how to wait for its descriptors, and the inbox when the wait is over.
 
     Attributes:
         queue: The events, which the pool empties.
-        slab: Where rows answer, once there are any.
-        patience: How many seconds may pass until `look` is called again.
-        is_ending: True if no wait is to go on.
+        slab: The slab with the rows' answers, once there is one.
+        patience: The longest time in seconds between two calls of `look`.
+        is_ending: True if every wait must end.
 
     Example:
         >>> inbox = Inbox()
@@ -45,15 +45,15 @@ class Inbox:
     """
 
     def __init__(self) -> None:
-        """Has no events and no rows yet."""
+        """Starts without events and without a slab."""
         self.queue: deque[Event] = deque()
         self.slab: Slab | None = None
         self.patience = POLL_INTERVAL
         self.is_ending = False
-        # True from when an environment has raised until no row owes an answer: only
-        # then it is worth while to look for marks.
+        # True from an environment's exception until no row owes an answer: only in that
+        # time can rows be marked as raised.
         self._has_raised = False
-        # Held while a thread waits. Another thread that closes has to have it first.
+        # Held while a thread waits. Another thread needs it to close the backend.
         self._waits = threading.RLock()
 
     def wait(
@@ -65,19 +65,17 @@ class Inbox:
         *,
         lingers: bool = False,
     ) -> deque[Event]:
-        """Waits as `Backend.wait_events` says, and returns the events.
+        """Implements `Backend.wait_events`; returns the events.
 
         Args:
-            timeout: Seconds after which to return in any case; `None` for as long as it
-                takes.
-            owing: How many rows may still owe an answer; -1 if answers alone are no
-                reason to return.
-            poll: Is called with seconds: waits no longer for the backend's descriptors,
-                and handles what has come by them.
-            look: Is called with the time, every `patience` seconds at least: handles
-                what wakes nobody, such as text that a worker wrote to standard error.
-            lingers: Whether to look for answers a moment before waiting, because
-                workers are on this machine, and have CPUs of their own.
+            timeout: Seconds after which to return in any case; `None` for no limit.
+            owing: How many rows may still owe an answer; -1 to ignore answers.
+            poll: Takes seconds; waits at most that long for the backend's descriptors,
+                and handles what has arrived.
+            look: Takes the time; is called at least every `patience` seconds, to poll
+                sources that wake nobody, such as a worker's standard error.
+            lingers: Whether to spin briefly before sleeping, because the workers are on
+                this machine and have their own CPUs.
 
         Returns:
             The queue.
@@ -96,7 +94,7 @@ class Inbox:
         # Hot: called once per batch step.
         queue = self.queue
         now = time.monotonic()
-        # Here too, because a caller whose workers answer at once never waits.
+        # Also here, because a caller whose workers answer at once never waits.
         look(now)
         if timeout == 0:
             poll(0.0)
@@ -106,14 +104,14 @@ class Inbox:
             linger(self.slab.all_answered)  # type: ignore[union-attr]  # rows were asked
         if self.slab is not None:
             self.slab.wait_for(owing)
-        # The slab is looked at before the first sleep: an answer may have come before
-        # its worker saw what is waited for, and what woke a call that was interrupted
-        # then does not come again.
+        # Look at the slab before the first sleep. An answer may have come before its
+        # worker saw `awaited`, and a ring that woke an interrupted call does not come
+        # again.
         while not queue:
             if self._has_come(owing):
                 if self._has_raised:
-                    # The mark stands until the caller has repaired the row; what others
-                    # have sent meanwhile is taken in here.
+                    # The mark stays until the caller has repaired the row. Take in the
+                    # messages of other workers meanwhile.
                     poll(0.0)
                 break
             patience = self.patience
@@ -134,7 +132,7 @@ class Inbox:
         return slab is not None and not self._has_raised and slab.all_answered()
 
     def _has_come(self, owing: int) -> bool:
-        """True if at most `owing` rows owe an answer, or a row is marked as raised."""
+        """Returns True if at most `owing` rows owe an answer, or a row has raised."""
         # Hot: called at every wake-up of the pool.
         slab = self.slab
         if slab is None:
@@ -150,11 +148,12 @@ class Inbox:
         """Handles a message of a worker: queues an event, or writes objects into rows.
 
         Args:
-            worker: Which one has sent it.
-            message: What it has sent; its `Hello` is the backend's to handle.
-            first: The row that the worker counts from.
+            worker: The sender.
+            message: The message; the backend handles `Hello` itself.
+            first: The row that is row 0 to the worker.
         """
-        # Not above: a backend of servers, which never unpickles, waits here, too.
+        # Imported here, because a backend of servers, which never unpickles, uses this
+        # class too.
         from envkit.parallel.backends.packing import unpacked_leaves, unpacked_reply
 
         match message:
@@ -172,20 +171,20 @@ class Inbox:
                 self.queue.append(Replied(worker, unpacked_reply(message)))
 
     def queue_raised(self, rows: Sequence[int], failure: RemoteFailure) -> None:
-        """Queues that the environment of rows has raised, which are marked soon."""
+        """Queues `Raised` for rows that are marked already, or will be soon."""
         self._has_raised = True
         self.queue.append(Raised(tuple(rows), failure))
 
     def forget(self, workers: Sequence[int]) -> None:
-        """Drops the events of workers that are gone, but what rows have raised."""
+        """Drops the events of ended workers, except `Raised`."""
         drop_events_of(workers, self.queue)
 
     @contextlib.contextmanager
     def closing(self, patience: float) -> Iterator[None]:
-        """Runs a block when no other thread waits any more.
+        """Runs a block once no other thread waits.
 
-        A thread that waits is to have been woken before. Should it be stuck, the block
-        runs after `patience` seconds all the same.
+        Waiting threads must have been woken before. If one is stuck, the block runs
+        after `patience` seconds anyway.
         """
         has_ended = self._waits.acquire(timeout=patience)
         try:

@@ -1,4 +1,4 @@
-"""`InlineBackend`: runners in the caller's own thread, for debugging and comparing."""
+"""`InlineBackend`: runs environments in the caller's thread, for debugging."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class InlineBackend:
-    """Runs every environment at once, in the call that asks for it.
+    """Runs every environment immediately, inside the call that asks for it.
 
-    Nothing runs in parallel and nothing can be killed, but breakpoints and tracebacks
-    are those of an ordinary program, and the cheapest environments are fastest here.
+    Nothing runs in parallel and nothing can be killed. But breakpoints and tracebacks
+    work as in an ordinary program, and the cheapest environments are fastest here.
     """
 
     name: ClassVar[str] = "inline"
@@ -54,13 +54,13 @@ class InlineBackend:
         return None
 
     def usual_workers(self) -> int:
-        """Returns how many workers there are unless told: one for each CPU."""
+        """Returns the default number of workers: one for each CPU."""
         return available_cpus()
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Builds the environments of all jobs."""
         for job in jobs:
-            # Ctrl-C is the caller's: it runs in the caller's own thread.
+            # Ctrl-C passes through to the caller, whose thread this is.
             runner = EnvRunner(job, (KeyboardInterrupt,), self._hosts)
             hello = runner.build()
             if isinstance(hello, Hello):
@@ -95,7 +95,7 @@ class InlineBackend:
         """Does nothing: other processes cannot see the rows."""
 
     def dispatch(self, rows: Array | None) -> None:
-        """Runs the rows that were asked; Ctrl-C leaves the rest to be dispatched."""
+        """Runs the rows that were asked; after Ctrl-C the next call runs the rest."""
         assert self._slab is not None  # since bind()
         clock = time.perf_counter_ns
         for worker, runner in self._runners.items():
@@ -112,13 +112,13 @@ class InlineBackend:
                 meters = self._slab.counters(worker)
                 meters[BUSY_NS] += clock() - began
                 meters[RUNS] += 1
-            # What rows show afterwards, and environments are like, is the same with
-            # every backend.
+            # Eager resets run here too, so that rows and environments end up the same
+            # with every backend.
             while runner.due:
                 runner.reset_next(is_hidden=False)
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
-        """Returns what has happened: all there is, for nothing happens meanwhile."""
+        """Returns the events; nothing can happen during a wait."""
         return self._queue
 
     def request(self, worker: int, request: Request) -> None:
@@ -126,7 +126,7 @@ class InlineBackend:
         self._queue.append(Replied(worker, self._runners[worker].handle(request)))
 
     def replace(self, worker: int, job: WorkerJob) -> None:
-        """Builds the environments of a worker anew."""
+        """Rebuilds the environments of a worker."""
         self.start([job])
 
     def kill(self, worker: int) -> None:
@@ -141,7 +141,7 @@ class InlineBackend:
         return os.getpid()
 
     def is_worker(self) -> bool:
-        """False: the `CallLock` notices an environment that uses its own pool."""
+        """Returns False: the `CallLock` detects environments that use their pool."""
         return False
 
     def wake(self) -> None:
@@ -155,7 +155,7 @@ class InlineBackend:
         return []
 
     def retire(self, workers: Sequence[int], grace: float) -> None:
-        """Closes the environments of workers that are not needed any more."""
+        """Closes the environments of workers that are no longer needed."""
         runners = [self._runners.pop(w) for w in workers if w in self._runners]
         for runner in runners:
             log_at_close(_LOGGER, runner.close())

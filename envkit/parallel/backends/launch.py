@@ -1,4 +1,4 @@
-"""How a worker's process is started, observed, and ended with all it has started."""
+"""Starts a worker's process, observes it, and ends it with its helpers."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ __all__ = [
     "wait_for_end",
 ]
 
-# Stands for the status of a process whose end was not observed.
+# The status of a process whose end was not observed.
 STATUS_UNKNOWN = 1 << 16
 
-# A GPU's memory belongs to the process that learns, unless `worker_env` says else.
+# The GPU's memory is for the learner's process, unless `worker_env` says otherwise.
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
-# The parent's search path comes first: before it, any file in the current directory
-# could stand in the way of a module. Nothing of the parent's main module is run.
-# What `import envkit` warns of, the parent has said once for all workers.
+# Sets the parent's search path first: without it, any file in the current directory
+# could hide a module. The parent's main module is not run. Warnings of `import envkit`
+# are suppressed, because the parent has shown them once for all workers.
 _BOOTSTRAP = (
     "import sys, warnings\n"
     "with open(int(sys.argv[1]), encoding='ascii') as file:\n"
@@ -69,27 +69,28 @@ _BOOTSTRAP = (
     "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 
-# Enough for the stacks of a crash, the innermost calls of which come first.
+# Enough for the stacks of a crash report, which begins with the innermost calls.
 _TAIL_BYTES = 1 << 15
 _TAIL_LINES = 200
-# How much of a worker's standard error may wait to be passed on.
+# How many bytes of a worker's standard error may wait to be forwarded.
 _BACKLOG_BYTES = 1 << 24
-# A pipe that has room takes 4,096 bytes at once, and a byte may become six characters.
+# A pipe that is writable takes 4,096 bytes at once, and a byte may become six
+# characters.
 _CHUNK_BYTES = 4096 // 6
-# The system gets memory back in pieces of this size.
+# Memory is given back in pieces of this size.
 _PIECE_BYTES = 1 << 18
-# Seconds that showing the last words of a worker may take, and how many of them without
-# a reader: every worker of a pool that closes may have some.
+# Seconds for showing the last output of a worker, and how many of them to wait for a
+# reader. Every worker of a closing pool may have some output.
 _LAST_WORDS = 2.0
 _NO_READER = 0.1
 
 
 class StderrFile:
-    """The file that a worker writes its standard error to.
+    """The file that receives a worker's standard error.
 
-    It is a file and not a pipe, because a worker must never wait for its reader. Its
-    memory is bounded whenever the parent looks: text that was passed on is freed, and
-    text beyond `_BACKLOG_BYTES` is skipped.
+    It is a file and not a pipe, because a worker must never wait for its reader. The
+    parent bounds its memory whenever it looks: forwarded text is freed, and text beyond
+    `_BACKLOG_BYTES` is skipped.
     """
 
     def __init__(self, fd: int) -> None:
@@ -103,8 +104,8 @@ class StderrFile:
 
         Args:
             pid: The worker, for the message about skipped text.
-            seconds: How long this may take, should standard error be slow.
-            patience: How long to wait for a standard error that takes nothing.
+            seconds: How long this may take if standard error is slow.
+            patience: How long to wait for a standard error that is full.
         """
         if self.fd < 0 or (size := os.fstat(self.fd).st_size) == self._passed:
             return
@@ -117,7 +118,8 @@ class StderrFile:
                 f"{pid} were skipped; it writes faster than they can be shown]\n"
             )
         while self._passed < size and time.monotonic() <= until:
-            # A standard error that is full would stop the parent and all its workers.
+            # Writing to a full standard error would block the parent and all its
+            # workers.
             if not _takes_text(patience):
                 break
             data = os.pread(self.fd, _CHUNK_BYTES, self._passed)
@@ -126,10 +128,10 @@ class StderrFile:
         self._free(min(self._passed, size - _TAIL_BYTES))
 
     def _free(self, stop: int) -> None:
-        """Gives memory back; the file keeps its size, because writers append to it."""
+        """Frees memory; the file keeps its size, because writers append to it."""
         length = (stop - self._freed) // _PIECE_BYTES * _PIECE_BYTES
         if length > 0 and hasattr(mmap, "MADV_REMOVE"):
-            # Text that is appended meanwhile would be lost if the file were truncated.
+            # Truncating the file would lose text that is appended meanwhile.
             with mmap.mmap(self.fd, length, offset=self._freed) as pages:
                 pages.madvise(mmap.MADV_REMOVE)
             self._freed += length
@@ -151,36 +153,36 @@ class StderrFile:
 
 
 def _takes_text(patience: float) -> bool:
-    """Returns whether standard error takes text without waiting."""
+    """Returns True if standard error takes text without blocking."""
     try:
         descriptor = sys.stderr.fileno()
     except (AttributeError, ValueError, OSError):
-        return True  # It is kept in memory, or takes nothing and waits for nothing.
+        return True  # It is in memory, or discards text; either way it does not block.
     poller = select.poll()
     poller.register(descriptor, select.POLLOUT)
     return bool(poller.poll(1000 * patience))
 
 
 def _write_to_stderr(text: str) -> None:
-    # It may be closed, or take no text; then there is no place to show it.
+    # It may be closed, or accept no text; then there is nowhere to show it.
     with contextlib.suppress(AttributeError, ValueError, OSError, TypeError):
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def stderr_file() -> int:
-    """Opens an anonymous file for what a worker writes to standard error."""
+    """Opens an anonymous file for a worker's standard error."""
     fd = anonymous_file()
-    # Helpers of the worker may open it anew, and all of them must append.
+    # The worker's helpers may reopen it, and all of them must append.
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
     return fd
 
 
 class WorkerProcess:
-    """A worker's process as its parent sees it.
+    """The parent's view of a worker's process.
 
-    It leads a session and a process group of its own: Ctrl-C reaches the parent alone,
-    and killing the group ends what the worker has started, too.
+    It leads its own session and process group: Ctrl-C reaches only the parent, and
+    killing the group also ends the worker's helpers.
 
     Attributes:
         pid: The process.
@@ -202,10 +204,10 @@ class WorkerProcess:
             pid: The process.
             channel: The parent's end of the channel.
             lifeline: The writing end of the pipe whose closing kills the worker.
-            stderr: The file it writes standard error to.
-            wait_status: Returns how it ended, as `subprocess` says it, or
+            stderr: The file for its standard error.
+            wait_status: Returns its exit status as in `subprocess`, or
                 `STATUS_UNKNOWN`; `None` while it runs.
-            life_fd: Its pidfd if it is open already, -1 for none.
+            life_fd: Its pidfd if one is open already, -1 for none.
         """
         self.pid = pid
         self.channel = channel
@@ -214,13 +216,14 @@ class WorkerProcess:
         self._wait_status = wait_status
         self._status: int | None = None
         self.resident = 0
-        # Becomes readable when the process ends; elsewhere the channel's end says so.
+        # Becomes readable when the process ends; without pidfds the channel's end
+        # tells.
         if life_fd is None:
             life_fd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
         self.life_fd = life_fd
 
     def has_ended(self) -> bool:
-        """Returns whether the process is gone, and keeps how it ended."""
+        """Returns True if the process has ended, and keeps its exit status."""
         if self._status is None:
             self._status = self._wait_status()
         return self._status is not None
@@ -234,30 +237,30 @@ class WorkerProcess:
 
     @property
     def stderr_tail(self) -> str:
-        """The last lines it wrote to standard error."""
+        """The last lines of its standard error."""
         return self._stderr.tail()
 
     def forward_stderr(self, seconds: float = _LAST_WORDS) -> None:
-        """Passes on what it wrote to standard error since the last time.
+        """Forwards its new text to this process's standard error.
 
         Args:
-            seconds: How long this may take, should our standard error be slow.
+            seconds: How long this may take if our standard error is slow.
         """
         self._stderr.pass_on(self.pid, seconds)
 
     def measure_resident(self) -> int:
-        """Returns the memory it holds, and keeps the figure for its exit report."""
+        """Returns its memory in bytes, and keeps the figure for its exit report."""
         self.resident = resident_bytes(self.pid) or self.resident
         return self.resident
 
     def signal_group(self, number: int) -> None:
-        """Sends a signal to the process and everything it has started."""
-        # One that has just been forked has not made its group yet.
+        """Sends a signal to the process and its helpers."""
+        # A process that has just been forked may not have made its group yet.
         if not signal_group(self.pid, number) and self._status is None:
             signal_process(self.pid, number)
 
     def close(self) -> None:
-        """Gives the descriptors back, after the process has ended."""
+        """Closes the descriptors, after the process has ended."""
         self.forget()
 
     def forget(self) -> None:
@@ -271,7 +274,7 @@ class WorkerProcess:
 
 
 class StartedCommand:
-    """A command that was started in a session of its own, such as ssh.
+    """Runs a command in its own session, such as ssh.
 
     Attributes:
         pid: Its process.
@@ -292,8 +295,8 @@ class StartedCommand:
         """Starts a command.
 
         Args:
-            words: Its words; there is no shell between.
-            variables: Environment variables beside those of this process.
+            words: Its words; no shell interprets them.
+            variables: Environment variables in addition to this process's.
 
         Raises:
             OSError: It cannot be started.
@@ -316,20 +319,20 @@ class StartedCommand:
         self._is_killed = False
 
     def has_ended(self, seconds: float = _LAST_WORDS) -> bool:
-        """Returns whether it has ended; passes on what it wrote to standard error.
+        """Returns True if it has ended; forwards its standard error.
 
         Args:
-            seconds: How long passing that on may take.
+            seconds: How long forwarding may take.
         """
         self._stderr.pass_on(self.pid, seconds)
         return self._process.poll() is not None
 
     def report(self, worker: int, unknown: int | None = None) -> ExitReport:
-        """Returns how it has ended, as far as that says how its worker has.
+        """Returns how it ended, which may tell how its worker ended.
 
         Args:
-            worker: The worker that it has started.
-            unknown: An exit status with which it says that it does not know.
+            worker: The worker that it started.
+            unknown: The exit status by which it says that it does not know.
         """
         status = self._process.poll()
         self._stderr.pass_on(self.pid, _NO_READER, patience=_NO_READER)
@@ -338,42 +341,42 @@ class StartedCommand:
         return ExitReport.of_status(worker, self.pid, status, self._stderr.tail())
 
     def kill(self) -> None:
-        """Ends it, and what it has started here; returns when it has ended."""
+        """Kills it with its helpers on this machine; returns when it has ended."""
         self._is_killed |= self._process.poll() is None
         signal_group(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def forget(self) -> None:
-        """Closes the descriptor only; what a fork of this process does."""
+        """Closes the descriptor only; called in forks of this process."""
         self._stderr.close()
 
 
 class ProcessLauncher(Protocol):
-    """Starts workers one way or another."""
+    """Starts workers by one start method."""
 
     def start(self, inherited: WorkerJob | None = None) -> WorkerProcess:
         """Starts a process that runs `worker.main.main`.
 
         Args:
-            inherited: The job whose constructors a forked worker has already.
+            inherited: The job, if a forked worker inherits its constructors.
         """
 
     def prepare(self, count: int) -> None:
-        """Lets processes that are going to be started load what they need, if it can.
+        """Starts processes ahead so that they load their modules early, if it can.
 
         Args:
-            count: How many there are going to be; what was prepared before is counted.
+            count: How many will be started in all, including those prepared before.
         """
 
     def close(self) -> None:
-        """Ends what the launcher itself needs, and processes that were not started."""
+        """Ends the launcher's own processes, and prepared ones that were not used."""
 
     def forget(self) -> None:
         """Closes descriptors only; what a fork of the parent does."""
 
 
 class WorkerEnds:
-    """The descriptors of a worker that is about to start: the parent's and its own."""
+    """Both ends of the descriptors of a worker that is about to start."""
 
     def __init__(self) -> None:
         """Opens them all, or none."""
@@ -393,13 +396,13 @@ class WorkerEnds:
         wait_status: Callable[[], int | None],
         life_fd: int | None = None,
     ) -> WorkerProcess:
-        """Returns the process that has its own end of them now."""
+        """Returns the process, which has its own ends by now."""
         self.close_theirs()
         try:
             return WorkerProcess(
                 pid, self.ours, self.life_write, self.stderr, wait_status, life_fd
             )
-        except OSError:  # There is no room for the descriptor of the process.
+        except OSError:  # There is no room for the pidfd.
             signal_process(pid, signal.SIGKILL)
             while wait_status() is None:
                 time.sleep(0.001)
@@ -407,12 +410,12 @@ class WorkerEnds:
             raise
 
     def close_theirs(self) -> None:
-        """Closes what the worker has its own copies of."""
+        """Closes the worker's ends, of which it has its own copies."""
         self.theirs.close()
         os.close(self.life_read)
 
     def close_ours(self) -> None:
-        """Closes what only its parent would need."""
+        """Closes the parent's ends."""
         self.ours.close()
         close_lifeline(self.life_write)
         os.close(self.stderr)
@@ -430,19 +433,19 @@ class SpawnLauncher:
 
         Args:
             worker_env: The variables.
-            module: Where the `main` is that takes the channel and the lifeline.
+            module: The module whose `main` takes the channel and the lifeline.
         """
         self._env = environment_for(worker_env)
         self._program = _BOOTSTRAP.format(module=module)
         self._prepared: deque[WorkerProcess] = deque()
 
     def prepare(self, count: int) -> None:
-        """Starts interpreters, which wait for their jobs when they have loaded NumPy.
+        """Starts interpreters, which load NumPy and then wait for their jobs.
 
-        No more than there are CPUs: more would load at the cost of those that build.
+        There are no more than CPUs: further ones would slow down those that build.
         """
         wanted = min(count, available_cpus())
-        # Where there is no room now there may be some when they are needed.
+        # If there is no room now, there may be when they are needed.
         with contextlib.suppress(OSError):
             while len(self._prepared) < wanted:
                 with uninterrupted():
@@ -470,7 +473,7 @@ class SpawnLauncher:
         return ends.process(process.pid, process.poll)
 
     def close(self) -> None:
-        """Ends the processes that were prepared in vain."""
+        """Ends prepared processes that were not used."""
         while self._prepared:
             process = self._prepared.popleft()
             while not process.has_ended():
@@ -479,31 +482,31 @@ class SpawnLauncher:
             process.close()
 
     def forget(self) -> None:
-        """Closes the descriptors of processes that were prepared in vain."""
+        """Closes the descriptors of prepared processes that were not used."""
         while self._prepared:
             self._prepared.popleft().forget()
 
 
 class ForkLauncher:
-    """Forks this process for each worker; the child inherits all there is.
+    """Forks this process for each worker; the child inherits everything.
 
-    That is quick, and constructors need not travel. It also inherits locks that other
-    threads hold at that moment: with TensorFlow or other threads in the parent it may
-    hang, which is why it is not the default.
+    That is fast, and constructors need no pickling. But the child also inherits locks
+    that other threads hold at that moment. With TensorFlow or other threads in the
+    parent it may hang, so fork is not the default.
     """
 
     def __init__(self, worker_env: Mapping[str, str]) -> None:
-        """Takes environment variables; what is imported already does not see them."""
+        """Takes environment variables; modules already imported don't see them."""
         self._env = environment_for(worker_env)
 
     def start(self, inherited: WorkerJob | None = None) -> WorkerProcess:
         """Forks a process that runs `worker.main.main`."""
         ends = WorkerEnds()
         with contextlib.suppress(AttributeError, ValueError, OSError):
-            sys.stdout.flush()  # The child would print what is waiting again.
+            sys.stdout.flush()  # The child would print buffered text again.
         try:
             pid = os.fork()
-        except OSError:  # The system makes no more processes.
+        except OSError:  # The system cannot create another process.
             ends.close_theirs()
             ends.close_ours()
             raise
@@ -515,7 +518,7 @@ class ForkLauncher:
         return ends.process(pid, lambda: _status_of_child(pid))
 
     def prepare(self, count: int) -> None:
-        """Needs nothing: a fork has loaded everything."""
+        """Does nothing: a fork has loaded everything."""
 
     def close(self) -> None:
         """Needs nothing."""
@@ -525,7 +528,7 @@ class ForkLauncher:
 
 
 def wait_for_end(life_fd: int, seconds: float) -> None:
-    """Waits until a process has ended, for so long at most."""
+    """Waits until a process has ended, at most `seconds`."""
     if life_fd >= 0:
         is_readable(life_fd, seconds)
     else:
@@ -546,17 +549,17 @@ def run_in_fork(
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(stderr, 2)
-        # As in a process that was spawned: the terminal is the parent's.
+        # As in a spawned process, the terminal belongs to the parent.
         nothing = os.open(os.devnull, os.O_RDONLY)
         if nothing:
             os.dup2(nothing, 0)
             os.close(nothing)
-        # An object that stands in for it in the parent is not read here.
+        # The parent may have replaced sys.stdout, but nobody reads its object here.
         sys.stdout = sys.__stdout__
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         os.environ.update(env)
-        # Random numbers of its own: all workers would have the same ones otherwise.
-        # Python's `random` sees to that itself.
+        # Otherwise all workers would draw the same random numbers. Python's `random`
+        # reseeds itself.
         np.random.seed()  # noqa: NPY002  # environments that use it need it
         from envkit.parallel.worker.main import main
 
@@ -573,8 +576,8 @@ def run_in_fork(
 
 
 def search_path() -> str:
-    """Returns the search path as a program that Python can read in a worker."""
-    # Other entries than strings are skipped by Python, too.
+    """Returns the search path as Python source, for the worker's program."""
+    # Python too skips entries that are not strings.
     return ascii([entry for entry in sys.path if isinstance(entry, str)])
 
 
@@ -586,6 +589,6 @@ def environment_for(worker_env: Mapping[str, str]) -> dict[str, str]:
 def _status_of_child(pid: int) -> int | None:
     try:
         ended, status = os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:  # Other code of the program has waited for it.
+    except ChildProcessError:  # Other code in the program has waited for it.
         return STATUS_UNKNOWN
     return os.waitstatus_to_exitcode(status) if ended else None

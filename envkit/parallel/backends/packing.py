@@ -1,4 +1,4 @@
-"""What travels between a pool and worker processes as bytes, packed and unpacked."""
+"""Packs and unpacks the messages between a pool and worker processes."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ __all__ = [
 
 
 def pack_job(job: WorkerJob, *, inherits: bool = False) -> PackedJob:
-    """Turns the constructors of a job into bytes, unless the worker inherits them.
+    """Pickles the constructors of a job, unless the worker inherits them.
 
     Raises:
-        ConstructorError: They cannot travel; or a worker makes workers itself, because
-            it imports a program that makes them.
+        ConstructorError: They cannot be pickled; or this worker is making workers,
+            because it imports a program that does.
     """
     serialize.refuse_while_importing("A pool of worker processes")
     bare = job._replace(constructors=(), setup=None)
@@ -58,12 +58,12 @@ def pack_job(job: WorkerJob, *, inherits: bool = False) -> PackedJob:
 
 
 def pack_bind(bind: Bind, *, inherits: bool = False) -> Packed:
-    """Turns a layout into bytes, with the specs in it."""
+    """Pickles a layout, with the specs in it."""
     return Packed(serialize.dump_value(bind, "The specs", to_fork=inherits))
 
 
 def pack_request(request: Request, *, inherits: bool = False) -> Request:
-    """Turns the arguments of a request into bytes."""
+    """Pickles the arguments of a request."""
     payload = serialize.dump_value(request.arguments, "An argument", to_fork=inherits)
     return request._replace(arguments=payload)
 
@@ -71,12 +71,12 @@ def pack_request(request: Request, *, inherits: bool = False) -> Request:
 def pack_actions(
     slab: Slab, rows: Sequence[int], first: int = 0, *, inherits: bool = False
 ) -> ObjectActions:
-    """Turns the leaves of actions into bytes that memory cannot hold.
+    """Pickles the leaves of actions that shared memory cannot hold.
 
     Args:
         slab: The pool's slab.
         rows: The rows of one worker.
-        first: The row that the worker counts from.
+        first: The row that is row 0 to the worker.
         inherits: Whether the worker is a fork of this process.
     """
     message = ObjectActions({}, {})
@@ -89,7 +89,7 @@ def pack_actions(
 
 
 def unpacked_hello(message: Packed) -> Hello | RemoteFailure:
-    """Turns bytes into specs, or says why they cannot be had in this process."""
+    """Unpickles a worker's specs; returns a failure if that is impossible here."""
     try:
         return serialize.load_value(message.payload)  # type: ignore[no-any-return]
     except Exception as error:
@@ -106,7 +106,7 @@ def unpacked_hello(message: Packed) -> Hello | RemoteFailure:
 
 
 def unpacked_reply(reply: Reply) -> Reply:
-    """Turns the bytes of a reply into values; what cannot be loaded is a failure."""
+    """Unpickles the values of a reply; a value that cannot be loaded is a failure."""
     results: list[Any] = []
     for result in reply.results:
         if isinstance(result, RemoteFailure):
@@ -120,11 +120,11 @@ def unpacked_reply(reply: Reply) -> Reply:
 
 
 def unpacked_leaves(message: ObjectRow, layout: SlabLayout) -> dict[int, Any]:
-    """Turns bytes into the leaves of a time step that memory cannot hold."""
+    """Unpickles the leaves of a time step that shared memory cannot hold."""
     try:
         return serialize.load_value(message.leaves)  # type: ignore[no-any-return]
     except Exception as error:
-        # Its class may be known to the worker alone. The caller gets the exception in
+        # Perhaps only the worker knows its class. The caller gets the exception in
         # place of the object.
         values = np.empty((), object)
         values[()] = error
@@ -132,5 +132,5 @@ def unpacked_leaves(message: ObjectRow, layout: SlabLayout) -> dict[int, Any]:
 
 
 def not_started(error: OSError) -> RemoteFailure:
-    """Returns the failure for a worker that could not be started again."""
+    """Returns the failure of a worker that could not be restarted."""
     return RemoteFailure.of(error, kind="start", command="start")

@@ -1,4 +1,4 @@
-"""`ProcessBackend`: runners in processes, rows in shared memory, rings in between."""
+"""`ProcessBackend`: workers as processes, rows in shared memory, bells between them."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ from envkit.types import Array
 
 __all__ = ["ProcessBackend"]
 
-# How long a worker whose channel closed may take to end.
+# Seconds for a worker whose channel has closed to end.
 _LAST_WORDS = 0.5
 _IN_OR_OUT = select.POLLIN | select.POLLOUT
 
 
 class ProcessBackend:
-    """Runs each worker in a process of its own.
+    """Runs each worker in its own process.
 
-    The parent waits in one call for everything: the bell that all workers ring, their
-    channels, and the descriptors that say that a process has ended.
+    The parent waits for everything in one call: the bell that all workers ring, their
+    channels, and the pidfds that tell that a process has ended.
     """
 
     name: ClassVar[str] = "process"
@@ -80,7 +80,7 @@ class ProcessBackend:
     def __init__(
         self, start_method: str = "spawn", worker_env: Mapping[str, str] | None = None
     ) -> None:
-        """Prepares; nothing is started yet.
+        """Prepares the backend; starts nothing yet.
 
         Args:
             start_method: "spawn", "forkserver" or "fork".
@@ -95,11 +95,11 @@ class ProcessBackend:
         self._slab: Slab | None = None
         self._memory = SharedSlab()
         self._bells: dict[int, Doorbell] = {}
-        # What tells a worker where its rows are, by its number of descriptors.
+        # The message with the layout, by the number of descriptors sent with it.
         self._packed_binds: dict[int, Packed] = {}
-        # Those that have rows.
+        # The workers that have rows.
         self._bound: set[WorkerProcess] = set()
-        # Where each worker was when it last went to sleep, and whether it is awake.
+        # Each worker's CPU when it last went to sleep, and whether it is awake.
         self._last_cpus: Array = np.zeros(0, np.int64)
         self._awake: Array = np.zeros(0, np.int64)
         self._poller = Poller()
@@ -118,17 +118,17 @@ class ProcessBackend:
         return None
 
     def usual_workers(self) -> int:
-        """Returns how many workers there are unless told: one for each CPU."""
+        """Returns the default number of workers: one for each CPU."""
         return available_cpus()
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Begins to start workers."""
-        # All of them first: a constructor that cannot travel is said before anything
-        # has been started.
+        # Pack all jobs first: a constructor that cannot be pickled must raise before
+        # anything has started.
         packed = [pack_job(job, inherits=self._inherits) for job in jobs]
         self._guardian.start()
         for job, message in zip(jobs, packed, strict=True):
-            # A process that nobody knows of would live on.
+            # A process that is not recorded would live on.
             with uninterrupted():
                 self._launch(job, message)
         self._launcher.prepare(jobs[-1].following)
@@ -141,15 +141,15 @@ class ProcessBackend:
             if fd >= 0:
                 self._worker_of_fd[fd] = job.worker
                 self._poller.register(fd)
-        # One that is gone already is found by its life descriptor; what does not fit
-        # goes out as room comes.
+        # A worker that is gone already is found by its pidfd; bytes that don't fit go
+        # out when there is room.
         with contextlib.suppress(ConnectionError, EOFError, TimeoutError):
             process.channel.send(message, timeout=0, life=process.life_fd)
         if process.channel.unsent:
             self._poller.watch(process.channel.fileno(), _IN_OR_OUT)
 
     def replace(self, worker: int, job: WorkerJob) -> None:
-        """Begins to start a worker in the place of one that is gone."""
+        """Begins to start a worker in the place of a lost one."""
         message = pack_job(job, inherits=self._inherits)
         with uninterrupted():
             self._see_off(worker)
@@ -159,7 +159,7 @@ class ProcessBackend:
                 self._inbox.queue.append(Started(worker, not_started(error)))
 
     def _see_off(self, worker: int) -> None:
-        """Ends a worker that is replaced, if it is there, and drops its events."""
+        """Ends a worker that is being replaced, if it runs, and drops its events."""
         process = self._workers.get(worker)
         if process is None:
             return
@@ -173,12 +173,12 @@ class ProcessBackend:
             wait_for_end(process.life_fd, 0.02)
 
     def bind(self, layout: SlabLayout) -> Slab:
-        """Makes the slab in shared memory and lets every worker have it."""
+        """Makes the slab in shared memory and gives it to every worker."""
         self._slab = self._inbox.slab = slab = self._memory.lay_out(layout)
         self._last_cpus = slab.counter(LAST_CPU)
         self._awake = slab.counter(AWAKE)
-        # Workers that linger let this process have their CPU when it needs one; if it
-        # lingered as well, it would take theirs.
+        # Lingering workers yield their CPU to this process when it needs one. If this
+        # process lingered too, it would take theirs.
         self._lingers = may_linger(len(layout.blocks) + 1)
         self._workers_linger = may_linger(len(layout.blocks))
         self._worker_of_row = layout.worker_of_row
@@ -189,17 +189,17 @@ class ProcessBackend:
         return slab
 
     def publish(self, plate: bytes) -> None:
-        """Writes behind the rows what tells other processes whose they are."""
+        """Writes the published facts behind the rows, for other processes."""
         self._memory.publish(plate)
 
     def _bind(self, worker: int) -> None:
         assert self._slab is not None
-        # What stands there is of another worker, or of other rows.
+        # The value there belongs to an earlier worker, or to other rows.
         self._slab.counters(worker)[AWAKE] = 0
         process, fds = self._workers[worker], [self._memory.fd]
         is_new = process not in self._bound
         if is_new:
-            # A new bell: the one before it may have been rung for the dead.
+            # A new bell: rings on the old one may have been for the dead worker.
             old = self._bells.get(worker)
             bell = self._bells[worker] = Doorbell.create(blocking=True)
             if old is not None:
@@ -214,7 +214,7 @@ class ProcessBackend:
             process.channel.send(message, fds, life=process.life_fd)
 
     def _packed_bind(self, fds: int) -> Packed:
-        """Packs the layout with that many descriptors, once for all workers."""
+        """Packs the layout for messages with `fds` descriptors, once for all."""
         if fds not in self._packed_binds:
             assert self._slab is not None
             bind = Bind(self._slab.layout, self._workers_linger, fds=fds)
@@ -235,17 +235,18 @@ class ProcessBackend:
             self._ring(set(self._worker_of_row[rows].tolist()))
 
     def _ring(self, workers: Iterable[int]) -> None:
-        """Wakes workers that sleep, last of all those who did on the CPU used here.
+        """Wakes sleeping workers, and last those that slept on the caller's CPU.
 
-        That CPU is free when the caller waits. If they were first, the system would
-        send them elsewhere, to where the others are, and two would share one CPU.
+        That CPU is free once the caller waits. Woken first, they would be moved to the
+        other workers' CPUs, and two would share one CPU.
         """
         # Hot: called once per batch step.
         bells, last_cpus, awake = self._bells, self._last_cpus, self._awake
         # The worker that slept on our CPU is rung last: the CPU is free as soon as we
         # wait, while an earlier ring would move the worker to another worker's CPU.
         here, last = current_cpu(), []
-        # One that falls asleep now sees what was asked, or is seen to be asleep.
+        # A worker that falls asleep now either sees the request, or is seen to be
+        # asleep.
         full_fence()
         for worker in workers:
             if worker in bells and not awake[worker]:
@@ -257,7 +258,7 @@ class ProcessBackend:
             bells[worker].ring()
 
     def _send_objects(self, rows: Array) -> None:
-        """Sends each worker what its rows' actions have besides shared memory."""
+        """Sends each worker the action leaves that shared memory cannot hold."""
         assert self._slab is not None  # since bind()
         owners = self._worker_of_row[rows]
         for worker in set(owners.tolist()):
@@ -266,14 +267,14 @@ class ProcessBackend:
             self._tell(worker, message)
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
-        """Waits until something has happened, and returns the events."""
+        """Waits for events, and returns them."""
         # Hot: called once per batch step.
         return self._inbox.wait(
             timeout, owing, self._poll, self._look, lingers=self._lingers
         )
 
     def _poll(self, patience: float) -> None:
-        """Waits for a ring, a message or the end of a process, and takes these in."""
+        """Waits for a ring, a message or the end of a process, and handles it."""
         for fd, found in self._poller.poll(patience):
             if fd != self._poller.bell:
                 self._look_at(fd, found)
@@ -281,19 +282,20 @@ class ProcessBackend:
                 self._done.drain()
 
     def _send_more(self, process: WorkerProcess) -> None:
-        """Sends as much as there is room for of what has not gone out."""
+        """Sends as much of the unsent bytes as there is room for."""
         with contextlib.suppress(TimeoutError, ConnectionError, EOFError):
             process.channel.flush(timeout=0, life=process.life_fd)
         events = _IN_OR_OUT if process.channel.unsent else select.POLLIN
         self._poller.watch(process.channel.fileno(), events)
 
     def _look(self, now: float) -> None:
-        """Passes on what workers wrote to standard error, and what waits elsewhere."""
+        """Forwards workers' standard error, and sends waiting bytes."""
         if now < self._next_poll:
             return
         self._next_poll = now + POLL_INTERVAL
         for worker, process in list(self._workers.items()):
-            # All together: however much they write, most of the time is the caller's.
+            # One limit for all: however much they write, most of the time is left to
+            # the caller.
             process.forward_stderr(now + POLL_INTERVAL / 4 - time.monotonic())
             if process.channel.pending:
                 self._read(worker)
@@ -305,25 +307,25 @@ class ProcessBackend:
     # Messages.
 
     def request(self, worker: int, request: Request) -> None:
-        """Asks an idle worker something; the answer will be an event `Replied`."""
+        """Asks an idle worker a question; the answer will be an event `Replied`."""
         self._tell(worker, pack_request(request, inherits=self._inherits))
 
     def _tell(self, worker: int, message: object, fds: Sequence[int] = ()) -> None:
-        """Announces a message, then sends it: it may be larger than what fits."""
+        """Announces a message, then sends it, even if not all of it fits at once."""
         process = self._workers.get(worker)
         if process is None:
             return
         assert self._slab is not None  # since bind()
-        # First, because a worker that is awake looks for messages only where this has
-        # grown, and what is asked of rows after the message comes after it there, too.
+        # Announce first: a worker that is awake looks for messages only if this number
+        # has grown. It also keeps the order of messages and later requests to rows.
         self._slab.announce_message()
         self._bells[worker].ring(MESSAGE)
-        # The rest of a message that Ctrl-C interrupts here goes out with a glance.
+        # If Ctrl-C interrupts this, `_look` sends the rest of the message.
         with contextlib.suppress(ConnectionError, EOFError):
             process.channel.send(message, fds, life=process.life_fd)
 
     def _look_at(self, fd: int, found: int) -> None:
-        """Sees what made a descriptor ready: a message, room, the end of a process."""
+        """Handles a ready descriptor: a message, room to send, the end of a process."""
         worker = self._worker_of_fd.get(fd, -1)
         process = self._workers.get(worker)
         if process is None:
@@ -337,7 +339,7 @@ class ProcessBackend:
         self._read(worker)
 
     def _read(self, worker: int) -> None:
-        """Takes in the messages of a worker."""
+        """Handles the messages of a worker."""
         has_closed = False
         with uninterrupted():
             try:
@@ -368,7 +370,7 @@ class ProcessBackend:
     # The end of a worker.
 
     def _see_out(self, worker: int) -> None:
-        """Waits for a worker whose channel has closed to end, or ends it."""
+        """Waits for a worker whose channel has closed to end, or kills it."""
         process = self._workers[worker]
         deadline = time.monotonic() + _LAST_WORDS
         while not process.has_ended() and time.monotonic() < deadline:
@@ -378,10 +380,10 @@ class ProcessBackend:
         self._queue_exit(worker)
 
     def _queue_exit(self, worker: int) -> None:
-        """Queues what a worker that is gone had sent, then that it is gone."""
+        """Queues the last messages of an ended worker, then its end."""
         with uninterrupted():
             process = self._workers[worker]
-            # What it has started has no use now.
+            # End its helpers too.
             process.signal_group(signal.SIGKILL)
             self._guardian.end_helpers([process.pid])
             with contextlib.suppress(EOFError, ConnectionError):
@@ -394,7 +396,7 @@ class ProcessBackend:
     def _drop(self, worker: int) -> None:
         process = self._workers.pop(worker, None)
         if process is None:
-            return  # Another thread closes the pool at the same time.
+            return  # Another thread is closing the pool.
         for fd in (process.channel.fileno(), process.life_fd):
             if self._worker_of_fd.pop(fd, None) is not None:
                 self._poller.unregister(fd)
@@ -403,7 +405,7 @@ class ProcessBackend:
         self._guardian.leave(process.pid)
 
     def kill(self, worker: int) -> None:
-        """Ends a worker and everything it has started, at once."""
+        """Kills a worker and its helpers at once."""
         process = self._workers.get(worker)
         if process is not None:
             process.measure_resident()
@@ -415,26 +417,26 @@ class ProcessBackend:
         return process.measure_resident() if process is not None else 0
 
     def pid(self, worker: int) -> int:
-        """Returns the process of a worker, 0 if it has none now."""
+        """Returns the process of a worker; 0 if it has none now."""
         process = self._workers.get(worker)
         return process.pid if process is not None else 0
 
     def is_worker(self) -> bool:
-        """False: workers are other processes."""
+        """Returns False: workers are other processes."""
         return False
 
     def wake(self) -> None:
-        """Ends the wait of another thread: from now on `wait_events` does not wait."""
+        """Ends the wait of another thread; from now on `wait_events` does not wait."""
         self._inbox.is_ending = True
         if not self._closed:
             self._done.ring()
 
     def close(self, grace: float) -> list[ExitReport]:
-        """Asks every worker to end, and ends those that do not."""
+        """Asks every worker to end, and kills those that do not."""
         if self._closed:
             return []
-        # A thread that waits stops waiting. What it does meanwhile takes no longer than
-        # the last words of a worker; should it be stuck, this does not wait for it.
+        # A waiting thread stops waiting. It needs at most the time for a worker's last
+        # output; if it is stuck, we go on without it.
         self.wake()
         self._closed = True
         with self._inbox.closing(2 * _LAST_WORDS):
@@ -447,14 +449,14 @@ class ProcessBackend:
             return self._end(workers, grace)
         finally:
             self._launcher.close()
-            # First, because looking for helpers opens files, for which there may be
-            # no room before.
+            # First, because looking for helpers opens files, for which there may be no
+            # room until then.
             self._release()
             self._guardian.end_helpers(pids)
             self._guardian.dismiss()
 
     def retire(self, workers: Sequence[int], grace: float) -> None:
-        """Asks workers that are not needed any more to end, and ends all of them."""
+        """Asks workers that are no longer needed to end, and ends all of them."""
         workers = [worker for worker in workers if worker in self._workers]
         pids = [self._workers[worker].pid for worker in workers]
         try:
@@ -475,7 +477,7 @@ class ProcessBackend:
                 reports += self._await_ends(workers, patience)
             return reports
         finally:
-            # A second Ctrl-C while the first is handled: no more patience.
+            # A second Ctrl-C while the first is being handled: kill at once.
             self._signal(workers, signal.SIGKILL)
             self._await_ends(workers, 1.0)
 
@@ -498,7 +500,7 @@ class ProcessBackend:
         while left := [worker for worker in workers if worker in self._workers]:
             for worker in left:
                 process = self._workers[worker]
-                # What it still sends it must get rid of before it can end.
+                # A worker can end only when its remaining messages have been read.
                 with contextlib.suppress(EOFError, ConnectionError):
                     process.channel.receive_available()
                 if process.has_ended():
@@ -508,16 +510,16 @@ class ProcessBackend:
             time_left = deadline - time.monotonic()
             if time_left <= 0:
                 break
-            # A channel that has closed stays readable, so the wait may return at once;
-            # that a process has ended is found by looking.
+            # A closed channel stays readable, so the wait may return at once. Check
+            # whether processes have ended.
             if any(worker in self._workers for worker in workers):
                 self._poller.poll(min(time_left, 0.02))
         return reports
 
     def forget(self) -> None:
-        """Closes the descriptors only: all that a fork of the parent may do.
+        """Closes the descriptors only, which is all that a fork of the parent may do.
 
-        A call of the pool there raises an error that says so.
+        Calls of the pool there raise an error that says so.
         """
         self._release()
         self._guardian.forget()

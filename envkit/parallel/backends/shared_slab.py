@@ -1,4 +1,4 @@
-"""`SharedSlab`: a slab in memory that other processes can map, or look at."""
+"""`SharedSlab`: a slab in memory that other processes can map or read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ __all__ = ["SharedSlab"]
 
 
 class SharedSlab:
-    """Owns the memory of a backend's slab; `envkit top` finds it there.
+    """Owns the memory of a backend's slab, which `envkit top` can find.
 
     Attributes:
-        fd: The descriptor of the memory, by which workers map it; -1 before there are
-            rows.
+        fd: The descriptor of the memory, which workers map; -1 before there are rows.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -29,19 +28,19 @@ class SharedSlab:
     """
 
     def __init__(self) -> None:
-        """Has no memory until rows are laid out."""
+        """Starts without memory; `lay_out` makes it."""
         self._slab: Slab | None = None
         self._block: SharedBlock | None = None
         self.fd = -1
 
     def lay_out(self, layout: SlabLayout) -> Slab:
-        """Makes a slab in new memory, with the rows of the one before.
+        """Makes a slab in new memory, with the rows of the previous one.
 
         Args:
-            layout: Where its arrays lie.
+            layout: The layout of its arrays.
 
         Returns:
-            The slab. Arrays of the one before stay valid for those who have them.
+            The slab. Arrays over the previous one stay valid.
 
         Raises:
             MemoryError: There is not that much memory.
@@ -58,12 +57,12 @@ class SharedSlab:
         return self._slab
 
     def publish(self, plate: bytes) -> None:
-        """Writes behind the rows what tells other processes whose they are."""
+        """Writes the published facts behind the rows, for other processes."""
         if self._block is not None:
             self._block.write_behind(plate)
 
     def close(self) -> None:
-        """Gives the descriptor back; arrays over the memory stay valid."""
+        """Closes the descriptor; arrays over the memory stay valid."""
         if self._block is not None:
             self._block.close()
         self._block = self._slab = None

@@ -1,4 +1,4 @@
-"""`ThreadBackend`: runners in threads, for environments that wait or free the GIL."""
+"""`ThreadBackend`: workers as threads, for environments that wait or free the GIL."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ __all__ = ["ThreadBackend"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# Because not every platform interrupts an endless wait for Ctrl-C, each is that short.
+# Waits are this short because on some platforms Ctrl-C does not interrupt an endless
+# one.
 _POLL_INTERVAL = 0.5
 
 
 class ThreadBackend:
     """Runs each worker in a thread, which builds, steps and closes its environments.
 
-    A thread cannot be killed: one whose environment hangs is given up, and ends when
-    the environment lets it.
+    A thread cannot be killed. If its environment hangs, the thread is abandoned, and
+    ends when the environment returns.
     """
 
     name: ClassVar[str] = "thread"
@@ -62,7 +63,7 @@ class ThreadBackend:
         self._workers: dict[int, _WorkerThread] = {}
         self._given_up: list[_WorkerThread] = []
         self._queue: deque[Event] = deque()
-        # Written in C, so Ctrl-C finds it whole, as it would not a condition.
+        # Written in C, so Ctrl-C cannot leave it inconsistent as it can a `Condition`.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._news: deque[tuple[_WorkerThread, Event]] = deque()
         self._slab: Slab | None = None
@@ -74,7 +75,7 @@ class ThreadBackend:
         return None
 
     def usual_workers(self) -> int:
-        """Returns how many workers there are unless told: one for each CPU."""
+        """Returns the default number of workers: one for each CPU."""
         return available_cpus()
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
@@ -85,7 +86,7 @@ class ThreadBackend:
             thread.start()
 
     def _tell(self, thread: _WorkerThread, event: Event | None) -> None:
-        """Notes an event of a thread, if there is one, and ends the pool's wait."""
+        """Records an event of a thread, if given, and ends the pool's wait."""
         if event is not None:
             self._news.append((thread, event))
         self._bell.put(None)
@@ -115,19 +116,20 @@ class ThreadBackend:
             thread.wake()
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
-        """Waits until something has happened, and returns the events."""
+        """Waits for events, and returns them."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._has_come(owing):
             left = _POLL_INTERVAL if deadline is None else deadline - time.monotonic()
             if left <= 0 or self._is_ending:
                 break
-            # Which ring woke it does not matter, because all is looked at again.
+            # It does not matter which ring woke us: everything is checked again.
             with contextlib.suppress(queue.Empty):
                 self._bell.get(timeout=min(left, _POLL_INTERVAL))
         return self._queue
 
     def _has_come(self, owing: int) -> bool:
-        # The slab first: what is told before a row is marked is among the news then.
+        # Read the slab first: an event sent before a row was marked is then in the
+        # queue.
         has_come = self._slab is not None and self._slab.has_come(owing)
         if self._news:
             with uninterrupted():
@@ -137,7 +139,7 @@ class ThreadBackend:
     def _handle_news(self) -> None:
         while self._news:
             thread, event = self._news.popleft()
-            # A thread that was given up is not a worker any more.
+            # An abandoned thread is not a worker any more.
             if self._workers.get(thread.job.worker) is thread:
                 slab = self._slab
                 worker, is_new = thread.job.worker, isinstance(event, Started)
@@ -146,11 +148,11 @@ class ThreadBackend:
                 self._queue.append(event)
 
     def request(self, worker: int, request: Request) -> None:
-        """Asks an idle worker something; the answer will be an event `Replied`."""
+        """Asks an idle worker a question; the answer will be an event `Replied`."""
         self._workers[worker].ask(request)
 
     def replace(self, worker: int, job: WorkerJob) -> None:
-        """Begins to start a thread in the place of one that was given up."""
+        """Begins to start a thread in the place of an abandoned one."""
         old = self._workers.pop(worker, None)
         if old is not None:
             old.give_up()
@@ -158,7 +160,7 @@ class ThreadBackend:
         self.start([job])
 
     def kill(self, worker: int) -> None:
-        """Gives a thread up: nothing that it does counts from now on."""
+        """Abandons a thread: nothing that it does counts from now on."""
         thread = self._workers.pop(worker, None)
         if thread is None:
             return
@@ -175,23 +177,23 @@ class ThreadBackend:
         return os.getpid()
 
     def is_worker(self) -> bool:
-        """True if the calling thread is a worker, which must not wait for the pool."""
+        """Returns True in a worker's thread, which must not wait for the pool."""
         return threading.current_thread() in self._workers.values()
 
     def wake(self) -> None:
-        """Ends the wait of another thread: from now on `wait_events` does not wait."""
+        """Ends the wait of another thread; from now on `wait_events` does not wait."""
         self._is_ending = True
         self._bell.put(None)
 
     def close(self, grace: float) -> list[ExitReport]:
-        """Lets every thread close its environments and end."""
+        """Makes every thread close its environments and end."""
         threads = [*self._workers.values(), *self._given_up]
         self._workers, self._given_up = {}, []
         _end(threads, grace)
         return []
 
     def retire(self, workers: Sequence[int], grace: float) -> None:
-        """Ends the threads of workers that are not needed any more."""
+        """Ends the threads of workers that are no longer needed."""
         threads = [self._workers.pop(w) for w in workers if w in self._workers]
         self._given_up += threads
         drop_events_of(workers, self._queue)
@@ -203,13 +205,13 @@ class ThreadBackend:
 
 
 def _end(threads: Sequence[_WorkerThread], grace: float) -> None:
-    """Lets threads close their environments and end, within so many seconds."""
+    """Makes threads close their environments and end, within `grace` seconds."""
     for thread in threads:
         thread.give_up()
     deadline = time.monotonic() + grace
     for thread in threads:
         if thread is threading.current_thread():
-            continue  # An environment closes its own pool.
+            continue  # An environment is closing its own pool.
         thread.join(max(deadline - time.monotonic(), 0.0))
         if thread.is_alive():
             _LOGGER.warning(
@@ -221,7 +223,7 @@ def _end(threads: Sequence[_WorkerThread], grace: float) -> None:
 
 
 class _WorkerThread(threading.Thread):
-    """Carries a runner in a thread of its own."""
+    """Runs a worker in its own thread."""
 
     def __init__(
         self,
@@ -260,7 +262,7 @@ class _WorkerThread(threading.Thread):
                 if not self._is_given_up:
                     self._tell(self, Exited(self.job.worker, self._report()))
             except BaseException:
-                # Or the pool would wait for a thread that is gone.
+                # Otherwise the pool would wait for a thread that has ended.
                 self._tell(self, Exited(self.job.worker, self._report()))
                 raise
             finally:
@@ -313,7 +315,7 @@ class _WorkerThread(threading.Thread):
 
 
 class _GivenUpError(BaseException):
-    """A thread comes back from an environment after it was given up.
+    """Ends a thread whose environment returns after the thread was abandoned.
 
-    No `Exception`, so that nothing on its way out takes it for the environment's.
+    It is no `Exception`, so no handler takes it for the environment's.
     """

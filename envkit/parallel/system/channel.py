@@ -1,16 +1,17 @@
-"""Small framed messages and descriptors over a Unix stream socket: the rare path.
+"""`Channel`: small messages and descriptors over a Unix stream socket.
 
 ```
  0xEC     descriptors   length of the payload   payload
  1 byte   1 byte        6 bytes, big endian     a pickle
 ```
 
-Descriptors travel with the first byte of their frame. Their number is in the header,
-because the kernel may hand them over a few frames early when one read takes several.
+Rows do not go this way, so it need not be fast. Descriptors travel with the first byte
+of their frame. Their number is in the header, because the kernel may deliver them a few
+frames early when one read takes several.
 
-Ctrl-C is delivered where a call waits. Reads and writes hold it back, because a system
-call and the bookkeeping for it must not be separated: an interrupted `send` is finished
-by the next call, and an interrupted `receive` gives its message to the next one.
+Ctrl-C is delivered while a call waits. Reads and writes hold it back, because a system
+call and its bookkeeping must not be separated. The next call finishes an interrupted
+`send`, and returns the message of an interrupted `receive`.
 """
 
 from __future__ import annotations
@@ -33,29 +34,30 @@ __all__ = ["Channel"]
 _MARK = 0xEC
 _HEADER = 8
 _LONGEST = 2**48 - 1
-# Linux takes no more in one message.
+# Linux accepts no more in one message.
 _MOST_DESCRIPTORS = 253
 _INT = array.array("i").itemsize
 _ANCILLARY_SIZE = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _INT)
-# macOS does not have these: there descriptors are marked after they came, and an option
-# of the socket keeps the signal away.
+# macOS lacks these flags. There we mark descriptors after they arrive, and a socket
+# option suppresses the signal.
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 _READ_AT_LEAST = 2**16
 _READ_AT_MOST = 2**20
-# The kernel's buffer holds fewer reads than this, so all that had come is read; the
-# limit is for a peer that writes as fast as this side reads.
+# Enough reads to empty the kernel's buffer; the limit is for a peer that writes as fast
+# as we read.
 _MOST_READS = 1024
 
 
 class Channel:
-    """One end of a pair through which two processes send each other messages.
+    """One end of a message channel between two processes.
 
     A message is anything that pickles. Neither end blocks the other for ever: while a
-    `send` waits for room it reads what arrives, so both sides may send large messages
-    at the same time. A channel belongs to one thread at a time.
+    `send` waits for room, it reads incoming bytes, so both sides may send large
+    messages at the same time. Only one thread may use a channel at a time.
 
-    No epoll announces what a `send` has read: look at `pending` before waiting in one.
+    An epoll does not report messages that a `send` has read, so check `pending` before
+    waiting in one.
 
     Example:
         >>> here, there = Channel.pair()
@@ -71,24 +73,24 @@ class Channel:
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        """Takes over a connected Unix stream socket, which becomes non-blocking."""
+        """Takes over a connected Unix stream socket and makes it non-blocking."""
         sock.setblocking(False)
         if hasattr(socket, "SO_NOSIGPIPE"):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_NOSIGPIPE, 1)
         self._sock = sock
-        # Bytes that were read, and descriptors: of messages that were not received yet,
-        # and of messages that were.
+        # Bytes that were read, and descriptors: those of messages not received yet, and
+        # those of received ones.
         self._inbox = bytearray()
         self._arrived: list[int] = []
         self._untaken: list[int] = []
         self._has_ended = self._has_lost_descriptors = False
-        # What unpickling a message raised, if no call has raised it yet.
+        # The exception from unpickling a message, until a call raises it.
         self._failure: Exception | None = None
-        # The rest of the message on its way out; whether part of it has left.
+        # The unsent rest of a message; whether part of it has left.
         self._outbox = memoryview(b"")
         self._rights: list[tuple[int, int, bytes]] = []
         self._has_begun = False
-        # Why the channel has lost its place and refuses to go on.
+        # Why the channel has lost track of the frames and refuses to go on.
         self._fault = ""
 
     @classmethod
@@ -99,11 +101,11 @@ class Channel:
 
     @classmethod
     def attach(cls, fd: int) -> Channel:
-        """Makes an end from an inherited descriptor, which it owns from then on."""
+        """Makes an end from an inherited descriptor, and owns it from then on."""
         return cls(socket.socket(fileno=fd))
 
     def fileno(self) -> int:
-        """Returns the descriptor to wait on, -1 once the channel is closed."""
+        """Returns the descriptor to wait on; -1 once the channel is closed."""
         return self._sock.fileno()
 
     @property
@@ -113,7 +115,7 @@ class Channel:
 
     @property
     def unsent(self) -> bool:
-        """Whether a message that was interrupted or late is still on its way out."""
+        """Whether part of an interrupted or late message is still unsent."""
         return self._has_begun
 
     def send(
@@ -126,21 +128,21 @@ class Channel:
     ) -> None:
         """Pickles a message and sends it; nothing is sent if it does not pickle.
 
-        When time runs out, or Ctrl-C comes, the message is either not sent at all or,
-        if it had begun to leave, finished by the next call; `unsent` tells which.
+        After a timeout or Ctrl-C, the message is either not sent at all, or, if part of
+        it has left, finished by the next call; `unsent` tells which.
 
         Args:
             message: Anything that pickles.
-            fds: Descriptors for the other side, which gets its own copies. On macOS
+            fds: Descriptors for the other side, which gets its own copies. On macOS,
                 keep them open until it has answered, because the kernel may lose them.
             timeout: Seconds until `TimeoutError`; `None` waits.
             life: A descriptor that becomes readable when the other process ends.
-                Without it a child that the process left behind, and that holds the
-                socket, would keep this call waiting.
+                Without it, an orphan of that process that holds the socket would keep
+                this call waiting.
 
         Raises:
             BrokenPipeError: The other end is closed, or its process has ended.
-            TimeoutError: The other side did not read in time.
+            TimeoutError: The other side did not read it in time.
         """
         payload = pickle.dumps(message, protocol=5)
         if len(fds) > _MOST_DESCRIPTORS:
@@ -161,15 +163,15 @@ class Channel:
         self._finish(deadline, life)
 
     def flush(self, *, timeout: float | None = None, life: int | None = None) -> None:
-        """Finishes a message that an interrupted or late `send` has left."""
+        """Finishes the message of an interrupted or late `send`."""
         self._settle()
         self._finish(_Deadline(timeout), life)
 
     def receive(self, timeout: float | None = None, *, life: int | None = None) -> Any:
         """Returns the next message.
 
-        A message that cannot be unpickled here raises what unpickling raised; the next
-        call returns the message after it.
+        If a message cannot be unpickled, its exception is raised; the next call returns
+        the next message.
 
         Args:
             timeout: Seconds until `TimeoutError`; `None` waits.
@@ -177,7 +179,7 @@ class Channel:
 
         Raises:
             EOFError: The other end is closed and all its messages have been received.
-            TimeoutError: No whole message arrived in time.
+            TimeoutError: No complete message arrived in time.
         """
         self._settle()
         self._raise_failure()
@@ -190,16 +192,16 @@ class Channel:
                 raise EOFError("The other process has ended.")
             if over == "late":
                 raise TimeoutError(f"No message arrived within {deadline}.")
-            # The other side may wait for the rest of an interrupted message.
+            # The other side may be waiting for the rest of an interrupted message.
             self._push_or_leave()
             over = self._exchange(deadline, life)
         return self._pop()
 
     def receive_available(self) -> list[Any]:
-        """Returns all messages that have arrived whole, without waiting.
+        """Returns all complete messages, without waiting.
 
-        A message that cannot be unpickled raises once those before it were returned;
-        `pending` is true until then.
+        A message that cannot be unpickled raises in the call after those before it were
+        returned; `pending` is True until then.
 
         Raises:
             EOFError: The other end is closed and all its messages have been received.
@@ -228,20 +230,22 @@ class Channel:
         """Returns the descriptors of the messages received since the last call.
 
         They belong to the caller, are not inherited by programs, and come in the order
-        of their messages. Those that are not taken are closed with the channel.
+        of their messages. `close` closes those that were not taken.
         """
         taken, self._untaken = self._untaken, []
         return taken
 
     def close(self) -> None:
-        """Closes this end and the descriptors that were not taken."""
+        """Closes this end, and descriptors that were not taken."""
         with uninterrupted():
             self._sock.close()
             self._drop_outbox()
             self._inbox.clear()
-            # A number that were closed twice could be another file's by then.
+            # Never close a number twice: it could be another file's by then.
             for fd in (*self._untaken, *self._arrived):
-                with contextlib.suppress(OSError):  # Something closed it by its number.
+                with contextlib.suppress(
+                    OSError
+                ):  # Other code closed it by its number.
                     os.close(fd)
             self._untaken, self._arrived = [], []
 
@@ -275,9 +279,9 @@ class Channel:
                 )
 
     def _exchange(self, deadline: _Deadline, life: int | None) -> str:
-        """Waits until something can move in either direction, and reads what came.
+        """Waits until bytes can move in either direction, and reads incoming ones.
 
-        Returns "dead" or "late" when there is nothing more to wait for, else "".
+        Returns "dead" or "late" if the wait is over, else "".
         """
         poller = select.poll()
         events = 0 if self._has_ended else select.POLLIN
@@ -288,7 +292,7 @@ class Channel:
         if not ready:
             return "late"
         if life in ready:
-            # All that it wrote before its end is in the socket by now.
+            # Everything that it wrote before its end is in the socket by now.
             while self._pull():
                 pass
             return "dead"
@@ -297,7 +301,7 @@ class Channel:
         return ""
 
     def _pull(self) -> bool:
-        """Reads once; returns whether there may be more."""
+        """Reads once; returns True if there may be more."""
         if self._has_ended:
             return False
         size = min(max(self._missing(), _READ_AT_LEAST), _READ_AT_MOST)
@@ -309,7 +313,7 @@ class Channel:
             except BlockingIOError:
                 return False
             except ConnectionResetError:
-                # It closed with messages of ours unread. That is its end all the same.
+                # It closed without reading all our messages. That too is its end.
                 data, ancillary, flags = b"", [], 0
             self._inbox += data
             self._arrived += _descriptors(ancillary)
@@ -318,9 +322,9 @@ class Channel:
         return True
 
     def _push(self) -> bool:
-        """Sends what there is room for; returns whether that was the last of it."""
+        """Sends as much as fits; returns True if nothing is left."""
         with uninterrupted():
-            # Descriptors go with the header alone, which never fits only in part.
+            # Descriptors go with the header alone, which the kernel never splits.
             while self._outbox:
                 part = self._outbox[:_HEADER] if self._rights else self._outbox
                 try:
@@ -338,7 +342,7 @@ class Channel:
         return True
 
     def _push_or_leave(self) -> None:
-        """Sends on; that the other end is closed, `send` says."""
+        """Sends more; leaves it to `send` to raise if the other end is closed."""
         with contextlib.suppress(BrokenPipeError):
             self._push()
 
@@ -348,7 +352,7 @@ class Channel:
             raise failure
 
     def _missing(self) -> int:
-        """Returns how many bytes the first message lacks, as far as is known."""
+        """Returns how many bytes the first message lacks, as far as known."""
         if len(self._inbox) < _HEADER:
             return _HEADER - len(self._inbox)
         if self._inbox[0] != _MARK:
@@ -360,7 +364,7 @@ class Channel:
         return max(0, _HEADER + length - len(self._inbox))
 
     def _pop(self) -> Any:
-        """Returns the first message, which is here as a whole."""
+        """Returns the first message, which must be complete."""
         count = self._inbox[1]
         stop = _HEADER + int.from_bytes(self._inbox[2:_HEADER], "big")
         if count > len(self._arrived) or (count and self._has_lost_descriptors):
@@ -390,7 +394,7 @@ class Channel:
 
 
 class _Deadline:
-    """A moment after which a call waits no longer, or none."""
+    """The moment at which a call stops waiting, if any."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -400,16 +404,16 @@ class _Deadline:
         return f"{self._timeout:g} s"
 
     def milliseconds(self) -> int | None:
-        """Returns what is left as poll takes it: rounded up, never negative."""
+        """Returns the time left for poll: rounded up, never negative."""
         if self._end is None:
             return None
-        # Poll takes a C int; a wait of weeks may return early once in a while.
+        # Poll takes a C int; a wait of weeks may return early.
         left = min(self._end - time.monotonic(), 1e6)
         return max(0, math.ceil(left * 1000))
 
 
 def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:
-    """Returns the descriptors that came with some bytes, closed on exec."""
+    """Returns the descriptors that came with some bytes, set to close on exec."""
     found = array.array("i")
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

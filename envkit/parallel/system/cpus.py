@@ -1,4 +1,4 @@
-"""How many CPUs there are to use, and on which of them the caller runs."""
+"""Finds the number of usable CPUs, and the CPU on which the caller runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 __all__ = ["ONE_THREAD", "available_cpus", "current_cpu"]
 
-# One thread per worker: the workers are what runs in parallel. Set before NumPy is
-# imported, which also halves the time that takes.
+# One thread per worker, because the workers already run in parallel. Set before NumPy
+# is imported, which also halves its import time.
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -22,7 +22,7 @@ ONE_THREAD = {
 
 
 def available_cpus() -> int:
-    """Returns how many CPUs this process may use: affinity and cgroup are counted."""
+    """Returns how many CPUs this process may use, by affinity and cgroup."""
     if hasattr(os, "sched_getaffinity"):
         cpus = len(os.sched_getaffinity(0))
     else:
@@ -64,11 +64,11 @@ def _unknown() -> int:
 def _lookup() -> Callable[[], int]:
     if sys.platform != "linux":
         return _unknown
-    # The library that Python itself is linked with; calls keep the GIL, for this one
-    # takes no longer than giving it away.
+    # The library that Python itself is linked with. PyDLL keeps the GIL: releasing it
+    # would take as long as the call.
     function = getattr(ctypes.PyDLL(None), "sched_getcpu", _unknown)
     return function
 
 
-# Hot: returns the CPU on which the caller runs at the moment, -1 where that is unknown.
+# Hot: returns the CPU on which the caller runs now, -1 if that is unknown.
 current_cpu: Callable[[], int] = _lookup()

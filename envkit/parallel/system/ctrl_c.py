@@ -1,14 +1,14 @@
 """The one rule for Ctrl-C: the engine is protected, and a wait is the checkpoint.
 
-Bookkeeping runs under `uninterrupted()`, so that it is done whole or not at all; waits
-do not, so that Ctrl-C ends them at once. The numbers of the slab make the regular step
-safe without it.
+Bookkeeping runs under `uninterrupted()`, so it happens wholly or not at all. Waits do
+not, so Ctrl-C ends them at once. The regular step needs no protection, thanks to the
+numbers in the slab.
 """
 
 from __future__ import annotations
 
-# Beneath `signal`, which turns handlers into members of an enum: that takes ten times
-# as long as the call itself, and this stands twice around every step over links.
+# The C module beneath `signal`, which turns handlers into enum members. That takes ten
+# times as long as the call itself, and every step over links does it twice.
 import _signal  # type: ignore[import-not-found]
 import signal
 import threading
@@ -18,9 +18,9 @@ __all__ = ["uninterrupted"]
 
 
 class uninterrupted:  # it is used like a function
-    """Holds Ctrl-C back for as long as the block runs.
+    """Holds Ctrl-C back while the block runs.
 
-    It is for bookkeeping that takes milliseconds, never for anything that waits.
+    Use it for bookkeeping that takes milliseconds, never around a wait.
 
     Example:
         >>> with uninterrupted():
@@ -34,9 +34,9 @@ class uninterrupted:  # it is used like a function
     def __enter__(self) -> None:
         # Hot: called twice per batch step over links.
         self._before: Any = None
-        # Because Python runs handlers in the main thread only, other threads need no
-        # protection, and they may not change handlers. A handler that is not a function
-        # of Python stays as it is.
+        # Python runs handlers only in the main thread, so other threads need no
+        # protection, and they may not change handlers. A handler that is not a Python
+        # function is left alone.
         if threading.get_ident() == threading.main_thread().ident:
             before = _signal.getsignal(signal.SIGINT)
             if callable(before):

@@ -14,39 +14,40 @@ from envkit.parallel.system.shared_memory import KEEPS_ORDER
 
 __all__ = ["MESSAGE", "ROWS", "Doorbell", "is_readable", "linger", "may_linger"]
 
-# What a ring means. Rings add up, so an eventfd's one number holds both counts.
+# The meanings of a ring. Rings add up, so the one number of an eventfd holds both
+# counts.
 ROWS = 1
 MESSAGE = 1 << 32
 
 _BYTES = {ROWS: b"r", MESSAGE: b"m"}
 
-# A few times as long as it takes a CPU that sleeps to be woken up.
+# A few times as long as waking a sleeping CPU takes.
 _LINGER_NS = 100_000
-# On a busy machine a process that yields may get the CPU back only milliseconds later,
-# because the scheduler of Linux takes a whole slice from it. One that this happens to
-# does not linger for a while.
+# On a busy machine, a process that yields may get the CPU back only milliseconds later,
+# because Linux schedules in whole slices. A process to which this happens stops
+# lingering for a while.
 _BUSY_NS, _PAUSE_NS = 1_000_000, 500_000_000
 _paused_until = 0
 
 
 def may_linger(processes: int) -> bool:
-    """Returns whether so many processes may linger before they fall asleep.
+    """Returns True if this many processes may linger before they fall asleep.
 
-    There must be a CPU for each of them, because more would keep each other from
-    working. And the processor must show its stores in order, because a process that
-    lingers reads them without a system call.
+    Each of them needs a CPU, because otherwise they would keep each other from working.
+    And the processor must show its stores in order, because a lingering process reads
+    them without a system call.
     """
     return KEEPS_ORDER and hasattr(os, "sched_yield") and processes <= available_cpus()
 
 
 def linger(has_come: Callable[[], bool]) -> bool:
-    """Looks again and again, for a moment, whether something has come; says so.
+    """Spins for a moment until `has_come` returns True; returns whether it did.
 
-    Falling asleep and being woken takes longer than most steps. Others that want the
-    CPU get it meanwhile.
+    Falling asleep and being woken takes longer than most steps. Other processes can
+    still get the CPU meanwhile.
 
     Args:
-        has_come: Is called each time; must be quick.
+        has_come: The condition; it must be fast.
 
     Returns:
         Whether it has come.
@@ -71,20 +72,20 @@ def linger(has_come: Callable[[], bool]) -> bool:
 
 
 def is_readable(fd: int, timeout: float | None) -> bool:
-    """Waits until a descriptor is readable; says whether it was, in so many seconds."""
-    poller = select.poll()  # Not select(), which takes no number above 1023.
+    """Waits at most `timeout` seconds until a descriptor is readable."""
+    poller = select.poll()  # Not select(), which cannot handle descriptors above 1023.
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(None if timeout is None else timeout * 1000))
 
 
 class Doorbell:
-    """Something one side rings and the other waits for.
+    """Wakes another process: one side rings, the other waits.
 
     Rings add up until they are read: a bell rung three times wakes its owner once.
     On Linux it is an eventfd, elsewhere a pair of sockets.
 
-    The system call that rings is the memory barrier between what was written before
-    it and the side that wakes up.
+    The system call that rings is also the memory barrier: the woken side sees
+    everything written before it.
 
     Example:
         >>> bell = Doorbell.create()
@@ -98,7 +99,7 @@ class Doorbell:
     __slots__ = ("_is_eventfd", "_ring_fd", "_wait_fd")
 
     def __init__(self, ring_fd: int, wait_fd: int) -> None:
-        """Takes over the two ends, which are one descriptor for an eventfd."""
+        """Takes over the two ends, which are the same descriptor for an eventfd."""
         self._ring_fd = ring_fd
         self._wait_fd = wait_fd
         self._is_eventfd = ring_fd == wait_fd
@@ -108,8 +109,8 @@ class Doorbell:
         """Makes a bell.
 
         Args:
-            blocking: Whether its owner does nothing but wait for it. Then `wait` is
-                one system call, and `drain` must not be called.
+            blocking: Whether its owner only ever waits for it. Then `wait` is one
+                system call, and `drain` must not be called.
         """
         if sys.platform == "linux":
             flags = os.EFD_CLOEXEC | (0 if blocking else os.EFD_NONBLOCK)
@@ -122,7 +123,7 @@ class Doorbell:
 
     @classmethod
     def of(cls, fds: Sequence[int]) -> Doorbell:
-        """Makes a bell of the descriptors that came from another process."""
+        """Makes a bell from descriptors that came from another process."""
         return cls(fds[0], fds[-1])
 
     @property
@@ -138,7 +139,7 @@ class Doorbell:
         """Wakes the other side.
 
         Args:
-            meaning: `ROWS` or `MESSAGE`, which the other side counts apart.
+            meaning: `ROWS` or `MESSAGE`, which are counted separately.
         """
         # Hot: called once per worker and batch step.
         while True:
@@ -148,15 +149,15 @@ class Doorbell:
                 else:
                     os.write(self._ring_fd, _BYTES[meaning])
             except InterruptedError:
-                continue  # Python repeats other calls, but not those of an eventfd.
+                continue  # Python retries other calls, but not an eventfd's.
             except BlockingIOError:
-                # The bell is full of rings that were not read, so the other side wakes
-                # up without this one. A message is found without its ring, too.
+                # The bell is full of unread rings, so the other side wakes up without
+                # this one. It finds messages even without a ring.
                 pass
             return
 
     def drain(self) -> int:
-        """Returns the sum of all rings so far, 0 if none, and forgets them."""
+        """Returns the sum of all rings so far, 0 if none, and clears it."""
         # Hot: called once per wake-up.
         try:
             if self._is_eventfd:
@@ -167,14 +168,14 @@ class Doorbell:
         return rings.count(b"r") * ROWS + rings.count(b"m") * MESSAGE
 
     def wait(self) -> int:
-        """Waits for a ring, as long as it takes, and returns what was rung."""
+        """Waits for a ring without limit, and returns the sum of the rings."""
         # Hot: called once per batch step by every worker.
         while not (rings := self.drain()):
             is_readable(self._wait_fd, None)
         return rings
 
     def close(self) -> None:
-        """Gives the descriptors back."""
+        """Closes the descriptors."""
         for fd in {self._ring_fd, self._wait_fd}:
             if fd >= 0:
                 os.close(fd)

@@ -1,16 +1,16 @@
-"""The guardian: ends the helpers of environments that would outlive their pool.
+"""`Guardian`: ends the helpers of environments that would outlive their pool.
 
-Environments start helpers: games, simulators, browsers. A helper belongs to the process
-group of its worker, and ending a worker ends its group. Some helpers escape that: those
-with a session of their own, and those whose worker dies shortly before the parent. They
-are found in `/proc`, because a worker has `ENVKIT_POOL` among its environment variables
-and what it starts inherits them.
+Environments start helpers: games, simulators, browsers. A helper belongs to its
+worker's process group, and ending a worker ends its group. Some helpers escape that:
+those with their own session, and those whose worker dies shortly before the parent.
+They are found in `/proc`, because they inherit the worker's environment variable
+`ENVKIT_POOL`.
 
-A pool ends what it finds when a worker ends and when it closes. The guardian, a small
-process beside the workers, does so when the parent ends without closing the pool.
+A pool ends such helpers when a worker ends and when it closes. The guardian, a small
+process beside the workers, does so if the parent ends without closing the pool.
 
-Not found is a helper that has a session of its own and no longer that variable, and one
-with a session of its own that a worker has forked and that runs no other program.
+Two kinds of helpers with their own session are not found: those that have dropped the
+variable, and forks of a worker that run no other program.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from envkit.parallel.system.signals import signal_process
 
 __all__ = ["Guardian"]
 
-# Seconds within which helpers that keep starting others are given up, and within which
-# a guardian ends that was told to.
+# Seconds after which we give up on helpers that keep starting others, and in which a
+# dismissed guardian ends.
 _PATIENCE = 5.0
 
-# A shell is there in a millisecond and takes a megabyte; Python would take twenty of
-# both. It reads "-GROUP" for a worker that starts, "+GROUP" for one that has ended
-# (its number may soon be another program's), and "done" in the end. The end of its
-# input without that word means that the parent is gone. It looks again where it has
-# found none: a process that has just begun a program shows no variables for a moment.
+# A shell starts in a millisecond and takes a megabyte; Python would take twenty of
+# each. It reads "-GROUP" for a worker that starts, "+GROUP" for one that has ended (its
+# number may soon be another program's), and "done" at the end. If its input ends
+# without that word, the parent is gone. If it finds no helper it looks once more,
+# because a process that has just begun a program shows no variables for a moment.
 _PROGRAM = """
 groups=
 while read -r word; do
@@ -70,13 +70,13 @@ done
 """
 
 
-# Lets another process run a program, with the same input, and ends. What runs in the
-# background of a shell has no input otherwise.
+# Starts a program in the background with the same input, and exits. Background programs
+# of a shell have no input otherwise.
 _DETACH = 'exec 3<&0; sh -c "$1" "$0" <&3 3<&- &'
 
 
 class Guardian:
-    """Ends what the workers of a pool have started, also if the pool's process dies.
+    """Ends the helpers of a pool's workers, even if the pool's process dies.
 
     Example:
         >>> import subprocess
@@ -92,8 +92,8 @@ class Guardian:
     """
 
     def __init__(self) -> None:
-        """Draws a mark; `start` starts the process."""
-        # A pool inside a worker continues the mark of the outer one, which then finds
+        """Draws a random mark; `start` starts the process."""
+        # A pool inside a worker extends the mark of the outer pool, which then finds
         # the helpers of both.
         outer = os.environ.get(MARK, "")
         self._mark = f"{outer}{os.getpid()}-{os.urandom(8).hex()}."
@@ -102,30 +102,31 @@ class Guardian:
 
     @staticmethod
     def is_present() -> bool:
-        """Returns True if the guardian of another pool ends what is started here."""
+        """Returns True if the guardian of another pool covers this process."""
         return MARK in os.environ
 
     def variables(self, worker: int | None = None) -> dict[str, str]:
-        """Returns the environment variables that mark what belongs to the pool.
+        """Returns the environment variables that mark the pool's processes.
 
         Args:
-            worker: The number by which `end_helpers` finds what is started; `None` for
-                a worker, whose helpers are found by the number of its process.
+            worker: The number by which `end_helpers` finds the helpers; `None` for a
+                worker, whose helpers are found by its process number.
         """
         own = "" if worker is None else f"{worker}."
         return {MARK: f"{self._mark}{own}"}
 
     def start(self, *, detached: bool = False) -> None:
-        """Starts the process once, where there are `/proc` and a shell.
+        """Starts the process once, if there are `/proc` and a shell.
 
         Args:
-            detached: Whether it is to be no child of this process, whose children may
-                be ended together with it: Ray does so.
+            detached: Whether it must not be a child of this process. Ray, for one, ends
+                all children of a process with it.
         """
         if self._pid or sys.platform != "linux":
             return
         read, write = open_lifeline()
-        # Only its input is of use: it says nothing, and must outlive a closed terminal.
+        # It needs only its input: it prints nothing, and must outlive a closed
+        # terminal.
         files = [
             (os.POSIX_SPAWN_DUP2, read, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -144,22 +145,25 @@ class Guardian:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(self._pid, 0)
                 self._pid = 0
-        except (OSError, NotImplementedError):  # There is no shell, or no room.
+        except (
+            OSError,
+            NotImplementedError,
+        ):  # There is no shell, or no room for a process.
             close_lifeline(write)
         finally:
             os.close(read)
 
     def watch(self, worker: int) -> None:
-        """Lets the guardian know of a worker's process group."""
-        if worker > 0:  # Zero would be the guardian's own group.
+        """Tells the guardian of a worker's process group."""
+        if worker > 0:  # 0 would be the guardian's own group.
             self._tell(f"-{worker}\n")
 
     def leave(self, worker: int) -> None:
-        """Lets the guardian know that a worker and its process group have ended."""
+        """Tells the guardian that a worker and its process group have ended."""
         self._tell(f"+{worker}\n")
 
     def end_helpers(self, workers: Iterable[int]) -> None:
-        """Ends what workers that have just ended left behind, whatever its session."""
+        """Ends the helpers of workers that have just ended, whatever their session."""
         if sys.platform == "linux":
             _end_marked([f"{self._mark}{worker}." for worker in workers])
 
@@ -168,7 +172,7 @@ class Guardian:
         self._tell("done\n")
         self.forget()
         give_up = time.monotonic() + _PATIENCE
-        # The program may have waited for its children in its own way.
+        # Other code in the program may have waited for this child.
         with contextlib.suppress(ChildProcessError):
             while self._pid and time.monotonic() < give_up:
                 if os.waitpid(self._pid, os.WNOHANG)[0]:
@@ -177,22 +181,22 @@ class Guardian:
         self._pid = 0
 
     def forget(self) -> None:
-        """Closes the descriptor only; what a fork of the parent does."""
+        """Closes the descriptor only; called in forks of the parent."""
         close_lifeline(self._input)
         self._input = -1
 
     def _tell(self, line: str) -> None:
         if self._input >= 0:
-            with contextlib.suppress(OSError):  # Something has killed it.
+            with contextlib.suppress(OSError):  # The guardian was killed.
                 os.write(self._input, line.encode())
 
 
 def _end_marked(marks: list[str]) -> None:
-    """Kills the processes whose mark begins like one of these."""
+    """Kills the processes whose mark begins with one of these."""
     wanted = [f"\0{MARK}={mark}".encode() for mark in marks]
     give_up = time.monotonic() + _PATIENCE
-    # Again, until none is left: one of them may have started another meanwhile, and one
-    # that has just begun a program shows no variables for a moment.
+    # Repeat until none is left: one of them may have started another meanwhile, and a
+    # process that has just begun a program shows no variables for a moment.
     empty = 0
     while time.monotonic() < give_up and empty < 2:
         found = [pid for pid in _processes() if _has_mark(pid, wanted)]
@@ -211,10 +215,10 @@ def _processes() -> list[int]:
 
 
 def _has_mark(pid: int, wanted: list[bytes]) -> bool:
-    # A process that has ended and was not waited for shows no variables.
+    # A zombie shows no variables.
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = b"\0" + file.read()
-    except OSError:  # It is gone, or belongs to another user.
+    except OSError:  # The process is gone, or belongs to another user.
         return False
     return any(mark in variables for mark in wanted)

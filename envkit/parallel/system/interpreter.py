@@ -22,13 +22,13 @@ __all__ = ["ChildInterpreter", "start_interpreter", "text_file"]
 
 
 class ChildInterpreter:
-    """A Python process that runs a program, and ends when this process ends.
+    """Runs a program in a Python process that ends when this process ends.
 
-    The program finds descriptors in `sys.argv[1:]`: of a file with a text, those that
-    were given, and its lifeline, which `WorkerHost` takes.
+    The program finds descriptors in `sys.argv[1:]`: a file with the text, the given
+    ones, and its lifeline, which `WorkerHost` takes.
 
     Attributes:
-        pid: The process, which leads a group of its own.
+        pid: The process, which leads its own group.
 
     Example:
         >>> program = "import sys; sys.exit(int(open(int(sys.argv[1])).read()))"
@@ -51,12 +51,12 @@ class ChildInterpreter:
         """Starts the process.
 
         Args:
-            program: What it runs, as after `python -c`.
-            text: A text for the program, in ASCII. It goes there by a file, because
-                other users of a machine can read the words of a command.
+            program: Its source, as after `python -c`.
+            text: A text for the program, in ASCII. It is passed in a file, because
+                other users of a machine can read the arguments of a command.
             fds: Descriptors that it inherits.
-            variables: Environment variables beside those of this process.
-            stderr: What it has as standard error; `None` for that of this process.
+            variables: Environment variables in addition to this process's.
+            stderr: Its standard error; `None` for that of this process.
 
         Raises:
             OSError: It cannot be started.
@@ -79,12 +79,12 @@ class ChildInterpreter:
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
-        """Returns its exit status, less than 0 for a signal; `None` while it runs."""
+        """Returns its exit status, negative for a signal; `None` while it runs."""
         return self._process.poll()
 
     def end(self) -> int:
-        """Ends it with its group, if they are still there; returns its exit status."""
-        # The kernel kills the process and its group; one that has ended has none.
+        """Ends it and its group, if they still run; returns its exit status."""
+        # The kernel kills the process and its group, unless it has ended already.
         close_lifeline(self._lifeline)
         status = self._process.wait()
         signal_group(self.pid, signal.SIGKILL)
@@ -93,7 +93,7 @@ class ChildInterpreter:
 
 @contextlib.contextmanager
 def text_file(text: str) -> Iterator[int]:
-    """Opens an anonymous file with a text: an argument takes 128 KiB at most."""
+    """Opens an anonymous file with a text, since an argument holds at most 128 KiB."""
     fd = anonymous_file()
     try:
         with open(fd, "w", encoding="ascii", closefd=False) as file:
@@ -111,7 +111,7 @@ def start_interpreter(
     fds: tuple[int, ...],
     stderr: int | None,
 ) -> subprocess.Popen[bytes]:
-    """Starts Python with a program and its arguments, in a session of its own."""
+    """Starts Python with a program and its arguments, in a new session."""
     with without_forks():
         return subprocess.Popen(
             [sys.executable, *_interpreter_flags(), "-c", *arguments],
@@ -124,7 +124,7 @@ def start_interpreter(
 
 
 def _interpreter_flags() -> list[str]:
-    """Returns the flags of this interpreter that a worker's should have, too."""
+    """Returns the flags of this interpreter that a worker's needs too."""
     flags = sys.flags
     found = [f"-{'O' * flags.optimize}"] if flags.optimize else []
     if flags.isolated:

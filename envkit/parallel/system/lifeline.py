@@ -1,9 +1,9 @@
-"""Lifelines and marks: how workers and their helpers end with the parent.
+"""Lifelines and marks, by which workers and their helpers end with the parent.
 
-A lifeline is a pipe to which nothing is written. When its writing end closes, which
-happens however the parent ends, the kernel kills the worker and everything in its
-process group, even while it is stopped or busy in native code. Helpers that have left
-the group are found by the mark, a variable that programs inherit.
+A lifeline is a pipe to which nothing is ever written. Its writing end closes however
+the parent ends, and then the kernel kills the worker and everything in its process
+group, even if it is stopped or busy in native code. Helpers that have left the group
+are found by the mark, an environment variable that programs inherit.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ __all__ = [
 
 MARK = "ENVKIT_POOL"
 
-# Descriptors whose closing says that this process is gone. A fork must not hold them.
+# Descriptors whose closing tells workers that this process is gone. A fork must not
+# hold them.
 _lifelines: set[int] = set()
-# A fork in another thread waits until a new lifeline is in the set, and until a program
-# that is being started has begun.
+# Makes a fork in another thread wait until a new lifeline is in the set, and until a
+# program that is being started has begun.
 _opening = threading.RLock()
 _hooked: list[bool] = []
-# Objects with descriptors that a fork inherits and must close, by their `forget()`.
+# Objects with descriptors that a fork inherits and must close by their `forget()`.
 _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 _forgetting: list[bool] = []
 
 
 def open_lifeline() -> tuple[int, int]:
-    """Opens a pipe that is readable when this process has ended: reader, writer."""
+    """Opens a pipe whose reader is readable once this process has ended."""
     with without_forks():
         read, write = os.pipe()
         _lifelines.add(write)
@@ -53,10 +54,10 @@ def open_lifeline() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def without_forks() -> Iterator[None]:
-    """Lets forks in other threads wait until a block is over.
+    """Makes forks in other threads wait until the block is over.
 
-    `subprocess` waits for the end of a pipe until a program has begun. A fork that
-    inherits the pipe at that moment would hold it open for as long as it runs.
+    `subprocess` waits for a pipe to close to know that a program has begun. A fork that
+    inherits the pipe at that moment would hold it open as long as it runs.
     """
     if not _hooked and hasattr(os, "register_at_fork"):
         _hooked.append(True)
@@ -78,13 +79,12 @@ def close_lifeline(write: int) -> None:
 
 
 def forget_in_forks(owner: Any) -> None:
-    """Lets forks of this process call `owner.forget()`, which closes what they inherit.
+    """Makes forks call `owner.forget()`, to close the descriptors they inherit.
 
-    A lifeline or a link that a fork holds open would keep workers alive after their
-    parent.
+    A lifeline or link held open by a fork would keep workers alive after their parent.
 
     Args:
-        owner: A backend, say. It is forgotten itself when nothing else refers to it.
+        owner: An object such as a backend. Only a weak reference to it is kept.
     """
     if not _forgetting and hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forget_all)
@@ -112,7 +112,7 @@ def end_with(lifeline_fd: int) -> None:
         fcntl.fcntl(lifeline_fd, fcntl.F_SETSIG, signal.SIGKILL)
         flags = fcntl.fcntl(lifeline_fd, fcntl.F_GETFL)
         fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, flags | os.O_ASYNC)
-        if is_readable(lifeline_fd, 0.0):  # It was closed already.
+        if is_readable(lifeline_fd, 0.0):  # The other end has closed already.
             os.killpg(0, signal.SIGKILL)
         return
 
@@ -125,6 +125,6 @@ def end_with(lifeline_fd: int) -> None:
 
 
 def mark_helpers() -> None:
-    """Marks what this worker is going to start as its own."""
+    """Marks the future helpers of this worker as its own."""
     if MARK in os.environ:
         os.environ[MARK] += f"{os.getpid()}."

@@ -1,4 +1,4 @@
-"""`Poller`: waits for any of several descriptors, of which one matters most."""
+"""`Poller`: waits for any of several descriptors, one of them a bell."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Poller:
     """Waits for any of several descriptors to become readable.
 
     Attributes:
-        poll: Waits so many seconds at most; returns pairs of a descriptor and its
+        poll: Waits at most a number of seconds; returns pairs of a descriptor and its
             events, as `select.epoll` does.
         bell: The descriptor of the bell; -1 if there is none.
-        is_edge_triggered: Whether the bell need not be read after it was rung.
+        is_edge_triggered: True if the bell need not be read after a ring.
 
     Example:
         >>> from envkit.parallel.system.doorbell import Doorbell
@@ -31,7 +31,7 @@ class Poller:
     """
 
     def __init__(self) -> None:
-        """Waits for nothing yet."""
+        """Makes a poller without descriptors."""
         if hasattr(select, "epoll"):
             self._poll: Any = select.epoll()
             self.poll: Callable[[float], list[tuple[int, int]]] = self._poll.poll
@@ -42,10 +42,10 @@ class Poller:
         self.is_edge_triggered = False
 
     def register_bell(self, fd: int) -> None:
-        """Registers the descriptor that matters most.
+        """Registers the descriptor of the bell.
 
-        Where each ring is an event of its own, the bell is not read: one system
-        call less for every wake-up.
+        If each ring is an event of its own, the bell need not be read, which saves a
+        system call per wake-up.
         """
         self.bell = fd
         self.is_edge_triggered = hasattr(select, "EPOLLET")
@@ -61,21 +61,20 @@ class Poller:
         self._poll.register(fd, select.POLLIN)
 
     def watch(self, fd: int, events: int) -> None:
-        """Changes what is waited for on a descriptor.
+        """Changes the events to wait for on a descriptor.
 
         Args:
-            fd: The descriptor, which is registered.
-            events: `select.POLLIN`, with `select.POLLOUT` while something is on its way
-                out that did not fit.
+            fd: A registered descriptor.
+            events: `select.POLLIN`, with `select.POLLOUT` while there are unsent bytes.
         """
         self._poll.modify(fd, events)
 
     def unregister(self, fd: int) -> None:
-        """Ends the wait for a descriptor; it may be closed already."""
+        """Stops waiting for a descriptor, which may be closed already."""
         with contextlib.suppress(KeyError, OSError):
             self._poll.unregister(fd)
 
     def close(self) -> None:
-        """Gives the poller's own descriptor back."""
+        """Closes the poller's own descriptor."""
         if hasattr(self._poll, "close"):
             self._poll.close()

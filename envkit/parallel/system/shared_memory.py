@@ -23,17 +23,17 @@ __all__ = [
     "full_fence",
 ]
 
-# There, a processor shows its stores to others in the order in which it made them.
+# These processors show their stores to others in the order in which they made them.
 KEEPS_ORDER = platform.machine().lower() in {"x86_64", "amd64", "i686", "i386"}
 _barrier = threading.Lock()
 
 
 def fence() -> None:
-    """Orders memory: stores made before this are visible before those made after it.
+    """Orders memory: stores before this are visible before stores after it.
 
-    Wherever a number says that a row is complete, this stands between the row and the
-    number. Taking and giving back a lock orders memory; where the processor keeps
-    stores in order this costs nothing but the call.
+    It belongs between writing a row and the number that says the row is complete.
+    Acquiring and releasing a lock orders memory. On a processor that keeps stores in
+    order, it costs only the call.
     """
     if not KEEPS_ORDER:
         with _barrier:
@@ -41,21 +41,21 @@ def fence() -> None:
 
 
 def full_fence() -> None:
-    """Makes stores from before this visible to others before anything is read after it.
+    """Makes earlier stores visible to others before any later read.
 
-    Of two processes that each store one thing, call this, and read what the other
-    stores, one at least reads the new value. That holds where `KEEPS_ORDER` is true:
-    there the instruction that takes a lock waits for the stores before it.
+    If two processes each store a value, call this, and read the other's value, at least
+    one of them reads the new one. That holds only if `KEEPS_ORDER` is True: on those
+    processors, the instruction that acquires a lock waits for earlier stores.
     """
     with _barrier:
         pass
 
 
 class SharedBlock:
-    """A block of memory that travels to another process as a file descriptor.
+    """A block of memory that other processes get as a file descriptor.
 
     It never has a name: on Linux it is a memfd, elsewhere a file that is unlinked
-    before another process could open it. So nothing is left in `/dev/shm` however the
+    before another process can open it. So nothing is left in `/dev/shm` however the
     processes end, and the size of that mount does not matter.
 
     Example:
@@ -72,7 +72,7 @@ class SharedBlock:
         """Maps `size` bytes of a descriptor, which now belongs to the block."""
         self.fd = fd
         self.size = size
-        import mmap  # Not with the package: a fence, which slabs need, does without.
+        import mmap  # Imported late: slabs need only the fences of this module.
 
         self._map = mmap.mmap(fd, size)
 
@@ -81,11 +81,11 @@ class SharedBlock:
         """Makes a block of zeros.
 
         Raises:
-            MemoryError: There is not that much memory; a page that cannot be had would
-                otherwise kill the process that touches it first.
+            MemoryError: There is not that much memory. Otherwise the first process to
+                touch a missing page would be killed.
         """
         if size > available_bytes():
-            # Asking for it page by page would call the memory killer.
+            # Allocating it page by page would bring on the OOM killer.
             raise _refused(size, f"there are {available_bytes():,}")
         fd = anonymous_file()
         try:
@@ -103,7 +103,7 @@ class SharedBlock:
 
     @classmethod
     def attach(cls, fd: int, size: int) -> SharedBlock:
-        """Maps the block that another process made."""
+        """Maps a block that another process made."""
         return cls(fd, max(size, 1))
 
     @property
@@ -112,20 +112,20 @@ class SharedBlock:
         return self._map
 
     def write_behind(self, text: bytes) -> None:
-        """Writes behind the bytes what is for others to read, if there is room."""
+        """Writes a text for other processes behind the block, if there is room."""
         with contextlib.suppress(OSError):
             os.pwrite(self.fd, text, self.size)
 
     def write_nothing_behind(self) -> None:
-        """Takes away what was written behind the bytes."""
+        """Removes the text behind the block."""
         with contextlib.suppress(OSError):
             os.ftruncate(self.fd, self.size)
 
     def close(self) -> None:
-        """Gives the descriptor back.
+        """Closes the descriptor.
 
-        The mapping goes when the last array over it does: unmapping it under an array
-        that is still in use would crash the process.
+        The memory is unmapped with the last array over it: unmapping it under an array
+        in use would crash the process.
         """
         if self.fd >= 0:
             os.close(self.fd)
@@ -133,10 +133,10 @@ class SharedBlock:
 
 
 def available_bytes(root: str = "/") -> int:
-    """Returns how much memory this process may have, as far as the system tells.
+    """Returns how much memory this process can get, as far as the system tells.
 
     Args:
-        root: Where `proc` and `sys` are.
+        root: The folder with `proc` and `sys`.
     """
     found = []
     with contextlib.suppress(OSError, ValueError, KeyError):
@@ -144,7 +144,7 @@ def available_bytes(root: str = "/") -> int:
             lines = dict(line.split(":") for line in file.read().splitlines())
         found.append(int(lines["MemAvailable"].split()[0]) * 1024)
     for path in _cgroup_limits(root):
-        # "max" stands for no limit.
+        # "max" means no limit.
         with (
             contextlib.suppress(OSError, ValueError),
             open(path, encoding="ascii") as file,
@@ -154,18 +154,18 @@ def available_bytes(root: str = "/") -> int:
 
 
 def _cgroup_limits(root: str) -> Iterator[str]:
-    """Yields the files that may limit this process's memory, of both versions."""
+    """Yields the files of both cgroup versions that may limit our memory."""
     groups = f"{root}/sys/fs/cgroup"
     places = {"": f"{groups}{{}}/memory.max"}
     places["memory"] = f"{groups}/memory{{}}/memory.limit_in_bytes"
-    # A container sees its own group here, whatever the next file calls it.
+    # A container sees its own group here, whatever name the next file has for it.
     yield from (place.format("") for place in places.values())
     with contextlib.suppress(OSError, ValueError):
         with open(f"{root}/proc/self/cgroup", encoding="utf-8") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
         for _, controllers, path in lines:
             for place in {*controllers.split(",")} & places.keys():
-                # The limits of the groups around it hold as well.
+                # The limits of the enclosing groups apply too.
                 while path.strip("/"):
                     yield places[place].format(path)
                     path = path.rpartition("/")[0]
@@ -182,7 +182,7 @@ def anonymous_file() -> int:
     """Opens a file that has no name, and returns its descriptor."""
     if sys.platform == "linux":
         return os.memfd_create("envkit", os.MFD_CLOEXEC)
-    import tempfile  # which loads a dozen modules that Linux has no need of
+    import tempfile  # loads a dozen modules that Linux does not need
 
     with tempfile.TemporaryFile(prefix="envkit") as file:
         return os.dup(file.fileno())

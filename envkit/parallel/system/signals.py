@@ -1,7 +1,7 @@
 """Sends signals to a process or its group, and to no other.
 
-For the system, 0 is the group of the caller, and a negative number is another group or
-all processes. For envkit, 0 is a worker that has no process now.
+To the system, 0 means the caller's group, and a negative number another group or all
+processes. To envkit, 0 means a worker that has no process now.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def signal_process(pid: int, number: int) -> bool:
 
 
 def signal_group(pid: int, number: int) -> bool:
-    """Sends a signal to the group of a process that leads one; False if there is none.
+    """Sends a signal to the group that a process leads; returns False if there is none.
 
     Example:
         >>> signal_group(os.getpgrp(), 0), signal_group(0, 0), signal_group(-1, 0)
         (True, False, False)
     """
     if pid > 0:
-        # macOS counts the zombie of a group's leader, and refuses.
+        # macOS counts the zombie of a group's leader as a member, and refuses.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
             return True
