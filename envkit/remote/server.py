@@ -276,6 +276,8 @@ class Server:
                 reason = self._closing
                 if not reason:
                     self._sessions[session.id] = session
+        except Refusal as refusal:  # Perhaps because `close` has cut it.
+            raise Refusal(self._closing or str(refusal)) from refusal
         finally:
             with self._lock:
                 self._starting.discard(session)

@@ -338,15 +338,35 @@ def test_a_session_that_takes_long_to_begin_holds_up_no_other(game, tmp_path):
         waiting.result(PATIENCE).close()
 
 
+def stuck_game(game, folder):
+    """Returns the target of a game that is never made, and says so by a pipe."""
+    game()
+    pipe = str(folder / "pipe")
+    never = f"os.mkfifo({pipe!r}), open({pipe!r})"
+    with open(folder / "the_game.py", "a") as file:
+        file.write(f"\n\ndef stuck():\n    {never}\n    return Game()\n")
+    return "stuck=the_game:stuck"
+
+
+def test_a_client_whose_environments_are_being_made_is_told_that_the_server_stops(
+    game, tmp_path
+):
+    with (
+        served(stuck_game(game, tmp_path)) as server,
+        ThreadPoolExecutor(1) as clients,
+    ):
+        waiting = clients.submit(connect, server.address)
+        assert until((tmp_path / "pipe").exists)
+        server.close("it gets dark")
+        with pytest.raises(ConstructorError, match=r"refuses: it gets dark$"):
+            waiting.result(PATIENCE)
+
+
 def test_a_client_that_leaves_before_its_session_has_begun_holds_no_place(
     game, tmp_path
 ):
-    never = f"os.mkfifo({str(tmp_path / 'pipe')!r}), open({str(tmp_path / 'pipe')!r})"
-    stuck = f"\n\ndef stuck():\n    {never}\n    return Game()\n"
-    target = game()
-    with open(tmp_path / "the_game.py", "a") as file:
-        file.write(stuck)
-    with served(target, "stuck=the_game:stuck", max_sessions=1) as server:
+    stuck = stuck_game(game, tmp_path)
+    with served("game=the_game:Game", stuck, max_sessions=1) as server:
         client = subprocess.Popen(
             [*CONNECT, f"{server.address}/stuck"], stderr=subprocess.PIPE
         )
