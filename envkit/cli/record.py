@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from envkit._shared.listening import is_loopback
 from envkit._shared.secret_files import DRAW
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.parser import Parser, Renamed
@@ -53,7 +54,6 @@ from envkit.registry import make, without_pool_options
 from envkit.remote.offers import (
     ServeOptions,
     check_exposure,
-    is_loopback,
     with_reachable_host,
 )
 from envkit.remote.vnc import host_for_vnc, pages_for

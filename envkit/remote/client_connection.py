@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from envkit._shared.listening import host_and_port, place_of
+from envkit._shared.listening import host_and_port, is_loopback, place_of
 from envkit._shared.processes import exit_text, signal_group
 from envkit._shared.protocol_end import run_handshake
 from envkit._shared.secret_files import SecretFileError, find, secret_in
@@ -26,7 +26,6 @@ from envkit._shared.text import escaped
 from envkit.distributed.link import keep_alive
 from envkit.errors import EnvkitError, InsecureWarning
 from envkit.parallel.system.guardian import Guardian
-from envkit.remote.offers import is_loopback
 from envkit.remote.protocol import (
     NONCE,
     PORT,

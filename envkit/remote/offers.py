@@ -27,9 +27,7 @@ __all__ = [
     "Refusal",
     "ServeOptions",
     "Service",
-    "TokensFile",
     "check_exposure",
-    "is_loopback",
     "with_reachable_host",
 ]
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envkit._shared.actions_and_rewards import agent_rewards
-from envkit._shared.listening import ListenError, place_of
+from envkit._shared.listening import ListenError, is_loopback, place_of
 from envkit._shared.secret_files import DRAW
 from envkit.desktop.browser import BrowserServer
 from envkit.desktop.human import Person
@@ -24,7 +24,6 @@ from envkit.remote.offers import (
     Offer,
     ServeOptions,
     Service,
-    is_loopback,
     with_reachable_host,
 )
 from envkit.time_step import TimeStep
