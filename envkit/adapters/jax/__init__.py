@@ -2,7 +2,7 @@
 
 from envkit.extend import Scheme
 
-# gymnax imports six and does not ask for it.
+# gymnax imports six without requiring it.
 GYMNAX = Scheme(
     "envkit.adapters.jax.gymnax:load",
     title="gymnax",

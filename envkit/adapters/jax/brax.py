@@ -1,4 +1,4 @@
-"""`BraxWrapper`: an environment of Brax, or of MuJoCo Playground, as a batch."""
+"""`BraxWrapper`: a Brax or MuJoCo Playground environment as a batch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ __all__ = ["BraxWrapper"]
 
 
 class BraxWrapper(FunctionalEnvironment):
-    """Makes an environment, or a batch, of an environment of Brax.
+    """Makes an environment, or a batch, from a Brax environment.
 
-    Everything that looks like one will do: `reset` for a key, `step` for a state and an
-    action, and an `action_size`. Those of MuJoCo Playground are such.
+    Any object with its methods is accepted: `reset` takes a key, `step` takes a state
+    and an action, and there is an `action_size`. MuJoCo Playground's environments
+    qualify.
 
     | Brax                                      | time step                |
     |-------------------------------------------|--------------------------|
@@ -26,8 +27,8 @@ class BraxWrapper(FunctionalEnvironment):
     | `done`                                    | `LAST`, discount 0       |
     | `done`, and `truncation` in the info      | `LAST`, discount as given |
 
-    The metrics are the info. Public attributes that the wrapper does not have are those
-    of the environment.
+    The metrics are the info. Public attributes that the wrapper lacks are taken from
+    the environment.
 
     Example:
         >>> from brax import envs  # doctest: +SKIP
@@ -44,17 +45,15 @@ class BraxWrapper(FunctionalEnvironment):
         discount: float = 1.0,
         reward_dtype: Any = np.float32,
     ) -> None:
-        """Wraps an environment, which has no state and may serve several wrappers.
+        """Wraps an environment, which is stateless and may serve several wrappers.
 
         Args:
-            env: The environment, for one row and without the beginnings of the next
-                episodes, as `get_environment` returns it. An `EpisodeWrapper` may
-                truncate it.
-            batch_size: How many rows; `None` for a single environment.
-            seed: What is random depends on it, as if given to `seed()`.
-            discount: What later rewards are worth, after every step that does not
-                terminate the episode.
-            reward_dtype: What rewards become.
+            env: The environment, for one row and without automatic resets, as
+                `get_environment` returns it. An `EpisodeWrapper` may truncate it.
+            batch_size: The number of rows; `None` for a single environment.
+            seed: The seed, as if passed to `seed()`.
+            discount: The discount of steps that do not terminate the episode.
+            reward_dtype: The dtype of rewards.
         """
         check_single(
             env,
@@ -79,7 +78,7 @@ class BraxWrapper(FunctionalEnvironment):
 
     @property
     def brax(self) -> Any:
-        """The environment of Brax."""
+        """The Brax environment."""
         return self._foreign
 
 
@@ -95,15 +94,15 @@ class _Reset(OfEnvironment):
 
 
 class _Step(OfEnvironment):
-    """Goes on with an episode."""
+    """Continues an episode."""
 
     __slots__ = ()
 
     def __call__(self, key: Any, state: Any, action: Any, params: Any) -> Any:
-        """Returns what a functional environment's step returns."""
+        """Returns the result of a functional environment's step."""
         state = self._env.step(state, action)
         done = state.done.astype(bool)
-        # What an EpisodeWrapper says; without one nothing truncates.
+        # Set by an EpisodeWrapper; without one, nothing truncates.
         truncated = done & (state.info.get("truncation", np.float32(0)) > 0)
         terminated = done & ~truncated
         return state.obs, state, state.reward, terminated, truncated, state.metrics

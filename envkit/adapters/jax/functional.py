@@ -1,4 +1,4 @@
-"""`FunctionalEnvironment`: pure functions of JAX as a batch on the device."""
+"""`FunctionalEnvironment`: pure JAX functions as a batch on the device."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SINGLE = ", or None for a single environment"
 
 
 class FunctionalEnvironment(ForeignBase):
-    """Makes an environment, or a batch, of two pure functions of JAX.
+    """Makes an environment, or a batch, from two pure JAX functions.
 
     ```
     reset(key, params) -> observation, state
@@ -53,11 +53,11 @@ class FunctionalEnvironment(ForeignBase):
                                         truncated, info
     ```
 
-    Both are for one row. They are mapped over all rows and compiled, with the beginning
-    of the next episodes, so that a step of the batch is one call and one transfer from
-    JAX's default device. Rows can be reset and held one by one.
+    Both are for one row. They are mapped over all rows and compiled together with
+    automatic resets, so a step of the batch is one call and one transfer from JAX's
+    default device. Single rows can be reset and held.
 
-    The first reset and the first step compile; from then on, nothing does.
+    The first reset and the first step compile; later ones do not.
 
     Example:
         >>> import jax.numpy as jnp  # doctest: +SKIP
@@ -93,18 +93,17 @@ class FunctionalEnvironment(ForeignBase):
 
         Args:
             reset: Begins an episode.
-            step: Goes on with it. In place of the two flags it may return one, `done`,
-                which is a termination. It does not begin the next episode.
+            step: Continues it. Instead of the two flags it may return one, `done`,
+                which means termination. It does not begin the next episode.
             action_spec: The specs of one row's action.
-            observation_spec: Those of its observation, of the shapes and dtypes that
-                `reset` returns; `None` for specs without bounds.
-            params: What both functions get as `params`: any tree of JAX.
-            batch_size: How many rows; `None` for a single environment.
-            seed: What is random depends on it, as if given to `seed()`.
-            discount: What later rewards are worth, after every step that does not
-                terminate the episode.
-            reward_dtype: What rewards become.
-            name: What errors call the environment; `None` for the name of `step`.
+            observation_spec: The specs of its observation, with the shapes and dtypes
+                that `reset` returns; `None` for specs without bounds.
+            params: Passed to both functions as `params`: any JAX tree.
+            batch_size: The number of rows; `None` for a single environment.
+            seed: The seed, as if passed to `seed()`.
+            discount: The discount of steps that do not terminate the episode.
+            reward_dtype: The dtype of rewards.
+            name: The environment's name in errors; `None` for the name of `step`.
         """
         require("jax", needed_by=type(self).__name__, extra="jax")
         super().__init__()
@@ -122,11 +121,12 @@ class FunctionalEnvironment(ForeignBase):
         self._program = program_for(reset, step, np.dtype(reward_dtype))
         self._look(observation_spec)
         self._prepare()
-        # Not by seed(): a subclass may extend that by what it does not have yet.
+        # Not seed(): a subclass may override it and use attributes it does not have
+        # yet.
         self._give_keys(seed)
 
     def _look(self, observation_spec: NestedSpec | None) -> None:
-        """Keeps the specs, those of the functions' results among them."""
+        """Finds and keeps the specs, including those of the functions' results."""
         shapes = self._program.shapes(self._name, self._params, self._actions.example)
         found = spec_of_shapes(shapes.observation, "observation")
         self._reward_spec = spec_of_shapes(shapes.reward, "reward")
@@ -141,16 +141,16 @@ class FunctionalEnvironment(ForeignBase):
             )
 
     def _find_observation_spec(self, found: NestedSpec) -> NestedSpec:
-        """Returns the specs of an observation, given those without bounds."""
+        """Returns the observation's specs, given those without bounds."""
         return found
 
     def _prepare(self) -> None:
         shape = (self._num_rows,)
-        # What most steps are called with, so that it need not be sent each time.
+        # Arguments of most steps, kept on the device so that they need not be sent.
         self._all, self._none = on_device((np.ones(shape, bool), np.zeros(shape, bool)))
         self._streams: Streams | None = None
         self._rows: Rows | None = None
-        # The rows whose episode has ended; the device has the same.
+        # The rows whose episode has ended; the device has a copy.
         self._ended = np.zeros(shape, bool)
 
     @property
@@ -164,10 +164,10 @@ class FunctionalEnvironment(ForeignBase):
         return None if self._rows is None else self._rows.state
 
     def seed(self, seed: Seed) -> None:
-        """Gives each row a key, which it takes when its next episode begins.
+        """Gives each row a key, which it uses from its next episode on.
 
         The key of a seed is `jax.random.PRNGKey(seed)`. One integer gives each row of a
-        batch a seed of its own, and a single environment that very seed.
+        batch its own seed, and a single environment that seed itself.
         """
         self._give_keys(seed)
 
@@ -175,7 +175,7 @@ class FunctionalEnvironment(ForeignBase):
         record_seed(self, seed)
         seeds: Any = seed
         if self._batch_size is None and np.ndim(seeds) == 0:
-            seeds = [seed]  # It is used as it is, like that of one row in a sequence.
+            seeds = [seed]  # used as it is, like a single row's in a sequence
         keys = keys_of(seed_per_row(seeds, self._num_rows))
         key = keys if self._streams is None else self._streams.key
         self._streams = Streams(key, keys, self._all)
@@ -190,11 +190,11 @@ class FunctionalEnvironment(ForeignBase):
         self._streams = Streams(streams.key, next_key, streams.seeded | given)
 
     def get_info(self) -> dict[str, Any]:
-        """Returns the info of the current time step, an element for each row.
+        """Returns the info of the current time step, with an element for each row.
 
-        Besides the info of the environment there are `terminated` and `truncated`. At
-        the beginning of an episode its numbers are zeros. It stays on the device until
-        it is asked for; before the first reset it is empty.
+        It includes the environment's info, `terminated` and `truncated`. At the
+        beginning of an episode its numbers are zeros. It stays on the device until you
+        ask for it; before the first reset it is empty.
         """
         rows = self._rows
         if rows is None:
@@ -209,10 +209,10 @@ class FunctionalEnvironment(ForeignBase):
         return jax.tree.map(_first_row, told)  # type: ignore[no-any-return]  # a dict
 
     def _close(self) -> None:
-        self._rows = None  # It lies on the device.
+        self._rows = None  # they are on the device
 
     def _draw(self, mode: str) -> Any:
-        return PyEnvironment.render(self, mode)  # It says that there are no pictures.
+        return PyEnvironment.render(self, mode)  # says that there are no pictures
 
     def _reset(self) -> TimeStep:
         self._check_open("reset")
@@ -281,7 +281,7 @@ class FunctionalEnvironment(ForeignBase):
         return TimeStep(*told)
 
     def _without_rows(self, time_step: TimeStep) -> TimeStep:
-        """Makes the time step of a single environment from that of its only row."""
+        """Makes a single environment's time step from that of its only row."""
         return TimeStep(
             _first_row(time_step.step_type),
             _first_row(time_step.reward),
@@ -313,7 +313,7 @@ class FunctionalEnvironment(ForeignBase):
         )[1]
 
     def _description(self) -> str:
-        """Returns the facts that a state and its environment must have in common."""
+        """Describes what a state and its environment must have in common."""
         import jax
 
         shapes = [leaf.shape[1:] for leaf in jax.tree.leaves(self._shapes_of_rows())]
@@ -329,19 +329,19 @@ def check_single(
     library: str,
     maker: str,
 ) -> None:
-    """Raises unless this is a library's environment, of one row and one episode.
+    """Raises unless this is a library's environment for one row and one episode.
 
     Args:
-        env: What a wrapper was given.
+        env: The argument of a wrapper.
         needed: The attributes that such environments have.
-        inner: The attribute in which the library's wrappers have what they wrap.
-        wrapper: The name of our wrapper, for messages.
+        inner: The attribute in which the library's wrappers hold their environment.
+        wrapper: The name of envkit's wrapper, for messages.
         library: The name of the library.
         maker: The call that makes such an environment.
 
     Raises:
-        TypeError: It is something else, or in a wrapper of its library that begins
-            episodes or maps rows.
+        TypeError: It is something else, or inside one of the library's wrappers that
+            begin episodes or map rows.
     """
     if isinstance(env, type) or not all(hasattr(env, name) for name in needed):
         what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
@@ -362,7 +362,7 @@ def check_single(
 
 
 def _plain(spec: NestedSpec) -> NestedSpec:
-    """Returns specs without bounds and names, to be compared."""
+    """Returns specs without bounds and names, for comparison."""
     return map_specs(lambda leaf: ArraySpec(leaf.shape, leaf.dtype), spec)
 
 
@@ -371,10 +371,10 @@ def _first_row(array: Array) -> Array:
 
 
 class _RowActions:
-    """Checks actions, and gives them the dtypes of the specs.
+    """Checks actions, and converts them to the dtypes of the specs.
 
     Attributes:
-        none: What those get that begin an episode: zeros for all rows.
+        none: The actions of rows that begin an episode: zeros for all rows.
 
     Example:
         >>> actions = _RowActions(ArraySpec((), np.int32), 2, "step()")
@@ -385,7 +385,7 @@ class _RowActions:
     """
 
     def __init__(self, spec: NestedSpec, rows: int, call: str) -> None:
-        """Prepares for the actions of `rows` rows, which `call` was given."""
+        """Prepares for the actions of `rows` rows, given to `call`."""
         self._rows = ActionRows(spec, rows, call)
         self._structure = self._rows.structure
         self._spec = spec
@@ -403,10 +403,10 @@ class _RowActions:
         return self._structure.map(_zeros, self._spec)
 
     def of_rows(self, action: NestedArray, ignored: Array) -> Any:
-        """Returns the actions of all rows, or raises before anything has moved."""
+        """Returns the actions of all rows, or raises before anything has changed."""
         # Hot: called once per batch step.
         columns = self._rows.columns(action, ignored=ignored)
-        # That of an ignored row may be anything, so it may be too large for its dtype.
+        # An ignored row's action may be anything, even too large for its dtype.
         return self._structure.unflatten(
             [
                 column if column.dtype == spec.dtype else column.astype(spec.dtype)
@@ -415,12 +415,12 @@ class _RowActions:
         )
 
     def of_one(self, action: NestedArray) -> Any:
-        """Returns the action of a single environment, with a dimension of rows."""
+        """Returns a single environment's action, with a dimension of rows."""
         return self._structure.map(_with_row, self._convert(action))
 
 
 def _leaf(spec: ArraySpec) -> Leaf:
-    # Beyond the bounds of a float many policies go on purpose, and environments clip.
+    # Many policies exceed float bounds on purpose, and environments clip.
     return bounded_leaf(spec) if spec.dtype.kind in "iu" else array_leaf(spec)
 
 

@@ -1,9 +1,9 @@
-"""`GymnaxWrapper`: an environment of gymnax as a batch on the device; `load` by name.
+"""gymnax: environments by name, and `GymnaxWrapper`, which puts them on the device.
 
-The spaces of gymnax look like those of Gymnasium and are not: `Discrete` has `n`, `Box`
-has `low` and `high`, `Dict` and `Tuple` have `spaces`. Their dtypes are not always
-those that the environments return, so shapes and dtypes of observations are read off
-the functions, and the spaces add bounds.
+gymnax's spaces resemble Gymnasium's: `Discrete` has `n`, `Box` has `low` and `high`,
+`Dict` and `Tuple` have `spaces`. But their dtypes do not always match the environments'
+results, so the shapes and dtypes of observations come from the functions, and the
+spaces only add bounds.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["GymnaxWrapper", "action_spec_from_space", "load", "names", "with_bou
 
 
 class GymnaxWrapper(FunctionalEnvironment):
-    """Makes an environment, or a batch, of an environment of gymnax.
+    """Makes an environment, or a batch, from a gymnax environment.
 
-    Everything that looks like one will do: `reset_env` and `step_env`, or `reset` and
-    `step`, for a key, a state, an action and parameters.
+    Any object with its methods is accepted: `reset_env` and `step_env`, or `reset` and
+    `step`, which take a key, a state, an action and parameters.
 
     | gymnax                           | time step                                  |
     |----------------------------------|--------------------------------------------|
@@ -43,10 +43,10 @@ class GymnaxWrapper(FunctionalEnvironment):
     | truncated                        | `LAST`, discount as given to the wrapper   |
     | terminated, or both, or `done`   | `LAST`, discount 0                         |
 
-    Episodes do not begin within a step as they do in gymnax's own `step`, so the
-    observation of a `LAST` is the final one, and the next step returns the `FIRST`.
+    Unlike gymnax's own `step`, a step does not begin an episode: the observation of a
+    `LAST` is the final one, and the next step returns the `FIRST`.
 
-    Public attributes that the wrapper does not have are those of the environment.
+    Public attributes that the wrapper lacks are taken from the environment.
 
     Example:
         >>> import gymnax  # doctest: +SKIP
@@ -68,19 +68,18 @@ class GymnaxWrapper(FunctionalEnvironment):
         reward_dtype: Any = np.float32,
         observation_bounds: bool = True,
     ) -> None:
-        """Wraps an environment, which has no state and may serve several wrappers.
+        """Wraps an environment, which is stateless and may serve several wrappers.
 
         Args:
             env: The environment; `gymnax.make` returns it with its parameters.
-            params: Parameters; a dictionary for those that differ from the
-                environment's `default_params`, `None` for these.
-            batch_size: How many rows; `None` for a single environment.
-            seed: What is random depends on it, as if given to `seed()`.
-            discount: What later rewards are worth, after every step that does not
-                terminate the episode.
-            reward_dtype: What rewards become.
+            params: Parameters; a dictionary of those that differ from the environment's
+                `default_params`, `None` for the defaults.
+            batch_size: The number of rows; `None` for a single environment.
+            seed: The seed, as if passed to `seed()`.
+            discount: The discount of steps that do not terminate the episode.
+            reward_dtype: The dtype of rewards.
             observation_bounds: Whether the specs have the bounds of the
-                `observation_space`. Some environments do not keep to them.
+                `observation_space`. Some environments exceed them.
         """
         self._observation_bounds = observation_bounds
         params = _params_of(_checked(env), params)
@@ -99,7 +98,7 @@ class GymnaxWrapper(FunctionalEnvironment):
 
     @property
     def gymnax(self) -> Any:
-        """The environment of gymnax."""
+        """The gymnax environment."""
         return self._foreign
 
     def _find_observation_spec(self, found: NestedSpec) -> NestedSpec:
@@ -144,7 +143,7 @@ def _params_of(env: Any, params: Any) -> Any:
             f"{type(env).__name__} has no parameter {unknown[0]!r}. Its parameters "
             f"are {known}."
         )
-    return default.replace(**params)  # type: ignore[union-attr]  # it has all of them
+    return default.replace(**params)  # type: ignore[union-attr]  # they have all of them
 
 
 class _GymnaxReset(OfEnvironment):
@@ -160,17 +159,17 @@ class _GymnaxReset(OfEnvironment):
 
 
 class _GymnaxStep(OfEnvironment):
-    """Goes on with an episode, and begins no other."""
+    """Continues an episode, and begins no other."""
 
     __slots__ = ()
 
     def __call__(self, key: Any, state: Any, action: Any, params: Any) -> Any:
-        """Returns what a functional environment's step returns."""
+        """Returns the result of a functional environment's step."""
         env = self._env
         if not hasattr(env, "step_env"):
             return _with_final_observation(env.step(key, state, action, params))
         result = env.step_env(key, state, action, params)
-        # Before gymnax 1.0 there was `done`, which does not say why.
+        # Before gymnax 1.0 there was only `done`, without a reason.
         if len(result) != 5 or not hasattr(env, "is_truncated"):
             return tuple(result)
         observation, state, reward, terminated, info = result
@@ -179,7 +178,7 @@ class _GymnaxStep(OfEnvironment):
 
 
 def _with_final_observation(result: Any) -> tuple[Any, ...]:
-    """Puts the final observation in its place, where a step begins episodes itself."""
+    """Puts the final observation back, if a step begins episodes itself."""
     observation, *middle, info = result
     if isinstance(info, dict) and "final_observation" in info:
         info = dict(info)
@@ -188,7 +187,7 @@ def _with_final_observation(result: Any) -> tuple[Any, ...]:
 
 
 def with_bounds(spec: NestedSpec, space: Any) -> NestedSpec:
-    """Returns specs with the bounds that a space has where it matches them.
+    """Adds a space's bounds to specs where the two match.
 
     Example:
         >>> from gymnasium import spaces
@@ -209,10 +208,10 @@ def with_bounds(spec: NestedSpec, space: Any) -> NestedSpec:
 
 
 def action_spec_from_space(space: Any, path: str = "action") -> NestedSpec:
-    """Returns the specs of the actions in a space.
+    """Returns specs for the actions of a space.
 
     Raises:
-        TypeError: It is nothing like a space.
+        TypeError: It does not resemble a space.
 
     Example:
         >>> from gymnasium import spaces
@@ -249,7 +248,7 @@ def _bounded(spec: ArraySpec, space: Any) -> ArraySpec:
         return spec
     try:
         low, high = (np.broadcast_to(bound, spec.shape) for bound in (low, high))
-    except ValueError:  # Of another shape, so it speaks of something else.
+    except ValueError:  # another shape, so the bounds do not apply
         return spec
     low, high = _in(spec.dtype, low), _in(spec.dtype, high)
     same = low.size and (low == low.flat[0]).all() and (high == high.flat[0]).all()
@@ -259,7 +258,7 @@ def _bounded(spec: ArraySpec, space: Any) -> ArraySpec:
 
 
 def _in(dtype: np.dtype[Any], bound: Array) -> Array:
-    """Returns a bound in a dtype, the nearest that it has."""
+    """Converts a bound to a dtype, or to the nearest value that it has."""
     if dtype.kind == "f":
         return bound.astype(dtype)
     info = np.iinfo(dtype)
@@ -269,8 +268,8 @@ def _in(dtype: np.dtype[Any], bound: Array) -> Array:
     return np.where(inside, np.where(inside, bound, 0).astype(dtype), edge)
 
 
-# What these show leaves the bounds of their observation_space: by a rounding error, the
-# last by a whole.
+# Environments whose observations exceed their observation_space: by a rounding error,
+# the last one by 1.
 _BEYOND_BOUNDS = frozenset(
     ["MemoryChain-bsuite", "UmbrellaChain-bsuite", "GaussianBandit-misc"]
 )
@@ -287,20 +286,20 @@ def load(
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes an environment of gymnax by its id, as an envkit environment.
+    """Makes a gymnax environment by its id.
 
-    `envkit.make("gymnax:CartPole-v1", batch_size=64)` calls this. What was compiled for
-    an id serves all environments that are made of it in this process.
+    `envkit.make("gymnax:CartPole-v1", batch_size=64)` calls this. All environments of
+    one id in this process share their compiled functions.
 
     Args:
         environment_name: The id.
-        batch_size: How many rows; `None` for a single environment.
-        params: Parameters; a dictionary for those that differ from the default.
-        seed: What is random depends on it, as if given to `seed()`.
-        discount: What later rewards are worth.
-        reward_dtype: What rewards become.
-        env_wrappers: What to wrap the environment in, innermost first.
-        **kwargs: What gymnax passes on to the environment.
+        batch_size: The number of rows; `None` for a single environment.
+        params: Parameters; a dictionary of those that differ from the defaults.
+        seed: The seed, as if passed to `seed()`.
+        discount: The discount of steps that do not terminate the episode.
+        reward_dtype: The dtype of rewards.
+        env_wrappers: Wrappers for the environment, innermost first.
+        **kwargs: Arguments that gymnax passes to the environment.
 
     Raises:
         ValueError: gymnax has no such environment.
@@ -327,14 +326,14 @@ def load(
 
 
 def names() -> list[str]:
-    """Lists the ids of all environments of gymnax.
+    """Lists the ids of all gymnax environments.
 
     Example:
         >>> "CartPole-v1" in names()  # doctest: +SKIP
         True
     """
     _require("suite_gymnax")
-    # Importing gymnax imports JAX, SciPy and more: seconds, for a list of names.
+    # Importing gymnax imports JAX, SciPy and more: seconds just for a list of names.
     known = [] if "gymnax" in sys.modules else _ids_in_source()
     if not known:
         import gymnax
@@ -344,7 +343,7 @@ def names() -> list[str]:
 
 
 def _ids_in_source() -> list[str]:
-    """Reads the list of ids in the module that registers them; empty if not found."""
+    """Reads the ids from the source of the registering module; empty if not found."""
     spec = importlib.util.find_spec("gymnax")
     for folder in (spec and spec.submodule_search_locations) or ():
         file = Path(folder, "registration.py")
@@ -359,7 +358,7 @@ def _ids_in_source() -> list[str]:
 
 
 def _require(needed_by: str) -> None:
-    # gymnax imports six and does not ask for it.
+    # gymnax imports six without requiring it.
     for package in ("gymnax", "jax", "six"):
         require(package, needed_by=needed_by, extra="gymnax")
 
@@ -367,7 +366,7 @@ def _require(needed_by: str) -> None:
 def _made(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
     try:
         hash(kwargs)
-    except TypeError:  # An array, for example: then it is made anew.
+    except TypeError:  # unhashable, such as an array: make it anew
         return _make(name, kwargs)
     return _shared(name, kwargs)
 
@@ -394,5 +393,5 @@ def _make(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
     return env
 
 
-# They have no state: one is enough for all, and what JAX compiled for it stays.
+# They are stateless: share one per id, and keep its compiled functions.
 _shared = functools.lru_cache(maxsize=32)(_make)

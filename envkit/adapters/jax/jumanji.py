@@ -1,4 +1,4 @@
-"""`JumanjiWrapper`: an environment of Jumanji as a batch on the device."""
+"""`JumanjiWrapper`: a Jumanji environment as a batch on the device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LAST = int(StepType.LAST)
 
 
 class JumanjiWrapper(FunctionalEnvironment):
-    """Makes an environment, or a batch, of an environment of Jumanji.
+    """Makes an environment, or a batch, from a Jumanji environment.
 
     | Jumanji                                  | time step                          |
     |------------------------------------------|------------------------------------|
@@ -28,9 +28,9 @@ class JumanjiWrapper(FunctionalEnvironment):
     | `LAST`, discount 0 for all agents        | `LAST`, discount 0                 |
     | `LAST`, another discount                 | `LAST`, discount as given          |
 
-    Observations keep their nest, with the mask of actions where there is one; the
-    extras are the info. Public attributes that the wrapper does not have are those of
-    the environment.
+    Observations keep their nest, including the action mask if there is one; the extras
+    are the info. Public attributes that the wrapper lacks are taken from the
+    environment.
 
     Example:
         >>> import jumanji  # doctest: +SKIP
@@ -47,16 +47,15 @@ class JumanjiWrapper(FunctionalEnvironment):
         discount: float = 1.0,
         reward_dtype: Any = np.float32,
     ) -> None:
-        """Wraps an environment, which has no state and may serve several wrappers.
+        """Wraps an environment, which is stateless and may serve several wrappers.
 
         Args:
-            env: The environment, for one row and without the beginnings of the next
-                episodes, as `jumanji.make` returns it.
-            batch_size: How many rows; `None` for a single environment.
-            seed: What is random depends on it, as if given to `seed()`.
-            discount: What later rewards are worth, after every step that does not
-                terminate the episode.
-            reward_dtype: What rewards become.
+            env: The environment, for one row and without automatic resets, as
+                `jumanji.make` returns it.
+            batch_size: The number of rows; `None` for a single environment.
+            seed: The seed, as if passed to `seed()`.
+            discount: The discount of steps that do not terminate the episode.
+            reward_dtype: The dtype of rewards.
         """
         check_single(
             env,
@@ -80,7 +79,7 @@ class JumanjiWrapper(FunctionalEnvironment):
 
     @property
     def jumanji(self) -> Any:
-        """The environment of Jumanji."""
+        """The Jumanji environment."""
         return self._foreign
 
 
@@ -110,12 +109,12 @@ class _Reset(OfEnvironment):
 
 
 class _Step(OfEnvironment):
-    """Goes on with an episode."""
+    """Continues an episode."""
 
     __slots__ = ()
 
     def __call__(self, key: Any, state: Any, action: Any, params: Any) -> Any:
-        """Returns what a functional environment's step returns."""
+        """Returns the result of a functional environment's step."""
         state, time_step = self._env.step(state, action)
         is_last = time_step.step_type == _LAST
         terminated = is_last & (time_step.discount == 0.0).all()

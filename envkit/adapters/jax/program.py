@@ -8,13 +8,13 @@ step(key, state, action, params) -> observation, state, reward, terminated, trun
                                     info
 ```
 
-The program makes three of them, for all rows: `begin_all`, `begin_some` and `move`,
-which steps some rows, begins episodes in others and holds the rest. Each is compiled
-when it is first called with a number of rows, and never again for that number.
+The program makes three functions for all rows from them: `begin_all`, `begin_some` and
+`move`, which steps some rows, begins episodes in others and holds the rest. Each is
+compiled at its first call for a number of rows, and never again for that number.
 
-Every row has a key of its own. A move of the row splits it in two: one half is the
-row's new key, the other is what `reset` or `step` gets. So what a row does depends on
-its seed and its actions, and not on the other rows.
+Every row has its own key. Each move of the row splits it: one half becomes the row's
+new key, the other goes to `reset` or `step`. So a row's results depend on its seed and
+its actions, not on other rows.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ __all__ = [
 
 
 class Streams(NamedTuple):
-    """Where the rows' random numbers come from, an element for each row.
+    """Holds the rows' random keys, an element for each row.
 
     Attributes:
-        key: What the next move splits.
-        next_key: What takes its place when the row next begins, if it is seeded.
-        seeded: Whether it was seeded since it began.
+        key: The key that the next move splits.
+        next_key: The key that replaces it at the row's next episode, if it is seeded.
+        seeded: Whether the row was seeded since its episode began.
     """
 
     key: Any
@@ -66,7 +66,7 @@ def keys_of(seeds: Sequence[int | None]) -> Any:
     """Returns a key for each seed: `jax.random.PRNGKey(seed)`, or a fresh one."""
     if None in seeds:
         seeds = np.random.SeedSequence().generate_state(len(seeds)).tolist()
-    # JAX takes no more of an integer either.
+    # JAX uses no more of an integer either.
     words = np.array([seed & 0xFFFFFFFF for seed in seeds], np.uint32)  # type: ignore[operator]  # none is None
     return _keys_of_words()(words)
 
@@ -80,7 +80,7 @@ def _keys_of_words() -> Callable[..., Any]:
 
 
 def drawn(streams: Streams, begins: Any, moves: Any) -> tuple[Streams, Any]:
-    """Returns a key for each row, and what the streams are after that."""
+    """Draws a key for each row; returns the new streams and the keys."""
     import jax
     import jax.numpy as jnp
 
@@ -101,14 +101,14 @@ _FIRST, _MID, _LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
 
 
 class Rows(NamedTuple):
-    """Where the rows stand, an element for each row.
+    """Holds the rows' current states, an element for each row.
 
     Attributes:
-        state: The state of the environment.
+        state: The environment's state.
         ended: Whether the episode has ended, so that the next step begins another.
-        terminated: Whether it has terminated.
+        terminated: Whether the episode was terminated.
         truncated: Whether it was truncated.
-        info: What the environment says besides; zeros after a beginning.
+        info: The environment's info; zeros after a reset.
     """
 
     state: Any
@@ -119,7 +119,7 @@ class Rows(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The time step of all rows, on the device; that of held rows is not used."""
+    """Holds the time step of all rows, on the device; held rows' parts are ignored."""
 
     step_type: Any
     reward: Any
@@ -128,16 +128,16 @@ class Answer(NamedTuple):
 
 
 class Shapes(NamedTuple):
-    """The shapes and dtypes of one row's observation and reward."""
+    """Holds the shapes and dtypes of one row's observation and reward."""
 
     observation: Any
     reward: Any
 
 
 class OfEnvironment:
-    """A function of an environment, equal to another one of the very same.
+    """A function of an environment; equal to any other of the same environment.
 
-    What was compiled for one is thus found again for the other.
+    So functions compiled for one are found for the other.
     """
 
     __slots__ = ("_env",)
@@ -153,28 +153,28 @@ class OfEnvironment:
         return hash((type(self), id(self._env)))
 
 
-# An environment without state is worth keeping: what was compiled for it serves every
-# batch that is made of it.
+# Stateless environments are worth keeping: every batch made from one shares its
+# compiled functions.
 @functools.lru_cache(maxsize=64)
 def program_for(
     reset: Callable[..., Any], step: Callable[..., Any], reward_dtype: Any
 ) -> RowProgram:
-    """Returns the program of two functions, the same for the same functions."""
+    """Returns the program of two functions, always the same for the same functions."""
     return RowProgram(reset, step, reward_dtype)
 
 
 class RowProgram:
-    """The compiled functions of an environment."""
+    """Compiles an environment's functions for many rows."""
 
     def __init__(
         self, reset: Callable[..., Any], step: Callable[..., Any], reward_dtype: Any
     ) -> None:
-        """Prepares; nothing is compiled yet.
+        """Prepares without compiling.
 
         Args:
-            reset: The first function of the environment.
-            step: The second; its result may have `done` in place of the two flags.
-            reward_dtype: What rewards become.
+            reset: The environment's first function.
+            step: Its second; the result may have `done` instead of the two flags.
+            reward_dtype: The dtype of rewards.
         """
         import jax
 
@@ -184,19 +184,19 @@ class RowProgram:
         self.begin_all = jax.jit(self._begin_all)
         self.begin_some = jax.jit(self._begin_some)
         self.move = jax.jit(self._move)
-        # Compiled or not, what JAX has looked at once it remembers.
+        # jit also caches traces that are never compiled.
         self._look = jax.jit(self._run_both)
 
     def shapes(self, name: str, params: Any, action: Any) -> Shapes:
-        """Runs both functions without numbers, to see what they return.
+        """Traces both functions to see the shapes that they return.
 
         Args:
-            name: What to call the environment in an error.
+            name: The environment's name in errors.
             params: Its parameters.
             action: An action of one row.
 
         Raises:
-            SpecError: They do not fit together.
+            SpecError: The two functions do not fit together.
         """
         (observation, state), stepped = self._look.eval_shape(params, action)
         _check_same(name, "observation", observation, stepped[0])
@@ -246,7 +246,7 @@ class RowProgram:
         none = jnp.zeros(streams.seeded.shape, bool)
         streams, keys = drawn(streams, ~none, ~none)
         observation, state = self._reset_rows(keys, params)
-        # Only how the info looks is of interest, so that there is one.
+        # Only the info's shape is needed, for a placeholder.
         info = jax.eval_shape(self._step_rows, keys, state, action, params)[-1]
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
         return streams, _firm(Rows(state, none, none, none, zeros)), observation
@@ -269,7 +269,7 @@ class RowProgram:
         beginning: Any,
         discount: Any,
     ) -> tuple[Streams, Rows, Answer]:
-        """Steps some rows, or begins their next episode where one has ended."""
+        """Steps some rows, or begins their next episode if theirs has ended."""
         import jax
         import jax.numpy as jnp
 
@@ -286,7 +286,7 @@ class RowProgram:
             first, began = self._reset_rows(keys, params)
             return _chosen(begins, first, observation), _begun(rows, begins, began)
 
-        # To begin may cost more than to step, and in most steps no row does.
+        # Beginning may cost more than stepping, and in most steps no row begins.
         observation, rows = jax.lax.cond(
             begins.any(), with_beginnings, lambda _: (observation, rows), None
         )
@@ -295,7 +295,7 @@ class RowProgram:
         answer = Answer(
             jnp.where(begins, _FIRST, after).astype(jnp.int32),
             jnp.where(goes_on, reward, jnp.zeros_like(reward)),
-            # What ends both ways at once is a termination.
+            # An episode that ends both ways counts as terminated.
             jnp.where(begins, 1.0, jnp.where(rows.terminated, 0.0, discount)).astype(
                 jnp.float32
             ),
@@ -316,7 +316,7 @@ class RowProgram:
 
 
 def _begun(rows: Rows, mask: Any, state: Any) -> Rows:
-    """Returns the rows after an episode has begun in some."""
+    """Returns the rows after some have begun an episode."""
     import jax
     import jax.numpy as jnp
 
@@ -331,7 +331,7 @@ def _begun(rows: Rows, mask: Any, state: Any) -> Rows:
 
 
 def _chosen(mask: Any, ours: Any, theirs: Any) -> Any:
-    """Takes the masked rows from one tree, and the others from another."""
+    """Takes the masked rows from `ours`, and the others from `theirs`."""
     import jax
     import jax.numpy as jnp
 
@@ -342,10 +342,10 @@ def _chosen(mask: Any, ours: Any, theirs: Any) -> Any:
 
 
 def _firm(rows: Rows) -> Rows:
-    """Gives every leaf a dtype of its own.
+    """Gives every leaf a definite dtype.
 
-    Python's numbers in a state have one that yields to others. A step that got them
-    would be compiled twice: for what `reset` returns, and for what it returns itself.
+    Python numbers in a state have a weak dtype. A step given them would be compiled
+    twice: for the result of `reset`, and for its own result.
     """
     import jax
 
@@ -359,7 +359,7 @@ def _firm(rows: Rows) -> Rows:
 
 
 def _check_same(name: str, what: str, first: Any, second: Any) -> None:
-    """Raises unless `reset` and `step` return the same kind of thing."""
+    """Raises unless `reset` and `step` return values of the same kind."""
     import jax
 
     ours, theirs = jax.tree.structure(first), jax.tree.structure(second)
@@ -390,7 +390,7 @@ def _refuse(name: str, what: str, first: str, second: str) -> None:
 
 
 def plain_nest(tree: Any) -> Any:
-    """Makes dictionaries of dataclasses, which envkit's nests do not know.
+    """Converts dataclasses to dictionaries, because nests have no dataclasses.
 
     Example:
         >>> @dataclasses.dataclass
@@ -413,24 +413,24 @@ def plain_nest(tree: Any) -> Any:
 
 
 def host_copy(tree: Any) -> Any:
-    """Brings a tree here from the device at once, into arrays that may be changed."""
+    """Copies a tree from the device at once, into writable arrays."""
     import jax
 
-    # What JAX gives is read-only, and on a CPU it is the device's own memory.
+    # JAX's arrays are read-only, and on a CPU they are the device's own memory.
     return jax.tree.map(np.array, jax.device_get(tree))
 
 
 def on_device(tree: Any) -> Any:
-    """Brings a tree to JAX's default device."""
+    """Copies a tree to JAX's default device."""
     import jax
 
     return jax.device_put(tree)
 
 
 def to_arrays(tree: Any) -> list[Any]:
-    """Returns the leaves of a tree as NumPy's arrays.
+    """Returns the leaves of a tree as NumPy arrays.
 
-    Random keys that JAX has a dtype for come with the name of their kind.
+    Typed random keys come with the name of their kind.
     """
     import jax
 
@@ -444,7 +444,7 @@ def to_arrays(tree: Any) -> list[Any]:
 
 
 def from_arrays(arrays: list[Any], like: Any) -> Any:
-    """Makes a tree on the device of what `to_arrays` returned.
+    """Makes a tree on the device from a result of `to_arrays`.
 
     Args:
         arrays: The leaves.

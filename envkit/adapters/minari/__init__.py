@@ -2,7 +2,7 @@
 
 from envkit.extend import Scheme, lazy_names
 
-# A dataset may be on this machine or not, so its id is an address.
+# A dataset may be remote, so its id is an address.
 SCHEME = Scheme(
     "envkit.adapters.minari.datasets:MinariReplay",
     title="Minari",

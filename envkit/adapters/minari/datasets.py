@@ -1,17 +1,17 @@
-"""Minari's datasets: recordings as datasets, datasets as recordings and environments.
+"""Minari: converts recordings to datasets, and datasets to recordings and replays.
 
 ```
 recording                          dataset
 observation, T + 1 of them         observations, T + 1
-action, reward                     actions, rewards: T, without those of the FIRST
+action, reward                     actions, rewards: T, without the FIRST's
 LAST with a discount of 0          terminations
 any other end                      truncations
-info                               infos: what each time step has, in one shape
-all else                           infos["envkit"], and "envkit" in the metadata
+info                               infos that every time step has in the same shape
+everything else                    infos["envkit"], and "envkit" in the metadata
 ```
 
-What Minari has no place for goes there so that the way back gives the same recording:
-the calls, the step types, the discounts, notes, specs, provenance and log.
+Facts without a place in Minari go there, so that converting back gives the same
+recording: calls, step types, discounts, notes, specs, provenance and log.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from envkit.types import Array
 
 __all__ = ["MinariReplay", "from_minari", "to_minari"]
 
-# The key of what Minari has no place for, in infos, metadata and facts of episodes.
+# The key for facts without a place in Minari: in infos, metadata and episode facts.
 _OURS = "envkit"
 _FIRST, _MID, _LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
 _IN_METADATA = {
@@ -64,7 +64,7 @@ _IN_METADATA = {
     "log": ((list,), "a list"),
 }
 _IN_EPISODE = {"row": NUMBER, "episode": NUMBER, "ended": TEXT}
-# HDF5 has other meanings for these in the name of a group.
+# HDF5 gives these names of groups another meaning.
 _NO_KEYS = ("", ".")
 
 
@@ -75,25 +75,25 @@ def to_minari(
     pickle: bool = False,
     **metadata: Any,
 ) -> Any:
-    """Writes a recording as a dataset of Minari.
+    """Writes a recording as a Minari dataset.
 
-    Its episodes are those that were written, of all rows; an episode of a `FIRST` alone
-    has no step, and is left out. An episode that was left in its middle ends in a
-    truncation. Pictures are kept as they are, not as JPEG.
+    It has the recorded episodes of all rows. An episode that is only a `FIRST` has no
+    step and is left out; one that was abandoned ends in a truncation. Pictures are kept
+    exactly, not as JPEG.
 
     Args:
         recording: The recording, or its directory.
         dataset: The id of the dataset, such as `"catch/expert-v0"`.
         pickle: Whether to read pickles, if there are any, and to write them. Reading
             one may run any code.
-        **metadata: What Minari's `create_dataset_from_buffers` takes beside the
+        **metadata: Arguments of Minari's `create_dataset_from_buffers` other than the
             episodes, such as `author` and `description`.
 
     Returns:
         The `MinariDataset`.
 
     Raises:
-        FileExistsError: There is a dataset with this id.
+        FileExistsError: A dataset with this id exists.
         RecordingError: The recording has no steps, or Minari cannot hold its values.
     """
     _require("Writing a dataset of Minari")
@@ -127,7 +127,7 @@ def to_minari(
     kept: list[dict[str, Any]] = []
     try:
         with warnings.catch_warnings():
-            # It warns of each argument that is not given.
+            # Minari warns about each missing argument.
             warnings.filterwarnings("ignore", category=UserWarning, module="minari")
             made = minari.create_dataset_from_buffers(
                 dataset,
@@ -152,7 +152,7 @@ def to_minari(
             }
         )
     except BaseException as error:
-        # Unless another program has made it since: then it is not ours to remove.
+        # Unless another program has created it since: then it is not ours to remove.
         if not (isinstance(error, ValueError) and "already exists" in str(error)):
             shutil.rmtree(path, ignore_errors=True)
         raise
@@ -166,23 +166,23 @@ def from_minari(
     download: bool = False,
     pickle: bool = False,
 ) -> Recording:
-    """Writes a dataset of Minari as a recording.
+    """Writes a Minari dataset as a recording.
 
-    One that `to_minari` has made becomes the recording that it was. Any other becomes
-    one of a `MinariReplay`.
+    A dataset made by `to_minari` becomes the original recording. Any other becomes a
+    recording of a `MinariReplay`.
 
     Args:
         dataset: The id of a dataset, or a `MinariDataset`.
-        directory: The directory of the recording, which is made.
+        directory: The recording's directory, which is created.
         download: Whether to download a dataset that is not on this machine.
-        pickle: Whether the recording that is returned reads pickles.
+        pickle: Whether the returned recording reads pickles.
 
     Returns:
         The recording.
 
     Raises:
-        FileExistsError: There is something in the directory.
-        RecordingError: The dataset has values that are no arrays.
+        FileExistsError: The directory is not empty.
+        RecordingError: The dataset has values that are not arrays.
     """
     source = _Dataset(dataset, download=download, pickle=pickle)
     path = Path(os.path.abspath(directory))
@@ -210,17 +210,17 @@ def from_minari(
 
 
 class _MinariInternals(Internals):
-    """Knows which package the episodes come from."""
+    """Names the package that the episodes come from."""
 
     def packages(self, env: Any) -> set[str]:
         return {"minari"}
 
 
 class MinariReplay(Replay):
-    """Plays the episodes of a Minari dataset, one after the other, as `Replay` does.
+    """Plays the episodes of a Minari dataset one after another, as `Replay` does.
 
-    The first time step of an episode has a reward of 0. The last one is a `LAST`, with
-    a discount of 0 where the dataset says that the episode was terminated.
+    The first time step of an episode has reward 0. The last one is a `LAST`, with
+    discount 0 if the dataset says that the episode was terminated.
     """
 
     _envkit = _MinariInternals()
@@ -240,10 +240,9 @@ class MinariReplay(Replay):
         Args:
             dataset: The id of a dataset, or a `MinariDataset`.
             episodes: The numbers of the episodes to play; `None` for all.
-            actions: Whether to "ignore" actions, or to "check" that they are those of
-                the dataset.
-            at_end: Whether to "raise" `RecordingEnded` after the last episode, or to
-                "repeat" from the first one on.
+            actions: "ignore" actions, or "check" that they match the dataset's.
+            at_end: "raise" `RecordingEnded` after the last episode, or "repeat" from
+                the first.
             download: Whether to download a dataset that is not on this machine.
             pickle: Whether to read pickles, if there are any. That may run any code.
         """
@@ -256,11 +255,11 @@ class MinariReplay(Replay):
 
 
 class _Dataset(Recording):
-    """Reads a dataset of Minari as if it were a recording.
+    """Reads a Minari dataset as if it were a recording.
 
     Attributes:
         id: The id of the dataset.
-        is_ours: True if `to_minari` has made it, and nothing was added since.
+        is_ours: True if `to_minari` made it, and nothing was added since.
     """
 
     def __init__(self, dataset: Any, *, download: bool, pickle: bool) -> None:
@@ -282,7 +281,7 @@ class _Dataset(Recording):
         indices = dataset.episode_indices.tolist()
         if not indices:
             raise RecordingError(f"The dataset {self.id!r} has no episodes.")
-        # Not a property of Minari, which knows no other keys than its own.
+        # Not Minari's property, which only knows its own keys.
         metadata = dataset.storage.read_raw_metadata(self.path)
         known = list(dataset.storage.get_episode_metadata(indices))
         self.is_ours = _OURS in metadata and all(_OURS in one for one in known)
@@ -303,7 +302,7 @@ class _Dataset(Recording):
         )
 
     def _take_ours(self, ours: Any, known: list[Any]) -> list[tuple[int, int]]:
-        """Takes the facts of a recording; returns the place of each episode."""
+        """Reads the recording's facts; returns the place of each episode."""
         subject = f"The metadata of the dataset {self.id!r}"
         check_keys(ours, _IN_METADATA, subject, f"[{_OURS!r}]")
         with reading(subject):
@@ -323,7 +322,7 @@ class _Dataset(Recording):
         return places
 
     def _take_theirs(self, known: list[Any]) -> None:
-        """Makes the facts of a dataset that Minari alone knows."""
+        """Derives facts for a dataset that envkit did not write."""
         first = self._read(self._dataset.episode_indices[0])
         specs = TimeStep(
             STEP_TYPE_SPEC,
@@ -352,7 +351,7 @@ class _Dataset(Recording):
         }
         self.provenance = {}
         self.__dict__["events"] = [{"event": "closed", "episodes": [len(known)]}]
-        # The calls before each episode, as if one environment had played them all.
+        # The calls before each episode, as if one environment had played all of them.
         lengths = [int(one["total_steps"]) + 1 for one in known]
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
         self._starts = dict(
@@ -365,7 +364,7 @@ class _Dataset(Recording):
             return Episode(*self.content(entry), entry, self.layout, self._unpack)
 
     def content(self, entry: Entry) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the facts and the columns of an episode, as those of its file."""
+        """Returns an episode's facts and columns, in the form of its file."""
         place = entry.row, entry.number
         with reading(repr(str(entry.path))):
             episode = self._read(self._indices[place])
@@ -407,7 +406,7 @@ class _Dataset(Recording):
 
     def _our_columns(self, episode: Any) -> dict[str, Any]:
         layout, ours = self.layout, episode.infos[_OURS]
-        # Groups of HDF5 that are empty are read as such, or not at all.
+        # Empty HDF5 groups are read as empty, or not at all.
         firsts, infos = ours.get("action", {}), ours.get("info_arrays", {})
         columns = {
             "call": ours["call"],
@@ -452,7 +451,7 @@ class _Dataset(Recording):
         }
 
     def _like(self, template: Any, values: Any) -> Any:
-        """Returns what Minari has read in the structure of specs."""
+        """Arranges values read by Minari in the structure of specs."""
         if isinstance(template, Mapping):
             return {
                 key: self._like(spec, values[key]) for key, spec in template.items()
@@ -463,7 +462,7 @@ class _Dataset(Recording):
             is_named = hasattr(template, "_fields")
             return type(template)(*rows) if is_named else type(template)(rows)
         array = _value_like(template, values)
-        # Their values may be of another width than their spaces.
+        # Values of other datasets may be wider than their spaces.
         return array if self.is_ours else array.astype(template.dtype, copy=False)
 
     def __reduce__(self) -> Any:
@@ -506,7 +505,7 @@ def _space(what: str, spec: Any) -> Any:
             )
     space = space_from_spec(spec)
     try:
-        # And back: it writes more than 2**63 choices, and cannot read them.
+        # And back: Minari writes more than 2**63 choices but cannot read them.
         deserialize_space(serialize_space(space))
     except (NotImplementedError, OverflowError, TypeError, ValueError, AssertionError):
         raise RecordingError(
@@ -526,7 +525,7 @@ def _keys(value: Any) -> Iterator[Any]:
 
 
 def _buffers(recording: Recording, pack: Any, kept: list[dict[str, Any]]) -> Any:
-    """Yields an `EpisodeBuffer` for each episode, and adds its facts to a list."""
+    """Yields an `EpisodeBuffer` for each episode, and appends its facts to `kept`."""
     from minari.data_collector import EpisodeBuffer
 
     for episode in recording.episodes():
@@ -571,7 +570,7 @@ def _buffers(recording: Recording, pack: Any, kept: list[dict[str, Any]]) -> Any
 
 
 def _infos(episode: Episode) -> dict[str, Any]:
-    """Returns the infos that all time steps have, in arrays of one shape."""
+    """Returns the infos that all time steps have, if their arrays share one shape."""
     if not episode.has_info:
         return {}
     found = _stacked([episode.info(step) for step in range(len(episode))])
@@ -581,7 +580,7 @@ def _infos(episode: Episode) -> dict[str, Any]:
 
 
 def _stacked(values: list[Any]) -> Any:
-    """Returns values as one array, or several by key; `None` if they differ."""
+    """Stacks values into an array, or several by key; `None` if they differ."""
     if all(isinstance(value, Mapping) for value in values):
         shared = {
             key: _stacked([value[key] for value in values])
@@ -612,7 +611,7 @@ def _stacked(values: list[Any]) -> Any:
 
 
 def _rest(episode: Episode, layout: Layout, pack: Any) -> dict[str, Any]:
-    """Returns the infos and notes of an episode, for the way back."""
+    """Returns an episode's infos and notes, to restore them when converting back."""
     rest: dict[str, Any] = {}
     if episode.has_info:
         lines = episode.column("info")
@@ -657,7 +656,7 @@ def _text_in(values: Any) -> list[str]:
 
 
 def _info_lines(infos: Mapping[str, Any], steps: int) -> list[str]:
-    """Returns the info of each time step, as lines of JSON."""
+    """Returns each time step's info as a line of JSON."""
     pack = packer(False)
     return [
         dumped(to_plain(_info_at(infos, step, steps), "info", pack))
@@ -673,7 +672,7 @@ def _info_at(infos: Mapping[str, Any], step: int, steps: int) -> dict[str, Any]:
         if isinstance(value, Mapping):
             found[key] = _info_at(value, step, steps)
             continue
-        # Some datasets have infos of steps alone, without one of the reset.
+        # Some datasets have infos for steps only, without one for the reset.
         index = step - (steps + 1 - len(value))
         if index >= 0:
             item = value[index]

@@ -1,4 +1,4 @@
-"""`PettingZooAECWrapper`: a game of PettingZoo in which agents take turns."""
+"""`PettingZooAECWrapper`: a PettingZoo game in which agents take turns."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ __all__ = ["PettingZooAECWrapper"]
 
 
 class PettingZooAECWrapper(GameEnvironment):
-    """Makes an envkit environment of a game for several agents who take turns.
+    """Wraps a game for several agents that take turns.
 
-    Each step is the decision of one agent. What PettingZoo asks for besides, steps
-    without an action for agents that have ended, the wrapper does itself.
+    Each step is the decision of one agent. PettingZoo also requires steps without an
+    action for agents that have ended; the wrapper makes those itself.
 
-    | part of the time step            | with `agents="turn"`, where agents are alike |
+    | part of the time step            | with `agents="turn"`, for agents that are    |
+    |                                  | alike                                        |
     |----------------------------------|----------------------------------------------|
-    | `observation["agent"]`           | whose turn it is: a place in                 |
+    | `observation["agent"]`           | the current agent: an index in               |
     |                                  | `possible_agents`                            |
     | `observation["observation"]`     | what that agent observes                     |
-    | `observation["action_mask"]`     | which of its actions are legal, if the game  |
-    |                                  | tells                                        |
-    | `observation["alive"]`           | who is still in the game                     |
-    | `reward`                         | what each agent earned by this step          |
+    | `observation["action_mask"]`     | its legal actions, if the game reports them  |
+    | `observation["alive"]`           | the agents still in the game                 |
+    | `reward`                         | each agent's reward for this step            |
     | `discount`                       | 0 for each agent whose game terminated       |
     | `step_type`                      | `LAST` when the last agent has ended         |
 
-    With `agents="dict"` all agents' observations, masks, actions, rewards and discounts
-    stand under their names, and only the action of the agent whose turn it is counts.
+    With `agents="dict"`, the observations, masks, actions, rewards and discounts of all
+    agents are under their names, and only the current agent's action counts.
 
-    An agent may end when it is not its turn. Its final observation is then in its part
-    of `get_info()`, as `final_observation`, and with `agents="dict"` in the observation
-    itself. Public attributes that the wrapper does not have, such as `state()` and
-    `observe(agent)`, are those of the game.
+    An agent may end outside its turn. Its final observation is then in its part of
+    `get_info()` as `final_observation`, and with `agents="dict"` also in the
+    observation. Public attributes that the wrapper lacks, such as `state()` and
+    `observe(agent)`, are taken from the game.
 
     Example:
         >>> from pettingzoo.classic.tictactoe.tictactoe import env as tictactoe
@@ -73,13 +73,13 @@ class PettingZooAECWrapper(GameEnvironment):
         reset_options: Mapping[str, Any] | None = None,
         reward_dtype: Any = np.float32,
     ) -> None:
-        """Wraps a game; closing the wrapper closes it.
+        """Wraps a game; closing the wrapper closes the game.
 
         Args:
             env_or_factory: An `AECEnv`, a `ParallelEnv`, whose agents then decide one
-                after the other, or something to call that makes either.
-            agents: Whether an observation is that of the agent whose turn it is, or
-                those of all by name: "turn" or "dict".
+                after another, or a function that makes either.
+            agents: "turn" if an observation is the current agent's, "dict" if it has
+                those of all agents by name.
             possible_agents: As for `PettingZooWrapper`.
             discount: As for `PettingZooWrapper`.
             action_mask: As for `PettingZooWrapper`.
@@ -117,7 +117,7 @@ class PettingZooAECWrapper(GameEnvironment):
         self._welcome(game.agents)
         self._keep_infos()
         self._turn = self._place_of(game.agent_selection)
-        # An agent may be out of the game before it begins.
+        # An agent may have ended before the game begins.
         self._take_out_the_ended()
         self._check_has_agents()
         self._look_around()
@@ -135,7 +135,7 @@ class PettingZooAECWrapper(GameEnvironment):
         return self._result(self._observation(), rewards)
 
     def _take_out_the_ended(self) -> None:
-        """Makes the steps without an action that PettingZoo asks for."""
+        """Makes the steps without an action that PettingZoo requires."""
         game = self._foreign
         while True:
             self._follow_ends()
@@ -154,7 +154,7 @@ class PettingZooAECWrapper(GameEnvironment):
                 )
 
     def _follow_ends(self) -> None:
-        """Keeps how the game ended for some agents, and what they saw last."""
+        """Keeps how the game ended for some agents, and their final observations."""
         game = self._foreign
         self._check_known(game.agents)
         ended = self._live.go_on(game.agents, game.terminations, game.truncations)
@@ -171,7 +171,7 @@ class PettingZooAECWrapper(GameEnvironment):
         self._flag(ended, game.terminations, game.truncations)
 
     def _look_around(self) -> None:
-        """Keeps what the agents see that are to be shown."""
+        """Keeps the observations of the agents to show."""
         if self._live.is_over:
             return
         alive = self._live.alive
@@ -186,7 +186,7 @@ class PettingZooAECWrapper(GameEnvironment):
     def _masks(self) -> list[Any]:
         if self._shows_all:
             return super()._masks()
-        # When it is another's turn an agent can do nothing.
+        # An agent has no legal action outside its turn.
         masks = [player.neutral.mask for player in self._players]
         masks[self._turn] = self._seen[self._turn].mask
         return masks

@@ -1,4 +1,4 @@
-"""`AgentTimeSteps`: an environment with several agents, as a time step for each."""
+"""`AgentTimeSteps`: an environment of several agents, as a time step for each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ONE = "agent_0"
 
 
 class AgentParts(NamedTuple):
-    """A time step, taken apart: one value for each agent in every field."""
+    """Holds the parts of a time step: one value per agent in every field."""
 
     alive: list[bool]
     observations: list[NestedArray]
@@ -37,26 +37,26 @@ class AgentParts(NamedTuple):
 
 
 class AgentView:
-    """Takes apart what an environment has for several agents.
+    """Splits the values of an environment of several agents.
 
     Attributes:
         agents: The agents, in the order of the parts.
-        observation_specs: What each of them observes; with an `action_mask`, it is a
-            dictionary of `observation` and `action_mask`.
-        action_specs: What each of them does.
-        reward_specs: What each of them earns.
-        discount_specs: What later rewards are worth to each.
+        observation_specs: Each agent's observation; with an `action_mask`, a dictionary
+            of `observation` and `action_mask`.
+        action_specs: Each agent's action.
+        reward_specs: Each agent's reward.
+        discount_specs: Each agent's discount.
         has_mask: Whether there are masks of legal actions.
     """
 
     def __init__(self, env: Any, agents: Sequence[Any] | None, who: str) -> None:
-        """Looks at an environment.
+        """Examines an environment.
 
         Args:
-            env: A single environment of envkit's.
-            agents: What to call the agents; `None` for the environment's
+            env: A single envkit environment.
+            agents: Names for the agents; `None` for the environment's
                 `possible_agents`, or else "agent_0", "agent_1" and so on.
-            who: Who asks, as the sentence of an error begins.
+            who: The subject of error messages.
         """
         _check_single(env, who)
         self._env_name = type(env).__name__
@@ -81,7 +81,7 @@ class AgentView:
             self._split_alive = layout.splitting(observation["alive"])
 
     def parts(self, time_step: TimeStep) -> AgentParts:
-        """Takes a time step apart; the arrays are new."""
+        """Splits a time step into new arrays."""
         alive = [True] * len(self.agents)
         if self._has_alive:
             flags = self._split_alive(time_step.observation["alive"])
@@ -94,7 +94,7 @@ class AgentView:
         )
 
     def join_actions(self, actions: Mapping[int, NestedArray]) -> NestedArray:
-        """Makes one action of some agents', by place; the others get a neutral one."""
+        """Joins the actions of some agents, by index; others get a neutral action."""
         return self._join_actions(
             [
                 actions.get(place, neutral)
@@ -103,7 +103,7 @@ class AgentView:
         )
 
     def _seen(self, observation: Any) -> Any:
-        """Returns the part of an observation, or of its specs, that agents see."""
+        """Returns the part of an observation, or of its specs, that agents observe."""
         if not self._has_alive:
             return observation
         if not self.has_mask:
@@ -138,7 +138,7 @@ class AgentView:
         return layout.split_specs(spec)
 
     def _numbers(self, layout: Layout, spec: NestedSpec) -> tuple[list[Any], Any]:
-        """Returns specs, and how to split; one number for all is everyone's."""
+        """Returns specs and a function that splits; all share a single number."""
         count = len(self.agents)
         if isinstance(spec, ArraySpec) and spec.shape == ():
             return [spec] * count, lambda number: [
@@ -218,17 +218,17 @@ def _check_single(env: Any, who: str) -> None:
 
 
 class AgentTimeSteps:
-    """Shows each agent of an environment a stream of its own.
+    """Gives each agent of an environment its own stream of time steps.
 
-    `reset` and `step` return a dictionary of time steps, with one for each agent that
-    takes part or has just ended. Each agent's stream is `FIRST (MID)* LAST`, whenever
-    in the episode it comes and goes; its `LAST` has its final observation, and discount
-    0 if the game terminated for it. The step after the end of the episode begins the
-    next one.
+    `reset` and `step` return a dictionary with a time step for each agent that takes
+    part or has just ended. Each agent's stream is `FIRST (MID)* LAST`, whenever in the
+    episode it joins and leaves; its `LAST` has its final observation, and discount 0 if
+    the game terminated for it. The step after the end of the episode begins the next
+    one.
 
-    It takes environments whose observation says who is alive, as those of
-    `PettingZooWrapper` do, and any whose arrays begin with a dimension of agents. It
-    keeps nothing itself: wrappers, `seed`, `get_state` and `set_state` are the
+    It accepts environments whose observation says which agents are alive, as
+    `PettingZooWrapper`'s does, and any whose arrays have a leading dimension of agents.
+    It keeps no state: wrappers, `seed`, `get_state` and `set_state` are the
     environment's.
 
     Example:
@@ -244,11 +244,11 @@ class AgentTimeSteps:
     """
 
     def __init__(self, env: Any, agents: Sequence[Any] | None = None) -> None:
-        """Shows an environment.
+        """Wraps an environment.
 
         Args:
-            env: A single environment of envkit's.
-            agents: What to call the agents; `None` for the environment's
+            env: A single envkit environment.
+            agents: Names for the agents; `None` for the environment's
                 `possible_agents`, or else "agent_0", "agent_1" and so on.
         """
         self._env = env
@@ -268,7 +268,7 @@ class AgentTimeSteps:
 
     @property
     def agents(self) -> list[Any]:
-        """The agents that act in the next step; none where that begins an episode."""
+        """The agents that act in the next step; none if that begins an episode."""
         time_step = self._current()
         if time_step is None or time_step.is_last():
             return []
@@ -276,11 +276,11 @@ class AgentTimeSteps:
         return [self._view.agents[place] for place in _places(alive)]
 
     def observation_spec(self, agent: Any) -> NestedSpec:
-        """Returns the specs of what an agent observes."""
+        """Returns the specs of an agent's observation."""
         return self._view.observation_specs[self._place(agent)]
 
     def action_spec(self, agent: Any) -> NestedSpec:
-        """Returns the specs of what an agent does."""
+        """Returns the specs of an agent's action."""
         return self._view.action_specs[self._place(agent)]
 
     def time_step_spec(self, agent: Any) -> TimeStep:
@@ -298,10 +298,10 @@ class AgentTimeSteps:
         return self._shown(None, self._env.reset())
 
     def step(self, actions: Mapping[Any, NestedArray]) -> dict[Any, TimeStep]:
-        """Applies the actions of all agents that are in `agents`; others are ignored.
+        """Applies the actions of all agents in `agents`; others are ignored.
 
         Raises:
-            CallOrderError: An agent's action is missing, or no agent has this name.
+            CallOrderError: An agent's action is missing, or a name is unknown.
         """
         before = self._current()
         if before is None or before.is_last():
@@ -340,7 +340,7 @@ class AgentTimeSteps:
     def _shown(
         self, before: AgentParts | None, time_step: TimeStep
     ) -> dict[Any, TimeStep]:
-        """Returns the time steps of those that took part before, or do so now."""
+        """Returns the time steps of agents that took part before, or do now."""
         parts = self._view.parts(time_step)
         begins = before is None or bool(time_step.is_first())
         is_over = bool(time_step.is_last())
@@ -358,7 +358,7 @@ class AgentTimeSteps:
     def _made(self, place: int, step_type: Any, parts: AgentParts) -> TimeStep:
         reward, discount = parts.rewards[place], parts.discounts[place]
         if step_type is StepType.FIRST:
-            # What came of what others did is not what this agent earned.
+            # Rewards from before the agent joined are not its own.
             reward = nest.map_structure(np.zeros_like, reward)
             discount = np.ones_like(discount)
         return TimeStep(step_type, reward, discount, parts.observations[place])

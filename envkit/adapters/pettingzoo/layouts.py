@@ -1,9 +1,10 @@
-"""How the parts of several agents lie in one value: along an axis, or under names.
+"""Lays out the parts of several agents in one value: along an axis or under names.
 
 ```
-            three agents that observe two numbers    the nest
-axis        an array of shape (3, 2)                 that of one agent
-dict        three arrays of shape (2,)               {"red": …, "blue": …, "green": …}
+                        three agents that observe two numbers    the nest
+            axis        an array of shape (3, 2)                 one agent's nest
+            dict        three arrays of shape (2,)               {"red": …, "blue": …,
+            "green": …}
 ```
 """
 
@@ -30,7 +31,7 @@ Split: TypeAlias = Callable[[NestedArray], list[NestedArray]]
 
 
 class Layout(abc.ABC):
-    """Puts the parts of agents together and takes them apart again.
+    """Joins and splits the parts of agents.
 
     Attributes:
         agents: The agents, in the order of the parts.
@@ -50,24 +51,24 @@ class Layout(abc.ABC):
 
     @abc.abstractmethod
     def joining(self, specs: Sequence[NestedSpec]) -> Join:
-        """Returns a function that makes a new whole of parts, which fit `specs`."""
+        """Returns a function that joins parts that fit `specs` into a new whole."""
 
     @abc.abstractmethod
     def splitting(self, spec: NestedSpec) -> Split:
-        """Returns a function that takes apart what fits `spec`; the parts are new."""
+        """Returns a function that splits a value that fits `spec` into new parts."""
 
     @abc.abstractmethod
     def choosing(self, spec: NestedSpec, subject: str) -> Split:
-        """Returns a function that checks an action and takes it apart.
+        """Returns a function that checks an action and splits it.
 
         Args:
             spec: The specs of the whole action.
-            subject: What it is, as the sentence of an error begins.
+            subject: The beginning of error messages.
         """
 
 
 class AxisLayout(Layout):
-    """Arrays have a dimension of agents in front.
+    """Gives arrays a leading dimension of agents.
 
     Example:
         >>> layout = AxisLayout(["red", "blue"])
@@ -77,18 +78,18 @@ class AxisLayout(Layout):
     """
 
     def join_specs(self, specs: Sequence[NestedSpec]) -> NestedSpec:
-        """Returns the specs of the first agent, with the dimension of agents."""
+        """Returns the first agent's specs, with a dimension of agents."""
         return add_outer_dims_nest(specs[0], (len(self.agents),))
 
     def split_specs(self, spec: NestedSpec) -> list[NestedSpec]:
-        """Returns the specs of the agents, with the bounds of each."""
+        """Returns the agents' specs, with each one's bounds."""
         return [
             nest.map_structure(lambda leaf, row=row: _row_of_spec(leaf, row), spec)
             for row in range(len(self.agents))
         ]
 
     def joining(self, specs: Sequence[NestedSpec]) -> Join:
-        """Returns a function that stacks."""
+        """Returns a function that stacks arrays."""
         if isinstance(specs[0], ArraySpec):
             return np.stack
         structure = nest.Structure(specs[0])
@@ -109,7 +110,7 @@ class AxisLayout(Layout):
         def split(whole: NestedArray) -> list[NestedArray]:
             leaves = structure.flatten(whole)
             return [
-                # A row of a row of numbers is to stay an array.
+                # An element of a vector must remain an array.
                 structure.unflatten([np.array(leaf[row, ...]) for leaf in leaves])
                 for row in rows
             ]
@@ -117,7 +118,7 @@ class AxisLayout(Layout):
         return split
 
     def choosing(self, spec: NestedSpec, subject: str) -> Split:
-        """Returns a function that looks at shapes and dtypes, and splits."""
+        """Returns a function that checks shapes and dtypes, and splits."""
         leaves = map_specs(array_leaf, spec)
         check = Converter(spec, leaves, subject=subject, root="action")
         split = self.splitting(spec)
@@ -125,7 +126,7 @@ class AxisLayout(Layout):
 
 
 class DictLayout(Layout):
-    """Each agent's part stands under its name."""
+    """Keeps each agent's part under its name."""
 
     def join_specs(self, specs: Sequence[NestedSpec]) -> NestedSpec:
         """Returns the specs by agent."""
@@ -146,7 +147,7 @@ class DictLayout(Layout):
         return join
 
     def splitting(self, spec: NestedSpec) -> Split:
-        """Returns a function that looks agents up, and copies."""
+        """Returns a function that looks up agents and copies their parts."""
         copies = [_copying(spec[agent]) for agent in self.agents]
 
         def split(whole: NestedArray) -> list[NestedArray]:
@@ -156,7 +157,7 @@ class DictLayout(Layout):
         return split
 
     def choosing(self, spec: NestedSpec, subject: str) -> Split:
-        """Returns a function that looks for every agent; each looks at its own."""
+        """Returns a function that requires every agent and checks each one's part."""
 
         def choose(action: NestedArray) -> list[NestedArray]:
             named = isinstance(action, Mapping)
@@ -168,14 +169,14 @@ class DictLayout(Layout):
 
 
 class OneLayout(Layout):
-    """There is one agent, and its part is the whole."""
+    """Has one agent, whose part is the whole."""
 
     def join_specs(self, specs: Sequence[NestedSpec]) -> NestedSpec:
         """Returns the specs of the agent."""
         return specs[0]
 
     def split_specs(self, spec: NestedSpec) -> list[NestedSpec]:
-        """Returns the specs as the only ones."""
+        """Returns a list of just these specs."""
         return [spec]
 
     def joining(self, specs: Sequence[NestedSpec]) -> Join:
@@ -189,7 +190,7 @@ class OneLayout(Layout):
         return lambda whole: [copied(whole)]
 
     def choosing(self, spec: NestedSpec, subject: str) -> Split:
-        """Returns a function that makes the action the only part."""
+        """Returns a function that takes the action as the only part."""
         return lambda action: [action]
 
 
@@ -212,7 +213,7 @@ def _row_of_spec(spec: ArraySpec, row: int) -> ArraySpec:
 
 
 def _row_of_bound(bound: Array, rank: int, row: int) -> Array:
-    """Returns what bounds a row; only a bound of full rank says more of some rows."""
+    """Returns a row's bound; only a bound of full rank differs between rows."""
     if bound.ndim < rank:
         return bound
     row_bound: Array = bound[row if len(bound) > 1 else 0]

@@ -1,4 +1,4 @@
-"""`PettingZooWrapper`: a game of PettingZoo in which all agents act at once."""
+"""`PettingZooWrapper`: a PettingZoo game in which all agents act at once."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ __all__ = ["PettingZooWrapper"]
 
 
 class PettingZooWrapper(GameEnvironment):
-    """Makes an envkit environment of a game for several agents who act at once.
+    """Wraps a game for several agents that act at once.
 
     There is one time step for all of them. With `agents="axis"`, for agents that are
-    alike, each array has a dimension of agents in front; with `agents="dict"` each
-    agent's part stands under its name.
+    alike, each array has a leading dimension of agents; with `agents="dict"`, each
+    agent's part is under its name.
 
-    | part of the time step            | what it is                                 |
+    | part of the time step            | value                                      |
     |----------------------------------|--------------------------------------------|
-    | `observation["observation"]`     | what each agent observes; of one that has  |
-    |                                  | ended, its final observation again         |
-    | `observation["alive"]`           | who acts next                              |
-    | `observation["action_mask"]`     | which actions are legal, if the game tells |
-    | `reward`                         | what each earned; 0 for who takes no part  |
+    | `observation["observation"]`     | what each agent observes; once it has      |
+    |                                  | ended, its final observation               |
+    | `observation["alive"]`           | the agents that act next                   |
+    | `observation["action_mask"]`     | legal actions, if the game reports them    |
+    | `reward`                         | each agent's reward; 0 without a part      |
     | `discount`                       | 0 for each agent whose game terminated     |
     | `step_type`                      | `LAST` when the last agent has ended       |
 
-    The actions of agents that are not alive are ignored. `AgentTimeSteps` shows the
-    same as a time step for each agent. Public attributes that the wrapper does not
-    have, such as `state()`, are those of the game.
+    The actions of agents that are not alive are ignored. `AgentTimeSteps` presents a
+    time step per agent. Public attributes that the wrapper lacks, such as `state()`,
+    are taken from the game.
 
     Example:
         >>> from pettingzoo.classic.rps.rps import parallel_env
@@ -65,23 +65,22 @@ class PettingZooWrapper(GameEnvironment):
         reset_options: Mapping[str, Any] | None = None,
         reward_dtype: Any = np.float32,
     ) -> None:
-        """Wraps a game; closing the wrapper closes it.
+        """Wraps a game; closing the wrapper closes the game.
 
         Args:
             env_or_factory: A `ParallelEnv`, an `AECEnv` that PettingZoo can convert to
-                one, or something to call that makes either.
-            agents: How the agents' parts lie: "axis" or "dict".
-            possible_agents: All agents that may take part, for games that do not name
-                them, and for another order.
-            discount: What later rewards are worth to an agent after every step that
-                does not terminate its game.
-            action_mask: "auto" for masks that are in the agents' observations, beside
-                an `observation`; "info" for those in their infos; "none" leaves masks
+                one, or a function that makes either.
+            agents: The layout of the agents' parts: "axis" or "dict".
+            possible_agents: All agents that may take part, if the game does not name
+                them, or for another order.
+            discount: An agent's discount for steps that do not terminate its game.
+            action_mask: "auto" for masks inside the agents' observations, beside an
+                `observation`; "info" for masks in their infos; "none" leaves masks
                 where they are.
-            reset_options: What every reset passes to the game as its `options`, those
-                at the end of an episode among them.
-            reward_dtype: What rewards are made of. PettingZoo's are of any kind, and
-                float32 rounds some.
+            reset_options: The `options` that every reset passes to the game, including
+                automatic resets.
+            reward_dtype: The dtype of rewards. PettingZoo's may be of any type; float32
+                rounds some.
         """
         super().__init__(
             env_or_factory,
@@ -149,7 +148,7 @@ class PettingZooWrapper(GameEnvironment):
         infos: Mapping[Any, Any] | None,
         taking_part: Sequence[bool],
     ) -> None:
-        """Keeps what the agents see that take part."""
+        """Keeps the observations of the agents that take part."""
         self._info = kept_infos(infos)
         for place, takes_part in enumerate(taking_part):
             agent = self._agents[place]

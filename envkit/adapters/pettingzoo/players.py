@@ -1,16 +1,16 @@
-"""`GameEnvironment`, the base of PettingZoo's adapters, and the agents of its games.
+"""`GameEnvironment`, the base of PettingZoo's adapters, and its games' agents.
 
 A `LiveAgents` follows the agents through an episode:
 
 ```
 before the agent appears      alive False   discount as given   reward 0
 while it takes part           alive True    discount as given
-the step at which it ends     alive False   0 if terminated, else as given
-from then on                  alive False   the same            reward 0
+the step in which it ends     alive False   0 if terminated, else as given
+afterwards                    alive False   the same            reward 0
 ```
 
-So the last time step of an episode tells by its discounts alone for which agents the
-game ended, and for which it was only cut off.
+So the discounts of an episode's last time step show for which agents the game
+terminated, and for which it was truncated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
     "players_of",
 ]
 
-# Where a game says which actions are legal.
+# Where a game reports legal actions.
 _MASK_PLACES = ("auto", "info", "none")
 _MASKED = {"observation", "action_mask"}
 _IS_ALIVE = ArraySpec((), np.bool_, "alive")
@@ -61,38 +61,38 @@ _NEEDED = ("reset", "step", "observation_space", "action_space")
 
 
 class AgentObservation(NamedTuple):
-    """What an agent sees: an observation, and which actions are legal, if told."""
+    """An agent's observation, and its legal actions if the game reports them."""
 
     observation: NestedArray
     mask: NestedArray | None
 
 
 class Player:
-    """Converts what one agent sees and does.
+    """Converts one agent's observations and actions.
 
     Attributes:
         agent: The agent.
-        observation_space: The library's space of what it sees.
-        action_space: The library's space of what it does.
-        observation_spec: What it observes, without the mask.
-        action_spec: What it does.
-        mask_spec: The mask of its legal actions; `None` if there is none.
+        observation_space: The library's space of observations.
+        action_space: The library's space of actions.
+        observation_spec: The observation's specs, without the mask.
+        action_spec: The action's specs.
+        mask_spec: The spec of the mask of legal actions; `None` without one.
         masks_come_by_info: Whether the mask is in the infos.
         to_action: Makes a member of the agent's action space.
-        neutral: What stands for its observation where it takes no part.
+        neutral: Replaces its observation while it takes no part.
     """
 
     def __init__(
         self, game: Any, agent: Any, name: str, adapter: str, mask: str
     ) -> None:
-        """Looks at an agent's spaces.
+        """Examines an agent's spaces.
 
         Args:
             game: The game.
             agent: The agent.
-            name: What to call the game in errors.
-            adapter: Whose `step` takes actions.
-            mask: Where the mask is: one of `_MASK_PLACES`.
+            name: The game's name in errors.
+            adapter: The adapter whose `step` takes actions.
+            mask: The place of the mask: one of `_MASK_PLACES`.
         """
         self.agent = agent
         self.observation_space = game.observation_space(agent)
@@ -148,7 +148,7 @@ class Player:
     def _mask_of(self, info: Any) -> Array:
         spec: Any = self.mask_spec
         given = info.get("action_mask") if isinstance(info, Mapping) else None
-        if given is None:  # All that is not forbidden is legal.
+        if given is None:  # without a mask, everything is legal
             return np.ones(spec.shape, spec.dtype)
         mask = np.array(given)
         if mask.shape != spec.shape or mask.dtype.kind not in "biuf":
@@ -174,7 +174,7 @@ def _is_masked(spec: NestedSpec) -> bool:
 def players_of(
     game: Any, agents: Sequence[Any], name: str, adapter: str, mask: str
 ) -> list[Player]:
-    """Returns a player for each agent, and masks for all of them or for none."""
+    """Returns a player for each agent; either all of them have masks, or none."""
     if mask not in _MASK_PLACES:
         raise ValueError(
             f"action_mask must be one of {listed(map(repr, _MASK_PLACES))}, got "
@@ -183,7 +183,7 @@ def players_of(
     players = [Player(game, agent, name, adapter, mask) for agent in agents]
     masked = [player.mask_spec is not None for player in players]
     if len(set(masked)) > 1:
-        # A mask that some have stays where the game puts it.
+        # If only some have a mask, it stays where the game puts it.
         return [Player(game, agent, name, adapter, "none") for agent in agents]
     return players
 
@@ -193,7 +193,7 @@ def _check_alike(players: Sequence[Player], name: str, remedy: str) -> None:
 
     Args:
         players: The agents.
-        name: What to call the game.
+        name: The game's name.
         remedy: What to do about it.
     """
     first = players[0]
@@ -236,7 +236,7 @@ class LiveAgents:
         return not any(self.alive)
 
     def begin(self, present: Collection[Any]) -> None:
-        """Begins an episode with the agents that are there."""
+        """Begins an episode with the present agents."""
         self.alive = [agent in present for agent in self._agents]
         self.terminated = [False] * len(self._agents)
 
@@ -249,13 +249,13 @@ class LiveAgents:
         """Follows one step.
 
         Args:
-            present: The agents that are there now. Some games still list those that
+            present: The agents that are present now. Some games still list agents that
                 have ended.
-            terminations: True for the agents for which the game has ended.
-            truncations: True for those for which it was cut off.
+            terminations: True for agents whose game has terminated.
+            truncations: True for agents whose game was truncated.
 
         Returns:
-            The places of the agents that ended with this step.
+            The indices of the agents that ended with this step.
         """
         ended = []
         for place, agent in enumerate(self._agents):
@@ -271,12 +271,12 @@ class LiveAgents:
         return ended
 
     def discounts(self, discount: float) -> list[float]:
-        """Returns what later rewards are worth to each agent."""
+        """Returns each agent's discount."""
         return [0.0 if terminated else discount for terminated in self.terminated]
 
 
 def _opened(env_or_factory: Any, adapter: str) -> Any:
-    """Returns a game: the one given, or what a factory makes."""
+    """Returns a game: the given one, or a factory's result."""
     if _is_game(env_or_factory):
         return env_or_factory
     if not callable(env_or_factory):
@@ -301,19 +301,19 @@ def _refuse(adapter: str, what: str) -> NoReturn:
 
 
 def is_aec(game: Any) -> bool:
-    """True for a game in which agents take turns, which PettingZoo calls AEC."""
+    """Returns True for a game in which agents take turns: an AEC game."""
     return callable(getattr(game, "last", None)) and hasattr(game, "observe")
 
 
 def name_of_game(game: Any) -> str:
-    """Returns what a game calls itself, or the name of its class."""
+    """Returns a game's own name, or the name of its class."""
     innermost = getattr(game, "unwrapped", game)
     metadata = getattr(game, "metadata", None) or {}
     return str(metadata.get("name") or type(innermost).__name__)
 
 
 def _agents_of(game: Any, given: Sequence[Any] | None, adapter: str) -> list[Any]:
-    """Returns all agents that may take part: those given, or those the game names."""
+    """Returns all agents that may take part: the given ones, or the game's."""
     named = getattr(game, "possible_agents", None) or ()
     agents = list(named if given is None else given)
     if not agents:
@@ -328,7 +328,7 @@ def _agents_of(game: Any, given: Sequence[Any] | None, adapter: str) -> list[Any
 
 
 def _layers_of(game: Any) -> list[Any]:
-    """Lists the wrappers and conversions from the outside, and last the game."""
+    """Lists the wrappers and conversions, outermost first, and the game last."""
     layers = [game]
     while (inner := _inside(layers[-1])) is not None:
         layers.append(inner)
@@ -336,7 +336,7 @@ def _layers_of(game: Any) -> list[Any]:
 
 
 def _inside(layer: Any) -> Any:
-    # Some games have an `env` of their own, and are no wrappers for that.
+    # Some games have an `env` attribute without being wrappers.
     innermost = getattr(layer, "unwrapped", layer)
     if innermost is layer:
         return None
@@ -345,11 +345,11 @@ def _inside(layer: Any) -> Any:
 
 
 class GameEnvironment(ResetArguments, ForeignEnvironment):
-    """Is the base of both adapters of PettingZoo's games.
+    """Is the base class of both PettingZoo adapters.
 
-    A subclass implements `_of_kind`, `_begin` and `_move`. Its `_layouts` are the
-    layouts by the names that the argument `agents` has for them; those along an axis
-    need agents that are alike.
+    A subclass implements `_of_kind`, `_begin` and `_move`. `_layouts` maps the values
+    of the argument `agents` to layouts; a layout along an axis needs agents that are
+    alike.
     """
 
     _layouts: ClassVar[Mapping[str, type[Layout]]]
@@ -365,7 +365,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         reset_options: Mapping[str, Any] | None,
         reward_dtype: Any,
     ) -> None:
-        """Opens a game; the arguments are those of the adapters."""
+        """Opens a game; the arguments are the adapters'."""
         self._adapter = adapter = type(self).__name__
         require("pettingzoo", needed_by=adapter, extra="pettingzoo")
         require("gymnasium", needed_by=adapter, extra="pettingzoo")
@@ -393,14 +393,14 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
             )
 
     def _of_kind(self, game: Any) -> Any:
-        """Returns a game of the adapter's kind, which any other is converted to."""
+        """Returns a game of the adapter's kind, converted if necessary."""
         raise NotImplementedError
 
     def _compile(self, view: Layout) -> None:
-        """Makes the specs, and the functions that put parts together.
+        """Makes the specs, and the functions that join parts.
 
         Args:
-            view: How what is observed and done lies.
+            view: The layout of observations and actions.
         """
         layout, count = self._layout, len(self._agents)
         discount = BoundedArraySpec((), np.float32, 0.0, 1.0, "discount")
@@ -428,7 +428,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
 
     @property
     def game(self) -> Any:
-        """The environment of PettingZoo."""
+        """The PettingZoo environment."""
         return self._foreign
 
     @property
@@ -438,7 +438,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
 
     @property
     def action_mask_in(self) -> str | None:
-        """Where the game has its masks: "observation", "info", or nowhere."""
+        """The place of the game's masks: "observation", "info", or `None`."""
         if not self._has_mask:
             return None
         return "info" if self._players[0].masks_come_by_info else "observation"
@@ -450,9 +450,9 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
     def get_info(self) -> dict[Any, Any]:
         """Returns the game's infos for the current time step, by agent.
 
-        Those of agents that ended with it have `terminated` and `truncated`, too. Where
-        the game says which actions are legal, that of each agent has the
-        `action_mask`. Before the first reset there are none.
+        Infos of agents that ended with it include `terminated` and `truncated`. If the
+        game reports legal actions, each agent's info has the `action_mask`. Before the
+        first reset there are none.
         """
         infos = kept_infos(self._info)
         if self._declares and self._current_time_step is not None:
@@ -462,7 +462,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         return infos
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of the masks in each agent's info, if there are any."""
+        """Returns the specs of the masks in the agents' infos, if there are any."""
         if not self._declares:
             return {}
         return {
@@ -471,7 +471,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
 
     @property
     def _declares(self) -> bool:
-        # The keys of what is declared are text.
+        # Declared keys must be text.
         names = all(isinstance(agent, str) for agent in self._agents)
         return self._has_mask and names
 
@@ -484,7 +484,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         return self._foreign.render()
 
     def _shown(self, seen: Sequence[AgentObservation]) -> dict[str, NestedArray]:
-        """Returns an observation of what is seen, and of the agents that are alive."""
+        """Returns an observation from the agents' observations and the agents alive."""
         observation = {
             "observation": self._join_observations([each.observation for each in seen]),
             "alive": self._join_flags([np.array(alive) for alive in self._live.alive]),
@@ -494,7 +494,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         return observation
 
     def _rewards(self, rewards: Mapping[Any, Any], earning: Sequence[bool]) -> Any:
-        """Returns the rewards of the agents that earn, and 0 for the others."""
+        """Returns the rewards of agents that earn one, and 0 for the others."""
         pairs = zip(self._agents, earning, strict=True)
         return self._join_rewards(
             [
@@ -520,7 +520,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         return self._join_discounts([np.array(each, np.float32) for each in worth])
 
     def _result(self, observation: Any, rewards: Any) -> Result:
-        """Returns the outcome of a step; the discounts tell how it ended for whom."""
+        """Returns the result of a step; discounts tell how it ended for each agent."""
         is_over, discounts = self._live.is_over, self._discounts()
         goes_on = is_over and any(map(np.any, nest.flatten(discounts)))
         return Result(
@@ -532,7 +532,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
             discounts,
         )
 
-    # What a game returns has been put together already.
+    # A game's result has been joined already.
 
     def _to_observation(self, observation: Any) -> NestedArray:
         return observation
@@ -544,10 +544,10 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         return discount
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
-        self._info = info  # Those of its agents have the flags.
+        self._info = info  # the agents' infos have the flags
 
     def _welcome(self, present: Sequence[Any]) -> None:
-        """Begins an episode with some agents, of which nothing was seen yet."""
+        """Begins an episode with some agents, which have no observation yet."""
         self._check_known(present)
         self._live.begin(present)
         self._seen = [player.neutral for player in self._players]
@@ -570,7 +570,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
                 )
 
     def _look(self, place: int, observation: Any, info: Any) -> None:
-        """Keeps what an agent sees."""
+        """Keeps an agent's observation."""
         if not self._announced and isinstance(info, Mapping) and "action_mask" in info:
             raise SpecError(
                 f"{self._name} says in its infos which actions are legal. Pass "
@@ -580,7 +580,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         self._seen[place] = self._players[place].read(observation, info)
 
     def _flag(self, ended: Sequence[int], terminations: Any, truncations: Any) -> None:
-        """Adds to infos how it ended for some agents; a discount tells only one."""
+        """Adds flags to the infos of agents that ended; a discount shows only one."""
         for place in ended:
             agent = self._agents[place]
             self._info[agent] = {
@@ -590,14 +590,14 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
             }
 
     def _kept(self) -> tuple[Any, ...]:
-        """Returns what a state has beside the game."""
+        """Returns what a state holds besides the game."""
         live = self._live.alive, self._live.terminated
         options = self._reset_options, self._next_options
         seen = [tuple(one) for one in self._seen]
         return live, seen, self._info, self._next_seed, options
 
     def _take_back(self, kept: tuple[Any, ...]) -> None:
-        """Takes over what `_kept` returned."""
+        """Restores a result of `_kept`."""
         live, seen, self._info, self._next_seed, options = kept
         self._live.alive, self._live.terminated = live
         self._seen = [AgentObservation(*one) for one in seen]
@@ -605,8 +605,8 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
 
     def _get_state(self) -> Any:
         layers = _layers_of(self._foreign)
-        # A space of pymunk pickles without what it knows of bodies that touch, so a
-        # game that goes on with a copy goes another way.
+        # A pymunk space pickles without its contacts between bodies, so a copied game
+        # would continue differently.
         for value in (value for layer in layers for value in vars(layer).values()):
             if type(value).__module__.partition(".")[0] == "pymunk":
                 raise NotImplementedError(
@@ -623,9 +623,9 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
 
 
 def kept_infos(infos: Mapping[Any, Any] | None) -> dict[Any, Any]:
-    """Returns a copy of the infos of agents, which some games change later.
+    """Returns a copy of the agents' infos, because some games change them later.
 
-    Games without infos return `None` for all of them, or for one.
+    Games without infos return `None` for all of them, or for one agent.
     """
     return {
         agent: as_info(info) if info is None or isinstance(info, Mapping) else info

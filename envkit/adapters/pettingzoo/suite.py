@@ -1,4 +1,4 @@
-"""Games of PettingZoo by name."""
+"""PettingZoo: games by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["load", "names"]
 _FAMILIES = ("atari", "butterfly", "classic", "sisl")
 _VERSION = re.compile(r"[_-]v(\d+)$")
 _APIS = {"parallel": "parallel_env", "aec": "env"}
-# Arguments that are for the wrapper and not for the game.
+# Arguments of the wrapper, not of the game.
 _OPTIONS = (
     "possible_agents",
     "discount",
@@ -33,12 +33,12 @@ _OPTIONS = (
 
 
 class _Game(NamedTuple):
-    """One version of a game.
+    """Describes one version of a game.
 
     Attributes:
-        name: Its name, with its family.
-        identifier: What PettingZoo's registry calls it; `None` if that has it not.
-        module: Where it is, if not in the registry.
+        name: Its name, including its family.
+        identifier: Its id in PettingZoo's registry; `None` if it is not there.
+        module: Its module, if it is not in the registry.
     """
 
     name: str
@@ -54,23 +54,24 @@ def load(
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes an environment of a game by its name.
+    """Makes an environment from a game's name.
 
-    `envkit.make("pettingzoo:butterfly/pistonball_v6")` calls this. Versions are part of
-    the name; the family may be left out, for no two have a game of the same name.
+    `envkit.make("pettingzoo:butterfly/pistonball_v6")` calls this. The version is part
+    of the name; the family may be left out, because no two have a game of the same
+    name.
 
     Args:
-        environment_name: Such as `"classic/tictactoe_v3"`. The family `mpe` is in the
-            package mpe2.
-        api: "parallel" for a game in which all act at once, "aec" for one in which
-            agents take turns; `None` for the first if PettingZoo has that of the game.
-        agents: How the wrapper lays out what agents have: "axis" or "dict" if all act
-            at once, "turn" or "dict" if they take turns; `None` for the first.
-        max_episode_steps: After how many steps an episode is truncated; `None` for no
-            limit but the game's own.
-        env_wrappers: What to wrap the environment in, innermost first.
-        **kwargs: What `PettingZooWrapper` and `PettingZooAECWrapper` take, and for all
-            else arguments of the game.
+        environment_name: The game, such as `"classic/tictactoe_v3"`. The family `mpe`
+            is in the package mpe2.
+        api: "parallel" for a game in which all agents act at once, "aec" for one in
+            which they take turns; `None` for the first of these that the game has.
+        agents: The layout of the agents' parts: "axis" or "dict" if all act at once,
+            "turn" or "dict" if they take turns; `None` for the first.
+        max_episode_steps: The number of steps after which an episode is truncated;
+            `None` keeps only the game's own limit.
+        env_wrappers: Wrappers for the environment, innermost first.
+        **kwargs: Arguments of `PettingZooWrapper` or `PettingZooAECWrapper`; all others
+            are the game's.
 
     Example:
         >>> env = load("classic/rps_v2", max_cycles=3, discount=0.9)
@@ -79,7 +80,7 @@ def load(
         >>> env.close()
 
     Raises:
-        ConstructorError: There is no such game.
+        ConstructorError: The game is unknown.
         MissingDependencyError: A library that the game needs is not installed.
     """
     require(
@@ -94,7 +95,7 @@ def load(
     try:
         api = _chosen_api(game, api)
         made = _make(game, api, kwargs)
-    # Any error, because games wrap those of their imports in their own.
+    # Any error, because games wrap import errors in their own.
     except Exception as error:
         missing = _missing(error)
         if missing is None:
@@ -109,7 +110,7 @@ def load(
 
 
 def names() -> list[str]:
-    """Lists the names of all games, with their families.
+    """Lists the names of all games, including their families.
 
     Example:
         >>> "butterfly/pistonball_v6" in names()
@@ -139,7 +140,7 @@ def _found(name: str) -> _Game:
 
 
 def _hint(wanted: str, known: list[str]) -> str:
-    """Returns a hint: another version or family first, then like spellings."""
+    """Returns a hint: another version or family first, then similar spellings."""
     bare = _VERSION.sub("", wanted).split("/")[-1]
     alike = [name for name in known if _VERSION.sub("", name).split("/")[-1] == bare]
     if not alike:
@@ -165,7 +166,7 @@ def _registered(library: Any) -> Iterator[_Game]:
 
 
 def _in_folder(family: str, package: str) -> Iterator[_Game]:
-    """Finds the modules with a version in a package, without importing them."""
+    """Finds versioned modules in a package without importing them."""
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     for found in pkgutil.iter_modules(folders or []):
@@ -174,12 +175,12 @@ def _in_folder(family: str, package: str) -> Iterator[_Game]:
 
 
 def _with_underscore(name: str) -> str:
-    # PettingZoo itself writes both "-v3" and "_v3".
+    # PettingZoo itself uses both "-v3" and "_v3".
     return _VERSION.sub(r"_v\1", name)
 
 
 def _chosen_api(game: _Game, wanted: str | None) -> str:
-    """Returns the API that is asked for, or the first that the game has."""
+    """Returns the requested API, or the first that the game has."""
     apis = [api for api in _APIS if _has_api(game, api)]
     if wanted is None:
         return apis[0]
@@ -208,10 +209,10 @@ def _make(game: _Game, api: str, kwargs: dict[str, Any]) -> Any:
 
 
 def _missing(error: BaseException | None) -> str | None:
-    """Names the package that was not found, if that is why something was raised."""
+    """Returns the name of a missing package, if that caused the error."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
             return error.name.partition(".")[0]
-        # PettingZoo raises errors of its own from those.
+        # PettingZoo raises its own errors from import errors.
         error = error.__cause__ or error.__context__
     return None

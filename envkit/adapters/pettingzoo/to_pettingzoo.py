@@ -1,4 +1,4 @@
-"""`to_pettingzoo`: an environment of envkit as a game of PettingZoo."""
+"""`to_pettingzoo`: an envkit environment as a PettingZoo game."""
 
 from __future__ import annotations
 
@@ -35,19 +35,18 @@ def to_pettingzoo(
     render_mode: str | None = None,
     action_mask_in: str | None = None,
 ) -> PyToPettingZoo:
-    """Makes a `pettingzoo.ParallelEnv` of an environment of envkit.
+    """Makes a `pettingzoo.ParallelEnv` from an envkit environment.
 
     Args:
-        env: A single environment: one whose observation says who is alive, as those of
-            `PettingZooWrapper` do; one whose arrays begin with a dimension of agents,
-            if `agents` names them; or any other, which then has one agent.
-        agents: What to call the agents; `None` for the environment's
-            `possible_agents`, or else "agent_0", "agent_1" and so on.
-        render_mode: What `render` calls the environment's `render` with. `None` for
-            the mode that the environment itself was made with, if it has one.
-        action_mask_in: Where masks of legal actions go: to the "observation" or to the
-            "info". `None` for where the environment has them from, or else to the
-            observation.
+        env: A single environment: one whose observation says which agents are alive, as
+            `PettingZooWrapper`'s does; one whose arrays have a leading dimension of
+            agents, if `agents` names them; or any other, which then has one agent.
+        agents: Names for the agents; `None` for the environment's `possible_agents`, or
+            else "agent_0", "agent_1" and so on.
+        render_mode: The mode of `render`. `None` for the environment's own render mode,
+            if it has one.
+        action_mask_in: Where masks of legal actions go: "observation" or "info". `None`
+            for where the environment has them, or else the observation.
 
     Example:
         >>> from envkit.envs import Catch
@@ -65,7 +64,7 @@ def to_pettingzoo(
 
 
 class PyToPettingZoo(LateBase):
-    """A game of PettingZoo made of an environment; `to_pettingzoo` makes it.
+    """Is a PettingZoo game made from an environment by `to_pettingzoo`.
 
     It is a `pettingzoo.ParallelEnv`.
 
@@ -75,11 +74,11 @@ class PyToPettingZoo(LateBase):
     | an agent is alive                    | it is in `agents`                         |
     | it ends with discount 0              | terminated                                |
     | it ends with a discount above 0      | truncated                                 |
-    | `get_info`, by agent or for all      | the infos; flags in them are the flags    |
+    | `get_info`, by agent or for all      | the infos; flags in them take precedence  |
 
-    After the end of an episode `step` returns empty dictionaries, as games of
-    PettingZoo do. Public attributes that only the environment has, and not all of
-    envkit's have, are the adapter's too.
+    After the end of an episode, `step` returns empty dictionaries, as PettingZoo's
+    games do. Public attributes of the environment that are not part of every
+    `PyEnvironment` are the game's too.
     """
 
     @classmethod
@@ -98,7 +97,7 @@ class PyToPettingZoo(LateBase):
         render_mode: str | None = None,
         action_mask_in: str | None = None,
     ) -> None:
-        """Wraps an environment; closing the game closes it."""
+        """Wraps an environment; closing the game closes the environment."""
         self._env = env
         self._view = AgentView(env, agents, "to_pettingzoo")
         self._mask_in = _mask_place(env, action_mask_in)
@@ -126,7 +125,7 @@ class PyToPettingZoo(LateBase):
         return {agent: space_from_spec(spec) for agent, spec in pairs}
 
     def _compile(self) -> None:
-        """Makes the functions that convert."""
+        """Makes the conversion functions."""
         agents = self.possible_agents
         self._to_observation = {
             agent: to_member(self.observation_spaces[agent], spec)
@@ -147,15 +146,15 @@ class PyToPettingZoo(LateBase):
         return forwarded_to_library(self, self.wrapped_env, name)
 
     def wrapped_env(self) -> Any:
-        """Returns envkit's environment."""
+        """Returns the envkit environment."""
         return self._env
 
     def observation_space(self, agent: Any) -> Any:
-        """Returns the space of what an agent observes: the same at every call."""
+        """Returns the space of an agent's observation, always the same object."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: Any) -> Any:
-        """Returns the space of what an agent does: the same at every call."""
+        """Returns the space of an agent's action, always the same object."""
         return self.action_spaces[agent]
 
     def reset(
@@ -164,9 +163,9 @@ class PyToPettingZoo(LateBase):
         """Begins an episode.
 
         Args:
-            seed: What the environment is seeded with before.
-            options: What the environment is told of this reset, if it takes options;
-                otherwise they are not used, and a line in the log says so.
+            seed: The environment's seed; `None` does not reseed.
+            options: The options of this reset. If the environment takes none, they are
+                ignored, and a line in the log says so.
         """
         if seed is not None:
             self._seed(seed)
@@ -184,7 +183,7 @@ class PyToPettingZoo(LateBase):
 
         Returns:
             Observations, rewards, terminations, truncations and infos of the agents
-            that acted, and of those that have just come.
+            that acted, and of those that have just joined.
         """
         if not self.agents:
             return self._after_the_end()
@@ -207,12 +206,12 @@ class PyToPettingZoo(LateBase):
         return observations, rewards, terminations, truncations, infos
 
     def render(self) -> Any:
-        """Returns what the environment renders in the adapter's mode."""
+        """Returns a rendering in the adapter's mode."""
         name = f"to_pettingzoo({type(self._env).__name__})"
         return rendered(self._env, self.render_mode, name)
 
     def state(self) -> Any:
-        """Returns the environment's global view of itself, if it has one."""
+        """Returns the environment's global state, if it has one."""
         state = getattr(self._env, "state", None)
         return state() if callable(state) else super().state()  # type: ignore[misc]  # PettingZoo's, which comes late
 
@@ -224,7 +223,7 @@ class PyToPettingZoo(LateBase):
         return self.possible_agents.index(agent)
 
     def _living(self, time_step: TimeStep, parts: AgentParts) -> list[Any]:
-        """Returns who takes part: those that were there before, then newcomers."""
+        """Returns the agents taking part: those from before, then newcomers."""
         if time_step.is_last():
             return []
         order = self.agents + [a for a in self.possible_agents if a not in self.agents]
@@ -249,7 +248,7 @@ class PyToPettingZoo(LateBase):
     def _ends(
         self, acted: Sequence[Any], parts: AgentParts, infos: dict[Any, Any]
     ) -> tuple[dict[Any, bool], dict[Any, bool]]:
-        """Returns who was terminated and who truncated, of those that acted."""
+        """Returns which of the agents that acted were terminated, and which truncated."""
         terminations, truncations = {}, {}
         for agent in acted:
             flags = take_flags(infos[agent])
@@ -265,16 +264,16 @@ class PyToPettingZoo(LateBase):
         return terminations, truncations
 
     def _infos(self, agents: Sequence[Any]) -> dict[Any, dict[str, Any]]:
-        """Returns an info for each agent: its own, or a copy of the one for all."""
+        """Returns an info for each agent: its own, or a copy of the shared one."""
         info = self._info()
         if not any(agent in info for agent in self.possible_agents):
             return {agent: dict(info) for agent in agents}
         infos = {agent: as_info(info.get(agent)) for agent in agents}
         if self._view.has_mask and self._mask_in == "observation":
-            # Where they belong they are already.
+            # Masks are where they belong already.
             for of_agent in infos.values():
                 of_agent.pop("action_mask", None)
-        # PettingZoo lets games say more, under keys that are no agents.
+        # PettingZoo allows more infos, under keys that are not agents.
         others = {key: info[key] for key in info if key not in self.possible_agents}
         return {**infos, **others}
 

@@ -2,7 +2,7 @@
 
 from envkit.extend import Scheme, lazy_names
 
-# PLE itself is in no registry: it is installed from a checkout.
+# PLE is in no registry: it is installed from a checkout.
 SCHEME = Scheme(
     "envkit.adapters.ple.suite:load",
     title="PLE",

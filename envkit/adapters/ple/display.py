@@ -1,8 +1,8 @@
-"""pygame's display: there is one in a process, and one game may have it.
+"""Reserves pygame's display: a process has one, and only one game may use it.
 
-A second game would resize it, draw over the first one's picture and take its keys out
-of the queue; both would go on with wrong numbers. So it belongs to one wrapper until
-that is closed or forgotten.
+A second game would resize it, draw over the first game's picture and take its keys from
+the queue; both would then return wrong results. So the display belongs to one wrapper
+until that is closed or garbage-collected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _lock = threading.Lock()
-# Who has it, and in which process: a fork copies this line, but no game.
+# The owner and its process: a fork copies this variable, but not the game.
 _holder: tuple[int, weakref.ref[Any]] | None = None
 
 
@@ -34,7 +34,7 @@ def acquire(owner: object) -> None:
     """Gives the display to `owner`.
 
     Raises:
-        RuntimeError: Another one has it.
+        RuntimeError: Another object owns it.
     """
     global _holder
     if WINDOW.is_open:
@@ -46,7 +46,7 @@ def acquire(owner: object) -> None:
         )
     with _lock:
         if _is_held():
-            # An owner that only a cycle of references keeps is not used any more.
+            # An owner that is only kept alive by a reference cycle is unused.
             gc.collect()
         if _is_held():
             raise RuntimeError(
@@ -60,7 +60,7 @@ def acquire(owner: object) -> None:
 
 
 def release(owner: object) -> None:
-    """Frees the display, if `owner` has it."""
+    """Frees the display if `owner` owns it."""
     global _holder
     with _lock:
         if _holder is not None and _holder[1]() is owner:
@@ -68,7 +68,7 @@ def release(owner: object) -> None:
 
 
 def close(owner: object) -> None:
-    """Closes the display and frees it, if `owner` has it."""
+    """Closes the display and frees it if `owner` owns it."""
     if _holder is not None and _holder[1]() is owner:
         if surface() is not None:
             sys.modules["pygame"].display.quit()
@@ -82,19 +82,19 @@ def _is_held() -> bool:
 
 
 def blank_of() -> Any:
-    """Returns a copy of what is shown; `None` if nothing is."""
+    """Returns a copy of the display's picture; `None` without a display."""
     shown = surface()
     return None if shown is None else shown.copy()
 
 
 def put_blank(blank: Any) -> None:
-    """Shows what `blank_of` returned."""
+    """Shows a result of `blank_of`."""
     shown = surface()
     if blank is not None and shown is not None:
         shown.blit(blank, (0, 0))
 
 
 def forget_keys() -> None:
-    """Empties the queue of keys that were pressed and not looked at."""
+    """Empties the queue of unread key presses."""
     if surface() is not None:
         sys.modules["pygame"].event.clear()

@@ -1,19 +1,19 @@
-"""PLE: games of the PyGame Learning Environment as environments of envkit.
+"""PLE: games of the PyGame Learning Environment as envkit environments.
 
-`load` makes a game by its name, and `PLEWrapper` adapts one. What a game shows of its
-state becomes arrays of fixed shapes:
+`load` makes a game by name, and `PLEWrapper` adapts one. The state that a game reports
+becomes arrays of fixed shapes:
 
 | in the state           | in the observation                                          |
 |------------------------|-------------------------------------------------------------|
-| a number of any type   | an array without dimensions, of one dtype for all           |
+| a number of any type   | an array without dimensions; all have one dtype             |
 | a tuple of numbers     | an array                                                    |
 | an array               | an array of the same dtype                                  |
 | a list, of any length  | `{"length": n, "values": array}`, padded with zeros         |
 | a dictionary           | a dictionary, with its keys in alphabetical order           |
 
-A number that is an integer in one frame is a float in the next in most games, hence one
-dtype. A saved state has all that the PLE and the game hold, with the pixels of their
-surfaces; the display stays the one that the process has.
+All numbers have one dtype because, in most games, a number may be an integer in one
+frame and a float in the next. A saved state has everything that the PLE and the game
+hold, including the pixels of their surfaces; the display remains the process's own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from envkit.wrappers.limits import TimeLimit
 __all__ = ["GAMES", "PLEWrapper", "as_ple", "load", "names", "require_ple"]
 
 
-# Those of PLE that run on Python 3; others go by the name of their class, too.
+# PLE's games that run on Python 3; others can be named by their class too.
 GAMES = (
     "Catcher",
     "FlappyBird",
@@ -71,20 +71,20 @@ def load(
     ple_kwargs: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes a game of PLE by its name, as an envkit environment.
+    """Makes a game of PLE by its name.
 
     `envkit.make("ple:Catcher")` calls this.
 
     Args:
-        environment_name: The class of the game: "Catcher", "FlappyBird", and so on.
-        observation: "state", "screen" or "both"; `None` for the state, or the screen
-            of a game that has no state.
-        max_episode_steps: After how many steps an episode is truncated; `None` or 0
-            for no limit: PLE has none of its own.
-        env_wrappers: What to wrap envkit's environment in, innermost first.
-        game_kwargs: What to make the game with: `{"width": 128, "height": 128}`.
-        ple_kwargs: What to make its PLE with: `{"frame_skip": 4}`.
-        **kwargs: What `PLEWrapper` takes besides.
+        environment_name: The game's class: "Catcher", "FlappyBird", and so on.
+        observation: "state", "screen" or "both"; `None` for the state, or the screen of
+            a game without a state.
+        max_episode_steps: The number of steps after which an episode is truncated;
+            `None` or 0 for no limit: PLE has none of its own.
+        env_wrappers: Wrappers for the envkit environment, innermost first.
+        game_kwargs: Arguments of the game: `{"width": 128, "height": 128}`.
+        ple_kwargs: Arguments of its PLE: `{"frame_skip": 4}`.
+        **kwargs: More arguments of `PLEWrapper`.
     """
     require_ple(f"The game {environment_name!r}")
     prepare_sdl((ple_kwargs or {}).get("display_screen", False))
@@ -92,7 +92,8 @@ def load(
     if observation is None:
         observation = "screen" if environment_name == "MonsterKong" else "state"
     env: PyEnvironment = PLEWrapper(
-        # Games touch pygame's display as soon as they are made, so the wrapper does it.
+        # Games use pygame's display as soon as they are made, so the wrapper makes
+        # them.
         functools.partial(make_game, **(game_kwargs or {})),
         observation=observation,
         ple_kwargs=ple_kwargs,
@@ -128,14 +129,14 @@ _OBSERVATIONS = ("state", "screen", "both")
 
 
 class _PlayedGame(AdaptedEnvironment):
-    """Shows a game of PLE that runs from the beginning."""
+    """Presents a game of PLE that has been started."""
 
     def __init__(self, author: Any, arguments: tuple[Any, dict[str, Any]]) -> None:
         super().__init__(author, arguments)
         self.start()
 
     def get_info(self) -> dict[str, float | int]:
-        """Returns what PLE tells besides: lives, score and the number of the frame."""
+        """Returns PLE's facts: lives, score and the number of the frame."""
         self._check_open("get_info")
         ple = self._author.ple
         info: dict[str, float | int] = {
@@ -143,13 +144,13 @@ class _PlayedGame(AdaptedEnvironment):
             "score": float(ple.score()),
         }
         if hasattr(ple.game, "lives"):
-            # 0 or -1 in games that have no lives, and a float in others.
+            # 0 or -1 in games without lives, and a float in others.
             info["lives"] = float(ple.lives())
         return info
 
 
 class PLEWrapper(Adapter, environment=_PlayedGame):
-    """Makes an envkit environment of a game of PLE.
+    """Makes an envkit environment from a game of PLE.
 
     | PLE                        | envkit                                             |
     |----------------------------|----------------------------------------------------|
@@ -159,16 +160,16 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
     | `getGameState()`           | a dictionary of arrays, keys in alphabetical order |
     | `getScreenRGB()`           | uint8, `(height, width, 3)`                        |
 
-    pygame has one display for all of a process, so there is one `PLEWrapper` in a
-    process at a time. Games side by side need a worker process each.
+    A process has one pygame display, so it can have one `PLEWrapper` at a time. To play
+    several games at once, give each its own worker process.
 
-    Public attributes that the wrapper does not have are those of PLE. A seed also makes
-    the game what it was when it was made, because some games of PLE keep things from
-    one episode to the next. Without a seed it is PLE's `rng` that counts, 24 unless
-    `ple_kwargs` say otherwise.
+    Public attributes that the wrapper lacks are taken from PLE. Seeding also restores
+    the game as it was when it was made, because some games of PLE keep data from one
+    episode to the next. Without a seed, PLE's `rng` decides: 24, unless `ple_kwargs`
+    say otherwise.
 
     Attributes:
-        action_names: What the key of each action is called, `"noop"` for none.
+        action_names: The names of the actions' keys; `"noop"` for no key.
     """
 
     fresh_arrays = True
@@ -188,21 +189,21 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
         """Wraps a game; closing the wrapper closes pygame's display.
 
         Args:
-            game: A PLE, a game of PLE, or something to call that makes one of the two,
-                such as the game's class.
-            observation: "state" for the numbers that the game tells, "screen" for its
-                picture, "both" for a dictionary of the two.
-            grayscale: Whether pictures are gray: of shape `(height, width)`.
-            max_lengths: How many elements the lists in the state have at most, by
-                their keys: `{"snake_body": 200}`. A tuple is the whole shape, and
-                `None` is for a list that always has the same length. Where nothing is
-                said there is room for 100, or four times what is there at first.
-            state_dtype: What numbers of the state are made of.
-            opening_frames: How many frames pass, without a key, before the first time
-                step of an episode. Games draw when they are stepped, so without any
-                the first picture is empty.
-            discount: What later rewards are worth.
-            ple_kwargs: What to make a PLE of a game with: `{"frame_skip": 4}`.
+            game: A PLE, a game of PLE, or a function that makes either, such as the
+                game's class.
+            observation: "state" for the game's numbers, "screen" for its picture,
+                "both" for a dictionary of the two.
+            grayscale: Whether pictures are grey, with shape `(height, width)`.
+            max_lengths: The maximum lengths of lists in the state, by key:
+                `{"snake_body": 200}`. A tuple is the whole shape, and `None` means that
+                a list always has the same length. By default there is room for 100
+                elements, or four times the initial number.
+            state_dtype: The dtype of numbers in the state.
+            opening_frames: The number of frames, without a key, before the first time
+                step of an episode. Games draw when they are stepped, so with 0 the
+                first picture is empty.
+            discount: The discount of steps that do not terminate the episode.
+            ple_kwargs: Arguments for the PLE of a game: `{"frame_skip": 4}`.
         """
         _check_observation(observation)
         self._given = game, ple_kwargs or {}
@@ -215,7 +216,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
         self._used = False
 
     def start(self) -> Any:
-        """Makes the PLE, which `env_instance` is until the wrapper is closed."""
+        """Makes the PLE, which is `env_instance` until the wrapper is closed."""
         display.acquire(self)
         try:
             self._ple = as_ple(*self._given)
@@ -224,7 +225,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
             self._keys = _keys_of(self._ple, self._name)
             self.actions = tuple(map(_key_name, self._keys))
             self._blank = display.blank_of()
-            if self._blank is None:  # It draws elsewhere, so others may do the same.
+            if self._blank is None:  # draws elsewhere, so others may too
                 display.release(self)
             self._read = self._compile(*self._said)
         except BaseException:
@@ -236,7 +237,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
         return forwarded(self, lambda: self._ple, name)
 
     def _compile(self, max_lengths: _MaxLengths, dtype: Any) -> Converter:
-        """Returns what reads observations; sets the specs."""
+        """Returns the converter of observations; sets the specs."""
         parts: dict[str, Inferred] = {}
         if self._observes != "state":
             shape = self._picture().shape
@@ -280,7 +281,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
 
     @property
     def realtime(self) -> bool:  # type: ignore[override]  # of the game
-        """True if the game runs at its own speed: made with `force_fps=False`."""
+        """True if the game runs in real time: made with `force_fps=False`."""
         return not self._ple.force_fps
 
     @property
@@ -313,7 +314,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
             rng = np.random.RandomState(_as_word(seed))
             self._ple.rng = self._ple.game.rng = rng
         self._used = True
-        # What the last episode has left would be seen, and its keys be pressed.
+        # Otherwise the last episode's picture would be seen, and its keys pressed.
         display.put_blank(self._blank)
         if self._blank is not None:
             display.forget_keys()
@@ -325,10 +326,10 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
         return self._observation()
 
     def _remember(self) -> None:
-        """Keeps what the game is like before its first episode."""
+        """Keeps the game's state before its first episode."""
         try:
             self._as_made = _save_game(self._ple, None)
-        except NotImplementedError:  # Then seeds are all that a seed brings back.
+        except NotImplementedError:  # then a seed restores only the generator
             self._as_made = None
 
     def step(self, action: int) -> tuple[NestedArray, float, bool]:  # type: ignore[override]  # an author's
@@ -365,7 +366,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
         return _save_game(self._ple, (self._used, self._as_made))
 
     def set_state(self, state: Any) -> None:
-        """Brings back a saved game."""
+        """Restores a saved game."""
         self._used, self._as_made = _restore_game(self._ple, state)
 
 
@@ -386,12 +387,12 @@ def _checked_frames(frames: Any) -> int:
 
 
 def _upright(picture: Any) -> Array:
-    """Returns a picture with its rows first, as pictures are everywhere else."""
+    """Returns a picture with rows first, as everywhere else."""
     return np.array(np.swapaxes(picture, 0, 1), np.uint8, order="C")
 
 
 def _restart_clock(game: Any) -> None:
-    """Lets the first frame of an episode begin now, however long the pause was."""
+    """Makes the clock ignore the pause before the first frame of an episode."""
     if getattr(game, "clock", None) is not None:
         game.clock.tick()
 
@@ -414,35 +415,35 @@ def require_ple(needed_by: str) -> None:
 
 
 def _import_quietly(name: str) -> Any:
-    """Imports a module of PLE, without the lines it prints about its games of Doom.
+    """Imports a PLE module without its printed lines about Doom games.
 
-    These need a library that is gone; each process that plays would print them.
+    Doom games need a library that no longer exists; every process would print them.
     """
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
             return importlib.import_module(name)
     finally:
-        # What other threads and modules have printed meanwhile is kept.
+        # Lines printed by other threads and modules meanwhile are kept.
         for line in printed.getvalue().splitlines(keepends=True):
             if not line.lower().startswith("couldn't import doom"):
                 print(line, end="")
 
 
 def as_ple(game: Any, ple_kwargs: Mapping[str, Any]) -> Any:
-    """Returns the PLE that `game` is, makes, or is to be played in.
+    """Returns a PLE: the given one, a function's result, or a new one for a game.
 
     Args:
-        game: A PLE, a game, or something to call that makes one of the two.
-        ple_kwargs: What to make a PLE of a game with.
+        game: A PLE, a game, or a function that makes either.
+        ple_kwargs: Arguments for the PLE of a game.
 
     Raises:
-        TypeError: It is something else, or a PLE and was given keyword arguments.
+        TypeError: It is something else, or a PLE with keyword arguments.
     """
     made = game
     if isinstance(game, type) or (callable(game) and not _has(game, _OF_PLE)):
         # A class of games shows no window unless its PLE is told to; a function may
-        # know better.
+        # choose.
         unknown = None if not _has(game, _OF_GAME) else False
         prepare_sdl(ple_kwargs.get("display_screen", unknown))
         made = game()
@@ -471,14 +472,14 @@ def _has(value: Any, names: tuple[str, ...]) -> bool:
 def _ple_of(game: Any, ple_kwargs: Mapping[str, Any]) -> Any:
     require_ple("PLEWrapper")
     prepare_sdl(ple_kwargs.get("display_screen", False))
-    # Some games run at one speed only, and PLE refuses another.
+    # Some games support one speed only, and PLE refuses any other.
     fixed = getattr(game, "allowed_fps", None)
     usual = {} if fixed is None else {"fps": fixed}
     return _import_quietly("ple").PLE(game, **{**usual, **ple_kwargs})
 
 
 def _keys_of(ple: Any, name: str) -> list[int | None]:
-    """Returns the keys in the order in which PLE tells them; `None` for no key."""
+    """Returns the keys in PLE's order; `None` for no key."""
     try:
         keys = list(ple.getActionSet())
     except NameError as error:
@@ -495,11 +496,11 @@ def _keys_of(ple: Any, name: str) -> list[int | None]:
 
 
 def _key_name(key: int | None) -> str:
-    """Returns what a key is called."""
+    """Returns the name of a key."""
     if key is None:
         return "noop"
     pygame = sys.modules.get("pygame")
-    # It knows names only while there is a display.
+    # pygame only knows names while there is a display.
     if pygame is None or not pygame.display.get_init():
         return f"key {key}"
     return pygame.key.name(key) or f"key {key}"
@@ -507,8 +508,8 @@ def _key_name(key: int | None) -> str:
 
 _MaxLengths: TypeAlias = Mapping[str, "int | tuple[int, ...] | None"]
 
-# The room for the elements of a list that max_lengths does not name, if a multiple of
-# those that are there at first is not more.
+# The minimum room for a list that max_lengths does not name; more if a multiple of its
+# initial length is larger.
 _ROOM = 100
 _TIMES = 4
 
@@ -519,13 +520,13 @@ def _infer_state(
     """Infers the specs of all states of a game from the first one.
 
     Args:
-        state: What `getGameState` returned.
-        name: What to call the game in errors.
-        dtype: What numbers are made of.
-        max_lengths: How many elements lists have at most: by the key in the state, or
-            by a path such as `"creep_pos/GOOD"`. A tuple is the whole shape, and
-            `None` says that a list always has the same length.
-        path: The place of the state in an observation.
+        state: The result of `getGameState`.
+        name: The game's name in errors.
+        dtype: The dtype of numbers.
+        max_lengths: The maximum lengths of lists, by key in the state or by a path such
+            as `"creep_pos/GOOD"`. A tuple is the whole shape, and `None` means that a
+            list always has the same length.
+        path: The path of the state in an observation.
     """
     first = _FirstState(name, np.dtype(dtype), max_lengths, path)
     prepared = first.prepared(state, ())
@@ -534,7 +535,7 @@ def _infer_state(
 
 
 def _explained(error: SpecError) -> SpecError:
-    """Adds to an error what to do, unless it says so itself."""
+    """Adds a remedy to an error, unless it has one."""
     if not error.reason:
         return error
     longer = SpecError(
@@ -547,10 +548,10 @@ def _explained(error: SpecError) -> SpecError:
 
 
 class _FirstState:
-    """Prepares the first state of a game, so that the specs of later ones follow.
+    """Prepares a game's first state, so that later states have the same specs.
 
     Attributes:
-        rooms: By the place of each list that varies in length, its room and the spec of
+        rooms: For the path of each list that varies in length, its room and the spec of
             an element.
     """
 
@@ -570,12 +571,12 @@ class _FirstState:
     def prepared(
         self, value: Any, keys: tuple[Any, ...], alike: tuple[int, ...] = ()
     ) -> Any:
-        """Returns a state with its keys in order and its numbers of one dtype.
+        """Returns a state with sorted keys and one dtype for all numbers.
 
         Args:
             value: The state, or a part of it.
-            keys: The keys that lead there.
-            alike: The shape of an element, of a list that has none.
+            keys: The keys on the path to it.
+            alike: The shape of an element, for a list without any.
         """
         if isinstance(value, Mapping):
             shape = self._shape_of_elements(value, keys)
@@ -602,10 +603,10 @@ class _FirstState:
     def _shape_of_elements(
         self, value: Mapping[Any, Any], keys: tuple[Any, ...]
     ) -> tuple[int, ...]:
-        """Returns the one shape of the elements of lists that lie side by side.
+        """Returns the common shape of the elements of neighbouring lists.
 
-        These are of one kind, as the creeps of WaterWorld are: a list that is empty at
-        first takes its elements' shape from another.
+        Such lists hold the same kind of elements, as WaterWorld's creeps: an empty list
+        takes the shape of elements from another list.
         """
         shapes = {
             _as_numbers(child, self._name, _text((*keys, key))).shape[1:]
@@ -615,7 +616,7 @@ class _FirstState:
         return shapes.pop() if len(shapes) == 1 and keys else ()
 
     def _said(self, keys: tuple[Any, ...]) -> int | tuple[int, ...] | None:
-        """Returns what `max_lengths` says of a list; 0 if it says nothing."""
+        """Returns the entry of `max_lengths` for a list; 0 if there is none."""
         for place in _places(keys):
             if place in self._max_lengths:
                 self._unused.discard(place)
@@ -623,7 +624,7 @@ class _FirstState:
         return 0
 
     def check_all_used(self) -> None:
-        """Raises if `max_lengths` names a list that there is not."""
+        """Raises if `max_lengths` names a list that does not exist."""
         for place in sorted(self._unused):
             lists = ", ".join(map(repr, self._lists)) or "none"
             raise ValueError(
@@ -635,7 +636,7 @@ class _FirstState:
 def _as_numbers(value: Any, name: str, place: str) -> Array:
     try:
         array = np.asarray(value)
-    except ValueError:  # Rows that differ in length.
+    except ValueError:  # rows of different lengths
         array = np.empty((), object)
     if array.dtype.kind not in "biuf":
         where = f" at {place!r}" if place else ""
@@ -652,7 +653,7 @@ def _text(keys: tuple[Any, ...]) -> str:
 
 
 def _places(keys: tuple[Any, ...]) -> Iterator[str]:
-    """Yields the names that a list goes by, its own path first and its key last."""
+    """Yields the names for a list: its path first, and its key last."""
     for end in range(len(keys), 0, -1):
         yield _text(keys[:end])
     yield _text(keys[-1:])
@@ -670,14 +671,14 @@ def _check_length(path: str, length: Any) -> None:
 
 
 def _save_game(ple: Any, beside: Any) -> Any:
-    """Saves a game, the picture that it shows, and something beside it."""
+    """Saves a game, its displayed picture, and something beside it."""
     name, kept = type(ple.game).__name__, _kept(ple)
     beside = display.blank_of(), beside
     return take_snapshot(ple, name, beside, layers=[ple, ple.game], kept=kept)
 
 
 def _restore_game(ple: Any, saved: Any) -> Any:
-    """Brings back a game, and returns what was saved beside it."""
+    """Restores a game, and returns what was saved beside it."""
     name, kept = type(ple.game).__name__, _kept(ple)
     layers = [ple, ple.game]
     shown, beside = restore_snapshot(ple, name, saved, layers=layers, kept=kept)
@@ -686,6 +687,6 @@ def _restore_game(ple: Any, saved: Any) -> Any:
 
 
 def _kept(ple: Any) -> list[Any]:
-    """Returns the preprocessor: most are functions without a place to be found at."""
+    """Returns the preprocessor: most are functions that pickle cannot find by name."""
     function = getattr(ple, "state_preprocessor", None)
     return [] if function is None else [function]

@@ -1,15 +1,14 @@
-"""What an agent of PySC2 can do: functions, and what each of them takes.
+"""The actions of a PySC2 agent: functions and their arguments.
 
-A structured action is a dictionary with the number of a function and with every
-argument that any function takes. The function takes those that it needs; the others
-have no meaning.
+A structured action is a dictionary with a function's number and every argument that any
+function takes. The function uses those it needs; the others are ignored.
 
 ```
 PySC2                                      envkit, bounded integers
 function 331, "Move_screen"                "function": from 0 to 572
 screen, a point                            "screen": [x, y]
 queued, one of two                         "queued": 0 or 1
-unit_tags, up to 30 of the units           "unit_tags": places in `raw_units`, and
+unit_tags, up to 30 of the units           "unit_tags": indices in `raw_units`, and
                                            "unit_tags_length": how many of them count
 ```
 """
@@ -32,16 +31,16 @@ _FUNCTION = "function"
 _UNITS = "unit_tags"
 _UNIT = "target_unit_tag"
 _COUNT = f"{_UNITS}_length"
-# So many legal functions are named in an error; there are hardly ever more.
+# At most this many legal functions are named in an error; there are hardly ever more.
 _NAMED = 40
 
 
 class Function(NamedTuple):
-    """One thing that an agent can do.
+    """Describes one function of an agent.
 
     Attributes:
-        name: What PySC2 calls it.
-        arguments: The names of what it takes, in order.
+        name: PySC2's name for it.
+        arguments: The names of its arguments, in order.
     """
 
     name: str
@@ -49,12 +48,13 @@ class Function(NamedTuple):
 
 
 class Functions(NamedTuple):
-    """All that an agent can do; unlike PySC2's own objects, without needing PySC2.
+    """Describes all functions of an agent, without needing PySC2's own objects.
 
     Attributes:
-        functions: The functions; a function's place is its number.
-        sizes: How many values there are of each argument, in each of its dimensions.
-        units: How many units observations have room for, where units are arguments.
+        functions: The functions; a function's index is its number.
+        sizes: The number of values of each argument, in each of its dimensions.
+        units: The number of units that observations have room for, if units are
+            arguments.
     """
 
     functions: tuple[Function, ...]
@@ -74,7 +74,7 @@ class Functions(NamedTuple):
         return {name: spec.replace(name=name) for name, spec in specs.items()}
 
     def call(self, action: Mapping[str, Array]) -> tuple[int, list[list[int]]]:
-        """Returns the function's number and its arguments, for an action that fits.
+        """Returns the function's number and arguments for an action that fits.
 
         Example:
             >>> spots = Functions((Function("wait", ()), Function("go", ("at",))), {})
@@ -90,11 +90,11 @@ class Functions(NamedTuple):
         return number, arguments
 
     def named(self, number: int) -> str:
-        """Returns a function's number and name, as PySC2 writes them."""
+        """Returns a function's number and name in PySC2's notation."""
         return f"{number}/{self.functions[number].name}"
 
     def refusal(self, number: int, legal: Collection[int]) -> str:
-        """Returns the sentences that say that a function cannot be called now."""
+        """Returns the error message for a function that is not available now."""
         names = listed([self.named(int(other)) for other in sorted(legal)], most=_NAMED)
         return (
             f"Function {self.named(number)} cannot be called now. Those that can are "
@@ -103,7 +103,7 @@ class Functions(NamedTuple):
         )
 
     def sample(self, rng: RandomSource) -> tuple[int, list[list[int]]]:
-        """Draws a call of any function, with any arguments that it takes."""
+        """Draws a call of any function, with any of its arguments."""
         number = _below(rng, len(self.functions))
         arguments = []
         for name in self.functions[number].arguments:
@@ -118,11 +118,11 @@ def functions_of(action_spec: Any, *, units: int = 0) -> Functions | None:
     """Reads an agent's part of PySC2's `action_spec`.
 
     Args:
-        action_spec: The `ValidActions` of PySC2.
-        units: How many units observations have room for.
+        action_spec: PySC2's `ValidActions`.
+        units: The number of units that observations have room for.
 
     Returns:
-        The functions; `None` where there are none, for the agent sends messages.
+        The functions; `None` for an agent that sends messages instead.
     """
     if not hasattr(action_spec, "functions"):
         return None
@@ -144,15 +144,15 @@ def _up_to(sizes: Collection[int]) -> BoundedArraySpec:
 
 
 def _below(rng: RandomSource, size: int) -> int:
-    # Both of NumPy's kinds of generators have this.
+    # Both kinds of NumPy generators have this method.
     return int(rng.random() * size)
 
 
 class Calls:
-    """Knows what an agent of PySC2 can be told to do.
+    """Defines the actions that an agent of PySC2 accepts.
 
-    That is a `FunctionCall`, which is a pair of a function's number and a list of
-    arguments; a message of the game; or a list of these, to do several things at once.
+    An action is a `FunctionCall`, which is a pair of a function's number and a list of
+    arguments; a message of the game; or a list of these, for several at once.
 
     Example:
         >>> calls = Calls(None)
@@ -165,17 +165,17 @@ class Calls:
     __slots__ = ("_functions",)
 
     def __init__(self, functions: Functions | None) -> None:
-        """Takes what can be called; `None` if only messages are understood."""
+        """Takes the functions; `None` if the agent only accepts messages."""
         self._functions = functions
 
     def contains(self, value: Any) -> bool:
-        """True if a value is such an action."""
+        """Returns True if a value is such an action."""
         if isinstance(value, list):
             return all(map(_is_one, value))
         return _is_one(value)
 
     def sample(self, rng: RandomSource) -> Any:
-        """Draws a call of any function; an empty list where there are none."""
+        """Draws a call of any function; an empty list if there are none."""
         return [] if self._functions is None else self._functions.sample(rng)
 
     def __repr__(self) -> str:
@@ -202,17 +202,17 @@ def _is_call(value: Any) -> bool:
 
 
 def unwrapped(action: Any) -> Any:
-    """Returns what an `ObjectSpec` has put into an array; anything else as it is."""
+    """Returns the object in an `ObjectSpec`'s array; anything else unchanged."""
     if isinstance(action, np.ndarray) and action.shape == () and action.dtype == object:
         return action[()]
     return action
 
 
 def as_pysc2(value: Any, make_call: Callable[[int, Any], Any]) -> Any:
-    """Makes PySC2's own calls of pairs.
+    """Converts pairs to PySC2's own calls.
 
     Args:
-        value: What `Calls` contains.
+        value: A value that `Calls` contains.
         make_call: PySC2's `FunctionCall`.
     """
     if isinstance(value, list):

@@ -1,18 +1,18 @@
-"""What an agent of PySC2 observes: its specs, and plain arrays that fit them.
+"""The observations of a PySC2 agent: specs, and plain arrays that fit them.
 
-PySC2 says the shape of each observation, and 0 where the length varies:
+PySC2 declares the shape of each observation, with 0 for a length that varies:
 
 ```
 PySC2                            envkit
 (27, 64, 84)                     ArraySpec of that shape
-(0, 46) "feature_units"          ArraySpec of shape (512, 46), padded with 0, and the
-                                 length beside it, as "feature_units_length"; or an
+(0, 46) "feature_units"          ArraySpec of shape (512, 46), padded with 0, beside
+                                 its length in "feature_units_length"; or an
                                  ObjectSpec of arrays of any length
 (0,) "map_name", a string        TextSpec
 (0,) "_response_observation"     ObjectSpec, the message of the game
 nothing, for an agent that asks  ObjectSpec, the message of the game
 for messages
-(0,) "available_actions"         as above, and "action_mask" beside it: true for the
+(0,) "available_actions"         the same, beside "action_mask", which is true for
                                  functions that can be called
 ```
 """
@@ -44,8 +44,8 @@ _COLORED = frozenset(["rgb_minimap", "rgb_screen"])
 # The rest is int32.
 _WIDE = frozenset(["feature_units", "raw_units"])
 
-# How much there is room for, unless the user says otherwise. The game has more units in
-# the largest battles, which then is an error and nothing that goes unnoticed.
+# Default room. In the largest battles the game has more units, which raises an error
+# instead of losing some silently.
 _ROOM = {
     "action_result": 64,
     "alerts": 64,
@@ -68,7 +68,7 @@ _ROOM_FOR_OTHERS = 256
 
 
 class Observer:
-    """Makes observations of envkit of those that PySC2 returns to one agent.
+    """Converts the observations that PySC2 returns to one agent.
 
     Example:
         >>> shapes = {"player": (11,), "cargo": (0, 7)}
@@ -92,16 +92,16 @@ class Observer:
         lengths: Lengths | None = None,
         variable: Variable = "pad",
     ) -> None:
-        """Reads what PySC2 says about its observations.
+        """Reads PySC2's description of its observations.
 
         Args:
             shapes: The agent's part of PySC2's `observation_spec`.
-            subject: What an observation is, as the sentence of an error begins.
-            path: Where it is in the time step, such as `observation[1]`.
-            functions: How many functions the agent can call.
-            names: Which of the observations are wanted; `None` for all.
-            lengths: How much there is room for, where that is not the default.
-            variable: What becomes of arrays whose length varies.
+            subject: The beginning of error messages.
+            path: Its path in the time step, such as `observation[1]`.
+            functions: The number of functions that the agent can call.
+            names: The observations to include; `None` for all.
+            lengths: The room for lists, if not the default.
+            variable: What to do with arrays whose length varies.
         """
         self._subject = subject
         self._path = path
@@ -109,7 +109,7 @@ class Observer:
         self._variable = variable
         self._fields: dict[str, _Field] = {}
         specs: dict[str, ArraySpec] = {}
-        # Nothing is said about messages.
+        # Messages are not described.
         self.spec: NestedSpec = specs if shapes else ObjectSpec(name="observation")
         for name, shape in shapes.items():
             if names is None or name in names:
@@ -122,7 +122,7 @@ class Observer:
             self._mask_size = 0
 
     def __call__(self, theirs: Any) -> Any:
-        """Converts one observation; the arrays are new ones."""
+        """Converts one observation to new arrays."""
         # Hot: called once per agent and step.
         if isinstance(self.spec, ObjectSpec):
             return ObjectSpec.wrap(theirs)
@@ -141,7 +141,7 @@ class Observer:
     ) -> tuple[dict[str, ArraySpec], _Field]:
         if name == _MESSAGE:
             return {name: ObjectSpec(name=name)}, lambda value: {
-                # PySC2 has a function that returns it, so that it is not copied.
+                # PySC2 returns a function for it, so that it is not copied.
                 name: ObjectSpec.wrap(value() if callable(value) else value)
             }
         if name in _TEXTS:
@@ -221,9 +221,9 @@ class Observer:
     def _rows(
         self, name: str, value: Any, row: tuple[int, ...], spec: ArraySpec
     ) -> Array:
-        """Returns what varies in length as an array of rows."""
+        """Returns an array whose length varies as an array of rows."""
         array = self._plain(name, value, spec)
-        # Without rows PySC2 does not know how wide they would be.
+        # Without rows, PySC2 does not report their width.
         if not array.size:
             return np.zeros((0, *row), spec.dtype)
         if array.ndim != len(row) + 1 or array.shape[1:] != row:
@@ -231,10 +231,10 @@ class Observer:
         return array
 
     def _plain(self, name: str, value: Any, spec: ArraySpec) -> Array:
-        """Returns a value as an array without names, of the dtype of a spec."""
+        """Returns a value as a plain array of a spec's dtype."""
         try:
             array: Array = np.asarray(value)
-        except ValueError:  # Rows that differ in length.
+        except ValueError:  # rows of different lengths
             array = np.array(None)
         if array.dtype == spec.dtype:
             return array
@@ -260,7 +260,7 @@ class Observer:
 
 
 class Rows:
-    """Knows the arrays of PySC2 whose lengths vary.
+    """Describes PySC2's arrays of varying length.
 
     Example:
         >>> Rows("int32", 2).contains(np.zeros((3, 7), np.int32))
@@ -270,12 +270,12 @@ class Rows:
     __slots__ = ("_dimensions", "_dtype")
 
     def __init__(self, dtype: str, dimensions: int) -> None:
-        """Takes the name of the dtype, and how many dimensions the arrays have."""
+        """Takes the name of the dtype, and the number of dimensions."""
         self._dtype = dtype
         self._dimensions = dimensions
 
     def contains(self, value: Any) -> bool:
-        """True if a value is such an array."""
+        """Returns True if a value is such an array."""
         return (
             type(value) is np.ndarray
             and value.dtype == self._dtype
@@ -283,7 +283,7 @@ class Rows:
         )
 
     def sample(self, rng: Any) -> Array:
-        """Returns one without rows; what is in rows, PySC2 alone knows."""
+        """Returns an array without rows; only PySC2 knows what rows contain."""
         return np.zeros((0,) * self._dimensions, self._dtype)
 
     def __repr__(self) -> str:

@@ -1,16 +1,16 @@
-"""Imports PySC2 under Python 3.11 and later, and changes nothing else.
+"""Imports PySC2 on Python 3.11 and later, without other side effects.
 
 Three things prevent a plain import:
 
-- `s2clientprotocol` was generated for a protobuf of years ago. Its modules describe
-  every message twice: in bytes, as protobuf does to this day, and in Python calls,
-  which newer versions refuse. Here the bytes are read from the source, and the modules
-  are made of those, as generated ones are today. They have the same messages and
-  enumerations, and the modules of other packages are not affected;
-- its module of colours calls `random.shuffle(colors, function)`, and Python has taken
-  no such function since 3.11: that module gets a `shuffle` of its own;
-- libraries that it needs warn that parts of them are going to be removed, and pygame
-  prints a greeting: neither is shown during the import.
+- `s2clientprotocol` was generated for a years-old protobuf. Its modules describe every
+  message twice: in bytes, which protobuf still uses, and in Python calls, which newer
+  versions refuse. Here the bytes are read from the source, and the modules are built
+  from them, as generated modules are today. They have the same messages and
+  enumerations, and other packages' modules are not affected;
+- its colours module calls `random.shuffle(colors, function)`, and since 3.11 Python
+  takes no function: the module gets its own `shuffle`;
+- its dependencies warn about deprecations, and pygame prints a greeting: neither is
+  shown during the import.
 """
 
 from __future__ import annotations
@@ -34,56 +34,56 @@ from envkit.adapters.foreign import require
 __all__ = ["prepare"]
 
 _COLORS = "pysc2.lib.colors"
-# It imports all the rest.
+# It imports all the others.
 _ENVIRONMENT = "pysc2.env.sc2_env"
 _GREETING = "PYGAME_HIDE_SUPPORT_PROMPT"
 
-# Workers that are threads begin at the same time.
+# Workers that are threads start at the same time.
 _lock = threading.RLock()
 
 
 def prepare() -> None:
-    """Imports PySC2, which a plain import does not do since Python 3.11.
+    """Imports PySC2, which a plain import cannot do since Python 3.11.
 
-    Call it before anything of `pysc2` is imported, or after such an import has failed;
-    calling it again does nothing. Other packages are not affected: protobuf stays as it
-    is, and what had to be changed for the import is changed back.
+    Call it before importing anything from `pysc2`, or after such an import has failed;
+    calling it again does nothing. Other packages are not affected: protobuf is not
+    changed, and temporary changes are undone.
 
-    Flags of PySC2 are at their defaults afterwards, until they are parsed as
-    `absl.app.run` does, so that it runs in programs without flags, too.
+    Afterwards PySC2's flags have their defaults until they are parsed, as by
+    `absl.app.run`, so PySC2 also works in programs without flags.
 
-    Each process needs its own call. Environments that envkit makes do that; others can
-    be given `worker_setup="envkit.adapters.pysc2:prepare"`.
+    Each process needs its own call. Environments made by envkit do that; for others,
+    pass `worker_setup="envkit.adapters.pysc2:prepare"`.
 
     Raises:
         MissingDependencyError: PySC2 is not installed.
-        ImportError: It does not import in this way either; the message says why.
+        ImportError: The import fails in this way too; the message says why.
     """
     require("pysc2", needed_by="envkit.adapters.pysc2", extra="pysc2")
     _import_pysc2()
     from absl import flags
 
-    # To read a flag before flags are parsed is an error.
+    # Reading a flag before flags are parsed is an error.
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
 
 
 def _import_pysc2() -> None:
-    """Imports PySC2; if that has been done, does nothing.
+    """Imports PySC2, unless it is imported already.
 
     Raises:
-        ImportError: It does not import in this way either.
+        ImportError: The import fails in this way too.
     """
     with _lock:
         if _ENVIRONMENT in sys.modules:
             return
         with _readable_protocol(), _without_greeting(), warnings.catch_warnings():
-            # They are about scipy, pkg_resources and others, and for the authors.
+            # Warnings about scipy, pkg_resources and others are for the authors.
             warnings.simplefilter("ignore")
             try:
                 _mend(importlib.import_module(_COLORS))
                 importlib.import_module(_ENVIRONMENT)
-            # Because its many dependencies raise errors of many kinds.
+            # Its many dependencies raise many kinds of errors.
             except Exception as error:
                 raise ImportError(
                     f"PySC2 cannot be imported: {type(error).__name__}: {error}"
@@ -91,16 +91,16 @@ def _import_pysc2() -> None:
 
 
 def _mend(colors: Any) -> None:
-    """Gives the module of colours a `_shuffle` that takes a function."""
+    """Gives the colours module a `_shuffle` that takes a function."""
     colors.random = types.SimpleNamespace(shuffle=_shuffle)
 
 
 def _shuffle(values: MutableSequence[Any], function: Callable[[], float]) -> None:
-    """Shuffles as Python 3.10 does, so that the colours are those of all versions.
+    """Shuffles as Python 3.10 does, so that colours are the same in all versions.
 
     Args:
-        values: What to _shuffle, in place.
-        function: Returns numbers from 0 to 1, without 1.
+        values: The list to shuffle in place.
+        function: Returns numbers from 0 up to, but not including, 1.
 
     Example:
         >>> values = [0, 1, 2, 3]
@@ -115,7 +115,7 @@ def _shuffle(values: MutableSequence[Any], function: Callable[[], float]) -> Non
 
 @contextlib.contextmanager
 def _without_greeting() -> Iterator[None]:
-    """Keeps pygame from printing a line, unless the user has said something else."""
+    """Keeps pygame from printing its greeting, unless the user decided otherwise."""
     if _GREETING in os.environ:
         yield
         return
@@ -132,9 +132,9 @@ _PROTOCOL = "s2clientprotocol"
 
 @contextlib.contextmanager
 def _readable_protocol() -> Iterator[None]:
-    """Makes the modules of the protocol importable, for as long as it lasts.
+    """Makes the protocol's modules importable inside the context.
 
-    What has been imported stays.
+    Modules imported meanwhile stay imported.
     """
     finder = _Finder()
     sys.meta_path.insert(0, finder)
@@ -155,7 +155,7 @@ def _serialized_file(source: str) -> bytes | None:
         source: The module.
 
     Returns:
-        The bytes; `None` if the module is not one of the old ones.
+        The bytes; `None` if it is not one of the old modules.
     """
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -167,14 +167,14 @@ def _serialized_file(source: str) -> bytes | None:
 
 
 def _literal(node: ast.expr) -> bytes:
-    # Between brackets, for Python 2 had only the one kind of string.
+    # A call around the bytes: Python 2 had only one kind of string.
     literal = node.args[0] if isinstance(node, ast.Call) else node
     value = ast.literal_eval(literal)
     return value if isinstance(value, bytes) else str(value).encode("latin-1")
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of the protocol, and has them loaded in another way."""
+    """Finds the protocol's modules, and loads them differently."""
 
     def find_spec(
         self,
@@ -182,7 +182,7 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Returns how to load a module; `None` for those of other packages."""
+        """Returns how to load a module; `None` for other packages' modules."""
         if not fullname.startswith(f"{_PROTOCOL}.") or not fullname.endswith("_pb2"):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
@@ -192,7 +192,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Makes modules of the bytes in their source."""
+    """Makes modules from the bytes in their source."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Fills a module with its messages."""
@@ -200,7 +200,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         serialized = _serialized_file(self.get_source(name) or "")
         try:
             from google.protobuf.internal import builder
-        except ImportError:  # A protobuf of those days, which reads all of it.
+        except ImportError:  # an old protobuf, which reads the whole module
             serialized = None
         if serialized is None:
             super().exec_module(module)

@@ -1,4 +1,4 @@
-"""PySC2 on today's Python, and its environments by the names of their maps."""
+"""PySC2 on today's Python: environments by the names of their maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envkit.py_environment import PyEnvironment
 
 __all__ = ["load", "make_game", "names", "prepare", "started"]
 
-# What the wrapper takes, and not PySC2.
+# Arguments of the wrapper, not of PySC2.
 _OF_THE_WRAPPER = (
     "actions",
     "agents",
@@ -35,27 +35,27 @@ def load(
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes an environment of PySC2 by the name of its map, as an envkit environment.
+    """Makes a PySC2 environment by the name of its map.
 
     `envkit.make("pysc2:MoveToBeacon")` calls this. All arguments can be plain values,
     which travel to workers before PySC2 is imported there. The environment can be
     seeded.
 
     Args:
-        map_name: The map, or several of which each episode draws one.
+        map_name: The map, or several, of which each episode draws one.
         players: Agents as the names of their races, `"terran"`; bots as pairs of race
-            and difficulty, `("zerg", "easy")`, or with what they build as the third,
+            and difficulty, `("zerg", "easy")`, or with a build as the third element,
             `("zerg", "hard", "rush")`. `None` for an agent of any race, and against a
             very easy bot if the map has room for it.
-        agent_interface_format: What agents observe, as a dictionary of what PySC2's
-            `parse_agent_interface_format` takes, `{"feature_screen": (84, 64),
+        agent_interface_format: What agents observe: a dictionary of arguments for
+            PySC2's `parse_agent_interface_format`, `{"feature_screen": (84, 64),
             "feature_minimap": 64, "use_feature_units": True}`; a list of one for each
-            agent; or formats of PySC2.
-        env_class: What to make in place of PySC2's `SC2Env`, with the same arguments.
-        env_wrappers: What to wrap the environment in, innermost first.
-        **kwargs: What `PySC2Wrapper` takes besides, and what `SC2Env` takes besides:
-            `step_mul`, `realtime`, `game_steps_per_episode`, `random_seed`,
-            `save_replay_episodes`, `visualize` and others.
+            agent; or PySC2's own formats.
+        env_class: A replacement for PySC2's `SC2Env`, with the same arguments.
+        env_wrappers: Wrappers for the environment, innermost first.
+        **kwargs: More arguments of `PySC2Wrapper` and of `SC2Env`: `step_mul`,
+            `realtime`, `game_steps_per_episode`, `random_seed`, `save_replay_episodes`,
+            `visualize` and others.
 
     Raises:
         ValueError: PySC2 has no such map.
@@ -73,14 +73,14 @@ def load(
 
 
 def names() -> list[str]:
-    """Lists the maps that PySC2 knows; to play, the game and the map are needed.
+    """Lists the maps that PySC2 knows; playing needs the game and the map files.
 
     Example:
         >>> "MoveToBeacon" in names()
         True
     """
     require("pysc2", needed_by="envkit.adapters.pysc2", extra="pysc2")
-    # The maps are plain Python, which imports without `prepare()` and in no time.
+    # The maps are plain Python, which imports quickly and without `prepare()`.
     from pysc2 import maps
 
     return sorted(maps.get_maps())
@@ -101,15 +101,15 @@ def make_game(
     kwargs: Mapping[str, Any],
     random_seed: int | None = None,
 ) -> Any:
-    """Makes an environment of PySC2, which has to be imported already.
+    """Makes a PySC2 environment; PySC2 must be imported already.
 
     Args:
-        map_name: The name of the map, or several of which one is drawn.
-        players: Who plays, see `load`.
-        interface: What agents see, see `load`.
-        env_class: What to call in place of `SC2Env`.
-        kwargs: What it takes besides.
-        random_seed: What the game depends on.
+        map_name: The name of the map, or several, of which one is drawn.
+        players: The players, as in `load`.
+        interface: What agents observe, as in `load`.
+        env_class: The class to call instead of `SC2Env`.
+        kwargs: More of its arguments.
+        random_seed: The game's seed.
     """
     from pysc2.env import sc2_env
 
@@ -120,14 +120,14 @@ def make_game(
         "agent_interface_format": _interface_of(interface),
         **kwargs,
     }
-    # A seed that was given with the others stays, until there is another one.
+    # A seed in the arguments stays in effect until there is another one.
     if random_seed is not None:
         arguments["random_seed"] = random_seed
     return started(env_class or sc2_env.SC2Env, arguments)
 
 
 def started(env_class: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """Makes an environment of PySC2, which starts the game.
+    """Makes a PySC2 environment, which starts the game.
 
     Raises:
         FileNotFoundError: The game is not installed; the message says what to do.
@@ -142,10 +142,10 @@ def started(env_class: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
 
 
 def _map_of(name: str) -> Any:
-    """Returns PySC2's map of a name.
+    """Returns PySC2's map with this name.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The map is unknown.
     """
     from pysc2 import maps
 
@@ -159,14 +159,14 @@ def _map_of(name: str) -> Any:
 
 
 def _players_of(players: Sequence[Any] | None, *, most: int) -> list[Any]:
-    """Returns players of PySC2.
+    """Returns PySC2's players.
 
     Args:
         players: Agents as the names of their races; bots as pairs of race and
-            difficulty, or with what they build as the third. Players of PySC2 are
-            taken as they are. `None` for an agent of any race, and against a very easy
-            bot if the map has room for it.
-        most: How many the map has room for.
+            difficulty, or with a build as the third element. PySC2's players are taken
+            as they are. `None` for an agent of any race, and against a very easy bot if
+            the map has room for it.
+        most: The number of players that the map has room for.
     """
     if players is None:
         players = ["random"] if most < 2 else ["random", ("random", "very_easy")]
@@ -202,12 +202,12 @@ def _member(kind: Any, name: Any) -> Any:
 
 
 def _interface_of(interface: Any) -> Any:
-    """Returns the interface formats of PySC2.
+    """Returns PySC2's interface formats.
 
     Args:
-        interface: A dictionary of what `parse_agent_interface_format` takes, a list of
-            one for each agent, or what PySC2 takes itself; `None` for a screen of 84
-            by 84 feature layers.
+        interface: A dictionary of arguments for `parse_agent_interface_format`, a list
+            of one for each agent, or PySC2's own formats; `None` for a screen of 84 by
+            84 feature layers.
     """
     from pysc2.lib import features
 

@@ -1,4 +1,4 @@
-"""`PySC2Wrapper`: an environment of PySC2, StarCraft II, as an envkit environment."""
+"""`PySC2Wrapper`: a StarCraft II environment of PySC2 for envkit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["Actions", "Illegal", "PySC2Wrapper"]
 Actions: TypeAlias = Literal["structured", "passthrough"]
 Illegal: TypeAlias = Literal["raise", "noop", "pass"]
 
-# The game takes no larger ones.
+# The game takes no larger seeds.
 _SEEDS = 2**32
 _NO_OP = 0
 _ROOM_FOR_UNITS = 1024
@@ -45,18 +45,18 @@ _CHOICES = {
 
 
 class PySC2Wrapper(ForeignEnvironment):
-    """Makes an envkit environment of one of PySC2's.
+    """Wraps a PySC2 environment.
 
     | PySC2                            | time step                                    |
     |----------------------------------|----------------------------------------------|
     | `FIRST`, discount 0              | `FIRST`, reward 0, discount 1                |
     | `LAST`, won or lost              | `LAST`, discount 0                           |
-    | `LAST`, out of time              | `LAST`, the discount as it was               |
-    | one time step for each agent     | that of the first, or one with a place for   |
-    |                                  | each agent in observation, action and reward |
+    | `LAST`, out of time              | `LAST`, the discount unchanged               |
+    | one time step for each agent     | the first agent's, or one whose observation, |
+    |                                  | action and reward have a part for each agent |
 
-    Public attributes that the wrapper does not have, such as `save_replay`, `map_name`
-    and `action_delays`, are those of the environment.
+    Public attributes that the wrapper lacks, such as `save_replay`, `map_name` and
+    `action_delays`, are taken from the environment.
     """
 
     def __init__(
@@ -73,29 +73,29 @@ class PySC2Wrapper(ForeignEnvironment):
         step_mul: int | None = None,
         render_layer: str = "player_relative",
     ) -> None:
-        """Wraps an environment; closing the wrapper closes it.
+        """Wraps an environment; closing the wrapper closes the environment.
 
         Args:
-            env: An environment of PySC2, or a function that makes one. For that PySC2
-                is prepared, see `envkit.adapters.pysc2.prepare`. If the function takes
-                `random_seed`, the wrapper can be seeded.
-            agents: Whose environment it is. With "first" it looks like that of one
-                agent. With "all" observation and action are tuples with a part for
-                each agent, and the reward is an array with a number for each.
-            others: What the other agents do if it is that of the first: called with
-                the time step of each, as PySC2 has it, and returns an action of
-                PySC2's. Unless given they do nothing.
+            env: A PySC2 environment, or a function that makes one. PySC2 is prepared
+                before the function is called; see `envkit.adapters.pysc2.prepare`. If
+                the function takes `random_seed`, the wrapper can be seeded.
+            agents: "first" makes it a single agent's environment. With "all",
+                observation and action are tuples with a part for each agent, and the
+                reward is an array with a number for each.
+            others: With "first", the policy of the other agents: called with each one's
+                PySC2 time step, it returns a PySC2 action. By default they do nothing.
             actions: "structured" for a dictionary of bounded integers, "passthrough"
                 for PySC2's own function calls as objects.
-            illegal: What a structured action does whose function is not among the
-                available ones: "raise", be a "noop", or "pass" to PySC2.
-            observations: The names of those that are wanted; `None` for all.
-            variable: What becomes of arrays whose length varies: "pad" to make room
-                for the most and put the length beside it, or "object".
-            max_lengths: How much there is room for: `{"feature_units": 512}`.
-            step_mul: How many steps of the game a step takes; `None` for as many as
-                the environment was made with.
-            render_layer: Which layer of the screen `render` draws without colours.
+            illegal: The treatment of a structured action whose function is not
+                available: "raise", replace it by a "noop", or "pass" it to PySC2.
+            observations: The names of observations to include; `None` for all.
+            variable: The treatment of arrays whose length varies: "pad" to a maximum
+                and put the length beside it, or "object".
+            max_lengths: The maximum lengths: `{"feature_units": 512}`.
+            step_mul: The number of game steps per step; `None` for the environment's
+                setting.
+            render_layer: The layer of the screen that `render` draws if there are no
+                colours.
         """
         _check_choices(
             actions=actions, agents=agents, illegal=illegal, variable=variable
@@ -129,7 +129,7 @@ class PySC2Wrapper(ForeignEnvironment):
             self._reward_spec = ArraySpec((len(self._sides),), np.float32, "reward")
         self._step_mul = step_mul
         self._render_layer = render_layer
-        # PySC2's time steps of now, one for each agent.
+        # PySC2's current time steps, one for each agent.
         self._theirs: tuple[Any, ...] = ()
         self._prepare()
 
@@ -163,25 +163,25 @@ class PySC2Wrapper(ForeignEnvironment):
 
     @property
     def pysc2(self) -> Any:
-        """The environment of PySC2."""
+        """The PySC2 environment."""
         return self._foreign
 
     def wrapped_env(self) -> Any:
-        """Returns the environment of PySC2, as wrappers do."""
+        """Returns the PySC2 environment, as wrappers do."""
         return self._foreign
 
     @property
     def realtime(self) -> bool:
-        """True if the game goes on between steps, 22.4 of its own steps a second."""
+        """True if the game runs between steps, at 22.4 of its own steps per second."""
         env = self._foreign
-        # PySC2's own wrappers have what they wrap under this name.
+        # PySC2's own wrappers hold their environment under this name.
         while not hasattr(env, "_realtime") and hasattr(env, "_env"):
             env = env._env
         return bool(getattr(env, "_realtime", False))
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """What the first agent can do: a function's place is its number."""
+        """The first agent's functions; a function's index is its number."""
         functions = self._sides[0].functions
         return () if functions is None else functions.functions
 
@@ -189,10 +189,10 @@ class PySC2Wrapper(ForeignEnvironment):
         return tuple(parts) if self._for_all else parts[0]
 
     def seed(self, seed: Seed) -> None:
-        """Has the next reset make a new environment with another `random_seed`.
+        """Makes the next reset create a new environment with another `random_seed`.
 
-        That begins a new game, which takes longer than a reset. It does not concern
-        what PySC2 draws with Python's own generator: races, and maps among several.
+        That starts a new game, which takes longer than a reset. It does not affect what
+        PySC2 draws with Python's own generator: races, and maps among several.
         """
         if self._make_env is None or not _takes_seed(self._make_env):
             raise NotImplementedError(
@@ -201,17 +201,17 @@ class PySC2Wrapper(ForeignEnvironment):
                 "random_seed, such as functools.partial(SC2Env, map_name=...)."
             )
         super().seed(seed)
-        assert self._next_seed is not None  # It is drawn where none was given.
+        assert self._next_seed is not None  # drawn if none was given
         self._next_seed %= _SEEDS
 
     def get_info(self) -> dict[str, Any]:
-        """Returns the numbers that PySC2 tells of the current time step.
+        """Returns PySC2's facts about the current time step.
 
-        `game_loop`, `score` and `map_name`, as far as they are observed, and the
-        `action_mask`, if the observation has one; in real time `action_delays`, too:
-        how many actions came how many steps of the game late. Scores and delays of all
-        agents are lists, and masks are the rows of an array. Before the first reset it
-        is empty.
+        They are `game_loop`, `score` and `map_name`, if observed, and the
+        `action_mask`, if the observation has one; in real time also `action_delays`:
+        how many actions came how many game steps late. With all agents, scores and
+        delays are lists, and masks are the rows of an array. Before the first reset the
+        info is empty.
         """
         if not self._theirs:
             return {}
@@ -225,9 +225,9 @@ class PySC2Wrapper(ForeignEnvironment):
         return info
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of what each info has: the mask, and numbers of the game.
+        """Returns the specs of infos that are always present: mask and game numbers.
 
-        Masks of all agents are declared if there are as many functions for each.
+        All agents' masks are declared if the agents have equally many functions.
         """
         return dict(self._declared)
 
@@ -251,9 +251,8 @@ class PySC2Wrapper(ForeignEnvironment):
     def render(self, mode: str = "rgb_array") -> Array:
         """Returns a picture of the first agent's screen.
 
-        These are its colours, if it observes them, and otherwise a layer of features
-        in the colours that PySC2 has for it. A window is PySC2's own affair: its
-        `visualize=True` opens one.
+        It shows the screen's colours if they are observed, otherwise a feature layer in
+        PySC2's colours for it. A window is up to PySC2: its `visualize=True` opens one.
         """
         self._check_open("render")
         if mode != "rgb_array":
@@ -266,7 +265,7 @@ class PySC2Wrapper(ForeignEnvironment):
                 "it an interface format with rgb_screen or feature_screen."
             )
         if picture is None:
-            self.current_time_step()  # It says that reset() comes first.
+            self.current_time_step()  # says that reset() comes first
         return picture  # type: ignore[return-value]  # the line before raises
 
     def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
@@ -282,7 +281,7 @@ class PySC2Wrapper(ForeignEnvironment):
         return self._read_all(self._foreign.step(action, **many), "step")
 
     def _to_action(self, action: NestedArray) -> list[Any]:
-        """Returns PySC2's action for each agent."""
+        """Returns each agent's PySC2 action."""
         now = [theirs.observation for theirs in self._theirs]
         if self._for_all:
             self._check_count(action)
@@ -323,7 +322,7 @@ class PySC2Wrapper(ForeignEnvironment):
             self._refuse(call, describe(theirs))
         if len(time_steps) != len(self._sides):
             self._refuse(call, f"{len(time_steps)} time steps")
-        # PySC2 has one clock and one end for all its agents.
+        # PySC2 has one clock and one end for all agents.
         if len(kinds) > 1 or len(discounts) > 1:
             self._refuse(call, "time steps of which some end and some do not")
         self._theirs = time_steps
@@ -370,8 +369,8 @@ class _AgentSide:
     Attributes:
         observation_spec: The specs of an observation.
         action_spec: The specs of an action.
-        observe: Makes an observation of one of PySC2's.
-        functions: What the agent can do; `None` if it sends messages.
+        observe: Converts a PySC2 observation.
+        functions: The agent's functions; `None` if it sends messages.
     """
 
     def __init__(
@@ -387,18 +386,18 @@ class _AgentSide:
         variable: Variable,
         max_lengths: Lengths | None,
     ) -> None:
-        """Reads the specs of PySC2.
+        """Reads PySC2's specs.
 
         Args:
             shapes: The agent's part of `observation_spec`.
             action_spec: The agent's part of `action_spec`.
-            name: What the environment is called in errors.
-            place: Where in nests of all agents this one is, such as `[1]`.
-            actions: What form its actions have.
-            illegal: What happens when it calls a function that is not available.
-            observations: Which observations are wanted; `None` for all.
-            variable: What becomes of arrays whose length varies.
-            max_lengths: How much there is room for in these.
+            name: The environment's name in errors.
+            place: The agent's place in nests of all agents, such as `[1]`.
+            actions: The form of its actions.
+            illegal: The treatment of a function that is not available.
+            observations: The observations to include; `None` for all.
+            variable: The treatment of arrays whose length varies.
+            max_lengths: The maximum lengths of these arrays.
         """
         units = (max_lengths or {}).get("raw_units", _ROOM_FOR_UNITS)
         self.functions = functions_of(action_spec, units=units)
@@ -429,17 +428,17 @@ class _AgentSide:
             self.action_spec = ObjectSpec(name="action", kind=Calls(self.functions))
 
     def act(self, action: NestedArray, now: Any, make_call: Callable[..., Any]) -> Any:
-        """Returns what PySC2 takes for an action.
+        """Returns PySC2's form of an action.
 
         Args:
             action: The agent's action.
-            now: PySC2's observation, which says what is available.
+            now: PySC2's observation, which lists available functions.
             make_call: PySC2's `FunctionCall`.
         """
         # Hot: called once per agent and step.
         if self._read is None:
             return as_pysc2(self._passed(unwrapped(action)), make_call)
-        assert self.functions is not None  # Otherwise actions are not structured.
+        assert self.functions is not None  # otherwise actions are not structured
         number, arguments = self.functions.call(self._read(action))
         legal = now.get("available_actions") if self._illegal != "pass" else None
         if legal is not None and number not in legal:
@@ -449,7 +448,7 @@ class _AgentSide:
         return make_call(number, arguments)
 
     def rest(self, make_call: Callable[..., Any]) -> Any:
-        """Returns what PySC2 takes for doing nothing."""
+        """Returns PySC2's action that does nothing."""
         return [] if self.functions is None else make_call(_NO_OP, [])
 
     def _passed(self, value: Any) -> Any:
@@ -469,7 +468,7 @@ class _AgentSide:
 
 
 def _check_choices(**choices: str) -> None:
-    """Raises unless each argument has one of the values that there are.
+    """Raises unless each argument has one of its allowed values.
 
     Example:
         >>> _check_choices(agents="both")
@@ -489,12 +488,12 @@ def _check_names(
     names: Collection[str] | None,
     agents: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Raises unless an argument names observations that there are.
+    """Raises if an argument names unknown observations.
 
     Args:
-        argument: What it is called.
+        argument: The argument's name.
         names: The names, if any are given.
-        agents: What each agent observes, as PySC2 says it.
+        agents: Each agent's observations, as PySC2 declares them.
     """
     if isinstance(names, str):
         raise TypeError(
@@ -513,7 +512,7 @@ def _check_names(
 
 
 def _constructor_of(env: Any) -> Callable[..., Any] | None:
-    """Returns a function that makes environments; `None` if it is one already."""
+    """Returns a function that makes environments; `None` for an environment."""
     if not isinstance(env, type) and _is_environment(env):
         return None
     if callable(env):
@@ -525,7 +524,7 @@ def _constructor_of(env: Any) -> Callable[..., Any] | None:
 
 
 def _made_by(env: Any) -> Any:
-    """Returns what a function made, if that is an environment."""
+    """Returns a function's result if it is an environment."""
     if not _is_environment(env):
         raise TypeError(
             f"PySC2Wrapper was given a function that returned {describe(env)}, which "
@@ -539,10 +538,10 @@ def _is_environment(env: Any) -> bool:
 
 
 def _takes_seed(make_env: Callable[..., Any]) -> bool:
-    """True if a function takes `random_seed`."""
+    """Returns True if a function takes `random_seed`."""
     try:
         parameters = inspect.signature(make_env).parameters
-    except (TypeError, ValueError):  # It does not tell.
+    except (TypeError, ValueError):  # no signature
         return False
     return "random_seed" in parameters or any(
         parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
@@ -550,8 +549,8 @@ def _takes_seed(make_env: Callable[..., Any]) -> bool:
 
 
 def _seen_in(observation: Any) -> dict[str, Any]:
-    """Returns what an info says of an observation of PySC2's."""
-    if not isinstance(observation, Mapping):  # A message of the game.
+    """Returns the info's part about a PySC2 observation."""
+    if not isinstance(observation, Mapping):  # a message of the game
         observation = observation.observation
         score = observation.score.score
         return {"game_loop": int(observation.game_loop), "score": int(score)}
@@ -569,8 +568,8 @@ def _picture_of(observation: Any, layer: str) -> Array | None:
     """Draws the screen of an agent.
 
     Args:
-        observation: PySC2's own.
-        layer: Which layer of the screen is drawn where there are no colours.
+        observation: PySC2's observation.
+        layer: The layer of the screen to draw if there are no colours.
 
     Returns:
         A picture of dtype uint8; `None` if the agent has no screen.
@@ -585,6 +584,6 @@ def _picture_of(observation: Any, layer: str) -> Array | None:
 
     feature = getattr(features.SCREEN_FEATURES, layer)
     plane = np.asarray(observation["feature_screen"])[feature.index]
-    # Values that the game has come to know since have no colours.
+    # Values that the game has added since have no colours.
     known = np.clip(plane, 0, feature.scale - 1)
     return np.array(feature.color(known), np.uint8)

@@ -1,9 +1,9 @@
-"""ViZDoom: its scenarios as environments of envkit.
+"""ViZDoom: its scenarios as envkit environments.
 
 `load` makes a game by the name of its scenario, and `VizDoomWrapper` adapts one.
-Pictures have the shape (height, width, channels) and their colours the order red,
-green, blue, whatever the game's `screen_format`. A button is up or down, 0 or 1, but
-for those whose name ends in `_DELTA`: they take how far to turn or to move.
+Pictures have the shape (height, width, channels) and are RGB, whatever the game's
+`screen_format`. A button is 0 (up) or 1 (down), except buttons whose name ends in
+`_DELTA`: they take an angle or a distance.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["VizDoomWrapper", "load", "scenarios"]
 
 
 def scenarios() -> list[str]:
-    """Returns the names of the scenarios that ViZDoom brings along, sorted."""
+    """Lists the names of ViZDoom's own scenarios, sorted."""
     require("vizdoom", needed_by="suite_vizdoom.scenarios()", extra="vizdoom")
     return _shipped_scenarios()
 
@@ -48,19 +48,19 @@ def load(
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
     **kwargs: Any,
 ) -> PyEnvironment:
-    """Makes a game of ViZDoom, as an envkit environment.
+    """Makes a game of ViZDoom.
 
     `envkit.make("vizdoom:basic", frame_skip=4)` calls this.
 
     Args:
         environment_name: The name of a scenario, such as `"basic"`, the path of a
             configuration, or an id of ViZDoom's Gymnasium environments, such as
-            `"VizdoomBasic-v1"`: the same scenario, with the same actions.
-        env_wrappers: What to wrap the environment in, innermost first.
-        **kwargs: What `VizDoomWrapper` takes.
+            `"VizdoomBasic-v1"`: the same scenario with the same actions.
+        env_wrappers: Wrappers for the environment, innermost first.
+        **kwargs: Arguments of `VizDoomWrapper`.
 
     Raises:
-        ValueError: There is no such scenario or id.
+        ValueError: The scenario or id is unknown.
 
     Example:
         >>> env = load("basic", screen_resolution=(160, 120))  # doctest: +SKIP
@@ -71,7 +71,7 @@ def load(
     require("vizdoom", needed_by=needed_by, extra="vizdoom")
     scenario = environment_name
     found: dict[str, Any] = {}
-    # No scenario is called so, and ids have their version behind a dash.
+    # No scenario has such a name, and ids have their version after a dash.
     if environment_name.startswith("Vizdoom"):
         scenario, found = _registered(environment_name)
     settings = {**found.pop("settings", {}), **(kwargs.pop("settings", None) or {})}
@@ -83,10 +83,10 @@ def load(
 
 
 def _registered(name: str) -> tuple[str, dict[str, Any]]:
-    """Returns what an id stands for: a scenario, and arguments of the wrapper."""
+    """Returns an id's scenario and arguments for the wrapper."""
     require("gymnasium", needed_by=f"The id {name!r}", extra="gymnasium")
     import gymnasium
-    import vizdoom.gymnasium_wrapper  # noqa: F401  # it registers the ids
+    import vizdoom.gymnasium_wrapper  # noqa: F401  # registers the ids
 
     try:
         kwargs = dict(gymnasium.spec(name).kwargs)
@@ -96,7 +96,7 @@ def _registered(name: str) -> tuple[str, dict[str, Any]]:
         ) from error
     scenario = kwargs.pop("scenario_config_file")
     together = kwargs.pop("max_buttons_pressed", 0)
-    # The rest, the map and the skill, are settings of the game.
+    # The other arguments, map and skill, are settings of the game.
     return scenario, {"actions": together or "buttons", "settings": kwargs}
 
 
@@ -104,7 +104,7 @@ _SEEDS = 2**32
 
 
 class _PlayedGame(AdaptedEnvironment):
-    """Shows a game of ViZDoom that runs, and is seeded, from the beginning."""
+    """Presents a ViZDoom game that is started and seeded from the beginning."""
 
     def __init__(self, author: Any, arguments: tuple[Any, dict[str, Any]]) -> None:
         super().__init__(author, arguments)
@@ -112,13 +112,13 @@ class _PlayedGame(AdaptedEnvironment):
         record_seed(self, author.given_seed)
 
     def seed(self, seed: Seed) -> None:
-        """Has the next reset seed the game with this number, and later ones go on."""
+        """Seeds the game at the next reset; later resets do not reseed."""
         record_seed(self, seed)
         self._author.seed(seed)
 
 
 class VizDoomWrapper(Adapter, environment=_PlayedGame):
-    """Makes an envkit environment of a game of ViZDoom.
+    """Makes an envkit environment from a game of ViZDoom.
 
     | ViZDoom                             | time step                               |
     |-------------------------------------|-----------------------------------------|
@@ -127,13 +127,13 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
     | finished, timeout reached           | `LAST`, discount as given to the wrapper |
     | finished, player dead or level done | `LAST`, discount 0                      |
 
-    After the end a game has no state. The observation of a `LAST` has the pictures that
-    were seen last, and the game variables as they are after the end.
+    After the end, a game has no state. The observation of a `LAST` has the last
+    pictures that were seen, and the game variables after the end.
 
-    Every episode has a seed of its own: that of the first is what `seed` was given, and
-    those of later ones are drawn after it. The info has `seed`, `episode_time` in tics,
-    `total_reward`, `player_dead` and both flags, `terminated` and `truncated`; with
-    `notifications` enabled these, too.
+    Every episode has its own seed: the first has the one given to `seed`, and later
+    ones are derived from it. The info has `seed`, `episode_time` in tics,
+    `total_reward`, `player_dead`, `terminated` and `truncated`; with `notifications`
+    enabled, these too.
 
     Example:
         >>> env = VizDoomWrapper("basic", frame_skip=4)  # doctest: +SKIP
@@ -160,45 +160,45 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         discount: float = 1.0,
         reward_dtype: Any = np.float32,
     ) -> None:
-        """Starts the game; closing the wrapper closes it.
+        """Starts the game; closing the wrapper closes the game.
 
         Args:
-            game: The name of a scenario of ViZDoom's, such as `"basic"`, the path of a
-                configuration, something to call that makes a `DoomGame`, or one. A game
-                that runs already is taken as it is.
-            frame_skip: How many tics an action lasts; the game has 35 in a second.
+            game: The name of a ViZDoom scenario, such as `"basic"`, the path of a
+                configuration, a function that makes a `DoomGame`, or a `DoomGame`. A
+                game that is running already is used as it is.
+            frame_skip: The number of tics per action; the game has 35 per second.
             actions: `"buttons"` for a vector with a number for each button; a number
-                for a menu of the combinations of so many buttons at most; or a list of
-                choices such as `[[], ["ATTACK"], ["MOVE_LEFT", "ATTACK"]]`.
-            observe: What to observe, of "screen", "depth", "labels", "automap", "audio"
-                and "game_variables": several for a dictionary, one name for that alone;
-                `None` for a dictionary of what the configuration enables.
-            screen_resolution: Width and height, such as `(160, 120)`; `None` for what
-                the configuration says.
-            settings: What else the configuration should say: `{"doom_skill": 3}`.
-            realtime: Whether the game goes on between the steps, 35 tics in a second.
-                Then it depends on how long the agent thinks, whatever the seed.
+                for a menu of the combinations of at most that many buttons; or a list
+                of choices such as `[[], ["ATTACK"], ["MOVE_LEFT", "ATTACK"]]`.
+            observe: What to observe: "screen", "depth", "labels", "automap", "audio" or
+                "game_variables"; several for a dictionary, one name for that value
+                alone; `None` for a dictionary of what the configuration enables.
+            screen_resolution: Width and height, such as `(160, 120)`; `None` for the
+                configuration's.
+            settings: More settings of the configuration: `{"doom_skill": 3}`.
+            realtime: Whether the game runs between steps, at 35 tics per second.
+                Results then depend on how long the agent thinks, whatever the seed.
             window: Whether the game shows its window.
-            seed: What is random depends on it, as if given to `seed()`.
-            discount: What later rewards are worth, after every step that does not
-                terminate the episode.
-            reward_dtype: What rewards become; ViZDoom's are float64.
+            seed: The seed, as if passed to `seed()`.
+            discount: The discount of steps that do not terminate the episode.
+            reward_dtype: The dtype of rewards; ViZDoom's are float64.
         """
         require("vizdoom", needed_by="VizDoomWrapper", extra="vizdoom")
         self._frame_skip = checked_size("frame_skip", frame_skip)
         self.discount = as_discount(discount)
         self._reward_spec = ArraySpec((), reward_dtype, "reward")
         self._given, self._actions = game, actions
-        # Not by seed(): a subclass may extend that by what it does not have yet.
+        # Not seed(): a subclass may override it and use attributes it does not have
+        # yet.
         self._draw_seeds_from(seed)
         self._observe = _checked_parts(observe)
         self._set_up = screen_resolution, settings, realtime, window
-        # What leads to where the game is: the seed of its episode, and its actions.
+        # What it takes to get back here: the episode's seed, and its actions.
         self._episode_seed = 0
         self._played: list[tuple[float, ...]] = []
 
     def start(self) -> Any:
-        """Starts the game, which `env_instance` is until the wrapper is closed."""
+        """Starts the game, which is `env_instance` until the wrapper is closed."""
         resolution, settings, realtime, window = self._set_up
         parts = self._observe
         game, self._name, ours = _game_of(self._given)
@@ -219,7 +219,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         self._menu = _menu_of(game, self._actions)
         spec = _button_spec(game) if self._menu is None else _menu_spec(self._menu)
         self._action_spec = spec
-        # Beyond the bounds of a float many policies go on purpose.
+        # Many policies exceed float bounds on purpose.
         self.checked = spec.dtype.kind == "i"
         if not game.is_running():
             game.init()
@@ -244,17 +244,17 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
 
     @property
     def game(self) -> Any:
-        """The game of ViZDoom."""
+        """The ViZDoom game."""
         return self._game
 
     @property
     def buttons(self) -> tuple[str, ...]:
-        """The names of the buttons, in the order of a vector of them."""
+        """The names of the buttons, in the order of the vector."""
         return tuple(button.name for button in self._game.get_available_buttons())
 
     @property
     def menu(self) -> tuple[dict[str, float], ...] | None:
-        """What each action of a menu presses; `None` where there is no menu."""
+        """The buttons that each action of a menu presses; `None` without a menu."""
         if self._menu is None:
             return None
         return tuple(
@@ -267,7 +267,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         )
 
     def seed(self, seed: Seed) -> None:
-        """Has the next reset seed the game with this number, and later ones go on."""
+        """Seeds the game at the next reset; later resets do not reseed."""
         self._draw_seeds_from(seed)
 
     def _draw_seeds_from(self, seed: Seed) -> None:
@@ -277,7 +277,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         self._random = np.random.default_rng(self._next_seed)
 
     def render(self, mode: str) -> Array:  # type: ignore[override]  # an author's
-        """Returns what was on the screen last."""
+        """Returns the last picture of the screen."""
         if mode != "rgb_array":
             raise NotImplementedError(
                 f"{self._name} renders 'rgb_array' only, not {mode!r}. With "
@@ -286,7 +286,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         return self._shown.picture()
 
     def close(self) -> None:
-        """Ends the game, and removes its settings."""
+        """Quits the game and removes its settings."""
         self._game.close()
         if self._files is not None:
             self._files.remove()
@@ -299,7 +299,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
 
     def _drawn_seed(self) -> int:
         seed, self._next_seed = self._next_seed, None
-        # ViZDoom takes no larger ones.
+        # ViZDoom takes no larger seeds.
         return int(self._random.integers(_SEEDS)) if seed is None else seed % _SEEDS
 
     def _begin_episode(self, seed: int) -> None:
@@ -342,11 +342,11 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
 
     @property
     def realtime(self) -> bool:  # type: ignore[override]  # of the game
-        """True if the game goes on between the steps."""
+        """True if the game runs between steps."""
         return not self._repeatable
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the seed of the episode and its actions, which lead there again."""
+        """Returns the episode's seed and its actions, which lead back here."""
         if not self._repeatable:
             raise NotImplementedError(
                 f"{self._name} cannot save its state: it runs in real time, and a "
@@ -363,7 +363,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         }
 
     def set_state(self, state: Any) -> None:
-        """Begins the episode of a state again, and repeats its actions."""
+        """Begins the episode of a state again and repeats its actions."""
         check_state_of(self, state, self._description(), kind="game")
         self._begin_episode(state["seed"])
         for numbers in state["played"]:
@@ -383,14 +383,14 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
 def _timed_out(game: Any) -> bool:
     if hasattr(game, "is_episode_timeout_reached"):
         return bool(game.is_episode_timeout_reached())
-    # Before ViZDoom 1.3 there was no such question.
+    # Before ViZDoom 1.3 this could not be asked.
     limit = game.get_episode_timeout()
     played = game.get_episode_time() - game.get_episode_start_time()
     return bool(limit) and played >= limit
 
 
 def _check_unchanged(*asked: Any) -> None:
-    """Raises if a game that runs would have to change."""
+    """Raises if a running game would have to change."""
     if any(asked):
         raise ValueError(
             "VizDoomWrapper was given a game that runs already, where "
@@ -425,17 +425,16 @@ def _checked_parts(observe: Any) -> str | tuple[str, ...] | None:
 
 
 def _shipped_scenarios() -> list[str]:
-    """Returns the names of the scenarios that ViZDoom brings along, sorted."""
+    """Lists the names of ViZDoom's own scenarios, sorted."""
     import vizdoom
 
     return sorted(path.stem for path in Path(vizdoom.scenarios_path).glob("*.cfg"))
 
 
 class _GameFiles:
-    """A folder for the settings that a game writes, which would lie around otherwise.
+    """Is a folder for the settings files that games write.
 
-    The settings of another game in the same folder would also change what this one
-    shows.
+    In a shared folder, another game's settings would also affect this one.
     """
 
     def __init__(self) -> None:
@@ -446,7 +445,7 @@ class _GameFiles:
         )
 
     def use_for(self, game: Any) -> None:
-        """Lets a game write its settings here, unless it has a place for them."""
+        """Makes a game write its settings here, unless it has its own file for them."""
         if not game.get_doom_config_path():
             game.set_doom_config_path(os.path.join(self._folder, "settings.ini"))
 
@@ -459,8 +458,8 @@ def _game_of(game: Any) -> tuple[Any, str, bool]:
     """Returns a game, its name, and whether it is ours to set up.
 
     Args:
-        game: A `DoomGame`, something to call that makes one, the name of a scenario or
-            the path of a configuration.
+        game: A `DoomGame`, a function that makes one, the name of a scenario, or the
+            path of a configuration.
     """
     if isinstance(game, str | os.PathLike):
         path = _configuration(os.fspath(game))
@@ -505,7 +504,7 @@ def _set_up(
     window: bool,
     realtime: bool,
 ) -> None:
-    """Configures a game that does not run yet."""
+    """Configures a game that is not running yet."""
     import vizdoom
 
     game.set_window_visible(window)
@@ -546,7 +545,7 @@ def _button_spec(game: Any) -> BoundedArraySpec:
     buttons = game.get_available_buttons()
     if not any(map(_is_delta, buttons)):
         return BoundedArraySpec((len(buttons),), np.int8, 0, 1, "action")
-    # 0 says that there is no limit.
+    # 0 means no limit.
     largest = [
         (game.get_button_max_value(button) or np.finfo(np.float32).max)
         if _is_delta(button)
@@ -572,15 +571,14 @@ def _menu_spec(menu: Array) -> BoundedArraySpec:
 
 
 def _menu_of(game: Any, actions: str | int | Sequence[Any]) -> Array | None:
-    """Returns a menu: a row of numbers, one for each button, for each choice.
+    """Returns a menu: a row for each choice, with a number for each button.
 
     Args:
         game: The game, with its available buttons.
-        actions: `"buttons"` for no menu; how many buttons are down together at most,
-            for all these combinations in the order of ViZDoom's Gymnasium
-            environments, with the buttons `_DELTA` at 0; or the choices themselves,
-            each of them the names of the buttons that are down, or numbers for all
-            buttons.
+        actions: `"buttons"` for no menu; the maximum number of buttons down together,
+            for all these combinations in the order of ViZDoom's Gymnasium environments,
+            with `_DELTA` buttons at 0; or the choices themselves, each one the names of
+            the buttons that are down, or numbers for all buttons.
     """
     if isinstance(actions, str) and actions == "buttons":
         return None
@@ -604,7 +602,7 @@ def _menu_of(game: Any, actions: str | int | Sequence[Any]) -> Array | None:
 
 def _combinations(buttons: Sequence[Any], most: int) -> Array:
     options = [(0,) if _is_delta(button) else (0, 1) for button in buttons]
-    # Otherwise twenty buttons would have a million, most of them only to be dropped.
+    # Otherwise twenty buttons would give a million combinations, most of them dropped.
     binary = sum(len(option) == 2 for option in options)
     rows = [
         tuple(int(place in down) for place in range(binary))
@@ -642,7 +640,7 @@ def _is_delta(button: Any) -> bool:
 
 
 _PARTS = ("screen", "depth", "labels", "automap", "audio", "game_variables")
-# Whether the channels come first, and where red, green and blue, or grey, are.
+# Whether channels come first, and the places of red, green and blue, or grey.
 _FORMATS: dict[str, tuple[bool, tuple[int, ...]]] = {
     "CRCGCB": (True, (0, 1, 2)),
     "CBCGCR": (True, (2, 1, 0)),
@@ -658,7 +656,7 @@ _FORMATS: dict[str, tuple[bool, tuple[int, ...]]] = {
 
 
 def _enabled_parts(game: Any) -> tuple[str, ...]:
-    """Returns what the states of a game have."""
+    """Returns the parts of a game's states."""
     asked = {
         part: getattr(game, f"is_{part}_buffer_enabled", None)
         for part in ("depth", "labels", "automap", "audio")
@@ -670,15 +668,15 @@ def _enabled_parts(game: Any) -> tuple[str, ...]:
 
 
 class _DoomObservations:
-    """Makes observations of a game's states, and remembers the last."""
+    """Converts a game's states to observations, and remembers the last one."""
 
     def __init__(self, game: Any, parts: str | tuple[str, ...]) -> None:
-        """Prepares for a game that runs.
+        """Prepares for a running game.
 
         Args:
             game: The game.
-            parts: What to observe: several parts for a dictionary, the name of one for
-                that alone.
+            parts: What to observe: several parts for a dictionary, one name for that
+                part alone.
         """
         self._game = game
         self._single = parts if isinstance(parts, str) else None
@@ -697,7 +695,7 @@ class _DoomObservations:
     def look(self) -> NestedArray:
         """Returns what the game shows; after the end, what it showed last.
 
-        Numbers of the player are known after the end, too.
+        The player's numbers are known after the end too.
         """
         state = self._game.get_state()
         if state is not None:
@@ -708,7 +706,7 @@ class _DoomObservations:
         return parts[self._single] if self._single else parts
 
     def picture(self) -> Array:
-        """Returns what was on the screen last, in colours."""
+        """Returns the last picture of the screen, in colours."""
         screen = self._seen["screen"]
         return np.array(np.broadcast_to(screen, (*screen.shape[:2], 3)))
 
@@ -732,7 +730,7 @@ class _DoomObservations:
                 zip(self._names(), map(np.array, state.game_variables), strict=True)
             ),
         }
-        # The screen is for pictures, too.
+        # The screen is also needed for pictures.
         return {part: readers[part]() for part in {"screen", *self._parts}}
 
     def _colours(self, buffer: Array) -> Array:
