@@ -248,7 +248,7 @@ class PyToPettingZoo(LateBase):
     def _ends(
         self, acted: Sequence[Any], parts: AgentParts, infos: dict[Any, Any]
     ) -> tuple[dict[Any, bool], dict[Any, bool]]:
-        """Returns which of the agents that acted were terminated, and which truncated."""
+        """Returns which of the agents that acted were terminated or truncated."""
         terminations, truncations = {}, {}
         for agent in acted:
             flags = take_flags(infos[agent])
