@@ -1,1 +1,1 @@
-"""What several rooms below the wall share, and nothing above it uses."""
+"""Code that several rooms below the wall share, and that nothing above it uses."""

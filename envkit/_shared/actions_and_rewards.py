@@ -1,4 +1,4 @@
-"""Actions that do next to nothing, and rewards as plain numbers."""
+"""Actions that do almost nothing, and rewards as plain numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["agent_rewards", "nearest_to_zero"]
 
 
 def nearest_to_zero(spec: NestedSpec) -> NestedArray:
-    """Returns the action nearest to 0 in every element, which mostly does nothing.
+    """Returns the action nearest to 0 in every element, which usually does nothing.
 
     Example:
         >>> nearest_to_zero(BoundedArraySpec((2,), np.float32, [-1.0, 0.5], 2.0))
@@ -29,11 +29,11 @@ def _leaf_nearest_to_zero(spec: ArraySpec) -> Array:
 
 
 def agent_rewards(reward: NestedArray, row: int | None = None) -> Array:
-    """Returns the rewards of a step in one array, a number for each agent.
+    """Returns the rewards of a step in one array, with a number for each agent.
 
     Args:
         reward: The rewards of a time step.
-        row: Which row of a batch is meant.
+        row: The row, if it is a batch's time step.
 
     Example:
         >>> agent_rewards({"white": np.float32(1), "black": np.float32(-1)})

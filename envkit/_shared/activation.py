@@ -1,8 +1,8 @@
-"""Sockets that systemd hands to a server, and what a server tells systemd.
+"""Takes sockets from systemd, and reports a service's status to it.
 
 systemd listens, and starts the service with its sockets as descriptors from 3 on:
-`LISTEN_FDS` says how many they are, `LISTEN_PID` whom they are for, and
-`LISTEN_FDNAMES` what the unit calls them (`FileDescriptorName=`).
+`LISTEN_FDS` is their number, `LISTEN_PID` the process they are for, and
+`LISTEN_FDNAMES` their names in the unit (`FileDescriptorName=`).
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
 
 
 class InheritedSocket(NamedTuple):
-    """A socket that listens from before the server has begun, and its name."""
+    """A listening socket from before the server started, and its name."""
 
     name: str
     sock: socket.socket
 
     @property
     def place(self) -> str:
-        """The address and the port that it listens at."""
+        """The address and port that it listens at."""
         return place_of(self.sock.getsockname())
 
 
 def inherited_sockets() -> list[InheritedSocket]:
-    """Takes the sockets that this process was started with; another call finds none.
+    """Takes the sockets that this process was started with; a second call finds none.
 
-    Processes that it starts inherit neither the sockets nor the variables.
+    Child processes inherit neither the sockets nor the variables.
 
     Raises:
-        ValueError: One of them cannot be used.
+        ValueError: One of the sockets cannot be used.
     """
     given = {name: os.environ.pop(name, "") for name in _VARIABLES}
     if given["LISTEN_PID"] != str(os.getpid()):
-        return []  # Those of a process that has started this one.
+        return []  # they are for the process that started this one
     count = int(given["LISTEN_FDS"]) if given["LISTEN_FDS"].isdecimal() else 0
     names = given["LISTEN_FDNAMES"].split(":") if given["LISTEN_FDNAMES"] else []
     unnamed = itertools.repeat("unknown")
@@ -78,15 +78,15 @@ def _taken(fd: int, name: str) -> InheritedSocket:
 def shared_out(
     inherited: Sequence[InheritedSocket], counts: Mapping[str, int]
 ) -> dict[str, tuple[socket.socket, ...]]:
-    """Returns which protocol gets which sockets, by their names.
+    """Assigns sockets to protocols by their names.
 
     Args:
-        inherited: The sockets. Where there is one protocol, their names do not matter.
-        counts: The protocols that are served, and how many sockets each needs; 0 for
-            one that cannot take any.
+        inherited: The sockets. With a single protocol, their names do not matter.
+        counts: The protocols to serve, and the number of sockets each needs; 0 if it
+            cannot take any.
 
     Raises:
-        ValueError: One is for no protocol, or a protocol has too many or too few.
+        ValueError: A socket fits no protocol, or a protocol has too many or too few.
     """
     shared: dict[str, list[socket.socket]] = {}
     for one in inherited:
@@ -112,7 +112,7 @@ def shared_out(
 
 
 def notify(state: str) -> None:
-    """Tells systemd how the service is, as by "READY=1", where it wants to know."""
+    """Reports the service's status to systemd, such as "READY=1", if it listens."""
     where = os.environ.get("NOTIFY_SOCKET", "")
     if where[:1] in ("/", "@"):
         with (

@@ -1,21 +1,23 @@
-"""`Admission`: whom a server lets in, and the line in the log for each refusal.
+"""`Admission`: decides which clients a server admits, and logs each refusal.
 
-All servers of envkit share it, whatever their protocol and whoever owns their sockets:
+All envkit servers share it, whatever their protocol and whoever owns their sockets:
 
 ```
 connection ── meet ──▶ stranger ── identify ──▶ client     its secret is right
                           │            │
-                          │            └─ refuse ────────▶ a wrong secret, which waits
-                          └─ drop ───────────────────────▶ too slow, or too many others
+                                                    │            └─ refuse ────────▶ a
+                                                    wrong secret: answered late
+                                                    └─ drop ───────────────────────▶ too
+                                                    slow, or too many others
 ```
 
-A connection is a stranger until it has proved that it may enter. Strangers have some
-seconds for that; where there are too many of them, the oldest one of the address with
-most of them goes.
+A connection is a stranger until it has proved that it may enter. Strangers have a few
+seconds for that. If there are too many, the address with the most strangers loses its
+oldest one.
 
-The log is `envkit.serve`: one line for a client that is refused, at the level WARNING,
-and one for what a client does that opens something, at INFO. Refusals that come faster
-than a log should grow are counted instead.
+The log is `envkit.serve`: one WARNING line for each refused client, and one INFO line
+when a client opens something. Refusals that come too fast are counted instead of
+logged.
 """
 
 from __future__ import annotations
@@ -37,17 +39,17 @@ __all__ = ["LOG", "Admission", "Stranger", "WrongSecretError"]
 
 LOG = logging.getLogger("envkit.serve")
 
-# Lines about refusals that may come at once, and in each second after that.
+# Log lines about refusals: the number allowed at once, and per second afterwards.
 _BURST, _PER_SECOND = 1000, 20.0
 _LONGEST_REASON = 400
 
 
 class WrongSecretError(EnvkitError, PermissionError):
-    """A client has not shown a secret that is valid; the message is for the client.
+    """A client has not shown a valid secret; the message is for the client.
 
     Attributes:
-        reason: What the log says, which may name the holder of a token.
-        is_guess: Whether the client has shown something wrong, and must wait.
+        reason: The text for the log, which may name the holder of a token.
+        is_guess: Whether the client showed a wrong secret, and so must wait.
     """
 
     def __init__(
@@ -58,20 +60,20 @@ class WrongSecretError(EnvkitError, PermissionError):
 
 
 class Stranger:
-    """A connection that has proved nothing yet; `Admission.meet` makes these.
+    """A connection that has not proved anything yet; `Admission.meet` makes them.
 
     Attributes:
-        place: The address and the port that it comes from.
-        host: That address.
-        deadline: When it must have proved itself, by `time.monotonic`.
-        is_logged: Whether the log has a line about it already.
-        fault: What the log says if it leaves now.
+        place: The address and port that it comes from.
+        host: The address alone.
+        deadline: The time by which it must have proved itself, as `time.monotonic`.
+        is_logged: Whether the log already has a line about it.
+        fault: The text for the log if it leaves now.
     """
 
     def __init__(
         self, address: object, deadline: float, cut: Callable[[str], object]
     ) -> None:
-        """Takes an address as sockets have it."""
+        """Takes an address in a socket's form."""
         self.place = place_of(address)
         self.host = self.place.rpartition(":")[0] or "?"
         self.deadline = deadline
@@ -81,12 +83,12 @@ class Stranger:
 
 
 class Admission:
-    """Whom a server lets in, and its lines in the log; usable from any thread.
+    """Decides which clients a server admits, and logs refusals; thread-safe.
 
     Attributes:
-        protocol: What the log calls the server.
-        patience: How many seconds a connection has to prove itself.
-        guesses: The wrong secrets that were shown.
+        protocol: The server's name in the log.
+        patience: The seconds that a connection has to prove itself.
+        guesses: The wrong secrets shown so far.
 
     Example:
         >>> admission = Admission("vnc", most=1)
@@ -105,13 +107,13 @@ class Admission:
         patience: float = 10.0,
         most_late: int = 32,
     ) -> None:
-        """Begins without strangers.
+        """Starts without strangers.
 
         Args:
-            protocol: What the log calls the server.
-            most: How many connections may be about to prove themselves.
-            patience: How many seconds each has for that.
-            most_late: How many wrong guesses may be kept waiting at a time.
+            protocol: The server's name in the log.
+            most: The maximum number of strangers.
+            patience: The seconds that each has to prove itself.
+            most_late: The maximum number of wrong guesses kept waiting at once.
         """
         self.protocol, self.patience = protocol, patience
         self.guesses = Guesses(most_late)
@@ -121,18 +123,18 @@ class Admission:
         self._lines, self._refilled_at, self._left_out = float(_BURST), 0.0, 0
 
     def health(self, *, is_stopping: bool = False) -> dict[str, str]:
-        """Returns what anyone may know of the server."""
+        """Returns the facts about the server that anyone may know."""
         status = "stopping" if is_stopping else "ok"
         return {"status": status, "protocol": self.protocol}
 
     # Strangers.
 
     def meet(self, address: object, cut: Callable[[str], object]) -> Stranger:
-        """Counts a connection that has just come, and drops another if need be.
+        """Counts a new connection, and drops another one if necessary.
 
         Args:
-            address: Where it comes from, as sockets have it.
-            cut: Ends the connection; is called with the reason, from any thread.
+            address: The address it comes from, in a socket's form.
+            cut: Ends the connection; called with the reason, from any thread.
         """
         stranger = Stranger(address, time.monotonic() + self.patience, cut)
         if len(self._strangers) >= self._most:
@@ -142,7 +144,7 @@ class Admission:
         return stranger
 
     def make_room(self) -> None:
-        """Drops the oldest stranger of the address with most of them."""
+        """Drops the oldest stranger of the address that has the most."""
         with self._lock:
             strangers = list(self._strangers.values())
         counts = collections.Counter(peer_of(each.host) for each in strangers)
@@ -153,7 +155,7 @@ class Admission:
             self._drop(oldest, "it has not proved itself, and others came")
 
     def drop_late(self, now: float) -> None:
-        """Drops the strangers that have had their time."""
+        """Drops the strangers whose time is up."""
         with self._lock:
             strangers = list(self._strangers.values())
         for each in strangers:
@@ -162,7 +164,7 @@ class Admission:
                 self._drop(each, reason)
 
     def drop_all(self, reason: str) -> None:
-        """Drops all strangers, because the server ends."""
+        """Drops all strangers, because the server is closing."""
         with self._lock:
             strangers = list(self._strangers.values())
         for each in strangers:
@@ -176,29 +178,29 @@ class Admission:
             stranger.cut(reason)
 
     def leave(self, place: str) -> bool:
-        """Forgets a stranger that is none any more; False if it was dropped."""
+        """Removes a stranger, admitted or not; returns False if it was dropped."""
         with self._lock:
             return self._strangers.pop(place, None) is not None
 
     def excuse(self, place: str) -> None:
-        """Lets a stranger leave without a line in the log, as after a probe."""
+        """Lets a stranger leave without a log line, for example after a probe."""
         with self._lock:
             if place in self._strangers:
                 self._strangers[place].is_logged = True
 
     def set_fault(self, place: str, reason: str) -> None:
-        """Says why a connection ends that may still be a stranger's."""
+        """Sets the reason to log if a connection ends while it is a stranger's."""
         with self._lock:
             if place in self._strangers:
                 self._strangers[place].fault = reason
 
     def lose(self, stranger: Stranger) -> None:
-        """Forgets a connection that has ended, and logs it if it had proved nothing."""
+        """Removes a closed connection, and logs it if it had proved nothing."""
         if self.leave(stranger.place) and not stranger.is_logged:
             self.refuse(stranger.place, stranger.fault)
 
     def next_deadline(self) -> float:
-        """Returns when the next stranger is late; infinity if there is none."""
+        """Returns the time at which the next stranger is late, or infinity."""
         with self._lock:
             return min(
                 (each.deadline for each in self._strangers.values()), default=math.inf
@@ -207,14 +209,14 @@ class Admission:
     # The log.
 
     def refuse(self, place: str, reason: str, client: str = "") -> None:
-        """Logs that a client was refused, in one line.
+        """Logs in one line that a client was refused.
 
-        A stranger that is dropped or leaves later has had its line by then.
+        A stranger gets only one line, even if it is dropped or leaves later.
 
         Args:
-            place: The address and the port that it comes from.
-            reason: Why; of several lines the first counts.
-            client: What the log calls it, if it is not the place.
+            place: The address and port that it comes from.
+            reason: The reason; only the first line of it is logged.
+            client: The client's name in the log, if not the place.
         """
         with self._lock:
             if place in self._strangers:
@@ -235,7 +237,7 @@ class Admission:
 
     @contextlib.contextmanager
     def refusing(self, place: str, error: WrongSecretError) -> Iterator[float]:
-        """Logs a wrong secret, and yields how many seconds its answer is to wait."""
+        """Logs a wrong secret, and yields the seconds to wait before the answer."""
         self.refuse(place, error.reason)
         if not error.is_guess:
             yield 0.0
@@ -244,5 +246,5 @@ class Admission:
             yield seconds
 
     def log(self, client: str, did: str) -> None:
-        """Logs what a client has done."""
+        """Logs an action of a client."""
         LOG.info("%s %s", client, escaped(did))

@@ -1,11 +1,11 @@
-"""`AdmittingLoop`: lets servers that libraries write for asyncio accept by `Admission`.
+"""`AdmittingLoop`: puts asyncio servers of other libraries behind an `Admission`.
 
 ```
 listener ── accepted ── first byte ── TLS ──▶ the library's protocol
 ```
 
-Such servers hear of a connection after its TLS handshake, and of none that has failed;
-here each is counted, has its time to prove itself, and is refused in words.
+Such a server only hears of a connection after its TLS handshake, and never of a failed
+one. Here every connection is counted, has a deadline, and is refused with a reason.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class AdmittingLoop(asyncio.SelectorEventLoop):
-    """An event loop whose servers accept connections by an `Admission`."""
+    """An event loop whose servers accept connections through an `Admission`."""
 
     def __init__(self, admission: Admission) -> None:
-        """Begins without servers."""
+        """Starts without servers."""
         super().__init__()
         self._admission = admission
 
@@ -47,11 +47,11 @@ class AdmittingLoop(asyncio.SelectorEventLoop):
         ssl: ssl.SSLContext | None = None,
         **_: Any,
     ) -> asyncio.AbstractServer:
-        """Serves at a socket that listens."""
+        """Serves at a listening socket."""
         return _LoopServer(self, self._admission, protocol_factory, sock, ssl)
 
     def close(self) -> None:
-        """Cancels the tasks that are left, lets connections close, and closes."""
+        """Cancels remaining tasks, waits for connections to close, and closes."""
         if not self.is_closed():
             tasks = asyncio.all_tasks(self)
             for task in tasks:
@@ -63,7 +63,7 @@ class AdmittingLoop(asyncio.SelectorEventLoop):
 
 
 class _LoopServer(asyncio.AbstractServer):
-    """Accepts connections for a protocol of asyncio's."""
+    """Accepts connections for an asyncio protocol."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class _LoopServer(asyncio.AbstractServer):
         return self._is_serving
 
     async def start_serving(self) -> None:
-        """Does nothing: it serves from the beginning."""
+        """Does nothing: the server has been serving since it was made."""
 
     async def serve_forever(self) -> None:
         await self._loop.create_future()
@@ -114,7 +114,7 @@ class _LoopServer(asyncio.AbstractServer):
         try:
             sock, address = self._sock.accept()
         except OSError as error:
-            if error.errno in _FULL:  # The listener stays ready.
+            if error.errno in _FULL:  # the listener remains ready
                 self._admission.make_room()
                 self._loop.remove_reader(self._sock.fileno())
                 self._loop.call_later(_DEAF, self._listen)
@@ -137,7 +137,7 @@ class _LoopServer(asyncio.AbstractServer):
         self._admission.drop_late(time.monotonic())
 
     async def _enter(self, sock: socket.socket, stranger: Stranger) -> None:
-        """Hands a connection to its protocol when it has begun as it should."""
+        """Hands a connection to its protocol after a valid beginning."""
         try:
             reason = tls_mismatch(await self._first_byte(sock), self._tls is not None)
             if reason:
@@ -151,12 +151,12 @@ class _LoopServer(asyncio.AbstractServer):
             sock.close()
 
     def _protocol_of(self, stranger: Stranger) -> asyncio.BaseProtocol:
-        """Makes the protocol of a connection, whose end is noticed."""
+        """Makes a connection's protocol, and hooks into its end."""
         protocol = self._make_protocol()
         end = protocol.connection_lost
 
         def connection_lost(error: Exception | None) -> None:
-            end(error)  # which may know better why
+            end(error)  # it may know the reason better
             self._admission.lose(stranger)
 
         # Both libraries' protocols are plain objects.
@@ -164,7 +164,7 @@ class _LoopServer(asyncio.AbstractServer):
         return protocol
 
     async def _first_byte(self, sock: socket.socket) -> bytes:
-        """Returns the first byte, and leaves it there; none if there is none."""
+        """Returns the first byte without consuming it; empty if the client left."""
         ready = asyncio.Event()
         self._loop.add_reader(sock.fileno(), ready.set)
         try:

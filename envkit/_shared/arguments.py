@@ -1,4 +1,4 @@
-"""Checks of arguments that constructors of several rooms take."""
+"""Checks arguments that constructors in several rooms take."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def as_discount(discount: float) -> float:
-    """Returns a discount as a number, if it is between 0 and 1, and raises otherwise.
+    """Returns a discount as a float; raises unless it is between 0 and 1.
 
     Example:
         >>> as_discount(1)
@@ -34,7 +34,7 @@ def as_discount(discount: float) -> float:
 
 
 def checked_key(name: str, key: Any) -> str:
-    """Returns `key` if it is a string, and raises otherwise.
+    """Returns `key`; raises unless it is a string.
 
     Example:
         >>> checked_key("render_key", 3)
@@ -56,17 +56,17 @@ def checked_seconds(
     above_zero: bool = False,
     hint: str = "",
 ) -> float:
-    """Returns `seconds` as a float, if it is a finite number that is not negative.
+    """Returns `seconds` as a float; raises unless it is finite and not negative.
 
     Args:
         name: The name of the argument.
         seconds: The value.
-        others: Other values that the argument may have, for the message.
-        above_zero: Whether 0 is refused, too.
-        hint: What the message adds to "a number of seconds".
+        others: Other allowed values, for the message.
+        above_zero: Whether 0 is refused too.
+        hint: A text that the message adds to "a number of seconds".
 
     Raises:
-        ValueError: It is none.
+        ValueError: The value is not allowed.
 
     Example:
         >>> checked_seconds("think_time", 1)
@@ -85,7 +85,7 @@ def checked_seconds(
 
 
 def is_number(value: Any) -> bool:
-    """Returns True if a value is one finite number, of Python or NumPy.
+    """Returns True if a value is one finite Python or NumPy number.
 
     Example:
         >>> is_number(np.float32(0.5)), is_number(True), is_number("3")
@@ -98,7 +98,7 @@ def is_number(value: Any) -> bool:
 
 
 def known_dtype(name: str, dtype: Any) -> np.dtype[Any]:
-    """Returns what NumPy makes of `dtype`, and raises if it makes nothing of it.
+    """Returns the NumPy dtype for `dtype`; raises if there is none.
 
     Example:
         >>> known_dtype("dtype", "float31")
@@ -107,11 +107,11 @@ def known_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     """  # noqa: E501  # a message is one line
     problem: Exception | None = None
     try:
-        # NumPy takes None for float64, and {} for a dtype of no fields.
+        # NumPy reads None as float64, and {} as a dtype without fields.
         if dtype is not None and dtype != {}:
             known: np.dtype[Any] = np.dtype(dtype)
             return known
-    # What it parses raises many things.
+    # NumPy's parsing raises many kinds of errors.
     except (TypeError, ValueError, KeyError, OverflowError, SyntaxError) as error:
         problem = error
     raise TypeError(
@@ -123,7 +123,7 @@ def known_dtype(name: str, dtype: Any) -> np.dtype[Any]:
 def limited_size(
     name: str, size: Any, *, most: int, least: int = 1, hint: str = ""
 ) -> int:
-    """Returns `size` if it is an integer from `least` to `most`, and raises otherwise.
+    """Returns `size`; raises unless it is an integer from `least` to `most`.
 
     Example:
         >>> limited_size("width", 70_000, most=2**15)

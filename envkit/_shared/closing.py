@@ -1,4 +1,4 @@
-"""How objects are closed."""
+"""Closes objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Self = TypeVar("Self", bound="Closable")
 
 
 def closes_at_once(env: Any) -> bool:
-    """Returns True if `close`, in any thread, ends the calls of others.
+    """Returns True if `close`, from any thread, ends calls in other threads.
 
     Example:
         >>> from envkit.envs import Catch
@@ -22,13 +22,13 @@ def closes_at_once(env: Any) -> bool:
         >>> closes_at_once(Catch())
         False
     """
-    # Asked of the class, because wrappers and mocks answer to any name.
+    # Look at the class: wrappers and mocks answer to any attribute name.
     is_own = isinstance(getattr(type(env), "_envkit", None), Internals)
     return is_own and bool(env._envkit.closes_at_once)
 
 
 class Closable:
-    """Has a `with` statement close an object at its end.
+    """Closes the object at the end of a `with` statement.
 
     Example:
         >>> class Door(Closable):
@@ -41,7 +41,7 @@ class Closable:
     """
 
     def close(self) -> None:
-        """Frees what the object holds; calling it again does nothing."""
+        """Frees the object's resources; calling it again does nothing."""
         raise NotImplementedError
 
     def __enter__(self: Self) -> Self:

@@ -1,11 +1,10 @@
-"""`ConnectionThreads`: accepts connections, and serves each in a thread of its own.
+"""`ConnectionThreads`: accepts connections, and serves each in its own thread.
 
 ```
 listener ── a thread ── accepts ──▶ a thread for each connection ── TLS ──▶ handler
 ```
 
-What a connection must do before it counts, and what the log says when it does not, is
-`Admission`'s.
+`Admission` decides what a connection must prove, and logs the reason if it fails.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from envkit._shared.server_secret import Holder
 __all__ = ["Connection", "ConnectionThreads", "Handler", "reason_of", "tls_mismatch"]
 
 _POLL_INTERVAL = 0.25
-# What a client has to read a refusal, and how much of what it sends is read meanwhile.
+# Seconds for a client to read a refusal, and bytes to read from it meanwhile.
 _TO_READ, _MOST_READ = 1.0, 1 << 16
 # The first byte of a TLS handshake.
 _TLS_HANDSHAKE = b"\x16"
 
 
 def tls_mismatch(first: bytes, is_tls: bool) -> str:
-    """Returns why a connection that begins so is refused; "" if it is not.
+    """Returns why a connection with this first byte is refused; "" if it is not.
 
     Example:
         >>> tls_mismatch(bytes([22, 3, 1]), is_tls=False)
@@ -50,40 +49,40 @@ def tls_mismatch(first: bytes, is_tls: bool) -> str:
 
 
 class Connection:
-    """A connection of a client, in its thread.
+    """A client's connection, in its thread.
 
     Attributes:
-        sock: The socket, encrypted if the server's are.
-        stranger: What it was before it has proved itself.
-        client: What the log calls the client.
+        sock: The socket, encrypted if the server uses TLS.
+        stranger: The stranger that it was before it proved itself.
+        client: The client's name in the log.
     """
 
     def __init__(
         self, sock: socket.socket, stranger: Stranger, admission: Admission
     ) -> None:
-        """Takes a socket that has just come."""
+        """Takes a newly accepted socket."""
         self.sock, self.stranger = sock, stranger
         self.client = stranger.place
         self._admission = admission
         self._is_ours = True
 
     def admit(self, holder: Holder) -> None:
-        """Makes the stranger a client, who has shown the secret of a holder.
+        """Turns the stranger into a client that has shown a holder's secret.
 
         Raises:
-            ConnectionError: The server has dropped the connection meanwhile.
+            ConnectionError: The server has dropped the connection in the meantime.
         """
         self.client = holder.at(self.stranger.place)
         if not self._admission.leave(self.stranger.place):
             raise ConnectionError("The server has dropped the connection.")
 
     def release(self) -> socket.socket:
-        """Returns the socket, which its new owner closes."""
+        """Returns the socket; the new owner closes it."""
         self._is_ours = False
         return self.sock
 
     def read(self, count: int) -> bytes:
-        """Reads so many bytes.
+        """Reads exactly `count` bytes.
 
         Raises:
             OSError: The connection is lost, or the client takes too long.
@@ -100,28 +99,28 @@ class Connection:
         """Encrypts the connection.
 
         Raises:
-            OSError: The client cannot do that.
+            OSError: The handshake failed.
         """
-        # What cuts the connection has to know the socket before the handshake.
+        # Whoever cuts the connection needs the socket before the handshake.
         self.sock = context.wrap_socket(
             self.sock, server_side=True, do_handshake_on_connect=False
         )
         self.sock.do_handshake()
 
     def send_last(self, data: bytes) -> None:
-        """Sends what is said last, and lets the client read it."""
+        """Sends the last bytes, and lets the client read them."""
         with contextlib.suppress(OSError, ValueError):
             self.sock.settimeout(_TO_READ)
             self.sock.sendall(data)
-            # Unread bytes in a socket that is closed would make the system drop the
-            # answer on its way.
+            # Closing a socket with unread bytes would make the system drop the answer
+            # on its way.
             self.sock.shutdown(socket.SHUT_WR)
             until = time.monotonic() + _TO_READ
             while time.monotonic() < until and self.sock.recv(_MOST_READ):
                 pass
 
     def cut(self, _: str = "") -> None:
-        """Ends the connection, from another thread as well."""
+        """Ends the connection; may be called from another thread."""
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
@@ -132,20 +131,21 @@ class Connection:
 
 
 class Handler(Protocol):
-    """The protocol of a server."""
+    """A server's protocol."""
 
     def serve(self, connection: Connection) -> None:
         """Serves a connection until it ends.
 
-        What it raises of `OSError` and `ValueError` is why the client is refused.
+        An `OSError` or `ValueError` that it raises is the reason for refusing the
+        client.
         """
 
     def refusal(self, reason: str) -> bytes:
-        """Returns what a client is sent that is refused."""
+        """Returns the bytes to send to a refused client."""
 
 
 class ConnectionThreads:
-    """Accepts connections, and serves each in a thread of its own."""
+    """Accepts connections, and serves each in its own thread."""
 
     def __init__(
         self,
@@ -157,16 +157,16 @@ class ConnectionThreads:
         tls: ssl.SSLContext | None = None,
         may_be_silent: bool = False,
     ) -> None:
-        """Begins to accept.
+        """Starts accepting.
 
         Args:
-            listener: The socket that listens, which is closed at the end.
-            admission: Whom it lets in.
-            handler: What serves a connection.
+            listener: The listening socket, which is closed at the end.
+            admission: Decides which clients are admitted.
+            handler: Serves a connection.
             name: The name of the threads.
-            tls: What encrypts connections.
-            may_be_silent: Whether the log leaves out connections that send nothing,
-                such as those that browsers open in advance.
+            tls: Encrypts connections.
+            may_be_silent: Whether connections that send nothing are not logged, such as
+                those that browsers open in advance.
         """
         self._listener, self._admission, self._handler = listener, admission, handler
         self._tls, self._name, self._may_be_silent = tls, name, may_be_silent
@@ -181,15 +181,15 @@ class ConnectionThreads:
         self._accepting.start()
 
     def ended(self) -> str | None:
-        """Returns why it has ended unasked; `None` as long as it serves."""
+        """Returns why it stopped without `close`; `None` while it serves."""
         return self._failure
 
     def close(self, reason: str, until: float) -> None:
-        """Stops listening, and waits until a moment for the threads to end."""
+        """Stops listening, and waits until a given time for the threads to end."""
         self._is_closing = True
         self._admission.drop_all(reason)
         self._accepting.join(max(0.0, until - time.monotonic()))
-        # Who comes from now on is refused by the system, or is the next server's.
+        # From here on, new clients are refused by the system or go to the next server.
         self._listener.close()
         while (threads := self._living()) and time.monotonic() < until:
             threads[0].join(max(0.0, until - time.monotonic()))
@@ -217,7 +217,7 @@ class ConnectionThreads:
             sock, address = self._listener.accept()
         except (BlockingIOError, ConnectionError):
             return
-        except OSError:  # No descriptor is left: those that are open may end.
+        except OSError:  # no descriptor is left: open connections may still end
             self._admission.make_room()
             time.sleep(_POLL_INTERVAL)
             return
@@ -250,7 +250,7 @@ class ConnectionThreads:
 
     def _refuse(self, connection: Connection, reason: str) -> None:
         stranger = connection.stranger
-        if not stranger.is_logged:  # as that of one that was dropped
+        if not stranger.is_logged:  # a dropped stranger has its line already
             self._admission.refuse(stranger.place, reason, connection.client)
 
     def _begin(self, connection: Connection) -> None:
@@ -267,14 +267,14 @@ class ConnectionThreads:
 
 
 def _await_end(sock: socket.socket, seconds: float) -> None:
-    """Waits until the client leaves, for so many seconds at most."""
+    """Waits until the client leaves, for at most this many seconds."""
     poller = select.poll()
     poller.register(sock, getattr(select, "POLLRDHUP", 0))
     poller.poll(1000 * seconds)
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns why a connection is refused that has raised an error.
+    """Returns the reason to refuse a connection that raised an error.
 
     Example:
         >>> reason_of(ConnectionResetError(104, "Connection reset by peer"))

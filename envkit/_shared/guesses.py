@@ -1,4 +1,4 @@
-"""`Guesses`: counts wrong guesses at a secret by host, so that guessing is slow."""
+"""`Guesses`: counts wrong secrets per host, to slow down guessing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 __all__ = ["Guesses", "peer_of"]
 
-# Seconds that the first wrong guess costs, at a token and at a password; each further
-# one costs twice as much, up to the last number.
+# Seconds that the first wrong guess costs, for a token and for a password; each further
+# one doubles the cost, up to the last number.
 _FIRST, _FIRST_OF_PASSWORDS, _LONGEST = 0.25, 1.0, 4.0
 # Longest wait for a verdict, and seconds after which wrong guesses are forgotten.
 _LONGEST_WAIT, _FORGIVEN = 8.0, 300.0
@@ -19,12 +19,12 @@ _MOST_HOSTS = 1024
 
 
 class Guesses:
-    """Counts the wrong guesses of each host, and says how long verdicts wait.
+    """Counts the wrong guesses of each host, and tells how long verdicts wait.
 
-    A token cannot be guessed, so only the wrong one is answered late (`late`), and a
-    guesser holds up nobody else. The password of VNC has 8 characters: guesses of a
-    host are judged one after the other, whatever connection they come by, and a right
-    one waits as well (`judged_at`). Otherwise no answer would be as good as a refusal.
+    A token cannot be guessed, so only a wrong one is answered late (`late`), and a
+    guesser delays nobody else. A VNC password has 8 characters: a host's guesses are
+    judged one after another, whatever connection they come by, and a right one waits
+    too (`judged_at`). Otherwise a missing answer would tell as much as a refusal.
 
     Example:
         >>> guesses = Guesses()
@@ -36,30 +36,30 @@ class Guesses:
     """
 
     def __init__(self, most_waiting: int = 32) -> None:
-        """Begins without guesses.
+        """Starts without guesses.
 
         Args:
-            most_waiting: How many may be late at a time, as each of them holds a thread
-                or a connection; further ones are refused at once.
+            most_waiting: The maximum number of late answers at once, because each holds
+                a thread or a connection; further ones are refused at once.
         """
         self._most = most_waiting
         self._lock = threading.Lock()
-        # By host: how many were wrong, and when its next one is judged. The host of the
-        # latest is last.
+        # By host: the number of wrong guesses, and the time of the next verdict. The
+        # latest host is last.
         self._wrong: dict[str, tuple[int, float]] = {}
         self._waiting = 0
 
     def judged_at(self, host: str, now: float, *, is_right: bool) -> float:
-        """Returns when a guess is judged that comes now, and counts it if wrong.
+        """Returns the time of the verdict for a guess made now; counts a wrong one.
 
         Args:
-            host: The address that it comes from.
-            now: The time, in seconds.
-            is_right: Whether it is the password.
+            host: The address it comes from.
+            now: The current time in seconds.
+            is_right: Whether the password is right.
         """
         with self._lock:
             count, free_at = self._forget(host, now)
-            # The wait has an end, so that guesses of others lock no viewer out.
+            # The wait is limited, so that other people's guesses lock no viewer out.
             latest = now + _LONGEST_WAIT
             due = min(max(now, free_at), latest)
             if not is_right:
@@ -71,7 +71,7 @@ class Guesses:
 
     @contextlib.contextmanager
     def late(self, host: str) -> Iterator[float]:
-        """Counts a wrong guess of a host, and yields how many seconds to wait."""
+        """Counts a host's wrong guess, and yields the seconds to wait."""
         now = time.monotonic()
         with self._lock:
             count, _ = self._forget(host, now)
@@ -85,7 +85,7 @@ class Guesses:
                 self._waiting -= may_wait
 
     def _forget(self, host: str, now: float) -> tuple[int, float]:
-        """Removes what is known of a host, and returns it unless it is too old."""
+        """Removes a host's record, and returns it unless it is too old."""
         count, free_at = self._wrong.pop(peer_of(host), (0, now))
         return (0 if now - free_at > _FORGIVEN else count), free_at
 
@@ -96,12 +96,12 @@ class Guesses:
 
 
 def _pause(first: float, count: int) -> float:
-    """Returns what the next wrong guess costs after so many."""
+    """Returns the cost of the next wrong guess after `count` of them."""
     return min(first * 2.0 ** min(count, 32), _LONGEST)
 
 
 def peer_of(host: str) -> str:
-    """Returns what stands for all addresses that one machine may easily have.
+    """Returns a key for all addresses that one machine can easily have.
 
     Example:
         >>> peer_of("127.0.0.1"), peer_of("[::1]"), peer_of("2001:db8::7")
@@ -110,7 +110,7 @@ def peer_of(host: str) -> str:
     host = host.strip("[]").partition("%")[0]
     try:
         address = ipaddress.ip_address(host)
-    except ValueError:  # A library has its own way to write it.
+    except ValueError:  # a library's own notation
         return host
     if address.is_loopback:
         return "loopback"

@@ -1,8 +1,8 @@
-"""`/healthz`: says over HTTP, without a secret, whether a server serves.
+"""`/healthz`: reports over HTTP, without a secret, whether a server is serving.
 
-It tells what anyone knows who reaches the port: that it serves, and by which protocol.
-Web pages get no answer (`web_pages`), and a connection that asks is a stranger like
-others: it has few bytes and some seconds.
+It reveals only what anyone who reaches the port knows: that it serves, and by which
+protocol. Web pages get no answer (`web_pages`), and a connection that asks is a
+stranger like any other, with a limit of bytes and seconds.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from envkit._shared.web_pages import foreign_host, foreign_origin
 __all__ = ["HEALTH_PATH", "HealthAnswer", "HealthServer", "answer_http"]
 
 HEALTH_PATH = "/healthz"
-# How long the head of a request may be.
+# The maximum size of a request's head.
 _MOST_OF_A_REQUEST = 1 << 13
 _ENDS = (b"\r\n\r\n", b"\n\n")
 
 
 class HealthAnswer(NamedTuple):
-    """What a request is answered with.
+    """Is the answer to a request.
 
     Attributes:
-        status: The status of HTTP.
+        status: The HTTP status.
         body: The text; JSON unless the request is refused.
-        refused: Why the request is refused; "" if it is not.
+        refused: The reason for a refusal, or "".
     """
 
     status: int
@@ -43,7 +43,7 @@ class HealthAnswer(NamedTuple):
 
     @property
     def content_type(self) -> str:
-        """What the text is."""
+        """The content type of the body."""
         return "text/plain; charset=utf-8" if self.refused else "application/json"
 
     @classmethod
@@ -57,10 +57,10 @@ class HealthAnswer(NamedTuple):
         r"""Answers a request.
 
         Args:
-            path: What the request asks for.
-            headers: The names of its headers in small letters, and their values.
+            path: The path of the request.
+            headers: Its headers, with names in lower case.
             bound: The host that the server listens at.
-            report: What there is to say; its "status" is "ok" if all is well.
+            report: The facts to report; "status" is "ok" if all is well.
 
         Example:
             >>> HealthAnswer.to("/healthz", [], "127.0.0.1", {"status": "ok"})
@@ -80,7 +80,7 @@ class HealthAnswer(NamedTuple):
 
     @classmethod
     def of(cls, head: bytes, bound: str, report: Mapping[str, Any]) -> HealthAnswer:
-        r"""Answers the head of a request as HTTP writes it.
+        r"""Answers the head of a raw HTTP request.
 
         Example:
             >>> HealthAnswer.of(b"GET /healthz HTTP/1.1\r\n\r\n", "", {}).status
@@ -96,7 +96,7 @@ class HealthAnswer(NamedTuple):
         return cls.to(words[1], headers, bound, report)
 
     def data(self) -> bytes:
-        """Returns the answer as HTTP writes it, after which the connection ends."""
+        """Returns the raw HTTP answer, after which the connection ends."""
         body = self.body.encode()
         head = (
             f"HTTP/1.1 {self.status} {http.HTTPStatus(self.status).phrase}\r\n"
@@ -113,14 +113,14 @@ def answer_http(
     bound: str,
     report: Mapping[str, Any],
 ) -> None:
-    """Reads a request of HTTP at a port of another protocol, and answers it.
+    """Reads an HTTP request at another protocol's port, and answers it.
 
     Args:
-        connection: Where it comes from.
-        admission: What logs a request that is refused.
-        begun: The bytes that have come.
+        connection: The connection.
+        admission: Logs a refused request.
+        begun: The bytes received so far.
         bound: The host that the server listens at.
-        report: What there is to say.
+        report: The facts to report.
     """
     answer = HealthAnswer.of(_head(connection, begun), bound, report)
     place = connection.stranger.place
@@ -131,7 +131,7 @@ def answer_http(
 
 
 def _head(connection: Connection, begun: bytes) -> bytes:
-    """Reads the head of a request, or as much of it as may be."""
+    """Reads the head of a request, up to the size limit."""
     head = bytearray(begun)
     while not any(end in head for end in _ENDS) and len(head) < _MOST_OF_A_REQUEST:
         part = connection.sock.recv(_MOST_OF_A_REQUEST)
@@ -142,7 +142,7 @@ def _head(connection: Connection, begun: bytes) -> bytes:
 
 
 class HealthServer:
-    """Says at a port of its own how all services are."""
+    """Reports the health of all services at a separate port."""
 
     def __init__(
         self,
@@ -150,12 +150,12 @@ class HealthServer:
         report: Callable[[], Mapping[str, Any]],
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Begins to answer.
+        """Starts answering.
 
         Args:
-            sock: The socket that listens.
-            report: Returns what there is to say; may be called from any thread.
-            tls: What encrypts connections.
+            sock: The listening socket.
+            report: Returns the facts to report; may be called from any thread.
+            tls: Encrypts connections.
         """
         self._report = report
         address = sock.getsockname()
@@ -173,7 +173,7 @@ class HealthServer:
         answer_http(connection, self._admission, b"", self._host, report)
 
     def refusal(self, reason: str) -> bytes:
-        """Returns what a client is sent that is refused."""
+        """Returns the bytes to send to a refused client."""
         return HealthAnswer(400, f"{reason}\n", reason).data()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Which packages of other libraries are there."""
+"""Finds out which packages are installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["is_installed"]
 
 
 def is_installed(package: str) -> bool:
-    """Returns true if a package of another library is there; does not import it.
+    """Returns True if another library's package is installed; does not import it.
 
     Example:
         >>> is_installed("numpy"), is_installed("no_such_package")
@@ -20,8 +20,8 @@ def is_installed(package: str) -> bool:
         return True
     try:
         found = find_spec(package)
-    except ImportError:  # A finder of modules refuses this one.
+    except ImportError:  # a module finder refuses this one
         return False
-    # A folder without a module has the name, or was left by an uninstallation.
+    # An empty folder may have the name, or be left over from an uninstallation.
     is_folder = found is not None and found.submodule_search_locations is not None
     return found is not None and not (is_folder and found.origin is None)

@@ -1,4 +1,4 @@
-"""Specs as JSON Schema, and their values as JSON: for protocols that carry text.
+"""Converts specs to JSON Schema, and values to JSON, for protocols that carry text.
 
 ```
 spec                              JSON Schema                       JSON
@@ -12,14 +12,13 @@ dict, namedtuple                  object                            {"speed": 0.
 list, tuple                       array, by place                   [3, 0.5]
 ```
 
-The outermost value is an object, because OpenEnv and others ask for one; that of a spec
-which has no keys is its only entry, "value". Numbers keep all their digits. JSON has no
+The outermost value is an object, because OpenEnv and others require that; a spec
+without keys becomes its only entry, "value". Numbers keep all their digits. JSON has no
 infinite numbers, so they are the strings "Infinity", "-Infinity" and "NaN".
 
-Where it is asked for, a schema has the whole spec as "x-envkit" beside what JSON Schema
-can say, so that `spec_of` makes the same spec again. Others have nothing like that: of
-these it makes the spec that fits best. They are short, because trainers put them into
-every prompt of a language model.
+An exact schema has the whole spec as "x-envkit", so that `spec_of` makes the same spec
+again. Without that, `spec_of` makes the best-fitting spec. Such schemas are short,
+because trainers put them into every prompt of a language model.
 """
 
 from __future__ import annotations
@@ -41,24 +40,24 @@ from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = ["EXACT_SCHEMA", "JsonForm", "has_specs", "schema_of", "spec_of"]
 
-# What a client accepts that asks for exact schemas, where there are others.
+# The media type with which a client asks for exact schemas.
 EXACT_SCHEMA = "application/vnd.envkit.schema+json"
 _OURS = "x-envkit"
 _VALUE = "value"
 _WORDS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 _NAMES = {math.inf: "Infinity", -math.inf: "-Infinity"}
 _TYPES = {"b": "boolean", "i": "integer", "u": "integer", "f": "number", "U": "string"}
-# Bounds that tell a dtype and nothing else; those of small integers tell more.
+# Bounds that only reflect the dtype; those of small integers mean more.
 _WIDE = [np.iinfo(dtype) for dtype in (np.int32, np.int64, np.uint32, np.uint64)]
 _LEAST_INTEGERS = {limits.min for limits in _WIDE} - {0}
 _MOST_INTEGERS = {limits.max for limits in _WIDE}
-# Deeper than any value that people make, and shallower than Python's stack.
+# Deeper than any sensible value, and shallower than Python's stack.
 _DEEPEST = 32
 _ABSENT: Any = object()
 
 
 class JsonForm:
-    """Writes the values of a spec as JSON, and reads them.
+    """Writes values of a spec as JSON, and reads them.
 
     Example:
         >>> form = JsonForm(BoundedArraySpec((2,), np.float32, 0, 1), subject="It")
@@ -73,8 +72,8 @@ class JsonForm:
 
         Args:
             spec: The spec.
-            subject: The beginning of the sentence of an error.
-            root: The beginning of a place in a value, such as `observation`.
+            subject: The beginning of error messages.
+            root: The root of paths in messages, such as `observation`.
 
         Raises:
             SpecError: A part of the spec has no form in JSON.
@@ -84,7 +83,7 @@ class JsonForm:
         self._write, self._read = _compiled(spec, root)
 
     def write(self, value: NestedArray) -> dict[str, Any]:
-        """Returns what `json.dumps` takes.
+        """Returns a value for `json.dumps`.
 
         Raises:
             SpecError: An object has no form in JSON.
@@ -94,10 +93,10 @@ class JsonForm:
         return {_VALUE: data} if self._is_wrapped else data
 
     def read(self, data: Any) -> NestedArray:
-        """Returns the value that fits the spec.
+        """Returns the value, checked against the spec.
 
         Raises:
-            SpecError: There is none.
+            SpecError: The data does not fit.
         """
         # Hot: called once per step.
         if self._is_wrapped:
@@ -119,9 +118,9 @@ def schema_of(
 
     Args:
         spec: The spec.
-        title: What the values are called.
-        exact: Whether `spec_of` is to make the same spec of it, in which case it has
-            more than JSON Schema knows.
+        title: The name of the values.
+        exact: Whether `spec_of` can restore the same spec, which takes more than JSON
+            Schema offers.
 
     Example:
         >>> schema = schema_of({"way": BoundedArraySpec((), np.int32, 0, 3)})
@@ -153,22 +152,23 @@ def spec_of(
 ) -> NestedSpec:
     """Returns the spec that a schema describes.
 
-    Of schemas that are not exact: integers are int64, numbers float64, text
-    of a known choice `Choices`. An array whose size the schema leaves open has the one
-    that it has in the example; without an example it is an object, as is everything
-    else that no array can hold.
+    For schemas that are not exact: integers become int64, numbers float64, and text
+    from a known choice `Choices`. An array whose size the schema leaves open gets the
+    size in the example; without an example it becomes an object, as does everything
+    that no array can hold.
 
     Args:
         schema: The schema of an object.
-        example: A value of it.
-        root: What messages call the value.
+        example: A value that fits the schema.
+        root: The value's name in messages.
         leave_out: Keys to leave out.
-        only_required: Whether to leave out what has a default, if anything has none.
-        text_length: The maximal length of texts, which are then arrays of a fixed
-            width; `None` for texts of any length, which are objects.
+        only_required: Whether to leave out entries with a default, if any entry has
+            none.
+        text_length: The maximum length of texts, which become arrays of a fixed width;
+            `None` for texts of any length, which become objects.
 
     Raises:
-        SpecError: It cannot be read.
+        SpecError: The schema cannot be read.
 
     Example:
         >>> spec_of({"properties": {"word": {"type": "string"}}})
@@ -203,12 +203,12 @@ def has_specs(schema: Mapping[str, Any]) -> bool:
 
 
 def _without_ours(schema: Any) -> Any:
-    """Returns a schema without the specs."""
+    """Returns a schema without the embedded specs."""
     if isinstance(schema, list):
         return [_without_ours(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    # The names of properties are an environment's own.
+    # The names of properties belong to the environment.
     return {
         key: {name: _without_ours(part) for name, part in child.items()}
         if key == "properties"
@@ -234,7 +234,7 @@ _Change = Callable[[Any], Any]
 
 
 def _compiled(spec: NestedSpec, path: str) -> tuple[_Change, _Change]:
-    """Returns what writes values of a spec, and what reads them without checks."""
+    """Returns a function that writes a spec's values, and one that reads unchecked."""
     if isinstance(spec, Mapping):
         return _compiled_dict(spec, path)
     if is_namedtuple(spec):
@@ -352,7 +352,7 @@ def _reads(spec: ArraySpec) -> _Change:
     if isinstance(spec, ObjectSpec):
         return ObjectSpec.wrap
     dtype, kind = spec.dtype, spec.dtype.kind
-    if 0 in spec.shape:  # Lists without numbers tell neither dtype nor shape.
+    if 0 in spec.shape:  # empty lists show neither dtype nor shape
         nothing = np.empty(spec.shape, dtype)
         return lambda data: nothing.copy() if data == nothing.tolist() else data
     if kind == "U":
@@ -360,11 +360,11 @@ def _reads(spec: ArraySpec) -> _Change:
     read = _floats if kind == "f" else _integers if kind in "iu" else _booleans
 
     def convert(data: Any) -> Any:
-        # Hot: called once per leaf and step. What does not fit stays as it is, for the
-        # check that follows to describe.
+        # Hot: called once per leaf and step. Unfitting data is returned unchanged, for
+        # the following check to describe.
         array = as_array(data)
         if array.dtype.kind == "f" and kind in "iu":
-            # Of integers on both sides of 2**63 NumPy makes floats.
+            # NumPy makes floats of integers on both sides of 2**63.
             array = _exact(data, array, dtype)
         return read(array, dtype) if array.dtype.kind in "biufU" else data
 
@@ -378,17 +378,17 @@ def _floats(array: Array, dtype: np.dtype[Any]) -> Array:
         return array
     with np.errstate(over="ignore"):
         converted = array.astype(dtype)
-    # A number that only becomes infinite here is too large for the dtype.
+    # A number that becomes infinite only here is too large for the dtype.
     return converted if np.isfinite(converted).all() else array
 
 
 def _of_words(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Returns the numbers of an array in which one at least is a word, as text."""
+    """Returns the numbers of an array that contains a word, read as text."""
     numbers = np.empty(array.shape, dtype)
     for index, text in np.ndenumerate(array):
         number = _WORDS.get(str(text))
         if number is None:
-            try:  # NumPy has made texts of the numbers beside it.
+            try:  # NumPy has turned neighbouring numbers into texts
                 number = float(str(text)) if "n" not in str(text).lower() else None
             except ValueError:
                 number = None
@@ -407,7 +407,7 @@ def _integers(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _exact(data: Any, array: Array, dtype: np.dtype[Any]) -> Array:
-    """Returns whole numbers with all their digits; else the array that was made."""
+    """Returns integers with all their digits, or else the array that NumPy made."""
     numbers = np.array(data, object).ravel().tolist()
     if not all(number == number // 1 for number in numbers):
         return array
@@ -477,10 +477,10 @@ def _element(spec: ArraySpec) -> dict[str, Any]:
 
 
 def _widest_bounds(spec: BoundedArraySpec) -> dict[str, Any]:
-    """Returns the bounds of all elements, without those that only tell a dtype."""
+    """Returns the bounds of all elements, except bounds that only show a dtype."""
     low, high = np.min(spec.minimum).item(), np.max(spec.maximum).item()
     if spec.dtype.kind == "f":
-        # Floats of 64 bits may have been of 32 bits before.
+        # 64-bit floats may have been 32-bit before.
         most = min(float(np.finfo(spec.dtype).max), float(np.finfo(np.float32).max))
         is_least, is_most = low <= -most, high >= most
     else:
@@ -497,7 +497,7 @@ def _facts(spec: ArraySpec) -> dict[str, Any]:
         facts["lengths"] = [spec.min_length, spec.max_length]
         facts["letters"] = spec.letters
     if isinstance(spec, BoundedArraySpec):
-        # Lists without numbers tell no shape, and nothing is beyond any bounds there.
+        # Empty lists have no shape, and nothing in them exceeds bounds.
         is_empty = 0 in spec.shape
         facts["minimum"] = 0 if is_empty else np.asarray(spec.minimum).tolist()
         facts["maximum"] = 0 if is_empty else np.asarray(spec.maximum).tolist()
@@ -508,7 +508,7 @@ def _facts(spec: ArraySpec) -> dict[str, Any]:
 
 
 class _SchemaReader:
-    """Makes specs of a schema, whose parts may refer to one another."""
+    """Makes specs from a schema whose parts may refer to one another."""
 
     def __init__(self, schema: Mapping[str, Any], text_length: int | None) -> None:
         self._schema = schema
@@ -541,7 +541,7 @@ class _SchemaReader:
             self._depth -= 1
 
     def _resolved(self, schema: Any) -> Mapping[str, Any]:
-        """Returns the schema that another one refers to."""
+        """Returns the schema that a reference points to."""
         for _ in range(_DEEPEST):
             if schema is True:
                 return {}

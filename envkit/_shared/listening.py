@@ -1,4 +1,4 @@
-"""Sockets that listen for clients, and the addresses at both ends."""
+"""Listening sockets, and the addresses at both ends."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PLACE = re.compile(r"(?:\[([^][]+)\]|([^][:]+))(?::([0-9]{1,5}))?")
 
 
 class ListenError(OSError):
-    """There can be no server at an address."""
+    """A server cannot listen at an address."""
 
     def __str__(self) -> str:
-        """Returns the sentence, without the number of the error."""
+        """Returns the message without the error number."""
         return str(self.strerror)
 
 
@@ -34,10 +34,10 @@ def listener(host: str, port: int | socket.socket) -> socket.socket:
 
     Args:
         host: The address.
-        port: The port, 0 for any that is free; or a socket that listens there already.
+        port: The port, 0 for any free one; or a socket that listens there already.
 
     Raises:
-        ListenError: That cannot be; the message says why.
+        ListenError: Listening failed; the message says why.
     """
     if isinstance(port, socket.socket):
         return port
@@ -52,7 +52,7 @@ def listener(host: str, port: int | socket.socket) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns True if only this machine reaches an address.
+    """Returns True if only this machine can reach an address.
 
     Example:
         >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
@@ -65,7 +65,7 @@ def is_loopback(host: str) -> bool:
 
 
 def place_of(address: Any) -> str:
-    """Returns an address of a socket as logs and clients write it.
+    """Returns a socket's address in the notation of logs and clients.
 
     Example:
         >>> place_of(("127.0.0.1", 7600)), place_of(("::1", 7600, 0, 0))
@@ -80,7 +80,7 @@ def place_of(address: Any) -> str:
 
 
 def host_and_port(place: str, default: int | None = None) -> tuple[str, int] | None:
-    """Reads the host and the port of `place_of`; `None` if they are none.
+    """Reads the host and port of a `place_of`; returns `None` if it is neither.
 
     Example:
         >>> host_and_port("[::1]:80"), host_and_port("box", default=7600)

@@ -1,4 +1,4 @@
-"""Errors that may have the text of another program in them."""
+"""Errors that may contain another program's text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["LostError", "PeerError"]
 
 
 class PeerError(EnvkitError):
-    r"""An error of the other end of a connection, or about it.
+    r"""An error from, or about, the other end of a connection.
 
-    Control characters in its message are written out, because terminals obey them.
+    Control characters in its message are escaped, because terminals would obey them.
 
     Example:
         >>> print(PeerError("The server says \x1b[2J."))
@@ -23,4 +23,4 @@ class PeerError(EnvkitError):
 
 
 class LostError(PeerError):
-    """A connection has ended, or nothing has come for too long."""
+    """A connection has ended, or has been silent for too long."""

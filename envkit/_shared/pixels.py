@@ -1,4 +1,4 @@
-"""Pictures as arrays: their arithmetic in NumPy, and what is none."""
+"""Pictures as arrays: NumPy arithmetic, and checks."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ __all__ = [
 ]
 
 
-# How high and wide pictures may become: a larger one would fill a computer's memory.
+# The maximum height and width: a larger picture would fill a computer's memory.
 LARGEST_SIZE = 2**15
 
-# The weights of ITU-R 601 in parts of 2**15, as OpenCV has them.
+# ITU-R 601 weights in parts of 2**15, as in OpenCV.
 _LUMA = np.array([9798, 19235, 3735], np.float32)
 _LUMA.setflags(write=False)
 _PARTS = 2**15
 
-# How many bytes of floats are worked on at a time: what a processor's cache holds.
+# Bytes of floats to process at a time: the size of a processor's cache.
 _BLOCK = 2**20
 
 
 def grayscale(pictures: Array) -> Array:
-    """Returns how bright each point of pictures with the colours last looks.
+    """Returns the brightness of each pixel, for pictures with colours last.
 
     Example:
         >>> grayscale(np.array([[[255, 0, 0], [0, 255, 0], [9, 9, 9]]], np.uint8))
@@ -45,7 +45,7 @@ def grayscale(pictures: Array) -> Array:
 
     def brightness(block: Array) -> Array:
         sums: Array = block.astype(np.float32) @ _LUMA
-        sums += _PARTS // 2  # uint8 cuts off: rounded, half a grade goes up
+        sums += _PARTS // 2  # uint8 truncates; this rounds halves up
         sums *= 1 / _PARTS
         return sums
 
@@ -53,9 +53,9 @@ def grayscale(pictures: Array) -> Array:
 
 
 def grayscale_of_gymnasium(pictures: Array) -> Array:
-    """Returns what Gymnasium's `GrayscaleObservation` makes of pictures.
+    """Returns pictures as Gymnasium's `GrayscaleObservation` does.
 
-    Those are the weights of ITU-R 709, and fractions are cut off.
+    It uses ITU-R 709 weights and truncates fractions.
 
     Example:
         >>> colours = np.array([[[255, 0, 0], [0, 255, 0], [9, 9, 9]]], np.uint8)
@@ -64,7 +64,7 @@ def grayscale_of_gymnasium(pictures: Array) -> Array:
     """
 
     def brightness(block: Array) -> Array:
-        # In this order, for the last digits decide what is cut off.
+        # The order matters: the last digits decide what is truncated.
         red, green, blue = (block[..., colour] for colour in range(3))
         sums: Array = red * 0.2125
         sums += green * 0.7154
@@ -75,16 +75,16 @@ def grayscale_of_gymnasium(pictures: Array) -> Array:
 
 
 def resize(pictures: Array, shape: tuple[int, int], *, channels: bool = False) -> Array:
-    """Returns pictures of another height and width.
+    """Resizes pictures.
 
-    Where it becomes smaller, each new point is the mean of the area that it covers;
-    where it becomes larger, points lie on straight lines between the old ones. That is
-    what OpenCV calls INTER_AREA and INTER_LINEAR, for each dimension alone.
+    When shrinking, each new pixel is the mean of the area that it covers; when
+    enlarging, it is interpolated linearly between old ones. These are OpenCV's
+    INTER_AREA and INTER_LINEAR, applied to each dimension separately.
 
     Args:
         pictures: The pictures.
         shape: The new height and width.
-        channels: Whether the last dimension is that of channels, and not the width.
+        channels: Whether the last dimension is channels, not the width.
 
     Example:
         >>> resize(np.array([[0, 10, 20], [0, 10, 20]], np.uint8), (1, 2))
@@ -104,7 +104,7 @@ def resize(pictures: Array, shape: tuple[int, int], *, channels: bool = False) -
 def _in_blocks(
     function: Callable[[Array], Array], pictures: Array, rank: int, shape: Any
 ) -> Array:
-    """Applies a function that returns floats to so many pictures at a time as pay."""
+    """Applies a function to as many pictures at a time as is efficient."""
     dims = pictures.shape[: pictures.ndim - rank]
     flat = pictures.reshape(-1, *pictures.shape[pictures.ndim - rank :])
     results = np.empty((len(flat), *shape), np.uint8)
@@ -116,18 +116,18 @@ def _in_blocks(
 
 
 class _Means(NamedTuple):
-    """Weighted means over the rows and the columns of pictures.
+    """Computes weighted means over the rows and columns of pictures.
 
-    Where the old and the new size have a common divisor, the weights repeat, and a
-    small matrix is applied to each of so many parts.
+    If the old and new sizes have a common divisor, the weights repeat, and a small
+    matrix is applied to each part.
 
     Attributes:
         shape: The new height and width.
         rows: The weights of one part's rows, as integers: new ones times old ones.
         columns: The weights of one part's columns and channels: old ones times new.
-        total: What the weights of each new point add up to.
+        total: The sum of the weights of each new pixel.
         halves: Whether both sizes are halved. OpenCV then rounds halves up, and
-            elsewhere to the even grade.
+            otherwise to even.
     """
 
     shape: tuple[int, int]
@@ -137,7 +137,7 @@ class _Means(NamedTuple):
     halves: bool
 
     def of(self, block: Array) -> Array:
-        """Returns the new pictures, as floats, for a block of old ones."""
+        """Returns the new pictures for a block of old ones, as floats."""
         new, old = self.rows.shape
         parts = self.shape[0] // new
         sums: Array = block.astype(self.rows.dtype).reshape(-1, len(self.columns))
@@ -145,7 +145,7 @@ class _Means(NamedTuple):
         sums = self.rows @ sums
         sums /= self.total
         if self.halves:
-            sums += 0.5  # uint8 cuts off
+            sums += 0.5  # uint8 truncates
         else:
             np.rint(sums, out=sums)
         return sums.reshape(len(block), *self.shape, *block.shape[3:])
@@ -155,8 +155,8 @@ class _Means(NamedTuple):
 def _means(old: tuple[int, int], new: tuple[int, int], depth: int) -> _Means:
     rows, columns = map(_weights, old, new)
     total = int(rows[0].sum() * columns[0].sum())
-    # Sums up to 255 * total have to be exact, and means that are no half must not be
-    # rounded to one.
+    # Sums up to 255 * total must be exact, and means that are not halves must not be
+    # rounded to halves.
     dtype = np.float32 if total < 2**16 else np.float64
     by_channel = np.kron(columns.T, np.eye(depth, dtype=np.int64))
     matrices = rows.astype(dtype), np.ascontiguousarray(by_channel, dtype)
@@ -167,7 +167,7 @@ def _means(old: tuple[int, int], new: tuple[int, int], depth: int) -> _Means:
 
 
 def _weights(old: int, new: int) -> Array:
-    """Returns the weights of one of so many parts as are alike."""
+    """Returns the weights of one of several identical parts."""
     if new > old:
         weights = _lines(old, new)
         return np.asarray(weights // np.gcd.reduce(weights, axis=None))
@@ -176,7 +176,7 @@ def _weights(old: int, new: int) -> Array:
 
 
 def _areas(old: int, new: int) -> Array:
-    """Returns by how much each new point covers each old one, in parts of 1 / new."""
+    """Returns how much of each old pixel each new one covers, in parts of 1 / new."""
     ours = np.arange(new)[:, np.newaxis] * old
     theirs = np.arange(old) * new
     overlap = np.minimum(ours + old, theirs + new) - np.maximum(ours, theirs)
@@ -184,17 +184,17 @@ def _areas(old: int, new: int) -> Array:
 
 
 def _lines(old: int, new: int) -> Array:
-    """Returns how near each new point is to each old one, in parts of 1 / (2 new)."""
+    """Returns how near each new pixel is to each old one, in parts of 1 / (2 new)."""
     points = np.arange(new)
     left, beyond = np.divmod((2 * points + 1) * old - new, 2 * new)
     weights = np.zeros((new, old), np.int64)
-    # At the edges there is but one, which gets both shares.
+    # At the edges there is only one old pixel, which gets both shares.
     np.add.at(weights, (points, np.clip(left, 0, old - 1)), 2 * new - beyond)
     np.add.at(weights, (points, np.clip(left + 1, 0, old - 1)), beyond)
     return weights
 
 
-# So that dark pictures do not run into one another.
+# Keeps dark pictures apart.
 _GAP = 2
 _GREY = 96
 
@@ -232,10 +232,10 @@ def check_picture(picture: Any, dims: tuple[int, ...], source: str) -> None:
 
 
 def tiled(pictures: Array) -> Array:
-    """Returns pictures of one size side by side, in lines from the top left.
+    """Returns pictures of one size side by side, in rows from the top left.
 
-    As many stand beside as above one another, or one more. Thin bars part them, and
-    places without a picture are grey.
+    The grid has as many columns as rows, or one more. Thin bars separate the pictures,
+    and empty places are grey.
 
     Example:
         >>> tiled(np.zeros((3, 10, 20, 3), np.uint8)).shape

@@ -1,4 +1,4 @@
-"""How processes are ended, and how they have ended."""
+"""Ends processes, and describes how they ended."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["exit_text", "signal_group"]
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Sends a signal to the group of a process that leads one, if there is one."""
-    # macOS counts the zombie of a group's leader, and refuses.
+    """Signals the group of a process that leads one, if it exists."""
+    # macOS counts a zombie group leader, and refuses.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
 def exit_text(code: int) -> str:
-    """Returns how a process has ended that has an exit code.
+    """Describes how a process with an exit code ended.
 
     Example:
         >>> exit_text(3), exit_text(-9), exit_text(-40)
@@ -27,5 +27,5 @@ def exit_text(code: int) -> str:
         return f"exited with code {code}"
     try:
         return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # A real-time signal has no name.
+    except ValueError:  # real-time signals have no name
         return f"was killed by signal {-code}"

@@ -1,9 +1,8 @@
 """`ProtocolEnd`: one end of a protocol as a table of states, without a socket.
 
 A protocol has a table for each end, and a subclass of `ProtocolEnd` for each table.
-Bytes go in by `receive`, which returns an event once one is complete; `data_to_send`
-returns the bytes that are due to the other end. `run_handshake` is all that a socket
-adds.
+`receive` takes bytes and returns an event once one is complete; `data_to_send` returns
+the bytes due to the other end. Only `run_handshake` touches a socket.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ _AT_ONCE = 1 << 16
 
 
 class Row(NamedTuple):
-    """What is read in a state, and where it leads.
+    """Describes what is read in a state, and the states that may follow.
 
     Attributes:
-        size: How many bytes the message has: `WAITS` where nothing is read until the
-            owner has decided, and `NAMED` if the message before has said it.
+        size: The message's size in bytes: `WAITS` to read nothing until the owner has
+            decided, and `NAMED` if the previous message contained it.
         then: The states that may follow.
     """
 
@@ -41,13 +40,13 @@ Event = TypeVar("Event")
 class ProtocolEnd(Generic[State, Event]):
     """One end of a protocol.
 
-    A subclass has a method `_read_` for each state that reads, named after its value.
+    A subclass has a method `_read_` for each reading state, named after its value.
 
     Attributes:
-        state: Where it stands.
+        state: The current state.
         table: The states of this end.
         closed: The state after a message that breaks the protocol; it reads nothing.
-        error: What is raised where the other end leaves too early.
+        error: The error to raise if the other end leaves too early.
     """
 
     table: Mapping[State, Row]
@@ -55,32 +54,33 @@ class ProtocolEnd(Generic[State, Event]):
     error: ClassVar[type[Exception]]
 
     def __init__(self, state: State) -> None:
-        """Begins in a state."""
+        """Starts in a state."""
         self.state = state
         self._size, self._then = self.table[state]
-        # Where the next message begins: a large buffer is moved once per `receive`.
+        # The start of the next message: a large buffer is moved only once per
+        # `receive`.
         self._start = 0
         self._received, self._out = bytearray(), bytearray()
 
     @property
     def needed(self) -> int:
-        """How many more bytes the next message takes; 0 while none is read."""
+        """The number of bytes missing from the next message; 0 while none is read."""
         return max(0, self._size - len(self._received))
 
     @property
     def rest(self) -> bytes:
-        """The bytes after the last message that was read."""
+        """The bytes after the last message read."""
         return bytes(self._received)
 
     def receive(self, data: bytes = b"") -> Event | None:
-        """Reads bytes, however they are cut, up to the next event.
+        """Reads bytes, split in any way, up to the next event.
 
-        The bytes after that event are read by the next call, which may have none of its
-        own, so call this until it returns `None`.
+        The next call reads the bytes after that event, and may get no bytes itself, so
+        call this until it returns `None`.
 
         Raises:
-            Exception: The other end refuses, or breaks the protocol; nothing is read
-                any more.
+            Exception: The other end refuses, or breaks the protocol; nothing more is
+                read.
         """
         if self.state is not self.closed:
             self._received += data
@@ -97,17 +97,17 @@ class ProtocolEnd(Generic[State, Event]):
         return None
 
     def receive_end(self) -> None:
-        """Raises the error of an end that leaves before the handshake is over."""
+        """Raises the error for an end that leaves before the handshake is over."""
         self.close()
         raise self.error("The other end has closed the connection.")
 
     def data_to_send(self) -> bytes:
-        """Returns the bytes that are due to the other end since the last call."""
+        """Returns the bytes due to the other end since the last call."""
         data, self._out = bytes(self._out), bytearray()
         return data
 
     def close(self) -> None:
-        """Reads nothing any more, from any state."""
+        """Stops reading, in any state."""
         self.state, self._size, self._then = self.closed, WAITS, ()
         self._received.clear()
 
@@ -119,11 +119,11 @@ class ProtocolEnd(Generic[State, Event]):
         return event
 
     def _go(self, state: State, size: int | None = None) -> Event | None:
-        """Goes to the next state, and reads its message if that has no bytes.
+        """Enters the next state, and reads its message if that is empty.
 
         Args:
             state: The state.
-            size: The size of its message, where the table has none.
+            size: The size of its message, if the table has none.
         """
         if state not in self._then:
             self._check_may(state)
@@ -149,18 +149,18 @@ def run_handshake(
 
     Args:
         handshake: This end.
-        sock: A socket that waits.
-        deadline: Until when the other end may take, by `time.monotonic`.
+        sock: A blocking socket.
+        deadline: The time limit for the other end, as `time.monotonic`.
 
     Raises:
-        TimeoutError: It has taken longer.
+        TimeoutError: The time limit has passed.
         OSError: The connection is lost.
         Exception: The other end refuses, leaves, or breaks the protocol.
     """
     data = b""
     while (event := handshake.receive(data)) is None:
         _limit(sock, deadline)
-        # An end that refuses may have closed already; its reason is still there.
+        # An end that refuses may have closed already; its reason can still be read.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             sock.sendall(handshake.data_to_send())
         _limit(sock, deadline)

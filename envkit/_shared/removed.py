@@ -1,4 +1,4 @@
-"""Names that have gone: calling one raises a sentence with the call to write now."""
+"""Removed names: calling one raises a sentence with the replacement."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["removed_name"]
 
 
 def removed_name(name: str, instead: str) -> Callable[..., NoReturn]:
-    """Returns what stands under a removed name for one version.
+    """Returns a function to keep under a removed name for one version.
 
     Args:
-        name: The name, as it was called.
-        instead: The rest of the sentence: what to call instead.
+        name: The removed name.
+        instead: The rest of the sentence: the replacement.
 
     Example:
         >>> removed_name("AsyncPool", "Pool('Pong-v5', 64) steps all rows")()

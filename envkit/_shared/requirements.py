@@ -1,10 +1,10 @@
-"""What pip installs for the parts of envkit that need a library and have no scheme."""
+"""The pip requirements of parts that need a library and have no scheme."""
 
 from __future__ import annotations
 
 __all__ = ["EXTRAS", "INSTALLED_BY"]
 
-# Those of the libraries without a scheme, which says what its own needs.
+# For libraries without a scheme; a scheme declares its own.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "dm-env": ("dm-env>=1.6",),
     "gin": ("gin-config>=0.5,<0.6",),
@@ -20,7 +20,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "torchrl": ("torch>=2.4", "torchrl>=0.7"),
     "video": ("imageio-ffmpeg>=0.5.1",),
 }
-# Modules that are called otherwise than what pip installs, or come along with it.
+# Modules whose name differs from the pip package that installs them.
 INSTALLED_BY = {
     "browsergym": "browsergym-core",
     "gin": "gin-config",

@@ -1,22 +1,22 @@
-"""Secrets of servers, in files that only their user can read.
+"""Stores servers' secrets in files that only their user can read.
 
-Other accounts of a machine reach a server that listens at 127.0.0.1, so each server
-draws a secret unless it is told otherwise. It writes the secret to a file in the user's
-runtime folder and keeps the file locked; clients of the same user find it there by the
-server's address, and nothing has to be typed.
+Other accounts of a machine can reach a server at 127.0.0.1, so each server draws a
+secret unless told otherwise. It writes the secret to a file in the user's runtime
+folder and keeps the file locked. The same user's clients find it there by the server's
+address, and nobody has to type anything.
 
 ```
 server   publish("token", "127.0.0.1", 7600, secret)    listens, then writes the file
-client   find("token", "localhost", 7600)               only when it is asked for one
+client   find("token", "localhost", 7600)               only if the server wants one
 server   SecretFile.close()                             removes it
 ```
 
-The lock is how a client knows that the server is alive: the system lets go of it when
-the process ends, however it ends. A file without a lock is a dead server's; it is not
-used, and the next server removes it.
+The lock shows that the server is alive: the system releases it whenever the process
+ends. A file without a lock belongs to a dead server; it is not used, and the next
+server removes it.
 
-Tokens and VNC passwords are drawn apart from each other, and a client that looks for
-one never gets the other: VNC compares 8 characters, and an attacker who has seen its
+Tokens and VNC passwords are drawn separately, and a client that looks for one never
+gets the other: VNC compares only 8 characters, and an attacker who has seen its
 challenge can try passwords offline.
 """
 
@@ -52,17 +52,17 @@ __all__ = [
     "secret_in",
 ]
 
-# How many characters a token must have; and how to get one.
+# The minimum length of a token, and how to get one.
 LEAST_TOKEN = 16
 _HOW_TO_DRAW = "openssl rand -hex 32"
 _MOST_SECRET = 4096
 _VNC_LENGTH = 8
-# Without characters that people confuse when they type them.
+# Without characters that are easily confused when typing.
 _LETTERS = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 
 class SecretFileError(EnvkitError, PermissionError):
-    """A file with a secret is not its user's alone, or has no folder that is."""
+    """Others can access a file with a secret, or its folder."""
 
 
 class Draw(enum.Enum):
@@ -74,7 +74,7 @@ class Draw(enum.Enum):
         return "DRAW"
 
 
-# The default of tokens and passwords: the server draws one.
+# The default for tokens and passwords: the server draws one.
 DRAW: Final = Draw.DRAW
 
 
@@ -89,7 +89,7 @@ def new_token() -> str:
 
 
 def new_password() -> str:
-    """Draws a password of the 8 characters that VNC compares.
+    """Draws a password with the 8 characters that VNC compares.
 
     Example:
         >>> len(new_password())
@@ -99,7 +99,7 @@ def new_password() -> str:
 
 
 def check_token(token: bytes) -> None:
-    """Refuses a token that can be guessed.
+    """Raises for a token that can be guessed.
 
     Example:
         >>> check_token(b"t")
@@ -108,7 +108,7 @@ def check_token(token: bytes) -> None:
 openssl rand -hex 32
 
     Raises:
-        ValueError: It is too short.
+        ValueError: The token is too short.
     """
     if len(token) < LEAST_TOKEN:
         raise ValueError(
@@ -120,12 +120,12 @@ openssl rand -hex 32
 def read_private(
     path: str | os.PathLike[str], what: str, most: int
 ) -> tuple[bytes, os.stat_result]:
-    """Reads a file that its owner alone can read.
+    """Reads a file that only its owner can read.
 
     Args:
         path: The file.
-        what: What messages call it, such as "--token-file".
-        most: How many bytes it may have; one more is returned of a larger one.
+        what: Its name in messages, such as "--token-file".
+        most: The maximum number of bytes; one more is returned of a larger file.
 
     Raises:
         SecretFileError: Others can read it.
@@ -144,14 +144,14 @@ def read_private(
 
 
 def secret_in(path: str | os.PathLike[str], what: str) -> bytes:
-    """Returns the secret in a file, without the space around it.
+    """Returns the secret in a file, without surrounding white space.
 
     Args:
         path: The file.
-        what: What messages call the file, such as "--token-file".
+        what: The file's name in messages, such as "--token-file".
 
     Raises:
-        ValueError: It is empty, or too long.
+        ValueError: The file is empty, or too long.
         SecretFileError: Others than its owner can read it.
         OSError: It cannot be read.
     """
@@ -165,14 +165,14 @@ def secret_in(path: str | os.PathLike[str], what: str) -> bytes:
 
 
 class SecretFile:
-    """The file with the secret of a server that runs; `publish` makes these.
+    """The file with a running server's secret; `publish` makes it.
 
     Attributes:
-        path: Where it is.
+        path: Its path.
     """
 
     def __init__(self, path: str, fd: int) -> None:
-        """Takes a file that is written and locked."""
+        """Takes a file that is already written and locked."""
         self.path = path
         self._finalizer = weakref.finalize(self, _remove, os.getpid(), path, fd)
 
@@ -183,7 +183,7 @@ class SecretFile:
 
 def _remove(owner: int, path: str, fd: int) -> None:
     if os.getpid() != owner:
-        return  # A fork of the server, which goes on.
+        return  # a fork of the server, which is still running
     with contextlib.suppress(OSError):
         os.unlink(path)
     with contextlib.suppress(OSError):
@@ -191,17 +191,17 @@ def _remove(owner: int, path: str, fd: int) -> None:
 
 
 def publish(kind: str, host: str, port: int, secret: str) -> SecretFile:
-    """Writes the secret of a server to a file that only this user can read.
+    """Writes a server's secret to a file that only this user can read.
 
     Args:
-        kind: What it is: "token" or "password".
+        kind: The kind of secret: "token" or "password".
         host: The address that the server listens at.
         port: Its port.
         secret: The secret.
 
     Raises:
-        SecretFileError: The folder for it is another user's, or open to others.
-        OSError: There is no place for it.
+        SecretFileError: The folder belongs to another user, or is open to others.
+        OSError: No folder can be written.
     """
     folder = _folder_to_write()
     _sweep(folder)
@@ -212,9 +212,9 @@ def publish(kind: str, host: str, port: int, secret: str) -> SecretFile:
         fd = os.open(path, flags, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            # Another server that sweeps may have come before the lock.
+            # Another server may have swept the file away before the lock.
             if os.fstat(fd).st_nlink:
-                os.fchmod(fd, 0o600)  # whatever the umask
+                os.fchmod(fd, 0o600)  # despite the umask
                 os.write(fd, text.encode())
                 return SecretFile(path, fd)
         except BaseException:
@@ -224,15 +224,15 @@ def publish(kind: str, host: str, port: int, secret: str) -> SecretFile:
 
 
 def find(kind: str, host: str, port: int) -> str | None:
-    """Returns the secret of this user's server at an address; `None` if there is none.
+    """Returns the secret of this user's server at an address, or `None`.
 
     Args:
-        kind: What it is: "token" or "password".
-        host: The host, by name or in numbers.
+        kind: The kind of secret: "token" or "password".
+        host: The host, as a name or an address.
         port: The port.
 
     Raises:
-        SecretFileError: There is a file for this port that is not this user's alone.
+        SecretFileError: The file for this port is accessible to others.
     """
     wanted: set[str] | None = None
     for folder in _folders():
@@ -250,10 +250,10 @@ def find(kind: str, host: str, port: int) -> str | None:
 
 
 def _folders() -> list[str]:
-    """Returns where servers of this user may have written, the best place first.
+    """Lists the folders where this user's servers may have written, best first.
 
-    A server and its client need not have the same environment variables: one of them
-    may be started by cron, or after `su`.
+    A server and its client may have different environment variables: one of them may be
+    started by cron, or after `su`.
     """
     me = os.geteuid()
     runtime = [os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{me}"]
@@ -262,7 +262,7 @@ def _folders() -> list[str]:
         for each in runtime
         if os.path.isabs(each) and _is_own_folder(each)
     ]
-    # Not that of TMPDIR, for the same reason.
+    # Not TMPDIR's folder, for the same reason.
     return list(dict.fromkeys([*found, f"/tmp/envkit-{me}"]))
 
 
@@ -275,10 +275,10 @@ def _is_own_folder(path: str) -> bool:
 
 
 def _folder_to_write() -> str:
-    """Returns the folder for secrets, which is there and this user's alone.
+    """Returns the folder for secrets, which exists and is this user's alone.
 
     Raises:
-        SecretFileError: It is not.
+        SecretFileError: The folder is not this user's alone.
     """
     folder = _folders()[0]
     with contextlib.suppress(FileExistsError):
@@ -294,7 +294,7 @@ def _folder_to_write() -> str:
 
 
 def _problem_with(folder: str) -> str | None:
-    """Returns why a folder is not this user's alone; `None` if it is."""
+    """Returns why others can access a folder; `None` if they cannot."""
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         return "it is not a folder"
@@ -308,14 +308,14 @@ def _problem_with(folder: str) -> str | None:
 
 
 def _files_of(folder: str, port: int) -> Iterator[str]:
-    """Yields the files of a folder that are about a port.
+    """Yields the files of a folder for a port.
 
     Raises:
         SecretFileError: There is one, and others can write to the folder.
     """
     try:
         names = sorted(os.listdir(folder))
-    except OSError:  # There is none, or it is another user's.
+    except OSError:  # missing, or another user's
         return
     for name in names:
         if name.startswith(f"{port}-"):
@@ -330,7 +330,7 @@ def _files_of(folder: str, port: int) -> Iterator[str]:
 
 
 def _read(folder: str, path: str) -> dict[str, Any] | None:
-    """Reads the file of a server that is alive; `None` for that of a dead one.
+    """Reads a live server's file; returns `None` for a dead one's.
 
     Raises:
         SecretFileError: It is not this user's alone.
