@@ -118,7 +118,7 @@ class BrowserServer(Closable):
         self._host, self._is_encrypted = host, tls is not None
         self._page = files("envkit.desktop").joinpath("browser.html").read_text("utf-8")
         self._links: set[socket.socket] = set()
-        self._reason, self._is_closing = "The environment has ended.", False
+        self._reason = ""  # until it is closed
         sock = _listener(host, port, next(iter(self._desktops.values())).address[1])
         self.address: tuple[str, int] = sock.getsockname()[:2]
         scheme = "http" if tls is None else "https"
@@ -150,7 +150,7 @@ class BrowserServer(Closable):
 
     def close(self, reason: str = "The server has ended.") -> None:
         """Tells browsers the reason, and stops listening."""
-        self._reason, self._is_closing = reason, True
+        self._reason = reason or "The server has ended."
         for link in list(self._links):
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
@@ -222,11 +222,14 @@ class BrowserServer(Closable):
                 desktop.adopt(theirs, address, controls=controls)
                 self._links.add(link)
                 try:
-                    if not self._is_closing:
+                    if not self._reason:
                         _carry(connection.sock, protocol, events, link)
                 finally:
                     self._links.discard(link)
-            _hang_up(connection, protocol, _GOING_AWAY, self._reason)
+            reason = "The server has ended the connection."
+            if desktop.is_closed:
+                reason = "The environment has ended."
+            _hang_up(connection, protocol, _GOING_AWAY, self._reason or reason)
 
     def refusal(self, reason: str) -> bytes:
         """Returns what a connection is sent that was no request."""

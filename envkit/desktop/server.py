@@ -166,6 +166,11 @@ class DesktopServer(Closable):
         return sum(viewer.ready for viewer in self._viewers)
 
     @property
+    def is_closed(self) -> bool:
+        """True if it serves no viewer any more."""
+        return self._closing or self._failure is not None
+
+    @property
     def size(self) -> tuple[int, int]:
         """The width and the height of the picture; 0 and 0 before the first one."""
         return self._frame.shape[1], self._frame.shape[0]
@@ -189,7 +194,7 @@ class DesktopServer(Closable):
             controls: Whether it may control.
         """
         with self._lock:
-            if self._closing or self._failure is not None:
+            if self.is_closed:
                 link.close()
             else:
                 self._adopted.append((link, address, controls))

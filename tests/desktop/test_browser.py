@@ -457,6 +457,13 @@ def test_browsers_are_told_that_the_desktop_has_ended():
         assert (1001, "The environment has ended.") == reason_of(viewer)
 
 
+def test_a_browser_that_is_dropped_is_not_told_that_the_desktop_has_ended():
+    with shown() as (_, browsers, _), viewing(browsers, "") as viewer:
+        viewer.enter()
+        viewer.socket.send(b"\xff")  # no message of the protocol
+        assert (1001, "The server has ended the connection.") == reason_of(viewer)
+
+
 def test_a_message_that_is_too_long_ends_its_connection_alone():
     with (
         shown() as (desktop, browsers, _),
