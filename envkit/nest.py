@@ -505,7 +505,7 @@ def _rebuild(template: Any, leaves: Iterator[Any]) -> Any:
 def _rebuild_foreign(template: Any, leaves: Iterator[Any]) -> Any:
     """Rebuilds a container with dm-tree, but its children with our own code."""
     if isinstance(template, collections.Counter | collections.ChainMap):
-        # If dm-tree built these from pairs, they would be something else.
+        # dm-tree would build these from pairs, with another result.
         keys = sorted_keys(template, "")
         return type(template)({key: _rebuild(template[key], leaves) for key in keys})
     if isinstance(template, list):

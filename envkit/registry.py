@@ -234,7 +234,7 @@ def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Construct
 
 
 def constructor_elsewhere(target: str, /, **kwargs: Any) -> Constructor:
-    """Returns the recipe of an environment that a server makes, which knows the name.
+    """Returns the recipe of an environment for a server, which knows the name.
 
     Example:
         >>> constructor_elsewhere("Pong")

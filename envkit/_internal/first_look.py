@@ -102,8 +102,8 @@ def leave_unseen(env: Any) -> None:
         env = getattr(env, "_env", None) if internals and internals.wraps else None
 
 
-# An environment may override the public methods without calling super().__init__(), as
-# some of TF-Agents' users do.
+# Environments written for TF-Agents may override the public methods, and may not call
+# super().__init__().
 
 
 def looking(reset: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,7 +25,7 @@ class Plugin(NamedTuple):
         name: The name that users write.
         value: `"module"` or `"module:attribute"`.
         package: The package and its version; "" for envkit itself.
-        error: The class of the error if it cannot be loaded.
+        error: The class of the error that is raised if it cannot be loaded.
     """
 
     kind: str

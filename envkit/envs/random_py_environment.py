@@ -87,8 +87,8 @@ class RandomPyEnvironment(SpecifiedEnvironment):
         self._min_duration = min_duration
         self._max_duration = max_duration
         self._num_steps = np.zeros(self._dims, np.int64)
-        # Not through seed(): a subclass may override it with code that needs
-        # attributes.
+        # Not through seed(): a subclass may extend it with code that needs attributes
+        # that are set later.
         self._make_generator(seed)
 
     def discount_spec(self) -> NestedSpec:

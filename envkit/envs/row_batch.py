@@ -120,8 +120,8 @@ class RowBatch(SpecifiedEnvironment):
         # One comparison then finds the rows that have reached the limit.
         self._clock = 0
         self._began = np.zeros(self._num_rows, np.int64)
-        # Not through seed(): a subclass may override it with code that needs
-        # attributes.
+        # Not through seed(): a subclass may extend it with code that needs attributes
+        # that are set later.
         self._make_streams(seed)
 
     @property

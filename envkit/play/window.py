@@ -139,7 +139,7 @@ def draw_picture(pygame: Any, canvas: Any, picture: Array, height: int) -> Any:
 
 
 def _fitting(size: tuple[int, int], room: tuple[int, int]) -> tuple[int, int]:
-    """Returns the size of a picture, with a whole factor if it grows."""
+    """Returns the size at which a picture fits; it grows only by whole factors."""
     share = min(room[0] / size[0], room[1] / size[1])
     times = int(share) if share >= 1 else share
     return max(1, int(size[0] * times)), max(1, int(size[1] * times))

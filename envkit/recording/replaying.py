@@ -177,7 +177,7 @@ def rebuilt(provenance: dict[str, Any]) -> tuple[Any, list[str]]:
 
 
 def _makes(layer: dict[str, Any]) -> bool:
-    """True for a wrapper that builds the environment in it itself."""
+    """True for a wrapper that builds its own environment."""
     return layer["class"] in _MAKING
 
 

@@ -1,7 +1,7 @@
 """Kills, stops and slows the workers of a pool, to test its users: `chaos`.
 
-A seed determines which worker is hit, and how. A thread does it at random times. Or the
-stepping thread does it every so many steps; then runs can be repeated.
+A seed determines which worker is hit, and how. Faults happen at random times, from a
+thread; or every so many steps, in the stepping thread, and then runs can be repeated.
 """
 
 from __future__ import annotations

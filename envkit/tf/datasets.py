@@ -245,7 +245,7 @@ def _function_of(policy: Any) -> Callable[[TimeStep], NestedArray]:
 def _acted_on(env: TFEnvironment, before: Array) -> Array:
     """Returns the step types on which a policy has acted.
 
-    If no `FIRST` follows a `LAST`, the beginning of an episode counts as such too.
+    If no `FIRST` follows a `LAST`, the `LAST` counts as the beginning of an episode.
     """
     if getattr(env, "continues_after_last", False) is not True:
         return before

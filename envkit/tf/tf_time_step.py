@@ -140,7 +140,7 @@ def _step(
         sizes = _as_sizes(call, outer_dims, "outer_dims")
     else:
         first = nest.first_leaf(reward)
-        # Rank 0 has no first dimension to take, and the slice of nothing is nothing.
+        # Rank 0 has no first dimension to take, and an empty slice stays empty.
         sizes = tf.zeros([0], tf.int32) if first is None else tf.shape(first)[:1]
     step_types = _filled(step_type, sizes)
     # TensorFlow knows this shape as far as it can be known at tracing.

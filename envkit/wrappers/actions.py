@@ -135,7 +135,7 @@ class GivenActions:
         dtype = place.spec.dtype
         if dtype.kind in "iu":
             return self._settled_integers(column, place, ignored)
-        # Nothing is known of object arrays, not even that their elements are arrays.
+        # Nothing is known of objects, not even whether they form an array.
         if dtype.hasobject or column.dtype == dtype:
             return column
         with np.errstate(over="ignore"):

@@ -95,7 +95,7 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
         super().__init__(env, handle_auto_reset)
         self._observation = nest.Structure(env.observation_spec())
         self._goal: NestedArray = None
-        # For a batch's goals; only the first goal tells the structure.
+        # Only for a batch: the structure of its goals, known from the first one.
         self._goals: nest.Structure | None = None
 
     @abc.abstractmethod

@@ -307,8 +307,8 @@ class FixedLength(PyEnvironmentBaseWrapper):
     Longer episodes are cut: step number `fix_length` becomes a `LAST` and keeps its
     discount. Shorter ones are padded: after the end, each step repeats the
     environment's last observation with reward and discount 0, without stepping the
-    environment. The environment's own `LAST` stays a `LAST`, and so is each repetition,
-    as in TF-Agents. To count episodes, count each `FIRST`.
+    environment. The environment's own `LAST` stays a `LAST`, and each repetition is one
+    too, as in TF-Agents. To count episodes, count each `FIRST`.
 
     Each row of a batch counts on its own. The batch must be able to hold and to reset
     single rows (see its `holds_rows` and `resets_rows`).

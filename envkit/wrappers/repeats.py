@@ -275,7 +275,7 @@ class StickyAction(PyEnvironmentBaseWrapper):
         return self._see(time_step, rows)
 
     def _draw(self, acting: Array) -> tuple[Array, Array]:
-        """Draws the rows that repeat the previous action; returns what remains."""
+        """Draws which rows repeat their action, and how often; returns both."""
         rows = acting.reshape(-1).nonzero()[0]
         share = np.ones(acting.size)
         share[rows] = self._streams.uniform(rows, 1)[0]
