@@ -1436,7 +1436,7 @@ def test_environments_that_disagree_are_shown_side_by_side():
         "  env 2    BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=17)    "
         "Level\n\n"
         "The maximum differs: 5 and 17. Observation, reward and discount specs agree.\n"
-        'specs="union" makes a batch of them whose bounds are the widest.'
+        'specs="union" makes one batch, with the widest bounds.'
     )
 
     assert (SpecMismatchError, expected) == told(BatchedPyEnvironment, envs)

@@ -158,9 +158,9 @@ SPECS = ("equal", "union", "pad")
 # With more choices, a mask would be larger than most observations.
 _MOST_CHOICES = 2**16
 _HINTS = {
-    "union": 'specs="union" makes a batch of them whose bounds are the widest.',
-    "pad": 'specs="pad" makes a batch of them: what is smaller is padded with zeros, '
-    "with a mask beside it.",
+    "union": 'specs="union" makes one batch, with the widest bounds.',
+    "pad": 'specs="pad" makes one batch: smaller observations are padded with zeros, '
+    "and have a mask.",
 }
 
 

@@ -419,5 +419,5 @@ def _missing(
         expected=str(spec),
         got=describe(info),
         reason="info_spec() declares it, so each info has it.",
-        note="Leave out of info_spec() what is not there at every time step.",
+        note="Declare in info_spec() only values that every time step has.",
     )

@@ -160,7 +160,7 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
             old.close()
         except Exception:  # any failure will do: it is given up
             _LOGGER.warning(
-                "close() of a %s that is built anew raised",
+                "close() of a %s that is being replaced raised",
                 type(old).__name__,
                 exc_info=True,
             )

@@ -425,7 +425,7 @@ def test_a_close_that_raises_is_logged_and_does_not_end_the_episode(fails_to, ca
     fails_to("close")
     env = RebuildAfter(Failing, episodes=1)
     assert [0, 1, 0, 1] == observations(env, 4)
-    assert "close() of a Failing that is built anew raised" in caplog.text
+    assert "close() of a Failing that is being replaced raised" in caplog.text
     assert "the window is gone" in caplog.text
 
 

@@ -98,7 +98,7 @@ def test_by_default_specs_are_equal(ways):
         ways(levels(NARROW, WIDE))
     assert str(caught.value).endswith(
         "The maximum differs at ['doors']: 100.0 and 900.0. Reward and discount specs "
-        'agree.\nspecs="union" makes a batch of them whose bounds are the widest.'
+        'agree.\nspecs="union" makes one batch, with the widest bounds.'
     )
     assert ((0, 1), "observation") == (caught.value.envs, caught.value.part)
 
@@ -109,8 +109,8 @@ def test_where_padding_would_do_the_error_says_so(specs):
         batch(levels((2, 2), (2, 3)), specs=specs)
     assert str(caught.value).endswith(
         "The shape differs at ['doors']: (2,) and (3,). Action, reward and discount "
-        'specs agree.\nspecs="pad" makes a batch of them: what is smaller is padded '
-        "with zeros, with a mask beside it."
+        'specs agree.\nspecs="pad" makes one batch: smaller observations are padded '
+        "with zeros, and have a mask."
     )
 
 

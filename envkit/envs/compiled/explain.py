@@ -32,8 +32,8 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"Cannot resolve setattr: \(Record.*\)\.([A-Za-z]\w*) =",
         "The state takes no such value as state.{0}. A field keeps the type it has in "
-        "Rules.state (the fields are {fields}), and an array stays where it is: write "
-        "state.{0}[:] = ... into it.",
+        "Rules.state (the fields are {fields}), and an array cannot be replaced: write "
+        "its elements, as in state.{0}[:] = ...",
     ),
     (
         r"Unknown attribute '([^']+)' of type (?:\S*\.)?Rng",

@@ -379,7 +379,7 @@ def _field_of(name: str, dtype: np.dtype[Any]) -> property:
     def write(self: Any, value: Any) -> None:
         if dtype.subdtype is not None:
             raise TypeError(
-                f"state.{name} is an array, which stays where it is: write its "
+                f"state.{name} is an array, which cannot be replaced: write its "
                 f"elements, as in state.{name}[:] = ..."
             )
         if not isinstance(value, kinds):

@@ -183,8 +183,8 @@ def state_pickle(trial: Trial) -> None:
         env,
         expected,
         "A pickled state does not bring back what followed, in",
-        "Something is lost on the way: look at __getstate__ and __reduce__ of what is "
-        "in the token.",
+        "Pickling loses something: check __getstate__ and __reduce__ of the objects in "
+        "the token.",
     )
 
 
