@@ -1,8 +1,8 @@
-"""`Anchor` and `EnvHistory`: where an environment can be brought to, and since when.
+"""`Anchor` and `EnvHistory`: the points from which an environment can be replayed.
 
-An anchor with a state or a seed is *certain*: every environment that is brought there
-is the same one. That an environment was new is not: the next one may draw other
-numbers.
+An anchor with a state or a seed is *certain*: every environment restored to it is the
+same. A new environment without a seed is no certain anchor, because the next new one
+may draw other random numbers.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from envkit.types import Array
 
 __all__ = ["Anchor", "EnvHistory", "PastQuestion", "is_certain"]
 
-# Questions with an effect that is not in a state or that a state comes after.
+# Questions whose effect a state may not contain, or which a later state replaces.
 _WITH_EFFECT = frozenset({"reset", "seed", "seed_rows", "set_attr"})
 
 
 class Anchor(NamedTuple):
-    """Where an environment can be brought at once.
+    """A point to which an environment can be brought at once.
 
     Attributes:
-        numbers: The number of each of its rows there.
+        numbers: The request number of each of its rows at that point.
         time: The time of the journal.
-        seed: What it had been seeded with.
+        seed: Its seed.
         state: Its state; `None` if it was new.
-        ended: Of the state, which rows were at the end of an episode.
+        ended: The rows that were at the end of an episode in that state.
     """
 
     numbers: Array
@@ -38,16 +38,16 @@ class Anchor(NamedTuple):
 
     @property
     def is_certain(self) -> bool:
-        """True if every environment that is brought there is the same."""
+        """True if every environment restored to it is the same."""
         return is_certain(self.state, self.seed)
 
 
 class PastQuestion(NamedTuple):
-    """What an environment was asked that has an effect.
+    """A question to an environment that had an effect.
 
     Attributes:
         time: The time of the journal.
-        method: What it was asked.
+        method: The question.
         argument: The argument.
     """
 
@@ -58,25 +58,26 @@ class PastQuestion(NamedTuple):
 
 @dataclass(slots=True)
 class EnvHistory:
-    """The anchors of one environment, and what it was asked since beside its moves.
+    """The anchors of one environment, and its questions since, apart from moves.
 
     Attributes:
         env: Its index.
         rows: Its rows.
         is_batch: Whether it is a batch.
-        saves: Whether it can save its state; `None` if it was never asked.
-        anchors: Its last anchors, the newest last: one, or two if the newest has not
-            been moved away from, because nothing can be compared there.
-        new: Where it was new, or seeded and reset, which is as good as new.
+        saves: Whether it can save its state; `None` if nobody has asked yet.
+        anchors: Its last anchors, the newest last. There are two if it has not moved
+            since the newest, because nothing can be compared there.
+        new: The anchor where it was new, or seeded and reset, which is as good as new.
         no_anchor_because: Why there is no anchor.
-        seeded_at: The numbers of its rows when it was last seeded as a whole, until
-            it begins.
-        attributes: The attributes it has been given before its anchors.
-        questions: What it was asked since.
-        resets: How many resets there have been since it was new.
-        begins: The numbers under which the last of these are known, the newest last.
-        never_replayed: Whether it has turned out not to be deterministic.
-        begins_alike: False once a new one, without a seed, has turned out another.
+        seeded_at: The numbers of its rows when it was last seeded as a whole; kept
+            until it begins.
+        attributes: The attributes set on it before its anchors.
+        questions: Its questions since then.
+        resets: The number of its resets since it was new.
+        begins: The request numbers of the last of these, the newest last.
+        never_replayed: Whether it has proved not to be deterministic.
+        begins_alike: False once a new environment, without a seed, has turned out
+            different.
         killed_by: The number of the request that was pending when its worker ended.
     """
 
@@ -98,7 +99,7 @@ class EnvHistory:
 
     @property
     def has_certain_anchor(self) -> bool:
-        """True if a new environment can be made the same one."""
+        """True if a new environment can be made the same."""
         return any(anchor.is_certain for anchor in self._all)
 
     @property
@@ -111,11 +112,11 @@ class EnvHistory:
         return self.anchors if self.new is None else [*self.anchors, self.new]
 
     def begin(self, anchor: Anchor) -> None:
-        """Makes a place the one where it is new, beside its other anchors."""
+        """Sets the anchor where it was new, and keeps its other anchors."""
         self.new, self.resets, self.begins = anchor, 0, ()
 
     def begin_anew(self, anchor: Anchor) -> None:
-        """Begins the history of a new environment, in the place of the one before."""
+        """Begins the history of a new environment, replacing the old one's."""
         self.forget("")
         self.attributes.clear()
         self.questions.clear()
@@ -124,7 +125,7 @@ class EnvHistory:
         self.add(anchor)
 
     def add(self, anchor: Anchor) -> None:
-        """Adds an anchor, and forgets what no anchor needs any more."""
+        """Adds an anchor, and drops everything that no anchor needs any more."""
         before = self.anchors[-1:]
         if anchor.is_certain:
             before = [each for each in before if each.is_certain]
@@ -134,27 +135,27 @@ class EnvHistory:
         self.questions = [each for each in self.questions if each.time >= oldest]
 
     def set_state(self, anchor: Anchor) -> None:
-        """Begins again from a state that it was given."""
-        # An earlier seed no longer counts. Attributes may not be in the state.
+        """Begins the history anew, from a state that the environment was set to."""
+        # An earlier seed no longer counts. The state may not contain the attributes.
         self.attributes = self.attributes_at(None)
         self.questions.clear()
         self.anchors.clear()
         self.add(anchor)
 
     def forget(self, why: str) -> None:
-        """Forgets the anchors, because the environment may be anything now."""
+        """Forgets the anchors, because the environment may have changed in any way."""
         self.anchors.clear()
         self.new, self.no_anchor_because = None, why
 
     def make_certain(self, anchor: Anchor) -> None:
-        """Puts a seed in the place of the question that was asked to seed it as new."""
+        """Turns the question that seeded the new environment into an anchor."""
         self.questions = [
             each for each in self.questions if not each.method.startswith("seed")
         ]
         self.new, self.anchors = anchor, [anchor]
 
     def attributes_at(self, time: int | None) -> dict[str, Any]:
-        """Returns the attributes that it has been given before a time, or at all."""
+        """Returns the attributes set on it before a time, or ever."""
         attributes = dict(self.attributes)
         for asked, method, argument in self.questions:
             if method == "set_attr" and (time is None or asked < time):
@@ -167,25 +168,25 @@ class EnvHistory:
             self.questions.append(PastQuestion(time, request.method, argument))
 
     def withdraw(self, request: Request) -> None:
-        """Forgets the last question, which the environment was not asked."""
+        """Forgets the last question, which did not reach the environment."""
         if request.method in _WITH_EFFECT:
             self.questions.pop()
 
     def count_reset(self, number: int) -> None:
-        """Counts the reset that it has, or will have, under a number."""
-        # A request that was lost is made again, under the number that it had.
+        """Counts the reset of a request number, made or still to be made."""
+        # A lost request is made again under the same number.
         if number not in self.begins:
             self.resets += 1
             self.begins = (*self.begins[-2:], number)
 
 
 def is_certain(state: bytes | None, seed: Any) -> bool:
-    """Returns whether a state or a seed says what environment it is.
+    """Returns True if a state or a seed determines the environment completely.
 
     Example:
         >>> is_certain(None, 3), is_certain(None, [3, None]), is_certain(b"", None)
         (True, False, True)
     """
-    # A row of a batch that is left out may draw anything.
+    # A row of a batch without a seed may draw anything.
     is_left_out = isinstance(seed, list | tuple) and None in seed
     return state is not None or (seed is not None and not is_left_out)

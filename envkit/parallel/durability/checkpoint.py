@@ -1,9 +1,9 @@
-"""Checkpoints: a whole pool in a file, from which a run continues bit for bit.
+"""Checkpoints: files with a whole pool, from which a run continues bit for bit.
 
-A checkpoint is one file. Its first line says what it is, and its second how long the
-rest is and the rest's SHA-256; the rest is JSON. A new one is written beside the old
-one and takes its name when all of it is on the disk, so that the name always leads to
-a whole checkpoint, whenever the program or the machine stops.
+A checkpoint is one file. Its first line names the format, its second has the length and
+the SHA-256 of the rest, and the rest is JSON. A new checkpoint is written beside the
+old one and takes its name once all of it is on the disk. So the name always leads to a
+complete checkpoint, whenever the program or the machine stops.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _MAGIC, _VERSION = b"envkit checkpoint ", 1
 
 
 class Saved(NamedTuple):
-    """What a checkpoint holds.
+    """The contents of a checkpoint.
 
     Attributes:
         state: The state of the pool, without its time steps.
-        time_step: The leaves of the time step that was returned last, if there is one.
-        standing: The leaves of where the environments stand, likewise.
-        autoreset: The order that the pool was given.
-        paths: Where the leaves of a time step are in it.
-        noted_seed: What the pool was seeded with.
-        seeds: What the environments were seeded with, for those that replace them.
-        restarts: For each environment, how often its worker was restarted.
-        known: For each environment the seed that its worker knows, and how often the
-            environment was built anew since.
-        extra: What the caller has saved beside the pool.
+        time_step: The leaves of the last returned time step, if there is one.
+        standing: The leaves of the time step at which the environments stand.
+        autoreset: The pool's autoreset order.
+        paths: The paths of the leaves in a time step.
+        noted_seed: The pool's seed.
+        seeds: The environments' seeds, for environments that replace them later.
+        restarts: How often each environment's worker was restarted.
+        known: For each environment, the seed that its worker knows, and how often the
+            environment was rebuilt since.
+        extra: The caller's own data.
     """
 
     state: PoolState
@@ -77,15 +77,15 @@ class Saved(NamedTuple):
 
 
 def write_checkpoint(path: str | os.PathLike[str], saved: Saved, pickles: bool) -> None:
-    """Writes a checkpoint, in the place of the one before when it is whole.
+    """Writes a checkpoint, and replaces the previous one once it is complete.
 
     Args:
         path: The file.
-        saved: What it is to hold.
-        pickles: Whether what is not plain data is pickled, and not refused.
+        saved: Its contents.
+        pickles: Whether to pickle values that are not plain data, instead of raising.
 
     Raises:
-        TypeError: Something is not plain data; the file is what it was.
+        TypeError: Something is not plain data; the file is unchanged.
     """
     write = functools.partial(_plain, pickles=pickles)
     state = saved.state
@@ -127,7 +127,7 @@ def _plain(value: Any, place: str, pickles: bool) -> Any:
 
 
 def not_plain(what: str) -> TypeError:
-    """Returns the error about something that only pickle can write."""
+    """Returns the error about a value that only pickle can write."""
     return TypeError(
         f"save() cannot write a checkpoint: {what} A checkpoint holds numbers, text, "
         "arrays, and lists, tuples and dictionaries of them; a random generator has "
@@ -142,15 +142,15 @@ def _head(payload: bytes) -> bytes:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Writes a file that has all of its content, or else stays what it was."""
+    """Writes a file completely, or leaves it unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own, because another process may be saving to the same path.
+    # A unique name, because another process may be saving to the same path.
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("xb") as file:
             file.write(content)
             file.flush()
-            # The name must not be on the disk before the content is.
+            # The content must be on the disk before the name is.
             os.fsync(file.fileno())
         os.replace(part, path)
     except BaseException:
@@ -173,10 +173,11 @@ def read_checkpoint(path: str | os.PathLike[str], pickles: bool) -> Saved:
 
     Args:
         path: The file.
-        pickles: Whether what is pickled in it is read, and not refused.
+        pickles: Whether to unpickle data in it, instead of raising.
 
     Raises:
-        CheckpointError: The file is none, or not whole, or holds what is pickled.
+        CheckpointError: The file is no checkpoint, or incomplete, or contains pickled
+            data.
         FileNotFoundError: There is no such file.
     """
     name = str(os.fspath(path))
@@ -185,7 +186,7 @@ def read_checkpoint(path: str | os.PathLike[str], pickles: bool) -> Saved:
         return _saved(name, loaded(payload), pickles)
     except CheckpointError:
         raise
-    except Exception as error:  # It was made by hand, and may hold anything.
+    except Exception as error:  # It was made by hand, and may contain anything.
         raise CheckpointError(
             f"The checkpoint {name!r} is broken: {type(error).__name__}: {error}"
         ) from error
@@ -269,11 +270,11 @@ def _needs_pickle(name: str) -> CheckpointError:
 
 
 def check_leaves(saved: Saved, paths: Sequence[str], places: Sequence[Array]) -> None:
-    """Refuses the checkpoint of environments with other time steps.
+    """Raises if a checkpoint belongs to environments with other time steps.
 
     Args:
         saved: The checkpoint.
-        paths: Where the leaves of a time step of the pool are in it.
+        paths: The paths of the leaves in the pool's time steps.
         places: Arrays with the shapes and dtypes of these leaves.
     """
     for leaves in (saved.time_step, saved.standing):

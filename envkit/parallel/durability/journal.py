@@ -1,8 +1,8 @@
-"""`Journal`: the requests that rows were given of late, to be made once more if needed.
+"""`Journal`: the recent requests of every row, for replaying them.
 
-It is a ring with a place for each of the last requests of every row, found by the
-number of the request. What stands there under another number is older, or of a number
-that was never a request.
+It is a ring buffer with a place for each of the last requests of every row, found by
+the request's number. A place with a different number is older, or the number was never
+a request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ __all__ = ["Journal", "Moves"]
 
 _LARGEST = 2**32 - 1
 _TWO = np.uint32(2)
-# A request is kept as its number, in these bits; its command; and the order of resets.
+# An entry is the request's number in the lower bits, then, from these bits up, its
+# command and its autoreset order.
 _COMMAND, _ORDER = 32, 36
 _BITS = 15
 
@@ -31,12 +32,12 @@ class Moves(NamedTuple):
     """Requests of some rows, in the order in which they were made.
 
     Attributes:
-        times: When each was made.
-        rows: Whose it was, counted from the first of the rows.
-        numbers: Its number.
-        commands: What was asked.
-        orders: The order of resets under which it was.
-        actions: For each leaf, the action.
+        times: The time of each.
+        rows: The row of each, counted from the first of the rows.
+        numbers: The number of each.
+        commands: The command of each.
+        orders: The autoreset order of each.
+        actions: The actions, for each leaf.
     """
 
     times: Array
@@ -48,28 +49,29 @@ class Moves(NamedTuple):
 
 
 class Journal:
-    """Keeps the last requests of every row.
+    """Records the last requests of every row.
 
     Attributes:
-        time: The time of the next request; it grows with each.
-        length: How many requests of each row are kept.
+        time: The time of the next request; each request increases it.
+        length: How many requests it keeps for each row.
     """
 
     def __init__(self, slab: Slab, least: int) -> None:
-        """Takes the rows of a pool.
+        """Makes an empty journal.
 
         Args:
             slab: The rows.
-            least: How many requests of each row must be kept at least.
+            least: The least number of requests to keep for each row.
         """
-        # Numbers that begin anew find the same places, because it is a power of two.
+        # A power of two, so numbers that wrap around find the same places.
         self.length = length = 1 << least.bit_length()
         self.time = 0
         rows = slab.layout.rows
         self._slab, self._rows = slab, rows
         self._private = slab.private_actions
         self._mask = length - 1
-        # Requests of all rows together stand in one line for all, of single rows apart.
+        # A request of all rows is one entry for all; requests of some rows have entries
+        # of their own.
         self._all_times = np.full(length, -1, np.int64)
         self._all_requests = np.zeros(length, np.int64)
         self._times = np.full((length, rows), -1, np.int64)
@@ -79,7 +81,7 @@ class Journal:
             for array in slab.action_columns()
         ]
         self._pairs = list(zip(self._actions, slab.action_columns(), strict=True))
-        # The same as bytes: with the size of a line, where it goes and where it is.
+        # The actions as bytes: the size of an entry, the ring and the source.
         self._lines = [
             (array.nbytes, bytes_of(ring), bytes_of(array))
             for ring, array in self._pairs
@@ -92,9 +94,10 @@ class Journal:
         self._order = slab.order
 
     def adopt(self, other: Journal) -> None:
-        """Continues another journal, of rows of which this one has some or more."""
+        """Continues another journal, which has more or fewer rows."""
         self.time, places = other.time, np.arange(self.length)
-        # Requests of all rows become those of each: here there may be further rows.
+        # Requests of all rows become requests of each, because this journal may have
+        # further rows.
         for row in range(min(self._rows, other._rows)):
             requests, times = other._read(places, row)
             self._requests[:, row], self._times[:, row] = requests, times
@@ -106,10 +109,10 @@ class Journal:
         return self._slab.numbers[rows.start : rows.stop].copy()
 
     def write_all(self, command: int) -> bool:
-        """Writes down what all rows are about to be asked, if their numbers agree.
+        """Records a request of all rows, if their numbers agree.
 
         Returns:
-            Whether they do; if not, nothing has been written.
+            Whether they agree; if not, nothing was recorded.
         """
         # Hot: called once per batch step.
         number = self._sequence[0]
@@ -128,11 +131,12 @@ class Journal:
         return True
 
     def write(self, rows: Array, commands: Array) -> None:
-        """Writes down what rows are about to be asked, with their actions."""
+        """Records a request of some rows, with their actions."""
         slab = self._slab
         numbers = slab.numbers[rows] + _TWO
         places = self._places(numbers)
-        # A new environment is reset, and so will be the one that stands in for it.
+        # Rebuilding includes a reset; a replayed environment is new already and needs
+        # only the reset.
         plain = np.where(commands == REBUILD, RESET, commands).astype(np.int64)
         self._requests[places, rows] = (
             numbers | plain << _COMMAND | slab.autoreset << _ORDER
@@ -140,7 +144,7 @@ class Journal:
         self._times[places, rows] = self.time
         for leaf, (ring, actions) in enumerate(self._pairs):
             column = actions[rows]
-            # Arrays of objects hold what the caller may change.
+            # Copy objects, because the caller may change them.
             ring[places, rows] = (
                 copy.deepcopy(column) if leaf in self._private else column
             )
@@ -150,9 +154,9 @@ class Journal:
         return ((numbers >> 1) & self._mask).astype(np.intp)
 
     def since(self, rows: Sequence[int], numbers: Array) -> Moves | None:
-        """Returns what rows were asked after the requests of some numbers.
+        """Returns the requests of rows after the given numbers.
 
-        `None` if that is not all there any more.
+        It returns `None` if some of them are gone already.
         """
         found: list[tuple[Array, Array, Array, Array]] = []
         for index, row in enumerate(rows):
@@ -163,7 +167,7 @@ class Journal:
             asked = (int(numbers[index]) + steps & _LARGEST).astype(np.uint32)
             places = self._places(asked)
             requests, times = self._read(places, row)
-            # The pool has moved rows to the other numbers without a request.
+            # Other numbers were no requests: the pool itself moved the rows to them.
             is_request = requests & _LARGEST == asked
             places = places[is_request]
             owners = np.full(len(places), row)
@@ -181,10 +185,10 @@ class Journal:
         )
 
     def _read(self, places: Array, row: int) -> tuple[Array, Array]:
-        """Returns the requests of a row at some places, and their times."""
+        """Returns the requests of a row at some places, with their times."""
         times, requests = self._times[places, row], self._requests[places, row]
         of_all = self._all_times[places]
-        # The later request has taken the place: one of the row alone, or of all rows.
+        # The later one counts: a request of the row alone, or of all rows.
         is_of_all = of_all > times
         return (
             np.where(is_of_all, self._all_requests[places], requests),

@@ -1,13 +1,13 @@
-"""`MemoryLimit`: replaces workers that hold too much memory, where episodes end.
+"""`MemoryLimit`: replaces workers that use too much memory, at ends of episodes.
 
-A worker whose memory is above the limit is replaced once one of its rows shows a
-`LAST`, before rows are asked again: infos of ends can be read until then. Rows that
-stand at the end of an episode get a new environment, as all rows of a worker do that
-was lost. The others take their state along; if one cannot save its state, its worker
-waits until all of its rows stand at an end.
+A worker above the limit is replaced once one of its rows shows a `LAST`, just before
+rows are asked again, so that infos can be read until then. Rows at the end of an
+episode get a new environment, as after a crash. The other rows' environments take their
+state along. If one cannot save its state, the worker stays until all of its rows are at
+an end.
 
-Until the states are there, those rows count as lost: should the call be interrupted, or
-the new worker not start, their episodes end as they do where a worker was lost.
+Until the states are restored, those rows count as lost: if the call is interrupted, or
+the new worker fails to start, their episodes end as after a crash.
 """
 
 from __future__ import annotations
@@ -37,26 +37,27 @@ __all__ = ["MemoryLimit"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# How often the memory is looked at, in seconds.
+# Seconds between two looks at the memory.
 _POLL_INTERVAL = 0.25
-# By how much a worker must have grown since it was new, because what it holds from the
-# beginning no replacement gives back.
+# How much a worker must have grown since it was new, because a replacement cannot free
+# the memory that it needs from the beginning.
 _GROWTH = 1.05
 
 
 class MemoryLimit(RowObserver):
-    """Looks at the memory of workers, and replaces those that hold too much."""
+    """Checks the memory of workers, and replaces those that use too much."""
 
     def __init__(self, pool: Pool, backend: Backend, limit: int) -> None:
-        """Takes workers that are new.
+        """Measures the new workers.
 
         Args:
             pool: The pool.
-            backend: Where its workers run.
-            limit: How many bytes a worker may hold.
+            backend: The backend that runs its workers.
+            limit: How many bytes a worker may use.
 
         Raises:
-            ValueError: They hold more from the beginning, or it cannot be known.
+            ValueError: They use more from the beginning, or their memory cannot be
+                measured.
         """
         if not backend.can_kill or not backend.keeps_states:
             raise ValueError(
@@ -66,12 +67,12 @@ class MemoryLimit(RowObserver):
             )
         self._pool, self._backend, self._limit = pool, backend, limit
         self._next = backend.now() + _POLL_INTERVAL
-        # Those above the limit; and those that wait until all of their rows stand at
+        # Workers above the limit; and workers that wait until all of their rows are at
         # an end, because an environment cannot save its state.
         self._over: list[int] = []
         self._waiting: set[int] = set()
-        # Whether the next reset has been given seeds or options, which a new worker
-        # would not have.
+        # Whether seeds or options were sent for the next reset; a new worker would lack
+        # them.
         self._has_sent_ahead = False
         self._bases = [*map(self._resident, range(len(pool.workers.workers)))]
         if not min(self._bases):
@@ -86,33 +87,33 @@ class MemoryLimit(RowObserver):
             )
 
     def resized(self, before: Slab) -> None:
-        """Forgets workers that have gone, and takes the new ones as they are."""
+        """Forgets removed workers, and measures the new ones."""
         self._over = []
         count, known = len(self._pool.workers.workers), len(self._bases)
         self._bases[count:] = map(self._resident, range(known, count))
         self._waiting.intersection_update(range(count))
 
     def counts(self, worker: int) -> Mapping[str, int]:
-        """Returns how often a worker was replaced because it held too much memory."""
+        """Returns how often a worker was replaced because of its memory."""
         return {"replaced": self._pool.workers.workers[worker].replaced}
 
     def _resident(self, worker: int) -> int:
         return self._backend.resident(worker)
 
     def questioned(self, worker: int, request: Request) -> None:
-        """Lets workers be as they are that get seeds or options for a reset."""
+        """Forbids replacement once seeds or options were sent for a reset."""
         self._has_sent_ahead |= request.method in ("reset", "seed", "seed_rows")
 
     def asked_all(self) -> None:
-        """Lets workers be replaced again, whose rows move on."""
+        """Allows replacement again, because rows move on."""
         self._has_sent_ahead = False
 
     def asked(self, rows: Array, commands: int | Array) -> None:
-        """Lets workers be replaced again, whose rows move on."""
+        """Allows replacement again, because rows move on."""
         self._has_sent_ahead = False
 
     def is_due(self) -> bool:
-        """Returns whether a worker is to be replaced now."""
+        """Returns True if a worker must be replaced now."""
         # Hot: called once per batch step.
         moment = self._backend.now()
         if moment >= self._next:
@@ -121,7 +122,7 @@ class MemoryLimit(RowObserver):
         return any(map(self._is_time, self._over))
 
     def prepare(self) -> None:
-        """Replaces workers that hold too much memory, where episodes have ended."""
+        """Replaces workers that use too much memory, if episodes have ended."""
         if not self.is_due() or self._has_sent_ahead:
             return
         try:
@@ -132,11 +133,11 @@ class MemoryLimit(RowObserver):
                 observer.restored()
 
     def _replace_idle(self, worker: int) -> None:
-        """Replaces a worker, unless it has ended or moved on meanwhile."""
+        """Replaces a worker, unless it has ended or its rows have moved meanwhile."""
         rows = self._pool.rows
         block = np.arange(*rows.layout.blocks[worker])
         self._pool.wait_until(lambda: not rows.busy(block))
-        # A worker that ends over a question is a matter of the call that comes next.
+        # If a worker dies of a question, the next call handles it.
         with contextlib.suppress(WorkerError):
             if self._is_time(worker):
                 self._over.remove(worker)
@@ -151,7 +152,7 @@ class MemoryLimit(RowObserver):
                     yield worker
 
     def _is_time(self, worker: int) -> bool:
-        """True if an episode of a worker has ended, and its other rows can go on."""
+        """Returns True if an episode has ended and the other rows can go on."""
         rows, entry = self._pool.rows, self._pool.workers.workers[worker]
         block = range(*rows.layout.blocks[worker])
         if not entry.is_ready or entry.question is not None:
@@ -167,7 +168,7 @@ class MemoryLimit(RowObserver):
         return worker not in self._waiting or not self._amid(worker)
 
     def _amid(self, worker: int) -> list[int]:
-        """Returns the environments of a worker with a row amid an episode."""
+        """Returns a worker's environments with a row in the middle of an episode."""
         rows = self._pool.rows
         return [
             env
@@ -179,7 +180,7 @@ class MemoryLimit(RowObserver):
         ]
 
     def _replace(self, worker: int) -> None:
-        """Replaces a worker; its rows go on, at an end or with their state."""
+        """Replaces a worker; its rows go on from an end or with their state."""
         rows, entry = self._pool.rows, self._pool.workers.workers[worker]
         held = self._resident(worker)
         amid = self._amid(worker)
@@ -200,7 +201,7 @@ class MemoryLimit(RowObserver):
             tuple(rows.has_ended(row) for row in rows.rows_of_env[env]) for env in amid
         ]
         envs = self._pool.workers.envs_of(worker)
-        # What their close() says is not news: they are to be gone.
+        # Ignore exceptions of close(): the environments go anyway.
         ask("call", envs, [("close", (), {})] * len(envs))
         with uninterrupted():
             rows.set_replaced(range(*rows.layout.blocks[worker]), {}, RESET)
@@ -226,7 +227,7 @@ class MemoryLimit(RowObserver):
         states: Sequence[Any],
         ended: Sequence[tuple[bool, ...]],
     ) -> None:
-        """Gives new environments the states of those before them."""
+        """Sets new environments to the states of the old ones."""
         rows = self._pool.rows
         try:
             tokens = [*zip(states, ended, strict=True)]

@@ -1,4 +1,4 @@
-"""How a new environment is brought to where another stood, and whether it got there."""
+"""Plans how to replay a lost environment, and judges the result."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LARGEST = 2**32 - 1
 def plan_of(
     known: EnvHistory, seed: EnvSeed, journal: Journal, most: int
 ) -> ReplayPlan | str:
-    """Returns how an environment is to be brought back, or why it cannot be.
+    """Returns the plan to replay an environment, or the reason why that is impossible.
 
     Args:
         known: Its history.
-        seed: What it is seeded with.
-        journal: What its rows were asked.
-        most: How many steps may be played again.
+        seed: Its seed.
+        journal: The requests of its rows.
+        most: How many steps may be replayed.
     """
     if not known.anchors and known.new is None:
         return known.no_anchor_because
@@ -54,7 +54,7 @@ def plan_of(
 
 
 def without_anchor(known: EnvHistory) -> str:
-    """Returns why an environment without a certain anchor cannot be brought back."""
+    """Returns the reason why an environment without a certain anchor is lost."""
     if known.saves is False:
         return "it has no seed and cannot save its state (seed the pool to change that)"
     return "it has neither a seed nor a saved state yet"
@@ -70,11 +70,11 @@ def _moves(
 def _plan_of_resets(
     known: EnvHistory, seed: EnvSeed, journal: Journal, most: int
 ) -> ReplayPlan | None:
-    """Returns how an environment is reset as often, and plays its last episode.
+    """Returns a plan to reset an environment as often, and replay its last episode.
 
-    Resets alone may be what its random numbers depend on.
+    Its random numbers may depend only on the number of resets.
     """
-    assert known.new is not None  # it is where the resets are counted from
+    assert known.new is not None  # resets are counted from there
     # Seeds and options would have to come between the resets.
     has_questions = any(
         method == "reset" or (method != "set_attr" and time > known.new.time)
@@ -83,7 +83,7 @@ def _plan_of_resets(
     if known.is_batch or has_questions:
         return None
     number = int(journal.numbers(known.rows)[0])
-    # A reset that was lost is one too many.
+    # A lost reset was counted once too often.
     lost = sum(begun == number + 2 & _LARGEST for begun in known.begins)
     resets, begins = known.resets - lost, known.begins[: -lost or None]
     if not begins or resets > most:
@@ -91,7 +91,7 @@ def _plan_of_resets(
     moves = _moves(known, np.array(begins[-1:], np.uint32), journal, most)
     if moves is None:
         return None
-    # What it was asked before the episode is over.
+    # Earlier questions belong to episodes that are over.
     first = int(moves.times[0]) if len(moves.times) else journal.time
     plan = _plan_from(known, seed, known.new._replace(time=first), moves)
     return plan._replace(resets=resets, number=begins[-1])
@@ -115,19 +115,19 @@ def _plan_from(
     )
 
 
-# Whether it got there.
+# Judging the result.
 
 
 def why_it_differs(
     plan: ReplayPlan, result: Replayed | RemoteFailure, block: range, rows: Rows
 ) -> str:
-    """Returns why an environment is not where the one before it stood; "" if it is.
+    """Returns how an environment differs from the lost one; "" if it does not.
 
     Args:
-        plan: How it was brought there.
-        result: Where it stands, or what it has raised.
+        plan: The plan of the replay.
+        result: Where it stands now, or its exception.
         block: Its rows.
-        rows: All rows, with what the caller has been shown.
+        rows: All rows, with the time steps that the caller has seen.
     """
     if isinstance(result, RemoteFailure):
         first = result.message.partition("\n")[0]
@@ -139,10 +139,10 @@ def why_it_differs(
     shows_last = slab.shows_last(own)
     is_same = slab.autoreset == SAME_STEP_ORDER
     asked = are_among(own, rows.resumed)
-    # A worker that was lost amid a step may have begun to write what comes after the
+    # A worker that was lost during a step may have begun to write the FIRST after the
     # end of an episode.
     stands = ~(shows_last & asked) if is_same else np.ones(len(own), bool)
-    # Where it has not moved, it has no LAST, but only the FIRST that came after it.
+    # If it has not moved, it has no LAST, only the FIRST that followed.
     has_moved = are_among(own - block.start, plan.rows.tolist())
     shows = shows_last & has_moved if is_same else np.zeros(len(own), bool)
     for leaves, expected, mask in (
@@ -159,7 +159,7 @@ def why_it_differs(
 
 
 def same_bits(one: Array, other: Array) -> bool:
-    """Returns whether two arrays are equal bit for bit; one NaN is as good as another.
+    """Returns True if two arrays are equal bit for bit; all NaNs count as equal.
 
     Example:
         >>> same_bits(np.array([np.nan, 0.0]), np.array([-np.nan, 0.0]))
@@ -177,10 +177,10 @@ def same_bits(one: Array, other: Array) -> bool:
 
 
 def _are_alike(one: Any, other: Any) -> bool:
-    """Returns whether two objects are equal, as far as that can be seen."""
+    """Returns True if two objects are equal, as far as that can be told."""
     if type(one) is not type(other):
         return False
-    with contextlib.suppress(Exception):  # Objects may compare and pickle as they like.
+    with contextlib.suppress(Exception):  # comparing may raise anything
         if pickle.dumps(one) == pickle.dumps(other):
             return True
     with contextlib.suppress(Exception):

@@ -1,9 +1,9 @@
-"""`PublishedPool`: what a pool tells of itself to programs such as `envkit top`.
+"""`PublishedPool`: the facts that a pool publishes for programs such as `envkit top`.
 
-It is written once, behind the rows in the shared memory, when all workers are there.
-A process that may read the memory of this one finds it, on Linux as a file of `/proc`,
-and with it the counters that workers keep anyway. So looking on costs the pool
-nothing, and nothing has to be removed, however the process ends.
+They are written once, behind the rows in shared memory, when all workers are ready. A
+process with permission to read this one's memory finds them, on Linux as a file in
+`/proc`, together with the counters that workers keep anyway. So being observed costs
+the pool nothing, and nothing has to be removed however the process ends.
 """
 
 from __future__ import annotations
@@ -54,35 +54,36 @@ __all__ = [
     "Publisher",
 ]
 
-# What the numbers and places of a plate mean; it changes when they do.
+# The version of the plate, the published text; it changes with the meaning of its
+# contents.
 FORMAT = 3
-# The end of the file: where the plate begins, and what shows that there is one.
+# The end of the file: the offset of the plate, and a mark that there is one.
 _END = struct.Struct("<Q8s")
 _MARK = b"envkit\0\1"
-# A larger one cannot be a plate, and would take all memory of those who look on.
+# Anything larger cannot be a plate, and could take all of the reader's memory.
 _LONGEST, _MOST_ROWS = 2**26, 2**22
-# As many as a reader needs of a pool that they do not know.
+# Enough for a reader who does not know the pool.
 _MOST_TARGETS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedPool:
-    """What a pool tells of itself.
+    """The published facts about a pool.
 
     Attributes:
-        kind: The class of the pool.
-        program: What runs it.
-        pid: Its process, as the process itself sees that.
-        targets: What its environments are, each once.
-        envs: How many environments there are.
-        blocks: For each worker, its first row and the row after its last.
+        kind: The pool's class.
+        program: The program that runs it.
+        pid: Its process, in the process's own PID namespace.
+        targets: Its kinds of environments, each once.
+        envs: The number of environments.
+        blocks: Each worker's first row and the row after its last.
         first_rows: The first row of each environment.
-        places: Where the counters begin, by name.
-        are_linked: Whether rows answer over links, in which case it does not show
-            which of a worker's rows is running.
-        began: When it was ready, in seconds since 1970.
-        envkit: Which envkit runs it.
-        format: What the plate means.
+        places: The offsets of the counters, by name.
+        are_linked: Whether rows answer over links, in which case nobody can see which
+            of a worker's rows is running.
+        began: When it became ready, in seconds since 1970.
+        envkit: The version of envkit.
+        format: The version of the plate.
     """
 
     kind: str
@@ -100,27 +101,28 @@ class PublishedPool:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.blocks[-1][1]
 
     def packed(self, size: int) -> bytes:
-        """Returns what is to be written behind that many bytes."""
+        """Returns the bytes to write behind `size` bytes of rows."""
         import json
 
         return json.dumps(asdict(self)).encode() + _END.pack(size, _MARK)
 
     @classmethod
     def read(cls, fd: int) -> PublishedPool | None:
-        """Reads what the pool tells to which a file of memory belongs.
+        """Reads the published facts of the pool whose memory a file is.
 
         Args:
-            fd: A descriptor of the memory, as of `/proc/PID/fd/N`.
+            fd: A descriptor of the memory, opened from `/proc/PID/fd/N`, say.
 
         Returns:
-            The pool; `None` if the memory is of none.
+            The facts; `None` if the memory is not a pool's.
 
         Raises:
-            ValueError: It is of an envkit that writes other plates, or no pool's.
+            ValueError: It belongs to a version of envkit with other plates, or to no
+                pool.
         """
         size = os.fstat(fd).st_size
         end = os.pread(fd, _END.size, max(0, size - _END.size))
@@ -132,7 +134,7 @@ class PublishedPool:
             return None
         import json
 
-        # Any program may write such memory, and anything into it.
+        # Any program may have such memory, with anything in it.
         try:
             found: dict[str, Any] = json.loads(os.pread(fd, length, place))
             is_known = found.get("format") == FORMAT
@@ -150,7 +152,7 @@ class PublishedPool:
         return plate
 
     def _fits(self, size: int) -> bool:
-        """True if a pool can be so, and its counters lie in that much memory."""
+        """Returns True if the facts are possible and the counters fit in."""
         texts = [self.kind, self.program, self.envkit, *self.targets]
         if not all(isinstance(text, str) for text in texts):
             return False
@@ -182,11 +184,11 @@ class PublishedPool:
 
 
 class PublishedWorker(NamedTuple):
-    """What a pool tells of one of its workers.
+    """The published facts about one worker.
 
     Attributes:
-        process: Its process, as the pool's process sees that; `None` if it has none, or
-            is on another machine.
+        process: Its process, in the pool's PID namespace; `None` if it has none, or is
+            on another machine.
         is_elsewhere: Whether it is on another machine.
         restarts: How often it was replaced.
     """
@@ -197,15 +199,15 @@ class PublishedWorker(NamedTuple):
 
 
 class PublishedCounts(NamedTuple):
-    """What a pool has counted until a moment.
+    """A pool's counts at one moment.
 
     Attributes:
-        calls: How often its caller has asked rows.
-        numbers: For each row, the number of its last request.
-        steps: For each worker, how many commands its rows have executed.
-        resets: Likewise, how many of its environments' episodes have begun.
-        busy_ns: Likewise, for how many nanoseconds it ran rows.
-        waiting_ns: Likewise, for how many it waited.
+        calls: How often the caller has asked rows.
+        numbers: The number of each row's last request.
+        steps: For each worker, the number of commands that its rows have executed.
+        resets: For each worker, the number of episodes begun.
+        busy_ns: For each worker, the nanoseconds it spent running rows.
+        waiting_ns: For each worker, the nanoseconds it spent waiting.
     """
 
     calls: int
@@ -216,35 +218,35 @@ class PublishedCounts(NamedTuple):
     waiting_ns: Array
 
     def requests_since(self, before: PublishedCounts) -> Array:
-        """Returns how many requests each row has got since an earlier moment."""
-        # A request is two numbers; they begin anew after the largest.
+        """Returns how many requests each row got since an earlier moment."""
+        # A request raises the number by two; numbers wrap around.
         requests: Array = (self.numbers - before.numbers).astype(np.int64) >> 1
         return requests
 
 
 class PublishedMemory:
-    """Reads what a pool of another process counts.
+    """Reads the counts of a pool in another process.
 
-    It does not map the memory, because memory that its owner makes smaller ends those
-    who have it mapped.
+    It does not map the memory, because a process that touches mapped memory after its
+    owner has shrunk it is killed.
 
     Attributes:
-        is_whole: Whether all that was read was there.
+        is_whole: Whether every read found all of its bytes.
     """
 
     def __init__(self, fd: int, pool: PublishedPool) -> None:
-        """Takes a descriptor of the pool's memory, and what the pool tells of itself.
+        """Takes a descriptor of the pool's memory, and its published facts.
 
         Args:
-            fd: The descriptor, which stays the caller's.
-            pool: What `PublishedPool.read` has returned.
+            fd: The descriptor, which still belongs to the caller.
+            pool: The result of `PublishedPool.read`.
         """
         self._fd, self._pool = fd, pool
         self._rows, self._workers = pool.rows, len(pool.blocks)
         self.is_whole = True
 
     def counts(self) -> PublishedCounts:
-        """Returns what the pool has counted until now."""
+        """Returns the pool's counts so far."""
         modes = self._array("modes", np.uint64, 8)
         meters = self._array("meters", np.int64, METERS * self._workers)
         by_worker = meters.reshape(self._workers, METERS)
@@ -262,7 +264,7 @@ class PublishedMemory:
         return ((numbers ^ answered) > RAISED) & (commands != IDLE), numbers
 
     def workers(self) -> list[PublishedWorker]:
-        """Returns what the pool tells of its workers now."""
+        """Returns the present facts about the workers."""
         return [
             PublishedWorker(
                 process if process > NO_PROCESS else None,
@@ -273,11 +275,11 @@ class PublishedMemory:
         ]
 
     def has_moved(self) -> bool:
-        """True if the rows are in other memory now: their number has changed."""
+        """Returns True if the rows are elsewhere now: their number has changed."""
         return bool((self._facts()[:, PROCESS] == MOVED).all())
 
     def is_closed(self) -> bool:
-        """True if the pool was closed."""
+        """Returns True if the pool was closed."""
         return bool((self._facts()[:, PROCESS] == CLOSED).all())
 
     def _facts(self) -> Array:
@@ -295,15 +297,15 @@ class PublishedMemory:
 
 
 class Publisher(PoolObserver):
-    """Keeps up to date what a pool publishes of itself and of its workers."""
+    """Keeps the published facts about a pool and its workers up to date."""
 
     def __init__(self, pool: Pool, backend: Backend, kind: str) -> None:
-        """Publishes a pool, if the backend has a place for that.
+        """Publishes a pool, if the backend supports it.
 
         Args:
             pool: The pool.
-            backend: Where its workers run.
-            kind: The class that the user knows.
+            backend: The backend that runs its workers.
+            kind: The class that the user made.
         """
         self._pool, self._backend, self._kind = pool, backend, kind
         self._began = time.time()
@@ -313,9 +315,10 @@ class Publisher(PoolObserver):
         for worker in range(len(self._pool.workers.workers)):
             self._write(worker)
         constructors = self._pool.workers.constructors()
-        # Most constructors are one and the same.
+        # Most pools repeat the same constructor.
         distinct = {id(each): each for each in constructors}.values()
-        # A constructor says so whose pool is a part of an environment, not the user's.
+        # `is_listed` is False if the pool is part of an environment, and not the
+        # user's.
         if not all(getattr(each, "is_listed", True) for each in distinct):
             return
         targets = list(dict.fromkeys(map(_target_of, distinct)))
@@ -343,11 +346,11 @@ class Publisher(PoolObserver):
         self._pool.slab.write_fact(RESTARTS, entry.restarts, worker)
 
     def started(self, worker: int) -> None:
-        """Publishes the process of a worker that was started again."""
+        """Publishes the process of a restarted worker."""
         self._write(worker)
 
     def raised(self, env: int) -> None:
-        """Publishes that a worker has an environment built anew."""
+        """Publishes that a worker rebuilds an environment."""
         self._write(self._pool.worker_of(env))
 
     def ended(self, worker: int) -> None:
@@ -355,17 +358,17 @@ class Publisher(PoolObserver):
         self._pool.slab.write_fact(PROCESS, NO_PROCESS, worker)
 
     def resized(self, before: Slab) -> None:
-        """Publishes the new rows; those who look at the old ones see that."""
+        """Publishes the new rows; observers of the old ones notice."""
         before.write_fact(PROCESS, MOVED)
         self._publish()
 
     def closed(self) -> None:
-        """Publishes that the pool is closed; else it would look like one that rests."""
+        """Publishes that the pool is closed; otherwise it would look idle."""
         self._pool.slab.write_fact(PROCESS, CLOSED)
 
 
 def _target_of(constructor: Any) -> str:
     try:
         return str(recipe_of_constructor(constructor)["id"])
-    except Exception:  # It may be anything that can be called.
+    except Exception:  # The constructor may be any callable.
         return type(constructor).__name__

@@ -1,9 +1,9 @@
-"""`Recovery`: lets the environments of a worker that is gone continue where they stood.
+"""`Recovery`: continues the environments of a lost worker where they stood.
 
-For each environment it keeps an *anchor*, which a new environment can be brought to at
-once: a state that the environment has saved, or that it was new and had been seeded.
-`Journal` has what its rows were asked since. After a crash, the new worker plays all of
-that again, and what the rows show then is compared with what the pool has in its slab.
+For each environment it keeps an *anchor*, a point to which a new environment can be
+brought at once: a saved state, or a new environment with a seed. `Journal` has the
+requests of its rows since then. After a crash, the new worker replays all of them, and
+the resulting rows are compared with those in the pool's slab.
 
 ```
  anchor     moves, in the journal        pending, withdrawn after the crash
@@ -12,11 +12,11 @@ that again, and what the rows show then is compared with what the pool has in it
  a state, or new and seeded          the last time step: equal, bit for bit
 ```
 
-What is equal goes on: its pending request is sent once more. What is not, or cannot be
-tried, gets the end of an episode that rows without recovery get.
+If they are equal, the environment goes on: its pending request is sent again. If they
+are not, or a replay is impossible, the episode ends as it does without recovery.
 
-An environment without a certain anchor is not recoverable yet. So it is asked for its
-state as soon as it has begun. If it is lost before that and the new one is another, its
+An environment without a certain anchor is not recoverable yet, so it is asked for its
+state as soon as it has begun. If it is lost before that and the new one differs, its
 episode ends, and it is asked again after the next reset.
 """
 
@@ -50,15 +50,15 @@ __all__ = ["Recovery"]
 _LOGGER = logging.getLogger(__name__)
 
 _LARGEST = 2**32 - 1
-# In the bytes of step types only a LAST has the one, in those of flags only False the
-# other.
+# For searching bytes: among step types only a LAST contains the first, among flags only
+# False the second.
 _LAST, _FALSE = bytes([int(StepType.LAST)]), bytes([False])
-# A worker that ends so often while environments are played again does so because of it.
+# If a worker dies this often during replays, the replay is the cause.
 _MOST_ENDS = 2
 
 
 class Recovery(RowObserver):
-    """Keeps anchors, has new workers play on from them, and judges what comes of it."""
+    """Keeps anchors, makes new workers replay from them, and judges the results."""
 
     def __init__(
         self,
@@ -68,22 +68,23 @@ class Recovery(RowObserver):
         keeps_answers: bool,
         keeps_states: bool,
     ) -> None:
-        """Begins with a pool whose environments are new.
+        """Takes a pool whose environments are new.
 
         Args:
             pool: The pool.
-            policy: What was chosen.
-            keeps_answers: Whether what a worker had answered survives its death.
-            keeps_states: Whether one worker can read the states that another has saved.
+            policy: The user's policy.
+            keeps_answers: Whether a worker's answers survive its death.
+            keeps_states: Whether a worker can read the states that another worker
+                saved.
         """
         self._pool, self._policy = pool, policy
         self._keeps_answers, self._keeps_states = keeps_answers, keeps_states
         self._histories: list[EnvHistory] = []
         self._recovered: list[int] = []
-        # By worker: what its environments are being asked, and when they were seeded
-        # last before that.
+        # By worker: the open question to its environments, and when they were last
+        # seeded before it.
         self._asked: dict[int, tuple[Request, list[Array | None]]] = {}
-        # By environment, the states that are being set.
+        # By environment: the state that is being set.
         self._states: dict[int, tuple[bytes, Sequence[bool]]] = {}
         self._states_to_ask = StateRequests(pool, policy, self._add_state)
         self._adopt()
@@ -91,7 +92,7 @@ class Recovery(RowObserver):
         self._begin_anew(range(len(self._histories)))
 
     def _adopt(self) -> None:
-        """Adopts the rows that the pool has now; what is known of them stays."""
+        """Adopts the pool's present rows, and keeps their histories."""
         pool = self._pool
         rows = pool.rows
         self._rows, self._slab = rows, pool.slab
@@ -103,19 +104,19 @@ class Recovery(RowObserver):
         ]
         workers = len(rows.layout.blocks)
         self._recovered = (self._recovered + [0] * workers)[:workers]
-        # By worker: what is to be played again, or is at the moment, and how often the
-        # worker has ended over it.
+        # By worker: the plans to replay, or being replayed, and how often the worker
+        # has died of them.
         self._plans: list[dict[int, ReplayPlan]] = [{} for _ in range(workers)]
         self._ends = [0] * workers
         self._all = np.arange(rows.layout.rows)
-        # Resets are counted as long as an environment may be unable to save its state.
+        # Resets are counted only while an environment may be unable to save its state.
         self._counts_resets = True
         self._sequence, self._begun = rows.slab.words.numbers, bytes_of(rows.begun)
         self._types = [bytes_of(rows.slab.columns(slot)[0]) for slot in (0, 1)]
         self._states_to_ask.adopt(self._histories)
 
     def resized(self, before: Slab) -> None:
-        """Goes on with what is known of environments that stay, in idle workers."""
+        """Keeps the histories of the remaining environments; workers must be idle."""
         known = len(self._histories)
         self._adopt()
         journal, self._journal = (
@@ -126,13 +127,13 @@ class Recovery(RowObserver):
         self._begin_anew(range(known, len(self._histories)))
 
     def counts(self, worker: int) -> Mapping[str, int]:
-        """Returns how many environments have continued in a worker."""
+        """Returns how many environments were recovered in a worker."""
         return {"recovered": self._recovered[worker]}
 
-    # What happens to rows, before they are asked.
+    # Requests to rows.
 
     def asked_all(self) -> None:
-        """Writes down that all rows are about to step."""
+        """Records that all rows are about to step."""
         # Hot: called once per batch step.
         is_written = self._journal.write_all(STEP)
         if self._counts_resets:
@@ -146,7 +147,7 @@ class Recovery(RowObserver):
         self._states_to_ask.left -= 1
 
     def asked(self, rows: Array, commands: int | Array) -> None:
-        """Writes down what rows are about to be asked."""
+        """Records a request that rows are about to get."""
         commands = np.broadcast_to(commands, rows.shape)
         if (commands != STEP).any():
             self._set_begins(rows, commands)
@@ -160,7 +161,7 @@ class Recovery(RowObserver):
         self.answered()
 
     def answered(self) -> None:
-        """Asks environments for states whose anchors are too far away."""
+        """Asks environments whose anchors are too far back for their states."""
         # Hot: called once per batch step.
         if self._states_to_ask.left <= 0:
             is_replaying = [bool(plans) for plans in self._plans]
@@ -171,12 +172,12 @@ class Recovery(RowObserver):
                 )
 
     def _add_state(self, known: EnvHistory, state: bytes) -> None:
-        """Adds the state that an environment has saved to its anchors."""
+        """Adds a saved state to an environment's anchors."""
         ended = tuple(self._rows.has_ended(row) for row in known.rows)
         self._add(known, self._here(known, state, ended))
 
     def _set_begins(self, rows: Array, commands: Array) -> None:
-        """Sets anchors where environments begin that are new, or as good as new."""
+        """Sets anchors where new environments begin, or environments as good as new."""
         asked = dict(zip(rows.tolist(), commands.tolist(), strict=True))
         for env in {int(env) for env in self._rows.env_of_row[rows]}:
             known = self._histories[env]
@@ -184,25 +185,25 @@ class Recovery(RowObserver):
             if REBUILD in own:
                 self._begin_anew([env])
             elif STEP not in own and self._is_as_seeded(known):
-                # The anchors before it stay, because they need no such promise.
+                # Earlier anchors stay, because they do not depend on this one.
                 known.begin(self._here(known))
             known.seeded_at = None
             if known.awaits_state:
                 self._states_to_ask.hurry()
 
     def _is_as_seeded(self, known: EnvHistory) -> bool:
-        """True if an environment was seeded, as new, and has not moved since."""
+        """Returns True if an environment was seeded as new, and has not moved since."""
         if known.new is None or known.seeded_at is None:
             return False
         return self._is_unmoved(known, known.seeded_at)
 
     def _is_unmoved(self, known: EnvHistory, numbers: Array) -> bool:
-        """True if an environment was asked nothing since its rows had some numbers."""
+        """Returns True if an environment got no request after these numbers."""
         moves = self._journal.since(known.rows, numbers)
         return moves is not None and not len(moves.times)
 
     def _begin_anew(self, envs: Sequence[int]) -> None:
-        """Begins the histories of environments that are new here."""
+        """Begins the histories of new environments."""
         for env in envs:
             known = self._histories[env]
             anchor = self._here(known)
@@ -248,7 +249,7 @@ class Recovery(RowObserver):
                 self._history_of(row).count_reset(number + 2 & _LARGEST)
 
     def _count_ends(self, slot: int) -> None:
-        """Counts the resets of rows that all step, of which some show a `LAST`."""
+        """Counts the resets in a step of all rows, of which some show a `LAST`."""
         later = 0 if self._slab.autoreset == SAME_STEP_ORDER else 2
         for row in np.flatnonzero(self._slab.columns(slot)[0] == _LAST[0]).tolist():
             number = self._sequence[row] + later & _LARGEST
@@ -257,17 +258,17 @@ class Recovery(RowObserver):
     def _history_of(self, row: int) -> EnvHistory:
         return self._histories[int(self._rows.env_of_row[row])]
 
-    # What environments are asked besides.
+    # Questions to environments.
 
     def questioned(self, worker: int, request: Request) -> None:
-        """Keeps what environments of a worker are about to be asked."""
+        """Records a question that environments of a worker are about to get."""
         seeded_at = []
         for env, argument in zip(request.envs, request.arguments, strict=True):
             known = self._histories[env]
             seeded_at.append(known.seeded_at)
             known.ask(self._journal.time, request, argument)
             if request.method in ("seed", "seed_rows"):
-                # A batch in which some rows go on is not as good as new.
+                # A batch is not as good as new if some of its rows go on.
                 is_whole = is_certain(None, argument)
                 known.seeded_at = (
                     self._journal.numbers(known.rows) if is_whole else None
@@ -277,13 +278,13 @@ class Recovery(RowObserver):
         self._asked[worker] = request, seeded_at
 
     def replied(self, worker: int, results: Sequence[Any]) -> None:
-        """Takes it that the environments of a worker have been asked."""
+        """Marks the open question of a worker as answered."""
         if self._plans[worker]:
             self._judge(worker, results)
         self.abandoned(worker)
 
     def abandoned(self, worker: int) -> None:
-        """Takes it that they have, or will have been before they are asked more."""
+        """Treats the question as answered, as it will be before any later one."""
         if worker not in self._asked:
             return
         request, _ = self._asked.pop(worker)
@@ -297,7 +298,7 @@ class Recovery(RowObserver):
                 self._forget(known, f"call({argument[0]!r}) may have changed it since")
 
     def _seed_new(self, known: EnvHistory) -> None:
-        """Makes an environment's anchor certain that was seeded before it moved."""
+        """Makes an anchor certain, because its environment was seeded before moving."""
         new = known.new
         if known.seeded_at is None or new is None or new.is_certain:
             return
@@ -305,7 +306,7 @@ class Recovery(RowObserver):
             known.make_certain(self._here(known))
 
     def _withdraw(self, worker: int) -> None:
-        """Forgets what environments were being asked when their worker ended."""
+        """Forgets the open question of a worker that has ended."""
         if worker not in self._asked:
             return
         request, seeded_at = self._asked.pop(worker)
@@ -315,7 +316,7 @@ class Recovery(RowObserver):
             known.withdraw(request)
 
     def restored(self) -> None:
-        """Makes the states that environments were set to their anchors."""
+        """Makes the restored states the environments' anchors."""
         for env, (state, ended) in self._states.items():
             known = self._histories[env]
             flags = tuple(bool(one) for one in ended)
@@ -332,10 +333,10 @@ class Recovery(RowObserver):
         known.forget(why)
         self._states_to_ask.hurry()
 
-    # A worker that has ended.
+    # Lost workers.
 
     def lost(self, worker: int, requests: dict[int, int]) -> set[int]:
-        """Plans how the environments of a worker continue; holds their requests."""
+        """Plans how a worker's environments continue, and holds their requests."""
         rows = self._rows
         self._withdraw(worker)
         was_replaying, self._plans[worker] = bool(self._plans[worker]), {}
@@ -347,7 +348,7 @@ class Recovery(RowObserver):
         kept: set[int] = set()
         for env in self._pool.workers.envs_of(worker):
             known = self._histories[env]
-            # Why an environment is never replayed has been said.
+            # The reason was logged when never_replayed was set.
             if known.never_replayed or any(map(rows.is_special, known.rows)):
                 continue
             plan = self._plan(known, self._ends[worker], env in guilty)
@@ -363,7 +364,7 @@ class Recovery(RowObserver):
         return kept
 
     def given_up(self, worker: int) -> None:
-        """Forgets the plans of a worker that stays gone."""
+        """Forgets the plans of a worker that is lost for good."""
         self._plans[worker] = {}
         self._publish_plans()
 
@@ -373,7 +374,7 @@ class Recovery(RowObserver):
         )
 
     def _guilty(self, requests: dict[int, int]) -> set[int]:
-        """Returns the environments whose worker has ended twice over one request."""
+        """Returns environments with a request that has killed their worker twice."""
         suspects = list(requests)[:1] if self._keeps_answers else list(requests)
         guilty = set()
         for row in suspects:
@@ -384,23 +385,24 @@ class Recovery(RowObserver):
         return guilty
 
     def _plan(self, known: EnvHistory, ends: int, is_guilty: bool) -> ReplayPlan | str:
-        """Returns how an environment is to be brought back, or why it cannot be."""
+        """Returns the plan to replay an environment, or why that is impossible."""
         if is_guilty:
             return "the same request has ended its worker again"
         if ends >= _MOST_ENDS:
             return f"its new worker has ended {ends} times before it was back"
-        # A new one without a seed may be like it all the same, as one is that is seeded
-        # in its constructor; and where nothing has been seen, any is.
+        # A new environment without a seed may still be the same, for instance if its
+        # constructor seeds it. And before the caller has seen anything, any environment
+        # will do.
         begun = self._rows.begun[known.rows.start : known.rows.stop].any()
         if begun and not (known.has_certain_anchor or known.begins_alike):
             return known.no_anchor_because or without_anchor(known)
         seed = self._pool.workers.seeds[known.env]
         return plan_of(known, seed, self._journal, self._policy.max_replay)
 
-    # The new worker.
+    # New workers.
 
     def started(self, worker: int) -> None:
-        """Has a new worker play the plans; its other environments are new."""
+        """Makes a new worker replay the plans; its other environments are new."""
         plans = self._plans[worker]
         envs = self._pool.workers.envs_of(worker)
         self._begin_anew([env for env in envs if env not in plans])
@@ -409,7 +411,7 @@ class Recovery(RowObserver):
             self._pool.restore(worker, "replay", plans, steps)
 
     def _judge(self, worker: int, results: Sequence[Any]) -> None:
-        """Lets environments continue that stand where those before them stood."""
+        """Continues the environments that stand where the lost ones stood."""
         plans, self._plans[worker] = self._plans[worker], {}
         self._ends[worker] = 0
         self._publish_plans()
@@ -440,7 +442,7 @@ class Recovery(RowObserver):
         rows = self._rows
         gone = [row for known in others for row in known.rows]
         lost = {row: rows.drop_held(row) for row in gone if row in rows.resumed}
-        # An environment that was played on is not a new one.
+        # After a failed replay an environment is not new, so it is rebuilt.
         rows.set_replaced(gone, lost, REBUILD)
 
 

@@ -1,9 +1,9 @@
-"""Pools that change size: what `resize` is given, checked, and carried out.
+"""Checks the arguments of `resize`, and changes the size of a pool.
 
-Rows come and go at the end. A pool that grows starts new workers for its new rows; one
-that shrinks ends workers that have no rows any more. All rows move to a new slab, into
-which those that stay are copied as they are, with the numbers of their requests, so
-nothing of them changes. If anything is raised, the pool has the size that it had.
+Rows are added and removed at the end. A growing pool starts new workers for its new
+rows; a shrinking one ends workers that have no rows left. Then all rows move to a new
+slab. Remaining rows are copied as they are, including the numbers of their requests, so
+nothing changes for them. If anything raises, the pool keeps its size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["resize"]
 
 
 def resize(env: Any, num_envs: Any, constructors: Any, num_workers: Any) -> None:
-    """Does what `PoolEnvironment.resize` promises, of a pool that owes nothing."""
+    """Implements `PoolEnvironment.resize`, for a pool that owes no answer."""
     rows = checked_size("num_envs", num_envs)
     if constructors is not None and rows <= env._rows:
         raise ValueError(
@@ -53,9 +53,9 @@ def resize(env: Any, num_envs: Any, constructors: Any, num_workers: Any) -> None
 
 
 def _refuse_reliance(env: Any) -> None:
-    """Raises if something relies on the number of rows."""
+    """Raises if an object relies on the number of rows."""
     if env._relying():
-        # A wrapper that was dropped may only be waiting to be collected.
+        # A dropped wrapper may only be waiting for garbage collection.
         gc.collect()
     if kinds := env._relying():
         raise CallOrderError(
@@ -67,7 +67,7 @@ def _refuse_reliance(env: Any) -> None:
 
 
 def _check_cut(env: Any, rows: int) -> None:
-    """Refuses to keep only a part of what goes as a whole."""
+    """Raises if only part of a batched environment would remain."""
     pool = env._pool
     for index, block in enumerate(pool.rows_of_env):
         if block.start < rows < block.stop:
@@ -86,7 +86,7 @@ def _check_cut(env: Any, rows: int) -> None:
 
 
 def _new_constructors(env: Any, rows: int, given: Any) -> list[EnvConstructor]:
-    """Returns what builds the environments of new rows."""
+    """Returns the constructors for new rows."""
     if given is not None:
         elsewhere = takes_names(env._backend)
         return as_constructors(given, "resize()", elsewhere=elsewhere)
@@ -110,7 +110,8 @@ def _new_constructors(env: Any, rows: int, given: Any) -> list[EnvConstructor]:
 def _new_workers(env: Any, envs: int, given: int | None) -> int:
     """Returns how many workers share new environments.
 
-    That many keep the share of each, but no more than is usual, or there are.
+    By default, each gets as many as the present workers have, with no more new workers
+    than the usual number or the number of new environments.
     """
     backend, known = env._backend, env.num_workers
     count = given
@@ -143,7 +144,7 @@ def _shrink(env: Any, rows: int) -> None:
 
 def _grow(env: Any, more: Sequence[EnvConstructor], rows: int, workers: int) -> None:
     pool, before, known = env._pool, env._rows, env._constructors
-    # Where they are reset here, that brings them into the slot of the others.
+    # If they are reset here, that brings them into the slot of the others.
     pool.grow(more, workers, rows, lag=int(env._has_begun()))
     try:
         _adopt_size(env, [*known, *more])
@@ -155,7 +156,7 @@ def _grow(env: Any, more: Sequence[EnvConstructor], rows: int, workers: int) -> 
 
 
 def _seed(env: Any, first: int) -> None:
-    """Seeds the environments from some on, if one seed for all was given before."""
+    """Seeds new environments, if the pool was seeded with one seed for all."""
     pool, seed = env._pool, env._envkit.seed
     if seed is None or np.ndim(seed):
         return
@@ -169,7 +170,7 @@ def _seed(env: Any, first: int) -> None:
 
 
 def _adopt_size(env: Any, constructors: list[EnvConstructor]) -> None:
-    """Lets a pool know how many rows it has."""
+    """Updates everything in a pool that depends on the number of rows."""
     env._constructors = constructors
     env._adopt_size()
     env._raised = {row: told for row, told in env._raised.items() if row < env._rows}

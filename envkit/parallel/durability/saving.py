@@ -1,4 +1,4 @@
-"""Saves where a pool stands, to a token or a file, and brings it back."""
+"""Saves the state of a pool to a token or a file, and restores it."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def _states(facade: Any) -> tuple[bytes, ...]:
 
 
 def state_of(facade: Any, environments: tuple[bytes, ...] | None = None) -> PoolState:
-    """Saves where everything stands, when no row owes an answer.
+    """Returns the state of a pool, in which no row may owe an answer.
 
     Args:
         facade: The pool.
-        environments: Their states, if they have been asked.
+        environments: The environments' states, if known already.
     """
     slab, begun = facade._pool.slab, facade._pool.begun
     shown = standing = None
     if begun.any():
-        # From the slab: what was returned belongs to the caller.
+        # Read from the slab, because returned arrays belong to the caller.
         shown = facade._structure.unflatten(slab.read(facade._everyone))
         standing = facade._structure.unflatten(slab.read_standing(facade._everyone))
     return PoolState(
@@ -59,14 +59,14 @@ def restore(facade: Any, state: PoolState) -> TimeStep | None:
     """Sets every environment's state, or changes nothing at all.
 
     Returns:
-        The time step that counts as returned last; `None` before the first.
+        The time step that now counts as the last returned; `None` before the first.
     """
     pool, standing = facade._pool, state.standing
     ended = np.zeros(facade._rows, bool)
     if standing is not None:
         ended = np.asarray(standing.is_last())
     flags = [[bool(ended[row]) for row in rows] for rows in pool.rows_of_env]
-    # What cannot save its state is found before anything has changed.
+    # An environment that cannot save its state must raise before anything changes.
     before = _states(facade)
     flags_before = [
         [pool.rows.has_ended(row) for row in rows] for rows in pool.rows_of_env
@@ -78,13 +78,13 @@ def restore(facade: Any, state: PoolState) -> TimeStep | None:
     except BaseException:
         tokens = list(zip(before, flags_before, strict=True))
         envs = pool.present_envs()
-        # The error on its way says more than that another worker is lost.
+        # The pending error tells more than the loss of another worker.
         with contextlib.suppress(WorkerError):
             pool.ask("set_state", envs, [tokens[env] for env in envs])
         raise
     shown = standing
     if standing is not None:
-        # Only under this order is what was shown not where the environments stand.
+        # Only under this order may environments stand elsewhere than their rows show.
         same = AutoReset.SAME_STEP
         if facade._order is same is AutoReset.of(state.autoreset):
             shown = state.time_step
@@ -95,7 +95,7 @@ def restore(facade: Any, state: PoolState) -> TimeStep | None:
 
 
 def save(facade: Any, path: str | os.PathLike[str], extra: Any, pickles: bool) -> None:
-    """Writes a checkpoint of a pool that owes nothing."""
+    """Writes a checkpoint of a pool that owes no answer."""
     facade._settle()
     results = ask_everyone(facade, "save", [pickles] * len(facade._pool.rows_of_env))
     facade._pool.raise_failures(range(len(results)), results)
@@ -125,7 +125,7 @@ def save(facade: Any, path: str | os.PathLike[str], extra: Any, pickles: bool) -
 
 
 def _continue(facade: Any, saved: Saved) -> None:
-    """Continues where the pool of a checkpoint stood."""
+    """Brings a pool to the state in a checkpoint."""
     state, unflatten = saved.state, facade._structure.unflatten
     check_leaves(saved, facade._structure.paths, facade._pool.slab.views(0))
     if saved.time_step is not None and saved.standing is not None:
@@ -137,7 +137,7 @@ def _continue(facade: Any, saved: Saved) -> None:
     facade._pool.raise_failures(range(len(results)), results)
     facade._pool.workers.continue_run(saved.seeds, saved.restarts)
     record_seed(facade, saved.noted_seed)
-    facade.set_state(state)  # Each kind of pool has its own.
+    facade.set_state(state)  # The subclasses differ.
     facade.extra = saved.extra
 
 
@@ -148,14 +148,14 @@ def load_pool(
     pickles: bool,
     options: dict[str, Any],
 ) -> Any:
-    """Makes a pool that continues where the one of a checkpoint stood.
+    """Makes a pool that continues from a checkpoint.
 
     Args:
         make: The class of the pool.
-        path: The checkpoint, which is read before anything is started.
-        env_constructors: What builds the environments.
-        pickles: Whether what is pickled in it is read.
-        options: What else the class is to be given.
+        path: The checkpoint; it is read before anything starts.
+        env_constructors: The constructors of the environments.
+        pickles: Whether to unpickle data in it.
+        options: Further arguments of the class.
     """
     saved = read_checkpoint(path, pickles)
     count = len(saved.state.environments)

@@ -1,4 +1,4 @@
-"""`StateRequests`: when environments are asked for their states, which are anchors."""
+"""`StateRequests`: asks environments for the states that serve as anchors."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = ["StateRequests"]
 
-# How often in the time between two anchors of an environment their age is looked at.
+# How often to check the age of anchors, in the time between two anchors.
 _CHECKS_PER_ANCHOR = 8
-# How many requests at least to wait for a busy worker to be idle.
+# The least number of requests to wait for a busy worker to become idle.
 _PATIENCE = 16
 
 
 class StateRequests:
-    """Asks environments for their states when their anchors are too far away.
+    """Asks environments for their states when their anchors are too far back.
 
     Attributes:
-        left: How many requests are left until anchors are looked at again.
+        left: The number of requests until anchors are checked again.
     """
 
     def __init__(
@@ -40,28 +40,28 @@ class StateRequests:
         policy: RestartPolicy,
         add_state: Callable[[EnvHistory, bytes], None],
     ) -> None:
-        """Asks nothing yet.
+        """Takes the pool; asks nothing yet.
 
         Args:
             pool: The pool.
-            policy: How often it asks.
-            add_state: Called with the answers.
+            policy: The policy, which says how often to ask.
+            add_state: Is called with the answers.
         """
         self._pool, self._policy, self._add_state = pool, policy, add_state
         self._every = max(1, (policy.anchor_every or 1) // _CHECKS_PER_ANCHOR)
         self.left = 0
-        # How many requests until environments without an anchor are asked again.
+        # The number of requests until environments without an anchor are asked again.
         self._pause, self._longest_pause = 1, max(self._every, _PATIENCE)
-        # Whether an environment has no certain anchor, or may have none.
+        # True if an environment may be without a certain anchor.
         self._is_urgent = True
         self._anchored, self._saves = np.zeros(0, np.uint32), np.zeros(0, bool)
 
     def adopt(self, histories: Sequence[EnvHistory]) -> None:
-        """Goes on with the rows that the pool has now, and their environments."""
+        """Continues with the pool's present rows and their environments."""
         self._histories = histories
         rows = self._pool.rows
         self._rows, self._slab = rows, rows.slab
-        # By row, the number of the newest anchor, and whether there can be another.
+        # By row: the number of the newest anchor, and whether there can be another.
         count = min(len(self._anchored), rows.layout.rows)
         anchored, saves = self._anchored, self._saves
         self._anchored = rows.slab.numbers.copy()
@@ -70,24 +70,24 @@ class StateRequests:
         self._all = np.arange(rows.layout.rows)
 
     def set_anchor(self, rows: range, numbers: Array) -> None:
-        """Sets the numbers of the newest anchor of an environment."""
+        """Records the numbers of an environment's newest anchor."""
         self._anchored[rows.start : rows.stop] = numbers
 
     def hurry(self) -> None:
-        """Has environments asked by the next call that have no certain anchor."""
+        """Makes the next call ask the environments that have no certain anchor."""
         self.left, self._pause, self._is_urgent = 0, 1, True
 
     def send(self, is_replaying: Sequence[bool]) -> bool:
-        """Asks environments for their state whose anchor is too far away.
+        """Asks environments whose anchor is too far back for their state.
 
-        Environments of workers that are busy are left for another time, unless that
-        would soon be too late: then their answers are waited for.
+        Environments of busy workers are left for later. If later would be too late, it
+        waits for their answers.
 
         Args:
-            is_replaying: For each worker, whether its environments are being replayed.
+            is_replaying: Whether each worker's environments are being replayed.
 
         Returns:
-            Whether some were asked.
+            Whether any were asked.
         """
         self.left = self._every
         if not self._is_urgent and not self._may_be_too_far():
@@ -105,13 +105,13 @@ class StateRequests:
             known.saves is None or known.awaits_state for known in self._histories
         )
         if any(known.awaits_state for known in self._histories):
-            # Each look in vain takes its time where there are many environments.
+            # A vain check takes time if there are many environments.
             self.left = self._pause
             self._pause = min(2 * self._pause, self._longest_pause)
         return bool(envs)
 
     def _envs_to_ask(self, worker: int, block: tuple[int, int]) -> list[int]:
-        """Returns the environments of a worker that are to be asked for their state."""
+        """Returns the environments of a worker that should be asked for their state."""
         envs = [
             env
             for env in self._pool.workers.envs_of(worker)
@@ -125,7 +125,7 @@ class StateRequests:
         return envs if is_idle or is_late else []
 
     def _is_overdue(self, known: EnvHistory) -> bool:
-        """True if an environment cannot be left without a new anchor for longer."""
+        """Returns True if an environment cannot wait longer for a new anchor."""
         if not known.has_certain_anchor:
             return self._pause >= self._longest_pause
         policy = self._policy
@@ -134,25 +134,25 @@ class StateRequests:
         )
 
     def _distance(self, known: EnvHistory) -> int:
-        """Returns how many requests the newest anchor of an environment is away."""
+        """Returns how many requests ago an environment's newest anchor was."""
         numbers = self._slab.numbers[known.rows.start : known.rows.stop]
         return int((numbers - known.anchors[-1].numbers).max()) >> 1
 
     def _ask(self, envs: Sequence[int]) -> None:
-        # A worker that ends meanwhile is a matter of the call that comes next.
+        # If a worker ends meanwhile, the next call handles it.
         with contextlib.suppress(WorkerError):
             answers = self._pool.ask("get_state", envs, [None] * len(envs))
             for env, answer in zip(envs, answers, strict=True):
                 known = self._histories[env]
                 if not self._needs_anchor(known):
-                    continue  # It is another one, whose worker was lost meanwhile.
+                    continue  # It is a new environment: its worker was lost.
                 known.saves = not isinstance(answer, RemoteFailure)
                 self._saves[known.rows.start : known.rows.stop] = known.saves
                 if known.saves:
                     self._add_state(known, answer)
 
     def _may_be_too_far(self) -> bool:
-        """True if an anchor may be too far away; quick, as it mostly is not."""
+        """Returns True if an anchor may be too far back; fast, as mostly none is."""
         every = self._policy.anchor_every
         if every is None:
             return bool(self._stand_at_first(self._all).any())

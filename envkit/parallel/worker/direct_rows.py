@@ -1,9 +1,9 @@
 """`DirectRows`: the rows of a worker whose environments need no time steps.
 
-An environment that offers a `DirectRow` is stepped by it, and begun anew after a
-`LAST`, while what comes of that is plain. What else happens to it (a reset that was
-asked for, a question) makes it leave, and it is what it always was; it enters again
-when it stands within an episode.
+An environment that offers a `DirectRow` is stepped by it, and reset by it after a
+`LAST`, as long as the results are plain. Anything else that happens to the environment
+(a requested reset, a question) makes its row leave, and it runs as usual. It enters
+again in the middle of an episode.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class DirectRows:
 
     Attributes:
         are_offered: True if any environment can do without time steps.
-        steps: For each row what its next step does; `None` for those that make time
-            steps.
+        steps: The next step of each row; `None` for rows that make time steps.
     """
 
     def __init__(
@@ -52,10 +51,10 @@ class DirectRows:
         """Prepares for the rows of a worker.
 
         Args:
-            slab: Where the rows are.
+            slab: The slab.
             rows: The rows.
-            forked: Not empty in a process that an environment has forked.
-            allowed: Whether a row may be written without a look at its time step.
+            forked: Is not empty in a process that an environment has forked.
+            allowed: Whether rows may be written without checking their time steps.
         """
         self._is_possible = allowed and _is_plain(slab.layout)
         self._slab, self._rows, self._forked = slab, rows, forked
@@ -63,9 +62,9 @@ class DirectRows:
         self.steps: list[DirectStep | None] = [None] * len(rows)
         self._inside: list[DirectRow | None] = [None] * len(rows)
         self._offered: list[DirectRow | None] = [None] * len(rows)
-        # Those to ask before they enter, as something has happened to them.
+        # Rows to ask again before they enter, because something has happened to them.
         self._doubted: set[int] = set()
-        # The library's action for each number, of all rows that are offered.
+        # The library's action for each number, the same for all offered rows.
         self._choices: Mapping[int, Any] | None = None
         if not self._is_possible:
             return
@@ -75,13 +74,13 @@ class DirectRows:
         one: tuple[Array | None, Array | None] = (None, None)
         if isinstance(self._action, BoundedArraySpec):
             one = self._action.minimum, self._action.maximum
-        # For each row, because NumPy compares arrays of one shape faster.
+        # Repeated for each row, because NumPy compares arrays of equal shape faster.
         shape = (len(rows), *self._action.shape)
         self._bounds_of_one, self._bounds = one, [_repeated(b, shape) for b in one]
         slots = [slab.columns(slot) for slot in _SLOTS]
         types, rewards, discounts, observations = zip(*slots, strict=True)
         self._discounts = np.zeros(len(rows), discounts[0].dtype)
-        # Views, because they take numbers and copies in less time than arrays do.
+        # Views, because assigning to them is faster than to arrays.
         self._columns: list[tuple[Any, Any]] = [
             (view_of(types[slot][self._block]), view_of(discounts[slot][self._block]))
             for slot in _SLOTS
@@ -106,14 +105,14 @@ class DirectRows:
             return
         if not self.are_offered:
             self._choices, self.are_offered = offered.choices, True
-        # The actions of all rows are looked at together.
+        # The actions of all rows are checked together.
         if _are_same(offered.choices, self._choices):
             offered.row, offered.forked = self._rows.start + place, self._forked
             self._discounts[place] = offered.discount
             self._offered[place] = offered
 
     def doubt(self, place: int) -> None:
-        """Makes a row plain until its environment is asked again."""
+        """Makes a row ordinary until its environment is asked again."""
         self.leave(place)
         self._offered[place] = None
         self._doubted.add(place)
@@ -127,10 +126,10 @@ class DirectRows:
             self._inside[place], self.steps[place] = offered, offered.step
 
     def leave(self, place: int) -> None:
-        """Makes a row plain."""
+        """Makes a row ordinary."""
         inside = self._inside[place]
         if inside is not None:
-            # One that has left already is shown a time step by its own layers.
+            # If it has left already, its own wrappers have given it a time step.
             if inside.owner._envkit.direct is inside:
                 inside.leave()
             self.forget(place)
@@ -140,9 +139,9 @@ class DirectRows:
         self._inside[place] = self.steps[place] = None
 
     def actions(self) -> Iterable[Any] | None:
-        """Returns the actions of all rows as libraries take them.
+        """Returns the actions of all rows in the form that libraries take.
 
-        `None` if one of them is to be converted, or refused, by its environment.
+        It returns `None` if an environment must convert or refuse one of them.
         """
         # Hot: called once per batch.
         if self._choices is not None:
@@ -154,7 +153,7 @@ class DirectRows:
         return column if self._are_as_theirs(column, *self._bounds) else None
 
     def _are_as_theirs(self, actions: Any, least: Any, most: Any) -> bool:
-        """Returns True if arrays are actions as they are: by their dtype and bounds."""
+        """Returns True if actions need no conversion, by their dtype and bounds."""
         # Hot: called once per batch.
         if actions.__class__ is not np.ndarray or actions.dtype != self._action.dtype:
             return False
@@ -166,17 +165,18 @@ class DirectRows:
     def step(
         self, place: int, slot: int, action: Any, wants_info: bool, step: Step
     ) -> TimeStep | EpisodeEdge | None:
-        """Steps one environment that is inside.
+        """Steps one direct row.
 
         Args:
             place: The place of its row.
             slot: The slot of the answer.
             action: The action.
             wants_info: Whether a step with an info must have a time step.
-            step: The environment's own step, for an action that is not the library's.
+            step: The environment's own step, for an action that the library does not
+                take.
 
         Returns:
-            `None` if it has been written, else what is to be written.
+            `None` if the answer was written; otherwise the answer to write.
         """
         # Hot in asynchronous use: called once per row and step.
         inside = self.steps[place]
@@ -194,9 +194,9 @@ class DirectRows:
         return action if self._are_as_theirs(action, *self._bounds_of_one) else None
 
     def end(self, place: int, slot: int) -> int:
-        """Writes that a row is a `LAST`, and returns what the slab says of its end."""
+        """Writes a `LAST` into a row, and returns the marks of its end for the slab."""
         inside = self._inside[place]
-        assert inside is not None  # because it has ended the episode
+        assert inside is not None  # it has ended the episode
         types, discounts = self._columns[slot]
         types[place], discounts[place] = _LAST, inside.last_discount
         return inside.terminated * TERMINATED | inside.truncated * TRUNCATED
@@ -206,23 +206,23 @@ class DirectRows:
         self.steps[place] = begin
 
     def begin(self, place: int, slot: int) -> None:
-        """Writes that a row is a `FIRST`."""
+        """Writes a `FIRST` into a row."""
         inside = self._inside[place]
-        assert inside is not None  # because it has begun the episode
+        assert inside is not None  # it has begun the episode
         types, discounts = self._columns[slot]
         types[place], discounts[place] = _FIRST, 1.0
         self.steps[place] = inside.step
 
     def inside(self, place: int) -> DirectRow | None:
-        """Returns what steps a row without time steps, if it is direct now."""
+        """Returns the `DirectRow` of a row, if it is direct now."""
         return self._inside[place]
 
     def place_of(self, place: int, slot: int) -> tuple[Any, Any]:
-        """Returns where a row is to be written: its observation, and the rewards."""
+        """Returns the places of a row's observation and of the rewards."""
         return self._places[slot][place], self._rewards[slot]
 
     def fill_with_mid(self, slot: int) -> tuple[Any, Any]:
-        """Writes into a slot that every row is a `MID`.
+        """Writes into a slot that every row is `MID`.
 
         Returns:
             The places of the rows' observations, and the column of their rewards.
@@ -234,7 +234,7 @@ class DirectRows:
 
 
 def _is_plain(layout: SlabLayout) -> bool:
-    """Returns True if actions are one array, and time steps three numbers and one."""
+    """Returns True if an action is an array, a time step three numbers and one."""
     spec = layout.spec
     if layout.declares_info:
         return False
@@ -249,17 +249,17 @@ def _is_plain(layout: SlabLayout) -> bool:
 
 
 def _is_number(spec: ArraySpec) -> bool:
-    # Of these two a view takes Python's numbers as NumPy does.
+    # For these two dtypes, views convert Python's numbers as NumPy does.
     return spec.shape == () and spec.dtype in (np.float32, np.float64)
 
 
 def _place_of(row: Array) -> Any:
-    """Returns where to assign an observation: a view checks it at no cost."""
+    """Returns the place to assign an observation to; a view checks it for free."""
     return view_of(row) if row.ndim < 2 else row
 
 
 def _are_same(choices: Any, others: Any) -> bool:
-    """Returns True if rows have the same actions: equal, and of the same types."""
+    """Returns True if two rows have the same actions: equal, and of equal types."""
     if choices is None or others is None:
         return choices is others
     return choices == others and all(

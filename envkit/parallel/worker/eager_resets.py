@@ -1,8 +1,8 @@
-"""`EagerResets`: what is known of resets made while nothing was asked of a worker.
+"""`EagerResets`: keeps track of resets made while a worker is idle.
 
-An environment whose episode has ended is *due* if resets are eager. `EnvRows` resets it
-as soon as the worker is idle, and the `FIRST` is kept until the row is asked to begin.
-What the row shows is a `LAST` until then.
+If resets are eager, an environment whose episode has ended is *due*. `EnvRows` resets
+it as soon as the worker is idle, and keeps the `FIRST` until the row is asked to begin.
+Until then the row shows its `LAST`.
 
 ```
  LAST is written ─▶ due ─▶ reset ─▶ begun ─▶ the row is asked ─▶ FIRST is written
@@ -10,8 +10,9 @@ What the row shows is a `LAST` until then.
                      └── asked before ──▶ reset ┘
 ```
 
-Everything else that happens to the environment happens after the reset, whether that
-was already made or is made then, so nothing depends on how fast the learner is.
+Everything else that happens to the environment happens after the reset, which is made
+at that moment if it was not made before. So nothing depends on the speed of the
+learner.
 """
 
 from __future__ import annotations
@@ -30,12 +31,11 @@ __all__ = ["BegunState", "EagerResets"]
 
 
 class BegunState(NamedTuple):
-    """The state of an environment whose episode its row does not show yet.
+    """The state of an environment that was reset early.
 
     Attributes:
         environment: Its own state, after the reset.
-        first: The time step that the row is going to show; `None` if it is to be reset
-            again.
+        first: The `FIRST` that the row will show; `None` if it must be reset again.
         info: The info of the `LAST` that the row shows, as bytes or as plain data in
             text; `None` if it cannot be saved.
     """
@@ -47,16 +47,16 @@ class BegunState(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """The facts that are known of one environment.
+    """The facts about one environment.
 
     Attributes:
-        begun: The `FIRST` that its row is going to show, or what the reset has raised;
-            `None` if it was not reset early.
+        begun: The `FIRST` that its row will show, or the exception of the reset; `None`
+            if it was not reset early.
         info: The info of the `LAST` that the row shows, in a tuple; `None` if the
-            environment has it still.
+            environment still has it.
         is_seeded: Whether it has been seeded since it was reset.
-        is_vain: Whether the last early reset was thrown away, because a seed or options
-            came with the next one; until an episode begins without.
+        is_vain: Whether the last early reset was thrown away, because the next reset
+            had a seed or options. It is cleared when an episode begins without these.
     """
 
     begun: TimeStep | BaseException | None = None
@@ -66,19 +66,19 @@ class _Known:
 
 
 class EagerResets:
-    """Remembers which of a worker's environments are to be reset early, or have been.
+    """Tracks which of a worker's environments are due for a reset, or were reset early.
 
     Environments are known by their place in the worker's block of rows.
 
     Attributes:
         is_eager: Whether environments become due.
-        is_used: False if nothing has ever been reset early here, or will be.
-        due: The places of the environments that are to be reset when the worker is
-            idle, those first that have ended first.
+        is_used: False if nothing was or ever will be reset early here.
+        due: The places of the environments to reset when the worker is idle, in the
+            order in which they ended.
     """
 
     def __init__(self, places: int, *, is_eager: bool) -> None:
-        """Prepares for environments; nothing is due."""
+        """Starts with nothing due."""
         self.is_eager = self.is_used = is_eager
         self.due: dict[int, None] = {}
         self._known = [_Known() for _ in range(places)]
@@ -89,17 +89,17 @@ class EagerResets:
             self.due[place] = None
 
     def finish(self, place: int) -> None:
-        """Says that the reset of an environment has been made."""
+        """Marks the reset of an environment as made."""
         del self.due[place]
 
     def keep_info(self, place: int, ask: Callable[[], Any]) -> None:
-        """Keeps the info of a `LAST`, unless Ctrl-C has ended a reset after that."""
+        """Keeps the info of a `LAST`, unless Ctrl-C has interrupted a reset since."""
         known = self._known[place]
         if known.info is None:
             known.info = (ask(),)
 
     def keep_first(self, place: int, begun: TimeStep | BaseException) -> None:
-        """Keeps what an early reset has returned or raised."""
+        """Keeps the result or the exception of an early reset."""
         if not isinstance(begun, BaseException):
             begun = _copied(begun)
         known = self._known[place]
@@ -108,7 +108,7 @@ class EagerResets:
     def claim(
         self, place: int, *, has_options: bool
     ) -> TimeStep | BaseException | None:
-        """Returns what an early reset has returned or raised, for a row that begins.
+        """Returns the result or the exception of an early reset, for a row that begins.
 
         Args:
             place: The place.
@@ -127,17 +127,17 @@ class EagerResets:
         return begun
 
     def mark_seeded(self, place: int) -> None:
-        """Has an environment reset again, because it is seeded."""
+        """Makes an environment reset again, because it was seeded."""
         self._known[place].is_seeded = True
 
     def drop(self, place: int) -> None:
-        """Forgets what has become of an environment, which begins or is another one."""
+        """Forgets the facts about an environment that begins, or was replaced."""
         self.due.pop(place, None)
         known = self._known[place]
         known.begun, known.info, known.is_seeded = None, None, False
 
     def adopt(self, place: int, other: EagerResets, other_place: int) -> None:
-        """Continues with what is known of an environment on other rows."""
+        """Takes over the facts about an environment from other rows."""
         self.due.pop(place, None)
         if other_place in other.due:
             self.due[place] = None
@@ -151,7 +151,7 @@ class EagerResets:
     def state_of(
         self, place: int, state: Any, save: Callable[[Any], bytes | str]
     ) -> Any:
-        """Returns an environment's state with what is known of it here.
+        """Returns an environment's state, with the facts about it kept here.
 
         Args:
             place: The environment.
@@ -165,7 +165,7 @@ class EagerResets:
         if isinstance(begun, BaseException) or known.is_seeded:
             begun = None
         info = None
-        # Whatever is in it, a state can be saved without it.
+        # If the info cannot be saved, the state is saved without it.
         with contextlib.suppress(Exception):
             info = save(*known.info)
         return BegunState(state, begun, info)
@@ -173,14 +173,14 @@ class EagerResets:
     def restore(
         self, place: int, first: TimeStep | None, info: tuple[Any] | None
     ) -> None:
-        """Continues where a `BegunState` was taken."""
+        """Restores a `BegunState`."""
         self.drop(place)
         self.is_used, known = True, self._known[place]
         known.begun, known.info = first, info
 
 
 def _copied(time_step: TimeStep) -> TimeStep:
-    """Copies arrays that the environment may write to until the row is asked."""
+    """Copies arrays that the environment may overwrite before the row is asked."""
     reward, discount, observation = nest.map_structure(_own, tuple(time_step[1:]))
     return TimeStep(time_step.step_type, reward, discount, observation)
 

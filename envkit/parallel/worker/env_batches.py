@@ -1,4 +1,4 @@
-"""`EnvBatches`: runs the rows of environments that are batches themselves."""
+"""`EnvBatches`: runs the rows of batched environments."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _FIRST, _LAST = StepType.FIRST, StepType.LAST
 
 
 class EnvBatches:
-    """Steps and resets batches, all of their rows or some."""
+    """Steps and resets batched environments, all of their rows or some."""
 
     def __init__(self, env_rows: EnvRows, first_row: int) -> None:
         """Takes the environments.
 
         Args:
             env_rows: The environments with their rows.
-            first_row: Which of the pool's rows is the first of the slab.
+            first_row: The pool's row that is the first of the slab.
         """
         self._env_rows, self._slab, self._host = env_rows, env_rows.slab, env_rows.host
         self._first_row = first_row
@@ -59,7 +59,7 @@ class EnvBatches:
             self._handle_edges(env_row, time_step, everyone, ~everyone)
 
     def move(self, env_row: EnvRow, rows: Sequence[int]) -> None:
-        """Steps some rows of a batch and begins others anew, each into its slot."""
+        """Steps some rows of a batch and resets others, each into its slot."""
         mask = np.zeros(len(env_row.rows), bool)
         mask[np.asarray(rows) - env_row.rows.start] = True
         slots = self._slab.slots(env_row.block)
@@ -87,18 +87,18 @@ class EnvBatches:
     def _step(
         self, env_row: EnvRow, stepping: Array, beginning: Array
     ) -> tuple[TimeStep, Array]:
-        """Steps some rows; returns in which others an episode has begun meanwhile."""
+        """Steps some rows; returns a mask of others whose episodes began meanwhile."""
         action, env, block = self._batch_of_actions(env_row), env_row.env, env_row.block
         is_rebuilt = (self._slab.requested[block][beginning] == REBUILD).any()
-        # What else may stand in place of its own step raises an error.
+        # Any other function in place of its own step raises an error.
         is_sound = self._steps[env_row.place] is env_row.own_step
         if not stepping.all() and env.holds_rows and is_sound and not is_rebuilt:
             time_step = env.step_rows(action, stepping, beginning)
             self._env_rows.check_always(env_row, time_step, "step")
             self._meters[RESETS] += int(beginning.sum())
             return time_step, beginning.copy()
-        # The whole batch steps: rows that are to begin anew move, too, and are reset
-        # right after.
+        # The whole batch steps: rows that must begin anew move too, and are reset right
+        # after.
         idle = np.flatnonzero(~(stepping | beginning))
         if idle.size:
             first = self._first_row + block.start
@@ -112,9 +112,9 @@ class EnvBatches:
     def _handle_edges(
         self, env_row: EnvRow, time_step: TimeStep, stepping: Array, has_begun: Array
     ) -> None:
-        """Handles the begins and ends of episodes in rows that have moved.
+        """Handles beginnings and ends of episodes in rows that have moved.
 
-        Under NEXT_STEP a batch begins the next episodes without being asked.
+        Under NEXT_STEP, a batch begins its next episodes by itself.
         """
         # Hot: called once per step of a batch.
         ended = self._env_rows.ended_of(env_row)
@@ -129,7 +129,7 @@ class EnvBatches:
                 wrong &= ~(due & last)
             if (
                 env_row.continues
-            ):  # Whether it begins anew after a LAST is its own affair.
+            ):  # Whether a FIRST follows a LAST is up to the environment.
                 wrong &= ~(ended & stepping)
             doubted = self._env_rows.doubted[env_row.place : env_row.place + len(wrong)]
             wrong &= ~(begun & doubted)
@@ -156,7 +156,8 @@ class EnvBatches:
             self._env_rows.rebuild(env_row)
         self._steps[env_row.place] = env_row.own_step
         env = env_row.env
-        # One that has not begun yet begins as a whole; only some rows of it are used.
+        # An environment that has not begun is reset as a whole, even if only some rows
+        # are used.
         if mask.all() or is_rebuilt or getattr(env, "_current_time_step", None) is None:
             return self._env_rows.reset(env_row)
         return self._env_rows.with_options(env_row, lambda: env.reset(mask))

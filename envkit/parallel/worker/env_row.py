@@ -21,9 +21,9 @@ class SentOptions(NamedTuple):
     Attributes:
         env: The environment.
         row: One of the rows.
-        number: The request of that row which is the reset.
+        number: The number of that row's reset request.
         options: The options.
-        mask: Of a batch, which of its rows; `None` for all.
+        mask: A mask of the rows of a batch; `None` for all.
     """
 
     env: Any
@@ -41,12 +41,12 @@ class EnvRow:
         rows: Its rows.
         block: The same as a slice.
         place: Its first row, counted from the worker's first.
-        is_batch: Whether the environment is a batch, which moves its rows together.
-        all_mid: The bytes of its step types where each is MID.
-        own_step: The environment's step, which checks the first time step or all.
+        is_batch: Whether the environment is batched, and so moves its rows together.
+        all_mid: The bytes of its step types when each is MID.
+        own_step: The environment's step, checking its first time step or all.
         is_reset_checked: Whether no further reset needs a check of everything.
-        is_step_checked: Whether no further step does.
-        options: The options that have been sent ahead of a reset.
+        is_step_checked: Whether no further step needs one.
+        options: Options that were sent before a reset.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class EnvRow:
     own_step: Step
 
     def __init__(self, envs: list[Any], index: int, first: int, place: int) -> None:
-        # The host's own list: a rebuilt environment is found there.
+        # The host's own list, so that we find rebuilt environments in it.
         self._envs = envs
         self.index = index
         self.is_batch = bool(envs[index].batched)
@@ -85,7 +85,7 @@ class EnvRow:
     @property
     def repeats_last(self) -> bool:
         """Whether the environment handles the step after a `LAST` itself."""
-        # An object with the methods of an environment may lack this one.
+        # An object that only has the methods of an environment may lack this attribute.
         return getattr(self.env, "repeats_last", False) is True
 
     @property
@@ -95,6 +95,6 @@ class EnvRow:
 
     @property
     def kind(self) -> str:
-        """The environment's class, with its module."""
+        """The environment's class, including its module."""
         kind = type(self.env)
         return f"{kind.__module__}.{kind.__qualname__}"

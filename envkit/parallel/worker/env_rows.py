@@ -1,7 +1,7 @@
-"""`EnvRows`: a worker's environments on their rows, and where each is in its episode.
+"""`EnvRows`: a worker's environments on their rows, and the state of their episodes.
 
-What every way of running rows does to an environment stands here: it is reset, rebuilt
-and checked, and an answer that breaks the order of episodes is refused.
+Here is the common part of all ways to run rows: resetting, rebuilding and checking
+environments, and refusing answers that break the order of an episode.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ _COMMANDS = {STEP: "step", RESET: "reset", REBUILD: "rebuild"}
 
 
 class EnvRows:
-    """The environments of one worker, on the rows of its block.
+    """Runs the environments of one worker on the rows of its block.
 
     Attributes:
-        host: Who has the environments.
-        slab: Where the rows are.
+        host: The host of the environments.
+        slab: The slab.
         all: The environments with their rows, in order.
-        of_row: The same by row of the block.
-        steps: By row of the block, what its next STEP does; of a batch, that of its
-            first row.
-        ended: Likewise, whether that begins an episode.
-        doubted: Where Ctrl-C came amid a step, so that an episode may have ended
-            unseen.
+        of_row: The same, by row of the block.
+        steps: By row of the block, the function that its next STEP calls; for a batch,
+            only in its first row.
+        ended: By row of the block, whether the next STEP begins an episode.
+        doubted: Environments whose step Ctrl-C interrupted, so that an episode may have
+            ended unseen.
         direct: The rows that need no time steps.
         writer: Writes time steps into rows.
         infos: Keeps and marks infos.
-        meters: What the worker counts.
-        eager: The episodes that have begun before their rows were asked.
+        meters: The worker's counts.
+        eager: The episodes that began before their rows were asked.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class EnvRows:
         """Gives every environment of a host its rows.
 
         Args:
-            host: Who has the environments.
-            slab: Where the rows are.
-            worker: Whose rows they are.
+            host: The host of the environments.
+            slab: The slab.
+            worker: The index of the worker in the slab.
             send_objects: Sends the leaves that the slab cannot hold.
-            may_write: Called before anything is written; raises if it may not be.
-            first_row: Which of the pool's rows is the first of the slab.
+            may_write: Is called before each write; raises if writing is forbidden.
+            first_row: The pool's row that is the first of the slab.
         """
         self.host, self.slab = host, slab
         self._job: WorkerJob = host.job
@@ -117,7 +117,7 @@ class EnvRows:
         self._sequence, self._command, self._answered, self._has_info = slab.words
         self._structure = slab.layout.action
         self._action_is_leaf = not nest.is_nested(self._structure.template)
-        # Scalars of these dtypes would come as objects that are no arrays and fit no
+        # Indexing scalars of these dtypes returns objects that are no arrays and fit no
         # spec.
         self._as_0d_arrays = [
             leaf
@@ -132,11 +132,11 @@ class EnvRows:
         return f"env {self._job.first_env + self.of_row[row - self._first].index}"
 
     def ended_of(self, env_row: EnvRow) -> Array:
-        """Returns which rows of an environment begin an episode with the next step."""
+        """Returns a mask of the rows whose next step begins an episode."""
         return self.ended[env_row.place : env_row.place + len(env_row.rows)]
 
     def _renew(self, env_row: EnvRow) -> None:
-        """Gives an environment its own step again, with the checks of a new one."""
+        """Gives an environment its own step again, with a new environment's checks."""
         env_row.own_step = self.steps[env_row.place] = self._checking_step(env_row)
         env_row.is_reset_checked = env_row.is_step_checked = (
             self._job.options.validate == "never"
@@ -145,13 +145,13 @@ class EnvRows:
             self.direct.ask(env_row.place, env_row.env)
 
     def rebuild(self, env_row: EnvRow) -> None:
-        """Makes an environment anew."""
+        """Rebuilds an environment."""
         self.eager.drop(env_row.place)
         self.host.rebuild(env_row.index)
         self._renew(env_row)
 
     def adopt(self, env_row: EnvRow, other: EnvRows) -> None:
-        """Continues an environment as it was on other rows."""
+        """Takes over an environment from other rows, as it was."""
         twin = other.all[env_row.index]
         self.ended_of(env_row)[:] = other.ended_of(twin)
         step = other.steps[twin.place]
@@ -167,7 +167,7 @@ class EnvRows:
             self.direct.doubt(env_row.place)
 
     def adopt_all(self, other: EnvRows) -> None:
-        """Continues every environment as it was on the rows before."""
+        """Takes over every environment from the previous rows, as it was."""
         for env_row in self.all:
             twin = other.all[env_row.index]
             env_row.options = twin.options
@@ -179,7 +179,7 @@ class EnvRows:
         self.doubted[:] = other.doubted[: len(self.doubted)]
 
     def make_plain(self) -> None:
-        """Gives every environment its time step, whose next step makes one, too."""
+        """Makes every row ordinary, with a time step now and in the next step."""
         for env_row in self.all:
             if not env_row.is_batch:
                 self.direct.leave(env_row.place)
@@ -206,9 +206,9 @@ class EnvRows:
         return self.steps[row - self._first](action)
 
     def show(self, row: int, slot: int, answer: TimeStep | EpisodeEdge) -> None:
-        """Writes an answer of a single environment that is no plain `MID`.
+        """Writes a single environment's answer that is not an ordinary `MID`.
 
-        The environment makes no time step in its next step, if that can be.
+        If possible, its next step is made without a time step.
         """
         # Hot in asynchronous use: called once per row and step.
         place = row - self._first
@@ -228,12 +228,12 @@ class EnvRows:
             self._enter_directly(place)
 
     def failure(self, env_row: EnvRow, row: int, error: BaseException) -> RemoteFailure:
-        """Returns the failure that tells the pool of an exception.
+        """Returns the failure that reports an exception to the pool.
 
         Raises the exception if it belongs to the worker, such as KeyboardInterrupt.
 
         Args:
-            env_row: The environment that has raised it.
+            env_row: The environment that raised it.
             row: One of the rows that were asked.
             error: The exception.
         """
@@ -256,12 +256,12 @@ class EnvRows:
     # Episodes.
 
     def has_ended(self, row: int) -> bool:
-        """True if the next step of a row begins an episode, whatever its action is."""
+        """Returns True if a row's next step begins an episode, whatever its action."""
         place = row - self._first
         return bool(self._ended[place]) and not self.of_row[place].continues
 
     def handle_edge(self, row: int, time_step: TimeStep) -> None:
-        """Begins or ends an episode, if a time step says so."""
+        """Records the beginning or end of an episode, if a time step is one."""
         step_type = time_step.step_type
         place = row - self._first
         env_row = self.of_row[place]
@@ -274,7 +274,7 @@ class EnvRows:
                 self.refuse_type(row, step_type, "step", "1 (MID) or 2 (LAST)")
             self.ended[place] = self.doubted[place] = False
         elif env_row.continues:
-            # A FIRST may follow, but only what is inside knows when.
+            # A FIRST may follow, but only the wrapped environment knows when.
             self.ended[place] = True
         elif self.slab.autoreset == SAME_STEP_ORDER:
             self._begin_at_once(env_row, row, time_step)
@@ -289,7 +289,7 @@ class EnvRows:
             self.steps[env_row.place] = self._resets[env_row.place]
 
     def _resetting(self, env_row: EnvRow) -> Step:
-        """Returns the step that resets an environment, whatever the action is."""
+        """Returns a step that resets an environment and ignores the action."""
         return lambda action: self.begin(env_row, RESET)
 
     def _begin_at_once(
@@ -316,7 +316,7 @@ class EnvRows:
             self.infos.record_begun(env_row.index, row, first)
 
     def _first_at_once(self, env_row: EnvRow) -> TimeStep | None:
-        """Resets an environment; returns `None` if its `FIRST` has been written."""
+        """Resets an environment; returns `None` if its `FIRST` is written already."""
         inside, place = self._usual_begin(env_row), env_row.place
         if inside is None:
             return self.reset(env_row)
@@ -336,13 +336,13 @@ class EnvRows:
     def _not_begun(
         self, env_row: EnvRow, row: int, last: TimeStep | None, error: BaseException
     ) -> TimeStep:
-        """Repeats the `LAST` because the environment failed to reset; returns it."""
+        """Repeats and returns the `LAST`, because the environment failed to reset."""
         self.host.let_through(error)
         self.direct.leave(env_row.place)
         if last is None:
             last = env_row.env.current_time_step()
-        # The end of the episode is an answer all the same; the next step raises what
-        # kept the next episode from beginning.
+        # The end of the episode is still a valid answer; the next step raises the
+        # exception of the reset.
         self.writer.write(row, SAME_STEP_SLOT, last)
         self.fail_next(env_row, error)
         return last
@@ -355,14 +355,14 @@ class EnvRows:
             self.rebuild(env_row)
         begin = self._begin_early if self.eager.is_used else self.reset
         time_step = begin(env_row)
-        # Not before: if the reset raises, the episode before has ended all the same.
+        # Not earlier: if the reset raises, the previous episode has still ended.
         self.steps[env_row.place] = env_row.own_step
         return time_step
 
     def _begin_directly(
         self, env_row: EnvRow, action: Any, place: Any, rewards: Any, wants_info: bool
     ) -> TimeStep | EpisodeEdge | None:
-        """Does the same for one of the direct rows after a `LAST`."""
+        """Does the same for a direct row after a `LAST`."""
         row = self._usual_begin(env_row)
         if row is None or self.eager.is_used:
             return self.begin(env_row, RESET)
@@ -382,7 +382,7 @@ class EnvRows:
         return self.direct.inside(env_row.place) if is_usual else None
 
     def _handle_direct_edge(self, place: int, slot: int, edge: EpisodeEdge) -> None:
-        """Does what `handle_edge` does for a direct row."""
+        """Does the same as `handle_edge`, for a direct row."""
         direct, env_row = self.direct, self.of_row[place]
         if edge is not ENDED:
             self._ended[place] = False
@@ -397,13 +397,13 @@ class EnvRows:
                 self._enter_directly(place)
             return
         self._ended[place] = True
-        # None that is direct repeats its `LAST`.
+        # Direct rows never repeat their `LAST`.
         self.steps[place] = self._resets[place]
         direct.begin_next(place, self._begins[place])
         self.schedule(env_row)
 
     def _enter_directly(self, place: int) -> None:
-        """Makes a row direct, if its environment is within an episode."""
+        """Makes a row direct, if its environment is in the middle of an episode."""
         # Hot in asynchronous use: called once per row and step.
         env_row = self.of_row[place]
         is_amid = not self._ended[place] and self.steps[place] is env_row.own_step
@@ -415,7 +415,7 @@ class EnvRows:
         self._is_in_reset = True
         if not env_row.is_batch:
             self.direct.leave(env_row.place)
-            # Until it has begun there is no episode, and a step may begin one.
+            # Until it has begun there is no episode, so a step must begin one.
             self.ended[env_row.place] = True
         time_step = self.with_options(env_row, env_row.env.reset)
         end_fork(self.host.forked)
@@ -427,13 +427,13 @@ class EnvRows:
         return time_step
 
     def with_options(self, env_row: EnvRow, reset: Callable[[], TimeStep]) -> TimeStep:
-        """Resets an environment with the options that were sent for this reset."""
+        """Resets an environment with the options sent for this reset."""
         sent, env_row.options = env_row.options, None
         if sent is None:
             return reset()
         if not self._are_meant(sent):
-            hand_options(env_row.env, None)  # The reset that they were for never came.
-        elif env_row.env is not sent.env:  # It has been rebuilt since.
+            hand_options(env_row.env, None)  # Their reset never came.
+        elif env_row.env is not sent.env:  # It was rebuilt since.
             hand_options(env_row.env, sent.options, sent.mask)
         try:
             return reset()
@@ -441,7 +441,7 @@ class EnvRows:
             hand_options(env_row.env, None)
 
     def _has_options(self, env_row: EnvRow) -> bool:
-        """True if options were sent for the reset that a row is asked for now."""
+        """Returns True if options were sent for the requested reset of a row."""
         return env_row.options is not None and self._are_meant(env_row.options)
 
     def _are_meant(self, sent: SentOptions) -> bool:
@@ -451,7 +451,7 @@ class EnvRows:
     # Resets before a row is asked to begin.
 
     def schedule(self, env_row: EnvRow) -> None:
-        """Makes an environment that has ended an episode due for an early reset."""
+        """Makes an environment due for an early reset, after the end of an episode."""
         if (
             self.eager.is_eager
             and self.slab.autoreset == NEXT_STEP_ORDER
@@ -460,7 +460,7 @@ class EnvRows:
             self.eager.schedule(env_row.place)
 
     def reset_next(self, *, is_hidden: bool) -> None:
-        """Resets the environment that has been due for the longest time.
+        """Resets the environment that has been due the longest.
 
         Args:
             is_hidden: Whether the caller of the pool does something else meanwhile.
@@ -484,15 +484,15 @@ class EnvRows:
         if is_hidden and self._sequence[row] == number:
             self.meters[HIDDEN_RESETS] += 1
             self.meters[HIDDEN_NS] += elapsed
-        else:  # The caller waits, or the row has been asked meanwhile.
+        else:  # The caller waits, or the row was asked meanwhile.
             self.meters[AWAITED_NS] += elapsed
 
     def _reset_or_error(self, env_row: EnvRow) -> TimeStep | BaseException:
-        """Resets a single environment; returns what that returns, or raises."""
+        """Resets a single environment; returns the result or the exception."""
         try:
             return self.reset(env_row)
         except BaseException as error:
-            # If it is the carrier's own, the reset is still due.
+            # If the exception is the carrier's, the reset is still due.
             self.let_through(env_row, error)
             return error
         finally:
@@ -501,7 +501,7 @@ class EnvRows:
     def _begin_early(self, env_row: EnvRow) -> TimeStep:
         """Returns the `FIRST` of a row that begins, which may have been reset early.
 
-        Raises what the reset has raised, if that was made early.
+        It raises the exception of an early reset.
         """
         has_options = self._has_options(env_row)
         begun = self.eager.claim(env_row.place, has_options=has_options)
@@ -515,10 +515,10 @@ class EnvRows:
         self.meters[AWAITED_NS] += time.perf_counter_ns() - began
         return time_step
 
-    # What an environment is asked besides.
+    # Questions to environments.
 
     def info(self, env_row: EnvRow) -> Any:
-        """Returns the info of the time step that was returned last."""
+        """Returns the info of the last returned time step."""
         kept = self.eager.info(env_row.place)
         if kept is None:
             return self.infos.answer(env_row.index, env_row.rows.start)
@@ -536,8 +536,8 @@ class EnvRows:
         Args:
             env_row: The environment.
             token: Its own state, or a `BegunState`.
-            ended: Which of its rows begin an episode with the next step.
-            load: Turns what was made of an info into it.
+            ended: A mask of its rows that begin an episode with the next step.
+            load: Restores an info from its saved form.
         """
         if isinstance(token, BegunState):
             info = None if token.info is None else (load(token.info),)
@@ -572,7 +572,7 @@ class EnvRows:
         self.doubted[block] = False
 
     def _checking_step(self, env_row: EnvRow) -> Step:
-        """Returns the step of an environment that checks itself, once or always."""
+        """Returns a step of an environment that checks its result, once or always."""
         step: Step = env_row.env.step
         if self._job.options.validate == "never":
             return step
@@ -615,7 +615,7 @@ class EnvRows:
             self.refuse_type(row, types.flat[wrong[0]], "reset", "0 (FIRST)")
 
     def refuse_type(self, row: int, step_type: Any, call: str, must_be: str) -> None:
-        """Raises a `MisfitError` that says which step type was due."""
+        """Raises a `MisfitError` that says which step type was expected."""
         name = self.name_of(row)
         if self.of_row[row - self._first].is_batch:
             name += f" (row {self._first_row + row})"
@@ -627,7 +627,7 @@ class EnvRows:
 
 
 class _Raising:
-    """The step of an environment whose next episode could not begin."""
+    """Raises the exception that kept an environment's next episode from beginning."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -637,7 +637,7 @@ class _Raising:
 
 
 def _0d_arrays(column: Array) -> Array:
-    """Returns the elements of a column, each as an array."""
+    """Returns the elements of a column as arrays without dimensions."""
     elements = np.empty(len(column), object)
     for row in range(len(column)):
         elements[row] = column[row, ...]

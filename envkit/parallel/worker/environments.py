@@ -1,4 +1,4 @@
-"""The environments of a worker: building, rebuilding, seeding and closing them."""
+"""Builds, rebuilds, seeds and closes the environments of a worker."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = [
     "with_seeds",
 ]
 
-# Packages that make a worker large; a pool says once which of them its workers load.
+# Packages that make a worker large; a pool logs once which of them its workers load.
 HEAVY_MODULES = ("tensorflow", "torch", "jax")
 
 
 class EnvironmentHost:
-    """Holds the environments of one worker and knows how each was made."""
+    """Holds the environments of one worker, and remembers how each was made."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class EnvironmentHost:
         neighbours: list[EnvironmentHost] | None = None,
         forked: Sequence[int] = (),
     ) -> None:
-        """Takes a job; `build` does it.
+        """Takes a job; `build` carries it out.
 
         Args:
-            job: What to build.
-            passes: Exceptions that are not the environments' but the carrier's.
-            neighbours: Hosts in the same process, among which no environment may be
-                shared; this one joins them.
-            forked: Not empty in a process that an environment has forked.
+            job: The job.
+            passes: Exceptions that belong to the carrier and not to environments.
+            neighbours: The hosts in this process, which must not share environments;
+                this one joins them.
+            forked: Is not empty in a process that an environment has forked.
         """
         self.job = job
         self._passes = passes
@@ -60,13 +60,13 @@ class EnvironmentHost:
         if self not in self._neighbours:
             self._neighbours.append(self)
         self.envs: list[Any] = []
-        # What tells whether a constructor has returned one of these once more.
+        # Tells if a constructor returns the same environment again.
         self._known: set[int] = set()
-        # What environments are padded to, if they are.
+        # The spec to which observations are padded, if they are.
         self._spec: EnvironmentSpec | None = None
         self._seeds = list(job.seeds)
-        # How often each was rebuilt: a rebuilt environment must not repeat the
-        # episodes of the one before it.
+        # How often each was rebuilt: a rebuilt environment must not repeat its
+        # predecessor's episodes.
         self._rebuilds = [0] * len(job.constructors)
 
     def built(self) -> list[Any]:
@@ -80,7 +80,7 @@ class EnvironmentHost:
             raise error
 
     def build(self) -> Hello | RemoteFailure:
-        """Builds every environment; says what they are, or what went wrong."""
+        """Builds every environment; returns a description of them, or the failure."""
         try:
             run_setup(self.job.setup)
         except BaseException as error:
@@ -128,7 +128,7 @@ class EnvironmentHost:
         )
 
     def pad(self, spec: EnvironmentSpec) -> None:
-        """Pads observations to the spec of the batch, if the job says so."""
+        """Pads observations to the spec of the batch, if the job asks for that."""
         if self.job.options.specs == "pad" and self._spec is None:
             self._spec = spec
             self.envs = [self._padded(env) for env in self.envs]
@@ -140,15 +140,15 @@ class EnvironmentHost:
         return PaddedRows(env, self._spec)
 
     def rebuild(self, index: int) -> Any:
-        """Makes an environment anew, and seeds it if the one before was seeded."""
+        """Rebuilds an environment, and seeds the new one if the old one was seeded."""
         self._rebuilds[index] += 1
         env = self._seeded(index, self._replaced(index, self.built()[index]))
         self.envs[index] = env if self._spec is None else self._padded(env)
         return self.envs[index]
 
     def _replaced(self, index: int, old: Any) -> Any:
-        """Closes an environment, and builds another one in its place."""
-        # Anything may be wrong with the old one; what its close() says is not news.
+        """Closes an environment, and builds a new one in its place."""
+        # The old one may be broken in any way, so ignore exceptions of its close().
         try:
             old.close()
         except BaseException as error:
@@ -160,13 +160,13 @@ class EnvironmentHost:
         return env
 
     def _seeded(self, index: int, env: Any) -> Any:
-        """Seeds an environment that has been built, if it has a seed."""
+        """Seeds a new environment, if there is a seed for it."""
         if index < len(self._seeds) and self._seeds[index] is not None:
             env.seed(derived_seed(self._seeds[index], self._rebuilds[index]))
         return env
 
     def seed(self, index: int, seed: Any) -> Any:
-        """Seeds one environment, and remembers the seed for when it is rebuilt."""
+        """Seeds one environment, and keeps the seed for rebuilding it."""
         result = self.envs[index].seed(seed)
         if not self._seeds:
             self._seeds = [None] * len(self.envs)
@@ -175,18 +175,18 @@ class EnvironmentHost:
         return result
 
     def assume_seed(self, index: int, seed: Any, rebuilds: int) -> None:
-        """Remembers the seed of an environment that stands in for another.
+        """Records the seed of an environment that replaces a lost one.
 
         Args:
             index: The environment.
-            seed: What the other was seeded with, if it was.
-            rebuilds: How often that had been rebuilt since.
+            seed: The lost environment's seed, if any.
+            rebuilds: How often that one had been rebuilt since.
         """
         self._seeds = self._seeds or [None] * len(self.envs)
         self._seeds[index], self._rebuilds[index] = seed, rebuilds
 
     def seed_rows(self, index: int, seeds: list[int | None]) -> None:
-        """Seeds those rows of an environment whose seed is not `None`."""
+        """Seeds the rows of an environment whose seed is not `None`."""
         env = self.envs[index]
         if not env.batched or None not in seeds:
             self.seed(index, seeds if env.batched else seeds[0])
@@ -197,11 +197,11 @@ class EnvironmentHost:
         self._seeds[index] = with_seeds(known, seeds, True)
 
     def keep(self, count: int) -> list[BaseException]:
-        """Closes all but the first environments; returns what `close` raised."""
+        """Closes all but the first environments; returns the exceptions of `close`."""
         for env in self.built()[count:]:
             self._known.discard(id(env))
         gone = self.envs[count:]
-        # The list stays the same one, because others have it, too.
+        # Keep the list object, because others hold it too.
         del self.envs[count:], self._seeds[count:], self._rebuilds[count:]
         return self._closed(gone)
 
@@ -216,7 +216,7 @@ class EnvironmentHost:
         return errors
 
     def close(self) -> list[BaseException]:
-        """Closes every environment; returns what their `close` raised."""
+        """Closes every environment; returns the exceptions of `close`."""
         errors = self._closed(self.envs)
         self.envs = []
         self._known.clear()
@@ -225,7 +225,7 @@ class EnvironmentHost:
         return errors
 
     def _single(self, index: int) -> Any:
-        """Calls a constructor; refuses a result that a pool cannot use."""
+        """Calls a constructor; raises if a pool cannot use the result."""
         constructor: EnvConstructor = self.job.constructors[index]
         env = constructor()
         end_fork(self.forked)
@@ -241,7 +241,7 @@ class EnvironmentHost:
                 "environment that another constructor has returned already. Each row "
                 "needs an environment of its own: build it inside the constructor."
             )
-        leave_unseen(env)  # What it returns the worker looks at.
+        leave_unseen(env)  # The worker checks its results.
         order = getattr(getattr(env, "autoreset", None), "value", "next_step")
         if order != "next_step":
             env.close()
@@ -255,7 +255,7 @@ class EnvironmentHost:
 
 
 def end_fork(forked: Sequence[int]) -> None:
-    """Ends this process if an environment has forked it, and says so.
+    """Ends this process, with a message, if an environment has forked it.
 
     Args:
         forked: The worker that was forked; empty in the worker itself.
@@ -272,7 +272,7 @@ def end_fork(forked: Sequence[int]) -> None:
 
 
 def run_setup(setup: str | Callable[[], Any] | None) -> None:
-    """Runs what a worker is to run before anything else."""
+    """Runs the `worker_setup`, before anything else."""
     if isinstance(setup, str):
         module, _, attribute = setup.partition(":")
         getattr(module_named(module), attribute)()
@@ -281,7 +281,7 @@ def run_setup(setup: str | Callable[[], Any] | None) -> None:
 
 
 def with_seeds(before: Any, seeds: list[int | None], is_batch: bool) -> Any:
-    """Returns the seed of an environment after some of its rows got other ones."""
+    """Returns the seed of an environment after some of its rows got new ones."""
     if not is_batch:
         return before if seeds[0] is None else seeds[0]
     old = before or [None] * len(seeds)
@@ -291,7 +291,7 @@ def with_seeds(before: Any, seeds: list[int | None], is_batch: bool) -> Any:
 
 
 def resident_bytes(pid: int) -> int:
-    """Returns how much memory a process holds, or 0 where that is unknown."""
+    """Returns the memory of a process in bytes; 0 if that is unknown."""
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -300,7 +300,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def lines_at_close(errors: Iterable[BaseException]) -> list[str]:
-    """Returns a line for each thing that `close` of environments has raised.
+    """Returns a line for each different exception of environments' `close`.
 
     Example:
         >>> lines_at_close([ValueError("stuck"), ValueError("stuck")])
@@ -316,7 +316,7 @@ def lines_at_close(errors: Iterable[BaseException]) -> list[str]:
 
 
 def log_at_close(logger: logging.Logger, errors: Iterable[BaseException]) -> None:
-    """Logs what `close` of environments has raised."""
+    """Logs the exceptions of environments' `close`."""
     for line in lines_at_close(errors):
         logger.warning("%s", line)
 

@@ -1,7 +1,7 @@
-"""Requests for a whole runner, by extras of a pool that the runner does not know.
+"""Finds the handlers of requests to a whole runner, which a pool's extras send.
 
-To add one, name its module here, and have it define `answer(runner, request)`. The
-module is loaded when a worker is first sent such a request.
+To add one, list its module here, and define `answer(runner, request)` in it. A worker
+loads the module when it first gets such a request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MODULES = {"replay": "envkit.parallel.worker.replay"}
 
 
 def extension(method: str) -> Callable[..., Reply] | None:
-    """Returns what answers a request for a whole runner; `None` if it is not one."""
+    """Returns the handler of a request to a whole runner; `None` for other requests."""
     name = _MODULES.get(method)
     if name is None:
         return None

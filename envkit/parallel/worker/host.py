@@ -1,4 +1,4 @@
-"""`WorkerHost`: what every worker process does, however its rows travel.
+"""`WorkerHost`: the common part of all worker processes, whatever carries their rows.
 
 ```
 carrier                                    WorkerHost
@@ -10,7 +10,7 @@ carrier                                    WorkerHost
   the worker is to end               ─▶    closes the environments
 ```
 
-One carrier has shared memory, bells and a channel; another one has a link to a pool on
+One carrier has shared memory, bells and a channel; another has a link to a pool on
 another machine.
 """
 
@@ -52,10 +52,10 @@ _Told = TypeVar("_Told", Hello, RemoteFailure)
 
 
 class WorkerHost:
-    """Makes this process a worker: it builds environments and answers for them.
+    """Makes this process a worker, which builds and runs environments.
 
-    Its carrier calls `built`, then `bind` for the first rows and for other ones later,
-    and tells the pool what these return.
+    Its carrier calls `built`, then `bind` for the first rows and again for other rows,
+    and sends the pool their results.
 
     Attributes:
         runner: Runs the rows, once the environments are there.
@@ -69,15 +69,16 @@ class WorkerHost:
         """Ties this process to its parent, and prepares it for environments.
 
         Args:
-            fd: What connects it with its pool. Programs that environments start do not
-                inherit it.
-            lifeline_fd: What ends this process, once the other end is closed.
-            machine: The name of this machine, if the pool may be on another one.
+            fd: The descriptor of the connection to the pool. Programs that environments
+                start do not inherit it.
+            lifeline_fd: The lifeline, which ends this process once the other end
+                closes.
+            machine: The name of this machine, if the pool may be on another.
             as_fork: Whether this process is a fork of the pool's.
         """
         self._lifeline_fd = lifeline_fd
         self._machine = machine
-        # Not empty in a process that an environment has forked.
+        # Is not empty in a process that an environment has forked.
         self._forked: list[int] = []
         self._slab: Slab
         os.set_inheritable(fd, False)
@@ -85,21 +86,23 @@ class WorkerHost:
         end_with(lifeline_fd)
         mark_helpers()
         serialize.work_here(as_fork=as_fork)
-        # What an environment prints is to be seen when it prints it.
-        with contextlib.suppress(AttributeError, ValueError, OSError):  # It is closed.
+        # Environments' prints must show immediately.
+        with contextlib.suppress(
+            AttributeError, ValueError, OSError
+        ):  # stdout is closed
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         # Only faulthandler can tell where native code crashed.
         with contextlib.suppress(Exception):  # stderr may be no file in a notebook
             faulthandler.enable(2)
 
     def close_in_forks(self, close: Callable[[], None]) -> None:
-        """Prepares every fork of this worker to close what it must not use.
+        """Makes every fork of this worker close what it must not use.
 
-        An environment may fork a helper. One that comes back into the worker would
-        answer in its place, so it ends there, by `end_fork`.
+        An environment may fork a helper. If the helper returns into the worker's code,
+        it would answer in the worker's place, so `end_fork` ends it there.
 
         Args:
-            close: Closes what the carrier has open.
+            close: Closes the carrier's descriptors.
         """
 
         def leave() -> None:
@@ -111,22 +114,22 @@ class WorkerHost:
         os.register_at_fork(after_in_child=leave)
 
     def end_fork(self) -> None:
-        """Ends this process if an environment has forked it, and says so."""
+        """Ends this process, with a message, if an environment has forked it."""
         end_fork(self._forked)
 
     @contextlib.contextmanager
     def built(
         self, packed: PackedJob, inherited: WorkerJob | None = None
     ) -> Iterator[Packed | RemoteFailure]:
-        """Builds the environments of a job, and closes them after the block.
+        """Builds the environments of a job; closes them after the block.
 
         Args:
             packed: The job.
-            inherited: The same job, if this process has its constructors already.
+            inherited: The same job, if this process inherited its constructors.
 
         Yields:
-            What to tell the pool: a `Hello`, packed, or what went wrong; then there is
-            no `runner`.
+            The message for the pool: a packed `Hello`, or a failure, in which case
+            there is no `runner`.
         """
         job = inherited or _unpacked_job(packed)
         if isinstance(job, RemoteFailure):
@@ -147,7 +150,7 @@ class WorkerHost:
             _print_errors(runner.close())
 
     def unpacked(self, message: Packed) -> Bind:
-        """Returns the `Bind` that a pool has sent."""
+        """Unpickles the `Bind` that a pool has sent."""
         bind: Bind = serialize.load_value(message.payload)
         return bind
 
@@ -159,15 +162,15 @@ class WorkerHost:
         *,
         first_row: int = 0,
     ) -> None:
-        """Runs the rows of a slab from now on; those of the one before go on there.
+        """Runs on the rows of a slab from now on, continuing those of the previous one.
 
-        Environments that have no row any more are closed.
+        Environments that have lost their rows are closed.
 
         Args:
-            slab: Where the rows are.
-            worker: Whose of its rows they are.
-            tell: Sends the pool what does not fit into rows.
-            first_row: Which of the pool's rows is the first of the slab.
+            slab: The slab.
+            worker: The index of the worker in the slab.
+            tell: Sends the pool data that does not fit into rows.
+            first_row: The pool's row that is the first of the slab.
         """
         runner = self.runner
         self._slab = slab
@@ -186,18 +189,18 @@ class WorkerHost:
         runner.tell_failure = tell_failure
 
     def write_objects(self, message: ObjectActions) -> None:
-        """Writes the leaves of actions that memory cannot hold, before rows run."""
+        """Writes action leaves that shared memory cannot hold, before rows run."""
         slab = self._slab
         for row, payload in message.leaves.items():
             try:
                 leaves: dict[int, Any] = serialize.load_value(payload)
             except BaseException as error:
-                # The environment gets the exception in place of what it cannot have.
+                # The environment gets the exception in place of the value.
                 leaves = dict.fromkeys(slab.private_actions, error)
             slab.write_action_objects(row, leaves)
 
     def reply(self, request: Request) -> Reply:
-        """Answers a request; a value that cannot travel becomes its own failure."""
+        """Answers a request; a value that cannot be pickled becomes a failure."""
         try:
             arguments = serialize.load_value(request.arguments)
         except BaseException as error:
@@ -217,7 +220,7 @@ class WorkerHost:
             return self._from_here(RemoteFailure.of(error, command="answer"))
 
     def _from_here(self, told: _Told) -> _Told:
-        """Adds to what a pool is told on which machine that was."""
+        """Adds the name of this machine to a message."""
         return told._replace(host=self._machine) if self._machine else told
 
 
@@ -227,14 +230,14 @@ def _print_errors(errors: Sequence[BaseException]) -> None:
 
 
 def _unpacked_job(packed: PackedJob) -> WorkerJob | RemoteFailure:
-    """Runs the setup of a job and turns its bytes into constructors."""
+    """Runs the setup of a job, and unpickles its constructors."""
     if packed.protocol != PROTOCOL_VERSION:
         error = RuntimeError(
             f"The worker's envkit speaks version {PROTOCOL_VERSION} and the "
             f"parent's {packed.protocol}: two installations are on the path."
         )
         return RemoteFailure.of(error, kind="setup", command="start")
-    # Setup first: what constructors refer to may exist only after it.
+    # Setup first: the constructors may refer to things that it creates.
     try:
         if packed.setup is not None:
             run_setup(serialize.load_value(packed.setup))
@@ -242,7 +245,7 @@ def _unpacked_job(packed: PackedJob) -> WorkerJob | RemoteFailure:
         return RemoteFailure.of(error, kind="setup", command="setup", pid=os.getpid())
     constructors: list[EnvConstructor] = []
     try:
-        # One by one, so that their number tells which of them cannot be loaded.
+        # One by one, so their number tells which of them cannot be loaded.
         constructors.extend(map(serialize.load_constructor, packed.constructors))
     except BaseException as error:
         return RemoteFailure.of(
@@ -256,10 +259,10 @@ def _unpacked_job(packed: PackedJob) -> WorkerJob | RemoteFailure:
 
 
 def _packed_hello(hello: Hello) -> Packed | RemoteFailure:
-    """Turns the specs of environments into bytes, or says why they cannot travel."""
+    """Pickles the specs of environments; returns a failure if that is impossible."""
     try:
         what = "The specs of the environments"
-        # Those of a thousand environments alike travel once, and are read once.
+        # The equal specs of a thousand environments are sent once, and read once.
         kinds: dict[bytes, EnvironmentSpec] = {}
         specs = [
             kinds.setdefault(serialize.dump_value(spec, what), spec)

@@ -1,11 +1,11 @@
-"""`InfoNotes`: marks in the slab which rows have an info, and writes declared infos.
+"""`InfoNotes`: marks the rows that have an info, and writes declared infos.
 
 Asking workers for infos takes about as long as a step of cheap environments, and most
-infos are empty. Where the slab says that infos are to be kept, a worker reads each
-info before it marks the row as answered, and writes beside it whether the info tells
-more than how the episode ended, which is beside it, too.
+infos are empty. If the slab asks for it, a worker reads each info before it marks the
+row as answered. Beside the row it writes how the episode ended, and whether the info
+has anything more.
 
-Infos that environments declare are read in any case, and written into the slab.
+Declared infos are always read, and written into the slab.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from envkit.types import Array
 __all__ = ["InfoNotes", "InfoRows", "says_more"]
 
 _MID, _LAST = StepType.MID, StepType.LAST
-# What there is instead of an info where an environment has none.
+# Stands for the info of an environment that has none.
 _NOTHING = object()
 
 
 class InfoNotes:
-    """Keeps infos until they are asked for, and marks the rows that have some.
+    """Keeps infos until they are asked for, and marks the rows that have one.
 
     Environments are counted from the first one of the worker, rows from the first one
     of the slab.
@@ -52,12 +52,12 @@ class InfoNotes:
         may_write: Callable[[], None] | None = None,
         name_of: Callable[[int], str] = "env {}".format,
     ) -> None:
-        """Takes the environments of one worker; nothing is known of them.
+        """Takes the environments of one worker, with no infos yet.
 
         Args:
-            slab: Where to note it.
-            host: Who has the environments.
-            may_write: Called before an info is written; raises if it may not be.
+            slab: The slab for the marks.
+            host: The host of the environments.
+            may_write: Is called before each write; raises if writing is forbidden.
             name_of: Names the environment of a row.
         """
         self._host = host
@@ -70,9 +70,9 @@ class InfoNotes:
         if slab.layout.declares_info:
             self._rows = InfoRows(slab, may_write, name_of)
             self.wanted = memoryview(bytes([True]))
-        # By environment: the number of a request, and the info of what came of it.
+        # By environment: the number of a request, and the info after it.
         self._kept: dict[int, tuple[int, Any]] = {}
-        # Likewise, of episodes that have been left in the step that ended them.
+        # The same for episodes that ended and were followed by the next in one step.
         self._final: dict[int, tuple[int, Any]] = {}
 
     def record(self, index: int, row: int, time_step: TimeStep) -> None:
@@ -102,8 +102,8 @@ class InfoNotes:
         Args:
             index: The environment.
             block: Its rows.
-            moved: A mask of those of them that have moved.
-            time_step: What it has returned.
+            moved: A mask of the rows that have moved.
+            time_step: The time step that it returned.
         """
         info = self._ask(index)
         rows = block.start + np.flatnonzero(moved)
@@ -112,7 +112,7 @@ class InfoNotes:
             declared, info = _written(self._rows.write_batch, block, moved, info=info)
         marks = declared | _marks_of_ends(info, time_step)[moved]
         if says_more(info, np.shape(time_step.step_type)):
-            # Those that have not moved have part in it, too.
+            # Rows that have not moved share the info.
             self._slab.mark_infos(block, SHOWN_INFO, keep=True)
             self._slab.mark_infos(rows, SHOWN_INFO | marks)
             self._kept[index] = self._sequence[block.start], info
@@ -121,7 +121,7 @@ class InfoNotes:
             self._kept.pop(index, None)
 
     def keep_final(self, index: int, row: int) -> None:
-        """Keeps the info of an environment that is about to begin anew.
+        """Keeps the info of an environment that is about to be reset.
 
         Args:
             index: The environment.
@@ -131,34 +131,34 @@ class InfoNotes:
         self._final[index] = number, self.final(index, number)
 
     def final(self, index: int, number: int) -> Any:
-        """Returns the info of an environment that is about to begin anew, to be kept.
+        """Returns the info of an environment that is about to be reset, to keep it.
 
         Args:
             index: The environment.
-            number: The request that has ended its episode.
+            number: The request that ended its episode.
         """
         kept_at, info = self._kept.get(index, (-1, None))
-        # What comes next may write to the arrays in it.
+        # The reset may overwrite the arrays in it.
         return copied_arrays(info if kept_at == number else self._ask(index))
 
     def record_begun(self, index: int, rows: Any, time_step: TimeStep) -> None:
-        """Records whether there is an info for the `FIRST` after a `LAST`.
+        """Records if there is an info for the `FIRST` after a `LAST`.
 
         Args:
             index: The environment.
             rows: Its rows that have begun.
-            time_step: What its reset has returned.
+            time_step: The time step of its reset.
         """
         if says_more(self._ask(index), np.shape(time_step.step_type)):
             self._slab.mark_infos(rows, BEGUN_INFO, keep=True)
 
     def forget(self, index: int) -> None:
-        """Forgets the infos of an environment that begins anew."""
+        """Forgets the infos of an environment that is reset."""
         self._kept.pop(index, None)
         self._final.pop(index, None)
 
     def adopt(self, index: int, other: InfoNotes) -> None:
-        """Copies what another has recorded of an environment."""
+        """Copies the infos of an environment from another object."""
         for mine, theirs in (
             (self._kept, other._kept),
             (self._final, other._final),
@@ -168,10 +168,10 @@ class InfoNotes:
                 mine[index] = theirs[index]
 
     def answer(self, index: int, row: int) -> Any:
-        """Returns the info of the step that was returned last.
+        """Returns the info of the last returned step.
 
-        Not that of the episode that has begun since: the info is what says whether the
-        end was one of both kinds.
+        It is not the info of an episode that has begun since, because only the old one
+        tells if the end was both a termination and a truncation.
 
         Args:
             index: The environment.
@@ -181,12 +181,12 @@ class InfoNotes:
         if number != self._sequence[row] or info is _NOTHING:
             number, info = self._kept.get(index, (-1, _NOTHING))
             if not isinstance(info, BaseException):
-                # Only once, because the caller may change it.
+                # Hand it out only once, because the caller may change it.
                 self._kept.pop(index, None)
         return self.told(index, info if number == self._sequence[row] else _NOTHING)
 
     def told(self, index: int, info: Any) -> Any:
-        """Returns an info that was kept; raises what the environment has raised."""
+        """Returns a kept info, or raises the exception kept in its place."""
         if info is _NOTHING:
             return self._host.envs[index].get_info()
         if isinstance(info, BaseException):
@@ -194,7 +194,7 @@ class InfoNotes:
         return info
 
     def invalidate(self, index: int, block: slice) -> None:
-        """Forgets the info of an environment that may have another one now.
+        """Forgets the info of an environment that may have a new one now.
 
         Args:
             index: The environment.
@@ -205,7 +205,7 @@ class InfoNotes:
             self._slab.forget_declared(block)
 
     def _ask(self, index: int) -> Any:
-        """Returns an environment's info, or what it has raised instead."""
+        """Returns an environment's info, or its exception instead."""
         try:
             return self._host.envs[index].get_info()
         except NotImplementedError:
@@ -216,10 +216,10 @@ class InfoNotes:
 
 
 def _written(write: Callable[..., int], *where: Any, info: Any) -> tuple[int, Any]:
-    """Writes what is declared of an info, if there is one.
+    """Writes the declared part of an info, if there is one.
 
     Returns:
-        What the slab says of the info then; and the info, or what is wrong with it.
+        The marks for the slab; and the info, or the error about it.
     """
     if info is _NOTHING or isinstance(info, BaseException):
         return 0, info
@@ -230,11 +230,11 @@ def _written(write: Callable[..., int], *where: Any, info: Any) -> tuple[int, An
 
 
 def says_more(info: Any, dims: tuple[int, ...] = ()) -> bool:
-    """Returns True if an info tells more than how an episode has ended.
+    """Returns True if an info has more than the flags of an episode's end.
 
     Args:
         info: The info.
-        dims: Of that of a batch, the number of rows.
+        dims: The number of rows, for the info of a batch.
 
     Example:
         >>> says_more({"terminated": True, "truncated": True})
@@ -250,7 +250,7 @@ def says_more(info: Any, dims: tuple[int, ...] = ()) -> bool:
 
 
 def _marks_of_ends(info: Any, time_step: TimeStep) -> Any:
-    """Returns what the slab says of ends: a number, in a batch one for each row."""
+    """Returns the marks of ends for the slab: a number, or one for each row."""
     over = np.asarray(time_step.step_type) == _LAST
     dims, discount = over.shape, np.asarray(time_step.discount)
     if not over.any():
@@ -258,7 +258,7 @@ def _marks_of_ends(info: Any, time_step: TimeStep) -> Any:
     flags = _flags_in(info, dims) if isinstance(info, Mapping) else None
     terminated, truncated = (False, False) if flags is None else flags
     if discount.shape == dims and discount.dtype != object:
-        # Where no flag is true, the discount decides.
+        # If no flag is True, the discount decides.
         untold, is_worth = ~(terminated | np.asarray(truncated)), discount != 0.0
         terminated = terminated | (untold & ~is_worth)
         truncated = truncated | (untold & is_worth)
@@ -279,7 +279,7 @@ def _flags_in(info: Mapping[str, Any], dims: tuple[int, ...]) -> Any:
 
 
 class InfoRows:
-    """Writes into rows of a slab what environments declare of their infos."""
+    """Writes declared infos into rows of a slab."""
 
     def __init__(
         self, slab: Slab, may_write: Callable[[], None] | None, name: Any
@@ -287,8 +287,8 @@ class InfoRows:
         """Prepares for a slab.
 
         Args:
-            slab: Where to write.
-            may_write: Called before anything is written; raises if it may not be.
+            slab: The slab.
+            may_write: Is called before each write; raises if writing is forbidden.
             name: Names the environment of a row.
         """
         self._declared = slab.layout.info
@@ -301,10 +301,10 @@ class InfoRows:
         """Writes an info beside the time step of a row.
 
         Returns:
-            What the slab says of the row's info then.
+            The marks of the row's info for the slab.
 
         Raises:
-            SpecError: It does not have what is declared.
+            SpecError: It does not match the declaration.
         """
         # Hot: called once per row and step of environments that declare something.
         leaves = self._declared.values(info, (), f"The info of {self._name(row)}")
@@ -314,11 +314,11 @@ class InfoRows:
         return self._flags(info)
 
     def write_batch(self, block: slice, moved: Array, info: Any) -> int:
-        """Writes the info of a batch beside those of its time steps that are new.
+        """Writes the info of a batch beside its new time steps.
 
         Args:
             block: The rows of the batch.
-            moved: A mask of those of them that have moved.
+            moved: A mask of the rows that have moved.
             info: Arrays with an element for each row, or a list of infos.
         """
         size = block.stop - block.start

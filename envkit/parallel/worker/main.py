@@ -1,4 +1,4 @@
-"""The process of a worker, from its first message to its end.
+"""Runs the process of a worker, from its first message to its end.
 
 ```
 parent                                          worker
@@ -12,7 +12,7 @@ parent                                          worker
   rings, sends Close                        ─▶   closes the environments and ends
 ```
 
-A worker knows of its parent only rows, bells and a channel.
+A worker sees only rows, bells and a channel of its parent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["main"]
 
 
 def main(channel_fd: int, lifeline_fd: int, inherited: WorkerJob | None = None) -> None:
-    """Runs a worker until it is told to end; returns then."""
+    """Runs a worker until it is told to end."""
     host = WorkerHost(channel_fd, lifeline_fd, as_fork=inherited is not None)
     worker = _Worker(Channel.attach(channel_fd), host)
     with contextlib.suppress(EOFError, ConnectionError):
@@ -52,17 +52,17 @@ def main(channel_fd: int, lifeline_fd: int, inherited: WorkerJob | None = None) 
 
 
 class _Worker:
-    """Carries rows by shared memory and bells, and messages by a channel."""
+    """Connects a host with the pool, by shared memory, bells and a channel."""
 
     def __init__(self, channel: Channel, host: WorkerHost) -> None:
         self._channel, self._host = channel, host
         self._bells: list[Doorbell] = []
         self._block: SharedBlock | None = None
-        # Those of messages that have come and are not handled yet.
+        # The descriptors of messages that are not handled yet.
         self._fds: list[int] = []
-        # The message that ends the service of the rows that there are.
+        # The message that ends the service of the present rows.
         self._order: Packed | Close | None = None
-        # Whether an environment has raised whose rows were not rung for.
+        # Whether an environment has raised without a ring for its rows so far.
         self._has_failure = False
         host.close_in_forks(self._close)
 
@@ -83,7 +83,7 @@ class _Worker:
                 self._serve(packed.job.worker, packed.job.options.rings_each_row)
 
     def _serve(self, worker: int, rings_each_row: bool) -> None:
-        # The first message binds; there is no bell yet to announce it.
+        # The first message is a Bind; there is no bell yet to announce it.
         message: Packed | Close = self._channel.receive()
         owed = 0
         while isinstance(message, Packed):
@@ -110,15 +110,14 @@ class _Worker:
     def _run(
         self, slab: Slab, worker: int, lingers: bool, owed: int
     ) -> tuple[Packed | Close, int]:
-        """Serves until there is a message that is not about rows or environments.
+        """Serves until a message comes that is not about rows or environments.
 
         Args:
-            slab: The rows.
-            worker: Whose they are.
-            lingers: Whether to linger before it falls asleep.
-            owed: How many messages were rung for and have not come, because the parent
-                was interrupted; fewer than none, if some came before their ring was
-                read.
+            slab: The slab with the rows.
+            worker: The index of the worker in the slab.
+            lingers: Whether to linger before falling asleep.
+            owed: How many messages were rung for but have not come, because the parent
+                was interrupted; negative if messages came before their ring was read.
 
         Returns:
             The message, and how many are owed then.
@@ -130,7 +129,7 @@ class _Worker:
         run_pending, due = runner.run_pending, runner.due
         if slab.private_actions:
             self._slab = slab
-            # By row: the number of the request whose objects have come.
+            # By row: the number of the request whose objects have arrived.
             self._objects: dict[int, int] = {}
             run_pending = self._run_with_objects
         announcements, seen = slab.announcements, 0
@@ -139,13 +138,13 @@ class _Worker:
             return announcements[0] != seen
 
         def falls_asleep() -> bool:
-            # Either this sees what is asked now, or the parent sees that it must ring.
+            # Either we see a request made now, or the parent sees that it must ring.
             meters[LAST_CPU] = current_cpu()
             meters[AWAKE] = 0
             full_fence()
             return not has_been_asked()
 
-        # Requests and messages of this slab may have been rung for before.
+        # There may have been rings for requests and messages of this slab already.
         is_awake = has_message = True
         while True:
             # Hot: once per batch step.
@@ -178,7 +177,7 @@ class _Worker:
             is_awake = is_awake or not falls_asleep()
 
     def _wait_for_either(self, bell: Doorbell) -> int:
-        """Waits for the bell or for a message; returns what was rung, if it was."""
+        """Waits for the bell or a message; returns the rings, if any."""
         poller = select.poll()
         for fd in (bell.fileno(), self._channel.fileno()):
             poller.register(fd, select.POLLIN)
@@ -186,11 +185,11 @@ class _Worker:
         return bell.wait() if rung else 0
 
     def _ring_for(self, slab: Slab, done: Doorbell) -> Callable[[], None]:
-        """Returns what wakes the parent if what was answered is what it waits for."""
+        """Returns a function that wakes the parent if it waits for these answers."""
 
         def ring() -> None:
-            # Hot: called once per batch step, or once per row. One that is marked as
-            # raised is waited for, however many others owe an answer.
+            # Hot: called once per batch step, or once per row. The parent always waits
+            # for rows marked as raised, however many others owe an answer.
             if self._has_failure or slab.is_awaited():
                 self._has_failure = False
                 done.ring()
@@ -202,9 +201,9 @@ class _Worker:
         self._has_failure |= isinstance(message, RowsRaised)
 
     def _answer(self) -> int:
-        """Handles the messages that have come; returns how many these were."""
+        """Handles the messages that have arrived; returns how many these were."""
         count = 0
-        # One that was announced and is larger than what fits comes in parts.
+        # An announced message that is too large to fit at once comes in parts.
         while self._channel.pending or is_readable(self._channel.fileno(), 0):
             message = self._channel.receive()
             count += 1
@@ -219,7 +218,7 @@ class _Worker:
         return count
 
     def _run_with_objects(self) -> int:
-        """Runs the rows whose actions have come as a whole, as `run_pending` does."""
+        """Runs the rows whose actions are complete, as `run_pending` does."""
         slab, arrived = self._slab, self._objects
         pending = self._runner.pending()
         rows = [
@@ -230,10 +229,10 @@ class _Worker:
         if pending and slab.messages[0] != self._runner.messages_seen:
             return -1
         if len(rows) < len(pending) and not self._runner.is_single:
-            # The rows of a batch go together; what is missing rings when it comes.
+            # The rows of a batch go together; a ring comes with the missing objects.
             return 0
         for row in rows:
-            # A number that was taken back comes again, with other objects.
+            # A withdrawn number is used again, with other objects.
             arrived.pop(row, None)
         if rows:
             self._runner.run(rows)

@@ -1,7 +1,7 @@
-"""States as plain data, which is what a checkpoint holds instead of pickled ones.
+"""Writes states as plain data, for checkpoints without pickle.
 
-Reading plain data runs no code of the file that it comes from. An environment's state
-that holds bytes is not plain, because some environments unpickle the bytes they get.
+Reading plain data runs no code from the file. An environment's state that contains
+bytes is not plain, because some environments unpickle the bytes they get.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = [
     "read_plain_state",
 ]
 
-# What a plain state begins with, and no pickle can.
+# The beginning of a plain state, with which no pickle can begin.
 PLAIN = b"plain state\n"
 
 
 def is_plain_state(state: bytes) -> bool:
-    """Returns whether these bytes were written by `plain_state`."""
+    """Returns True if these bytes come from `plain_state`."""
     return state.startswith(PLAIN)
 
 
 def plain_state(state: Any) -> bytes:
-    """Returns an environment's state as bytes that hold plain data.
+    """Returns an environment's state as bytes of plain data.
 
     Raises:
-        PlainDataError: Something in it has no such form.
+        PlainDataError: Part of it has no such form.
 
     Example:
         >>> read_plain_state(plain_state({"place": (1, 2)}))
@@ -44,24 +44,24 @@ def plain_state(state: Any) -> bytes:
 
 
 def read_plain_state(state: bytes) -> Any:
-    """Returns the state that `plain_state` wrote.
+    """Returns the state from the bytes of `plain_state`.
 
     Raises:
-        PlainDataError: It holds what `plain_state` does not write.
+        PlainDataError: It contains something that `plain_state` does not write.
     """
     value = from_plain(loaded(state.removeprefix(PLAIN)))
-    # A file may hold anything, whatever has been written.
+    # The file may contain anything, whatever envkit has written.
     check_plain(value, "state", takes_bytes=False)
     return value
 
 
 def check_plain(value: Any, place: str, *, takes_bytes: bool) -> None:
-    """Refuses what plain data would bring back as something else.
+    """Raises if plain data would restore a value as something else.
 
     Args:
         value: The value.
-        place: What messages call it.
-        takes_bytes: Whether there may be bytes in it.
+        place: Its name in messages.
+        takes_bytes: Whether it may contain bytes.
 
     Raises:
         PlainDataError: Such a value was found, or the value contains itself.
@@ -79,13 +79,13 @@ def _check(value: Any, place: str, takes_bytes: bool) -> None:
             _check(key, f"a key of {place}", takes_bytes)
             _check(item, f"{place}[{key!r}]", takes_bytes)
     elif isinstance(value, list | tuple):
-        # The parts of a named tuple have names.
+        # A named tuple would lose its names.
         names = getattr(value, "_fields", None)
         for index, item in enumerate(value):
             part = f"[{index}]" if names is None else f".{names[index]}"
             _check(item, place + part, takes_bytes)
     elif isinstance(value, np.ndarray | np.generic):
-        # A subclass, such as a masked array, would come back as a plain array.
+        # A subclass, such as a masked array, would be restored as a plain array.
         is_own = kind is np.ndarray or isinstance(value, np.generic)
         if not is_own or not value.dtype.itemsize:
             raise PlainDataError(place, value)

@@ -1,9 +1,9 @@
-"""`Stage`: plays the moves of an environment that is gone again, in a new one.
+"""`Stage`: replays the moves of a lost environment in a new one.
 
-The new environment is run as any other is, on rows of its own that nothing else reads
-or writes, under the numbers that the requests had. So what depends on how it is run, as
-its infos and the begins of its episodes do, comes along; and what the pool has in its
-rows is untouched until it has compared.
+The new environment runs as any other, under the original request numbers, but on its
+own rows that nothing else reads or writes. So everything that depends on running, such
+as infos and the beginnings of episodes, comes out as before. And the pool's rows stay
+untouched until it has compared them.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def answer(runner: EnvRunner, request: Request) -> Reply:
 
 
 class Stage:
-    """Rows on which the environments of one worker are played to where others stood."""
+    """The rows on which one worker's new environments replay lost ones."""
 
     def __init__(self, runner: EnvRunner) -> None:
-        """Takes the runner whose environments are to go on."""
+        """Takes the runner of the new environments."""
         self._failures: deque[RemoteFailure] = deque()
         twin, self._rows = runner.beside(self._failures)
         self._env_rows, self._run, self._handle = twin.env_rows, twin.run, twin.handle
@@ -59,15 +59,15 @@ class Stage:
     def replay(
         self, env_rows: EnvRows, index: int, plan: ReplayPlan
     ) -> Replayed | RemoteFailure:
-        """Brings an environment to where another stood.
+        """Brings an environment to where a lost one stood.
 
         Args:
-            env_rows: Where it is to go on.
+            env_rows: The rows where it will go on.
             index: The environment.
-            plan: How.
+            plan: The plan.
 
         Returns:
-            Where it stands then, or what it has raised.
+            Where it stands then, or its exception.
         """
         host = env_rows.host
         self._failures.clear()
@@ -81,7 +81,7 @@ class Stage:
                 command="replay()",
                 pid=os.getpid(),
             )
-        # An environment that is built anew here continues with seeds of the other.
+        # If it is rebuilt here, it continues the lost environment's seeds.
         host.assume_seed(index, *plan.known_seed)
         if failure is not None:
             return failure
@@ -126,7 +126,7 @@ class Stage:
         return None
 
     def _play_single(self, env_row: EnvRow, plan: ReplayPlan) -> RemoteFailure | None:
-        """Plays the moves of a single environment."""
+        """Replays the moves of a single environment."""
         # Hot: there may be thousands of moves.
         slab, row = self._rows, env_row.rows[0]
         sequence, command, answered, _ = slab.words
@@ -154,7 +154,7 @@ class Stage:
         return None
 
     def _ask(self, env_row: EnvRow, method: str, argument: Any) -> None:
-        """Asks the environment something again; raises what it raises."""
+        """Asks the environment a question again; raises its exception."""
         env = self._job.first_env + env_row.index
         (result,) = self._handle(Request(0, method, (env,), (argument,))).results
         if isinstance(result, RemoteFailure):
@@ -165,7 +165,7 @@ class Stage:
         self._rows.stand_at(rows, numbers)
 
     def _move(self, rows: Array, numbers: Any, commands: Any) -> RemoteFailure | None:
-        """Runs rows; returns what the environment has raised."""
+        """Runs rows; returns the environment's exception, if any."""
         self._rows.ask_as(rows, numbers, commands)
         self._run(rows.tolist())
         return self._failures[-1] if self._failures else None
@@ -175,7 +175,7 @@ class Stage:
         is_known = np.full(len(rows), plan.resets > 0)
         is_known[plan.rows] = True
         if not len(plan.rows) and plan.state is not None:
-            # It has not moved: where it stands it has from its state.
+            # It has not moved, so its time step comes from its state.
             time_step = getattr(env_row.env, "_current_time_step", None)
             if time_step is not None:
                 self._write(env_row, time_step)

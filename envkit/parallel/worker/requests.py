@@ -1,4 +1,4 @@
-"""`RequestHandler`: answers requests, which are everything but the commands of rows."""
+"""`RequestHandler`: answers requests, that is, everything except rows' commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST = 2**32 - 1
 
 
 class RequestHandler:
-    """Answers the requests that a worker is sent for its environments."""
+    """Answers the requests to a worker's environments."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class RequestHandler:
 
         Args:
             env_rows: The environments with their rows.
-            dump_state: Turns the state of an environment into bytes.
-            load_state: Turns these bytes into the state.
+            dump_state: Converts the state of an environment into bytes.
+            load_state: Converts these bytes back.
         """
         self._env_rows, self._host = env_rows, env_rows.host
         self._dump_state, self._load_state = dump_state, load_state
@@ -66,7 +66,7 @@ class RequestHandler:
 
     def _answer(self, method: str, env_row: EnvRow, argument: Any) -> Any:
         index, env_rows, eager = env_row.index, self._env_rows, self._env_rows.eager
-        # An info is kept, and a state takes the place of everything.
+        # The info was kept, and a new state replaces everything.
         if eager.due and method not in ("get_info", "set_state"):
             env_rows.settle(env_row)
         env = env_row.env
@@ -97,8 +97,8 @@ class RequestHandler:
             case "get_info":
                 return env_rows.info(env_row)
             case "get_state":
-                # Bytes, so that nothing that happens later changes it, and that only
-                # an environment has to know what is in it.
+                # As bytes, so that nothing can change it later, and only environments
+                # must know its contents.
                 state = eager.state_of(env_row.place, env.get_state(), self._dump_state)
                 return self._dump_state(state)
             case "set_state":
@@ -111,7 +111,7 @@ class RequestHandler:
         raise ValueError(f"The request {method!r} does not exist.")
 
     def _hand_options(self, env_row: EnvRow, options: Any, mask: Array | None) -> None:
-        """Hands over options for the reset that is asked for next, and for no other."""
+        """Stores options for the next reset, and for no other."""
         env_row.options = None
         hand_options(env_row.env, options, mask)
         if options is None:
@@ -121,7 +121,7 @@ class RequestHandler:
         env_row.options = SentOptions(env_row.env, row, number, options, mask)
 
     def _saved(self, state: Any, pickles: bool) -> bytes | str:
-        """Returns a state for a checkpoint, or why it cannot be in one."""
+        """Returns a state for a checkpoint, or the reason why it cannot be in one."""
         from envkit.parallel.worker.plain_states import plain_state  # few ever save
         from envkit.provenance import PlainDataError
 

@@ -1,4 +1,4 @@
-"""`RunClock`: counts for how long a worker runs rows, and for how long it waits."""
+"""`RunClock`: measures how long a worker runs rows, and how long it waits."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from envkit.parallel.worker.environments import resident_bytes
 
 __all__ = ["RunClock"]
 
-# How many nanoseconds may pass until the memory is looked at again.
+# Nanoseconds between two looks at the memory.
 _POLL_INTERVAL_NS = 1_000_000_000
 
 
 class RunClock:
-    """Counts in the meters of a worker how long it runs rows, and how long it waits.
+    """Adds the time a worker runs rows, and the time it waits, to its meters.
 
     Attributes:
-        woken: When the run that is under way has begun, in nanoseconds.
-        before: When the one before it had ended.
+        woken: When the present run began, in nanoseconds.
+        before: When the previous run ended.
     """
 
     __slots__ = ("_looked", "_meters", "before", "woken")
@@ -31,7 +31,7 @@ class RunClock:
         self.before = self.woken = time.perf_counter_ns()
 
     def count(self) -> None:
-        """Counts a run that has all but ended: who sees its end sees the meters."""
+        """Counts a run just before its end, so whoever sees the end sees the counts."""
         # Hot: once per batch step.
         meters, after = self._meters, time.perf_counter_ns()
         meters[BUSY_NS] += after - self.woken
@@ -40,7 +40,7 @@ class RunClock:
         self.before = after
 
     def count_with_memory(self) -> None:
-        """Does the same; now and then it counts the memory of this process, too."""
+        """Does the same, and now and then records the memory of this process."""
         # Hot: once per request.
         self.count()
         if self.before - self._looked > _POLL_INTERVAL_NS:

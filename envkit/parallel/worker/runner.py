@@ -1,7 +1,7 @@
-"""`EnvRunner`: runs environments on rows of a slab; no input, no output, no waiting.
+"""`EnvRunner`: runs environments on rows of a slab, without any I/O or waiting.
 
 Rows run in one of three ways: all rows of single environments in lockstep, some rows of
-single environments, or the rows of one environment that is a batch itself.
+single environments, or the rows of one batched environment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from envkit.time_step import StepType, TimeStep
 __all__ = ["EnvRunner"]
 
 _MID = StepType.MID
-# How long writing a request may take, in seconds, and how often to look for its end.
+# Seconds that writing a request may take, and seconds between two looks for its end.
 _WRITE_TIMEOUT, _POLL_INTERVAL = 10.0, 1e-5
 _LARGEST = 2**32 - 1
 
@@ -44,20 +44,20 @@ _LARGEST = 2**32 - 1
 class EnvRunner:
     """Runs environments on rows of a slab.
 
-    A runner does no input or output and waits for nothing. Its carrier decides when
-    rows are ready and where to report that they are done: `tell_failure` is called
-    before a row that raised is marked, `before_last_mark` before the last row of a run
-    is, `after_row`, if there is one, after every row.
+    A runner does no I/O and waits for nothing. Its carrier decides when rows are ready,
+    and gets reports: `tell_failure` is called before a row that raised is marked,
+    `before_last_mark` before the last row of a run is marked, and `after_row`, if
+    given, after every row.
 
     Attributes:
-        is_single: Whether each environment is one row; the others are batches.
-        messages_seen: What `Slab.messages` was when the carrier last looked for some.
+        is_single: For each environment, whether it is one row and not a batch.
+        messages_seen: The value of `Slab.messages` when the carrier last looked for
+            messages.
         writer: Writes time steps into rows, once it is bound.
-        clock: What `start_clock` has returned.
-        due: The environments that the carrier is to reset when nothing else is to be
-            done, by `reset_next`.
-        dump_state: Turns the state of an environment into bytes.
-        load_state: Turns these bytes into the state.
+        clock: The result of `start_clock`.
+        due: The environments that an idle carrier should reset, by `reset_next`.
+        dump_state: Converts the state of an environment into bytes.
+        load_state: Converts these bytes back.
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class EnvRunner:
     ) -> None:
         """Takes a job; `build` makes its environments.
 
-        Exceptions of environments, SystemExit and KeyboardInterrupt included, become
+        Exceptions of environments, including SystemExit and KeyboardInterrupt, become
         failures of their rows, because an environment must not end its neighbours.
-        Those in `passes` belong to the carrier and are raised. `neighbours` gathers the
-        hosts of one process. `forked` is not empty in a process that an environment has
-        forked: one that comes back ends.
+        Those in `passes` belong to the carrier and are raised. `neighbours` collects
+        the hosts of this process. `forked` is not empty in a process that an
+        environment has forked; such a process ends when it returns here.
         """
         self._host = EnvironmentHost(job, passes, neighbours, forked)
         self._first_env = job.first_env
         self.tell_failure: Callable[[Sequence[int], RemoteFailure], None] = _untold
         self.before_last_mark: Callable[[], None] = _uncounted
         self.after_row: Callable[[], None] | None = None
-        # Of the run that is going on: the row that is marked last.
+        # The row that the present run marks last.
         self._last_row = -1
         self.writer: RowWriter
         self.clock: RunClock
@@ -96,11 +96,11 @@ class EnvRunner:
 
     @property
     def is_bound(self) -> bool:
-        """True if it has rows."""
+        """Whether it has rows."""
         return hasattr(self, "_slab")
 
     def build(self) -> Hello | RemoteFailure:
-        """Builds the environments; returns their specs, or what went wrong."""
+        """Builds the environments; returns their specs, or the failure."""
         return self._host.build()
 
     def environments(self) -> list[Any]:
@@ -108,7 +108,7 @@ class EnvRunner:
         return self._host.built()
 
     def has_ended(self, row: int) -> bool:
-        """True if the next step of a row begins an episode, whatever its action is."""
+        """Returns True if a row's next step begins an episode, whatever its action."""
         return self._env_rows.has_ended(row)
 
     def bind(
@@ -122,11 +122,11 @@ class EnvRunner:
         """Prepares to run on the rows of one worker of a slab.
 
         Args:
-            slab: Where the rows are.
-            worker: Whose rows they are.
+            slab: The slab.
+            worker: The index of the worker in the slab.
             send_objects: Sends the leaves that the slab cannot hold.
-            may_write: Called before anything is written; raises if it may not be.
-            first_row: Which of the pool's rows is the first of the slab.
+            may_write: Is called before each write; raises if writing is forbidden.
+            first_row: The pool's row that is the first of the slab.
         """
         self._slab, self._worker = slab, worker
         self._first_row = first_row
@@ -148,7 +148,7 @@ class EnvRunner:
         ]
         self._no_places = [None] * len(self._rows)
         self._infos = env_rows.infos
-        # Whether infos are recorded; the other side may change it.
+        # Whether to record infos; the other side may change it.
         self._records_infos = self._infos.wanted
         self._sequence, self._command, self._answered, self._has_info = slab.words
         self._messages = slab.messages
@@ -164,14 +164,14 @@ class EnvRunner:
     ) -> list[BaseException]:
         """Continues on the rows of another slab, which has a copy of the rows.
 
-        The arguments are those of `bind`. Environments that have no rows there are
-        closed.
+        The arguments are those of `bind`. Environments without rows there are closed.
 
         Returns:
-            What their `close` raised.
+            The exceptions of their `close`.
         """
         before, (first, stop) = self._env_rows, slab.layout.blocks[worker]
-        # It alone writes them, and may have done so since the rows were copied.
+        # Only this worker writes them, and it may have done so since the rows were
+        # copied.
         slab.counters(worker)[:] = self._meters
         before.make_plain()
         left = [env_row for env_row in before.all if env_row.place < stop - first]
@@ -181,27 +181,27 @@ class EnvRunner:
         return errors
 
     def start_clock(self, *, counts_memory: bool = False) -> RunClock:
-        """Counts from now on how long it runs rows, and how long its carrier waits.
+        """Measures from now on how long it runs rows, and how long its carrier waits.
 
         Args:
-            counts_memory: Whether to count the memory of this process, too. A pool that
-                is on this machine looks itself.
+            counts_memory: Whether to record the memory of this process too. A pool on
+                this machine measures it itself.
 
         Returns:
-            The clock, which the carrier tells when rows were asked: `clock.woken`.
+            The clock. The carrier sets `clock.woken` when rows were asked.
         """
         clock = RunClock(self._meters)
         count = clock.count_with_memory if counts_memory else clock.count
         self.clock, self.before_last_mark = clock, count
         return clock
 
-    # Which rows run.
+    # Choosing rows to run.
 
     def pending(self) -> list[int]:
         """Returns the rows that were asked and have not answered."""
         if self.is_single:
             return self._slab.pending(self._first, self._stop)
-        # A ring may be read late, while the next request is being written; the rows
+        # A ring may be read late, while the next request is being written, but the rows
         # of a batch must be seen together.
         give_up = time.monotonic() + _WRITE_TIMEOUT
         while time.monotonic() < give_up:
@@ -214,8 +214,8 @@ class EnvRunner:
     def run_pending(self) -> int:
         """Runs the rows that were asked and have not answered; returns how many.
 
-        That is -1, and none has run, if messages were announced that may have been
-        sent before these rows were asked: they are to be handled first.
+        It runs none and returns -1 if messages were announced that may have been sent
+        before these rows were asked: they must be handled first.
         """
         # Hot: called at every wake-up of a worker.
         number = self._sequence[self._first]
@@ -262,7 +262,7 @@ class EnvRunner:
                 self.after_row()
 
     def reset_next(self, *, is_hidden: bool = True) -> None:
-        """Resets the environment that has been due for the longest time.
+        """Resets the environment that has been due the longest.
 
         Args:
             is_hidden: Whether the caller of the pool does something else meanwhile.
@@ -272,12 +272,12 @@ class EnvRunner:
     # Rows of single environments.
 
     def _run_lockstep(self, number: int) -> None:
-        """Steps all environments, each of which has answered the request before."""
+        """Steps all environments, each of which has answered the previous request."""
         # Hot: each line in the loop runs once per environment and step.
         slot = slot_of(number)
         plain = self._plain_views[slot]
-        # Where time steps are three numbers and an array, what `write` does stands
-        # here once more, because the call costs as much as the writing.
+        # If time steps are three numbers and an array, the code of `write` is repeated
+        # here, because the call costs as much as the writing.
         write = self.writer.writer_for(slot)
         if plain is not None:
             types, rewards, discounts, places, shape, dtypes = plain
@@ -313,7 +313,8 @@ class EnvRunner:
                         discounts[row] = discount
                         types[row] = step_type
                     except Exception:
-                        # `write` takes other kinds of values, or raises what is wrong.
+                        # `write` converts other kinds of values, or raises the right
+                        # error.
                         write(row, time_step)
                         step_type = time_step.step_type
                 if record is not None:
@@ -330,7 +331,7 @@ class EnvRunner:
             answered[row] = number
 
     def _run_directly(self, number: int) -> None:
-        """Does the same, without time steps in the rows that can do so."""
+        """Does the same, without time steps in the rows that support it."""
         # Hot: each line in the loop runs once per environment and step.
         direct, first, slot = self._direct, self._first, slot_of(number)
         env_rows, actions = self._env_rows, direct.actions()
@@ -351,7 +352,7 @@ class EnvRunner:
                     outcome = step(action, place, rewards, wants_info)
                     if outcome is not None:
                         env_rows.show(row, slot, outcome)
-                    # Rarely written: workers share a line of the cache there.
+                    # Write only if needed: workers share a cache line there.
                     elif wants_info and has_info[row]:
                         has_info[row] = 0
             except BaseException as error:
@@ -410,12 +411,12 @@ class EnvRunner:
         if rows[-1] == self._last_row:
             self.before_last_mark()
 
-    # Environments that are batches themselves.
+    # Batched environments.
 
     def _run_batch(
         self, env_row: EnvRow, rows: Sequence[int], number: int | None = None
     ) -> None:
-        """Runs rows of a batch; `number` is what all of them answer if all step."""
+        """Runs rows of a batch; if all step, all answer with `number`."""
         try:
             if number is not None:
                 self._batches.step_together(env_row, slot_of(number))
@@ -427,7 +428,7 @@ class EnvRunner:
             self._count_before(rows)
             self._slab.commit(env_row.block if number is not None else rows)
 
-    # Requests, which are everything but rows.
+    # Requests: everything except rows.
 
     def handle(self, request: Request) -> Reply:
         """Answers a request for each of its environments."""
@@ -437,23 +438,23 @@ class EnvRunner:
         )
 
     def beside(self, failures: deque[RemoteFailure]) -> tuple[EnvRunner, Slab]:
-        """Returns a runner of new environments on rows that no other reads.
+        """Returns a runner for the new environments on rows that nobody else reads.
 
         Args:
-            failures: Gets what its environments raise.
+            failures: Receives the exceptions of its environments.
         """
         rows = Slab(self._slab.layout.of_worker(self._worker))
         rows.wants_infos[0] = self._slab.wants_infos[0]
         twin = copy.copy(self)
         twin.tell_failure = lambda _, failure: failures.append(failure)
         twin.before_last_mark, twin.after_row = _uncounted, None
-        # With a check before each row is written, no environment leaves its time steps.
+        # A check before each write keeps all rows ordinary, with time steps.
         first_row = self._first_row + self._first
         twin.bind(rows, 0, may_write=_uncounted, first_row=first_row)
         return twin, rows
 
     def close(self) -> list[BaseException]:
-        """Closes the environments; returns what their `close` raised."""
+        """Closes the environments; returns the exceptions of `close`."""
         return self._host.close()
 
 
@@ -474,4 +475,4 @@ def _uncounted() -> None:
 
 
 def _untold(rows: Sequence[int], failure: RemoteFailure) -> None:
-    """Drops a failure: the rows are marked all the same."""
+    """Drops a failure; the rows are still marked."""

@@ -1,4 +1,4 @@
-"""`RowWriter`: writes what environments return into their rows of a slab."""
+"""`RowWriter`: writes environments' time steps into their rows of a slab."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["MisfitError", "PlainViews", "RowWriter"]
 
 _MID = StepType.MID
 
-# How many bytes a leaf of a batch must have for a copy of it to be worth avoiding.
+# The least size in bytes of a batch's leaf that is worth not copying.
 _WORTH_LENDING = 1 << 14
 
-# Called with a row, a slot and the leaves that cannot lie in shared memory.
+# Takes a row, a slot and the leaves that shared memory cannot hold.
 ObjectSink = Callable[[int, int, dict[int, Any]], None]
 
 
@@ -32,7 +32,7 @@ class MisfitError(Exception):
 
 
 class PlainViews(NamedTuple):
-    """Views of the rows, where a time step is three numbers and one array."""
+    """Views of rows whose time steps are three numbers and one array."""
 
     step_types: Any
     rewards: Any
@@ -43,16 +43,15 @@ class PlainViews(NamedTuple):
 
 
 class RowWriter:
-    """Writes time steps into rows, and refuses those that would change on the way.
+    """Writes time steps into rows; raises if a value would change on the way.
 
-    Shapes are looked at always: nothing is broadcast into a row. So are dtypes: floats
-    may lose precision, everything else is written only if its value stays. Bounds are
-    looked at by `check`.
+    Shapes are always checked: nothing is broadcast into a row. So are dtypes: floats
+    may lose precision, and everything else must keep its value. `check` checks bounds.
 
     Attributes:
-        lends: Whether large leaves of batches are to be left where they are.
-        lent: Those of the last step of a batch that has all rows of the slab, by
-            number, until `write_lent` writes them.
+        lends: Whether to leave large leaves of batches where they are.
+        lent: Such leaves of the last step, by number, until `write_lent` writes them.
+            Only a batch with all rows of the slab has any.
     """
 
     def __init__(
@@ -66,12 +65,12 @@ class RowWriter:
         """Prepares for a slab.
 
         Args:
-            slab: Where to write.
-            send_objects: Sends the leaves that shared memory cannot hold; `None` where
+            slab: The slab.
+            send_objects: Sends the leaves that shared memory cannot hold; `None` if
                 both sides share the same arrays.
-            may_write: Called before anything is written; raises if it may not be.
+            may_write: Is called before each write; raises if writing is forbidden.
             name_of: Names the environment of a row.
-            first_row: Which of the pool's rows is the first of the slab.
+            first_row: The pool's row that is the first of the slab.
         """
         self._first_row = first_row
         self.lends = False
@@ -81,7 +80,8 @@ class RowWriter:
         self._send_objects = send_objects
         self._private = slab.layout.private_steps
         specs = self._structure.leaves
-        # A view of each row, made once: making it costs as much as writing to it.
+        # A view of each row, made once because making it costs as much as writing to
+        # it.
         self._views = [
             [
                 list(column) if spec.shape else column
@@ -92,11 +92,11 @@ class RowWriter:
         self._shapes = [spec.shape for spec in specs]
         # By the number of rows in a batch.
         self._batch_shapes: dict[int, list[tuple[int, ...]]] = {}
-        # By leaf: the dtypes that may be written without a look at the values.
+        # By leaf: the dtypes that may be written without checking the values.
         self._dtypes = [_harmless_for(spec.dtype) for spec in specs]
         self._may_write = may_write
         self._names = name_of
-        # For each slot: what writes a row there.
+        # For each slot: the function that writes a row there.
         writers = self._array_writer if self._is_plain() else self._nest_writer
         self._writers = [writers(slot) for slot in range(len(self._views))]
         if may_write is not None:
@@ -105,7 +105,7 @@ class RowWriter:
     def plain_views(self, slot: int, rows: range) -> PlainViews | None:
         """Returns views of the rows, if a time step is three numbers and one array.
 
-        `None` as well if `may_write` must be called before each row.
+        It also returns `None` if `may_write` must be called before each row.
         """
         if self._may_write is not None or not self._is_plain():
             return None
@@ -124,7 +124,7 @@ class RowWriter:
         self._writers[slot](row, time_step)
 
     def _is_plain(self) -> bool:
-        """Returns whether a time step is three numbers and one array."""
+        """Returns True if a time step is three numbers and one array."""
         *numbers, observation = self._structure.template
         return (
             not self._private
@@ -132,7 +132,7 @@ class RowWriter:
                 is_nested(observation)
                 or not observation.shape
                 or any(is_nested(spec) or spec.shape for spec in numbers)
-                # Numbers that are no floats could change on the way.
+                # Other numbers than floats could change on the way.
                 or any(spec.dtype.kind != "f" for spec in numbers[1:])
             )
         )
@@ -177,7 +177,8 @@ class RowWriter:
                 rewards[row] = reward
                 discounts[row] = discount
                 observations[row][...] = observation
-            # Plain numbers and lists have no shape; others are no time steps at all.
+            # Plain numbers and lists have no shape; anything else is no time step at
+            # all.
             except _UNFIT:
                 self._write_slowly(row, slot, time_step)
 
@@ -208,7 +209,7 @@ class RowWriter:
         return write
 
     def _write_slowly(self, row: int, slot: int, time_step: Any) -> None:
-        """Writes a time step that is not all arrays, or says why it does not fit."""
+        """Writes a time step that is not all arrays, or raises if it does not fit."""
         if not hasattr(time_step, "step_type"):
             self.check(range(row, row + 1), time_step)
         try:
@@ -223,7 +224,7 @@ class RowWriter:
             ]
             self._store(row, slot, time_step, values)
         except (TypeError, ValueError):
-            # Text where a number belongs, and the like.
+            # For example, text in the place of a number.
             self.check(range(row, row + 1), time_step)
             raise
 
@@ -233,7 +234,7 @@ class RowWriter:
         specs = self._structure.leaves
         if any(
             value.shape != spec.shape
-            # Of an object NumPy would make something: of None, a NaN.
+            # NumPy would convert an object: None becomes a NaN.
             or (value.dtype.hasobject and not is_private(spec.dtype))
             or not _fits_exactly(value, spec.dtype, dtypes)
             for value, spec, dtypes in zip(values, specs, self._dtypes, strict=True)
@@ -256,7 +257,7 @@ class RowWriter:
         Args:
             block: The rows of the batch.
             time_step: The time step of the whole batch.
-            slots: The slot of all rows, or for each row its own.
+            slots: One slot for all rows, or one for each.
             moved: A mask of the rows to write; `None` for all.
         """
         # Hot: called once per step of a batch.
@@ -277,12 +278,12 @@ class RowWriter:
             indices = range(len(leaves[0])) if moved is None else chosen.tolist()
             places = np.broadcast_to(slots, len(indices)).tolist()
             for index, slot in zip(indices, places, strict=True):
-                # With the dots it stays an array, also where it holds one object.
+                # The ellipsis keeps a single object an array.
                 objects = {leaf: leaves[leaf][index, ...] for leaf in self._private}
                 self._send_objects(block.start + index, slot, objects)
 
     def _to_lend(self, leaves: Sequence[Array]) -> dict[int, Array]:
-        """Returns the leaves that may be left where they are, by number."""
+        """Returns the leaves that may stay where they are, by number."""
         pairs = zip(leaves, self._structure.leaves, strict=True)
         return {
             index: leaf
@@ -331,7 +332,7 @@ class RowWriter:
         return leaves
 
     def _shapes_of(self, count: int) -> list[tuple[int, ...]]:
-        """Returns the shapes of the leaves of a batch of so many rows."""
+        """Returns the shapes of the leaves of a batch of `count` rows."""
         shapes = self._batch_shapes.get(count)
         if shapes is None:
             shapes = [(count, *shape) for shape in self._shapes]
@@ -340,7 +341,7 @@ class RowWriter:
 
 
 def _can_lend(leaf: Array, dtype: Any) -> bool:
-    """Returns True if the bytes of a leaf are those that would be written."""
+    """Returns True if writing a leaf would not change its bytes."""
     return (
         leaf.nbytes >= _WORTH_LENDING
         and leaf.dtype == dtype
@@ -360,26 +361,26 @@ def _guarded(
 
 
 class _ShapeError(Exception):
-    """A leaf has another shape than its row."""
+    """A leaf's shape differs from its row's."""
 
 
-# What comes of values that cannot be written just so.
+# The exceptions from values that cannot be written directly.
 _UNFIT = (_ShapeError, AttributeError, TypeError, ValueError, OverflowError)
 
 
 def _harmless_for(dtype: Any) -> set[Any]:
-    """Returns the dtypes of which every value may be written to another dtype."""
+    """Returns the dtypes whose every value may be written to a dtype."""
     numbers = [np.dtype(code) for code in np.typecodes["AllInteger"] + "?efdgFDG"]
     harmless = {other for other in numbers if np.can_cast(other, dtype, "safe")}
     if dtype.kind in "fc":
-        # To lose precision, or to overflow to infinity, is what floats are for.
+        # Floats may lose precision, or overflow to infinity.
         floats = {other for other in numbers if np.can_cast(other, dtype, "same_kind")}
         harmless |= floats
     return {dtype, *harmless}
 
 
 def _fits_exactly(value: Array, dtype: Any, dtypes: set[Any]) -> bool:
-    """Returns whether values stay what they are in another dtype."""
+    """Returns True if values stay the same in another dtype."""
     if value.dtype in dtypes or is_private(dtype) or value.dtype.hasobject:
         return True
     with np.errstate(all="ignore"):
@@ -387,7 +388,7 @@ def _fits_exactly(value: Array, dtype: Any, dtypes: set[Any]) -> bool:
 
 
 def _as_leaf(leaf: Any, spec: ArraySpec) -> Array:
-    """Returns what to write for one leaf, as an array."""
+    """Returns the array to write for one leaf."""
     if is_private(spec.dtype):
         if isinstance(leaf, np.ndarray) and leaf.shape == spec.shape:
             return leaf
@@ -397,5 +398,5 @@ def _as_leaf(leaf: Any, spec: ArraySpec) -> Array:
     if isinstance(leaf, np.ndarray):
         return leaf
     array = as_array(leaf)
-    # An empty list has the dtype of floats, whatever belongs there.
+    # NumPy gives an empty list a float dtype, whatever the spec says.
     return array.astype(spec.dtype) if not array.size else array
