@@ -337,9 +337,9 @@ def _read(folder: str, path: str) -> dict[str, Any] | None:
     """
     problem = ""
     try:
-        # Neither waits for a writer, nor follows a link.
+        # Neither waits for a writer nor follows a link.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:  # The server has ended just now.
+    except FileNotFoundError:  # the server has just ended
         return None
     except OSError as error:
         problem = f"it cannot be opened: {error.strerror}"
@@ -369,7 +369,7 @@ def _read(folder: str, path: str) -> dict[str, Any] | None:
 
 
 def _takes_lock(fd: int, kind: int) -> bool:
-    """Returns whether no server has locked a file."""
+    """Returns True if no server has locked a file."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except OSError:
@@ -378,7 +378,7 @@ def _takes_lock(fd: int, kind: int) -> bool:
 
 
 def _sweep(folder: str) -> None:
-    """Removes files that servers have left behind which were killed."""
+    """Removes files left behind by killed servers."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         with contextlib.suppress(OSError):
@@ -396,7 +396,7 @@ def _sweep(folder: str) -> None:
 
 
 def _numbers_of(host: str, port: int) -> set[str]:
-    """Returns the addresses that a host's name stands for."""
+    """Returns the addresses that a host name resolves to."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -405,14 +405,14 @@ def _numbers_of(host: str, port: int) -> set[str]:
 
 
 def _listens_at(bound: str, wanted: set[str]) -> bool:
-    """Returns whether a server that listens at an address is reached at another."""
+    """Returns True if a server listening at one address is reached at another."""
     if bound in ("0.0.0.0", "::"):
         return any(map(_is_here, wanted))
     return not wanted.isdisjoint(_numbers_of(bound, 0))
 
 
 def _is_here(number: str) -> bool:
-    """Returns whether an address is one of this machine."""
+    """Returns True if an address is this machine's."""
     address = ipaddress.ip_address(number)
     if address.is_loopback:
         return True

@@ -1,15 +1,15 @@
-"""What the clients of a server must know, and whose secret a client has shown.
+"""A server's secret, and the holder of the secret that a client has shown.
 
-A server has one secret, which was given or drawn, or a file with several tokens, each
-of which has the name of its holder:
+A server has one secret, given or drawn, or a file with several tokens, each with the
+name of its holder:
 
 ```
-# NAME  TOKEN                     EXPIRY by ISO 8601, of UTC if it has no zone
+# NAME  TOKEN                     EXPIRY in ISO 8601; UTC without a zone
 alice   x7Yl8sB0c0G5uC0Q2mV1dR3t
 ci      0b8f1b2d9a4e4f6f8a7c6d5e  2027-01-31T18:00:00+01:00
 ```
 
-The file is read again when it has changed, at the moment when a client proves itself.
+A changed file is read again when a client proves itself.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _NAME = re.compile(r"[\w.@+-]{1,64}")
 
 
 class Holder(NamedTuple):
-    """One who knows a secret.
+    """Someone who knows a secret.
 
     Attributes:
-        name: What the log calls the holder; "" if the server has one secret for all.
+        name: The holder's name in the log; "" if the server has one secret for all.
         secret: The secret.
-        expires: When it ceases to be valid; `None` for never.
+        expires: When it expires; `None` for never.
     """
 
     name: str = ""
@@ -55,7 +55,7 @@ class Holder(NamedTuple):
     expires: datetime.datetime | None = None
 
     def at(self, place: str) -> str:
-        """Returns what the log calls this holder at an address.
+        """Returns the log's name for this holder at an address.
 
         Example:
             >>> Holder("alice").at("10.0.0.7:4242"), Holder().at("10.0.0.7:4242")
@@ -65,10 +65,10 @@ class Holder(NamedTuple):
 
 
 class TokensFile:
-    """A file with tokens, names and expiry dates, which is read again when it changes.
+    """A file with tokens, names and expiry dates; a changed file is read again.
 
     Attributes:
-        path: Where it is.
+        path: Its path.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class TokensFile:
         """Reads the file.
 
         Args:
-            path: Where it is.
-            what: What messages call it.
+            path: Its path.
+            what: Its name in messages.
 
         Raises:
-            ValueError: A line is wrong, or there is no token.
+            ValueError: A line is wrong, or there are no tokens.
             SecretFileError: Others than its owner can read it.
             OSError: It cannot be read.
         """
@@ -93,10 +93,10 @@ class TokensFile:
             raise ValueError(f"{what} must have a token, and {self.path!r} has none.")
 
     def holders(self) -> tuple[Holder, ...]:
-        """Returns the tokens in the file as it is now.
+        """Returns the tokens that are in the file now.
 
-        Those of before stay where the file cannot be read any more, or has a wrong
-        line; the log says so once.
+        If the file can no longer be read, or has a wrong line, the previous tokens stay
+        valid; the log says so once.
         """
         with self._lock:
             if self._seen != self._signature():
@@ -126,11 +126,11 @@ class TokensFile:
             return error.errno
 
     def _read(self) -> tuple[Holder, ...]:
-        # One that is a pipe could keep all clients waiting.
+        # A pipe could keep all clients waiting.
         if not stat.S_ISREG(os.stat(self.path).st_mode):
             raise ValueError(f"{self._what} must be a regular file, got {self.path!r}.")
         data, found_at = read_private(self.path, self._what, _MOST_BYTES)
-        # What has been written since is another signature.
+        # A later write changes the signature.
         self._seen = _signature_of(found_at)
         if len(data) > _MOST_BYTES:
             raise ValueError(
@@ -139,7 +139,7 @@ class TokensFile:
             )
         found: list[Holder] = []
         lines: dict[object, int] = {}
-        # Editors of Windows begin files with a mark.
+        # Windows editors begin files with a byte order mark.
         text = data.decode("utf-8-sig", "replace")
         for number, line in enumerate(text.split("\n"), 1):
             words = list(takewhile(lambda word: word[0] != "#", line.split()))
@@ -172,10 +172,10 @@ def _signature_of(found: os.stat_result) -> object:
 
 
 def _holder_in(words: list[str]) -> Holder:
-    """Reads a line; no message has the token.
+    """Reads a line; the token appears in no message.
 
     Raises:
-        ValueError: It is wrong.
+        ValueError: The line is wrong.
     """
     if not 2 <= len(words) <= 3:
         raise ValueError(
@@ -190,7 +190,7 @@ def _holder_in(words: list[str]) -> Holder:
     check_token(token.encode())
     expires = None
     if len(words) == 3:
-        try:  # Older Pythons know no Z.
+        try:  # older Pythons do not accept Z
             expires = datetime.datetime.fromisoformat(
                 re.sub("[zZ]$", "+00:00", words[2])
             )
@@ -205,13 +205,13 @@ def _holder_in(words: list[str]) -> Holder:
 
 
 class ServerSecret:
-    """The secret of a server: given, drawn, one of several in a file, or none.
+    """A server's secret: given, drawn, one of several in a file, or none.
 
     Attributes:
-        data: What clients must know; `None` if they need not know anything, or if each
-            has a token of its own.
+        data: The secret that clients must know; `None` if they need none, or if each
+            has its own token.
         is_drawn: Whether it was drawn, so that only this object knows it.
-        is_needed: Whether clients must know anything.
+        is_needed: Whether clients need a secret.
 
     Example:
         >>> secret = ServerSecret("password", "letmein")
@@ -226,14 +226,14 @@ this server.
     def __init__(
         self, kind: str, given: str | bytes | Draw | TokensFile | None
     ) -> None:
-        """Draws a secret if it must.
+        """Draws a secret if necessary.
 
         Args:
-            kind: What it is: "token" or "password".
+            kind: The kind of secret: "token" or "password".
             given: The secret, `DRAW`, the file of several, or `None`.
 
         Raises:
-            ValueError: It is a token that can be guessed.
+            ValueError: The token can be guessed.
         """
         self._kind = kind
         self._published: SecretFile | None = None
@@ -254,14 +254,14 @@ this server.
         return None if self.data is None else self.data.decode("utf-8", "replace")
 
     def holder_of(self, matches: Callable[[bytes], bool] | None) -> Holder:
-        """Returns whose secret a client has shown.
+        """Returns the holder of the secret that a client has shown.
 
         Args:
-            matches: Returns whether a secret is what the client has shown, in a time
-                that does not depend on it; `None` if the client has shown nothing.
+            matches: Returns whether a secret is the one that the client has shown, in
+                constant time; `None` if the client has shown nothing.
 
         Raises:
-            WrongSecretError: It is none, or has expired.
+            WrongSecretError: The secret is wrong or has expired.
         """
         if not self.is_needed:
             return Holder()
@@ -273,7 +273,7 @@ this server.
         holders: tuple[Holder, ...] = (Holder("", self.data or b""),)
         if self._tokens is not None:
             holders = self._tokens.holders()
-        # All are tried, so that the time does not tell which one it was.
+        # Try all of them, so that the time does not reveal which one matched.
         found = [holder for holder in holders if matches(holder.secret)]
         if not found:
             raise WrongSecretError(
@@ -294,10 +294,10 @@ this server.
         """Lets clients of this user find a drawn secret by the server's address.
 
         Args:
-            address: Where the server listens, as `getsockname` has it.
+            address: The address that the server listens at, as from `getsockname`.
 
         Raises:
-            OSError: There is no place for the file.
+            OSError: The file cannot be written.
         """
         if self.is_drawn:
             host, port = address[:2]

@@ -1,4 +1,4 @@
-"""States that environments save: whose they are."""
+"""Checks that a saved state fits an environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["check_state_of"]
 def check_state_of(
     env: Any, state: Any, description: str, *, kind: str = "environment"
 ) -> None:
-    """Refuses a state whose `of` describes an environment with other arguments."""
+    """Raises for a state whose `of` describes other arguments."""
     of = state.get("of") if isinstance(state, dict) else None
     if not isinstance(of, str) or of != description:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Text that came from elsewhere, made fit for a terminal."""
+"""Makes other programs' text safe for a terminal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 __all__ = ["escaped", "exit_call"]
 
-# What a terminal obeys, or what changes the order in which text is read: all control
-# characters but tab and newline, bytes that stand for some, and marks of Unicode's.
+# Characters that a terminal obeys, or that change the reading order: all control
+# characters except tab and newline, bytes that stand for some, and Unicode marks.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udc9f\u061c\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u2069\ufeff]"
@@ -15,10 +15,10 @@ _CONTROLS = re.compile(
 
 
 def escaped(text: str) -> str:
-    r"""Returns text with its control characters written out, as JSON writes them.
+    r"""Returns text with its control characters escaped as in JSON.
 
-    Whatever another program has sent goes through this before it becomes a message or
-    a line of a log: terminals obey control characters.
+    Text from another program goes through this before it becomes a message or a log
+    line, because terminals obey control characters.
 
     Example:
         >>> print(escaped("\x1b[2JCatch"))
@@ -28,7 +28,7 @@ def escaped(text: str) -> str:
 
 
 def exit_call(ended: SystemExit) -> str:
-    """Returns the call that raised it.
+    """Returns the call that raised a `SystemExit`.
 
     Example:
         >>> exit_call(SystemExit(1)), exit_call(SystemExit())

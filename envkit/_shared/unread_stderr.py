@@ -1,8 +1,8 @@
-"""Standard error of a server, which waits for no reader.
+"""Writes a server's standard error without waiting for a reader.
 
-A pipe that nothing reads is full after some 64 KB, and a terminal may be stopped by
-Ctrl-S. A thread that prints then waits, and a server would stand still for its clients,
-also when it is told to end.
+An unread pipe is full after about 64 KB, and Ctrl-S stops a terminal. A thread that
+prints then blocks, and the server would stop responding to its clients, and even to a
+signal to end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 __all__ = ["unhurried_stderr"]
 
-# Lines that may wait for a slow reader, and the bytes that count of each.
+# Lines that may wait for a slow reader, and the bytes kept of each.
 _MOST_WAITING, _LONGEST = 1024, 1 << 16
 # Seconds that a reader has for the last lines.
 _LAST_WORDS = 1.0
@@ -25,15 +25,15 @@ _LAST_WORDS = 1.0
 
 @contextlib.contextmanager
 def unhurried_stderr() -> Iterator[None]:
-    """Lets whatever Python prints on standard error meanwhile wait in a queue.
+    """Queues everything that Python prints on standard error inside the context.
 
-    A thread writes it. Where the queue is full, lines are left out.
+    A thread writes it. If the queue is full, lines are dropped.
     """
     before = sys.stderr
     try:
         before.flush()
         sink = _Sink(before.fileno())
-    except (AttributeError, OSError, ValueError):  # It is closed, or replaced.
+    except (AttributeError, OSError, ValueError):  # closed, or replaced
         yield
         return
     sys.stderr = io.TextIOWrapper(
@@ -54,7 +54,7 @@ class _Sink(io.RawIOBase):
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._pid = os.getpid()
-        # One that takes lines also from within a `put`, as of a finalizer.
+        # A SimpleQueue may be used even within a `put`, as a finalizer may do.
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._left_out = 0
         self._thread = threading.Thread(
@@ -74,7 +74,7 @@ class _Sink(io.RawIOBase):
     def write(self, data: object) -> int:
         text = bytes(data)  # type: ignore[call-overload]  # a buffer of any kind
         if os.getpid() != self._pid:
-            # Threads do not live on in a forked process.
+            # Threads do not survive a fork.
             os.write(self._fd, text)
         elif self._waiting.qsize() < _MOST_WAITING:
             self._waiting.put(text[:_LONGEST])
@@ -83,7 +83,7 @@ class _Sink(io.RawIOBase):
         return len(text)
 
     def finish(self) -> None:
-        """Waits for a moment until all is written."""
+        """Waits briefly until everything is written."""
         self._waiting.put(None)
         self._thread.join(_LAST_WORDS)
 
@@ -92,6 +92,6 @@ class _Sink(io.RawIOBase):
             if self._left_out and self._waiting.empty():
                 left_out, self._left_out = self._left_out, 0
                 text += f"({left_out} lines were left out here)\n".encode()
-            with contextlib.suppress(OSError):  # The reader has gone.
+            with contextlib.suppress(OSError):  # the reader has gone
                 while text:
                     text = text[os.write(self._fd, text) :]

@@ -1,8 +1,8 @@
-"""Waits for other threads that Ctrl-C ends.
+"""Waits for other threads in a way that Ctrl-C can interrupt.
 
-Python looks for interrupts before it waits, and is woken by those that come meanwhile.
-One that comes in between is overlooked until the wait is over. So all waits here are
-short, and are repeated.
+Python checks for interrupts before it waits, and wakes up for one that comes during the
+wait. One that comes in between is missed until the wait is over. So all waits here are
+short and repeated.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ __all__ = ["result_of", "wait_for_change", "wait_for_end", "wait_for_event"]
 
 Result = TypeVar("Result")
 
-_LONGEST = 0.5  # seconds: who has pressed Ctrl-C hardly notices
+_LONGEST = 0.5  # seconds: short enough for Ctrl-C
 
 
 def wait_for_change(changed: threading.Condition, timeout: float | None = None) -> None:
-    """Waits for a change, for a short time: the caller looks, and calls again."""
+    """Waits briefly for a change; the caller checks, and calls again."""
     changed.wait(_LONGEST if timeout is None else min(timeout, _LONGEST))
 
 
 def result_of(future: Future[Result], timeout: float | None = None) -> Result:
-    """Waits for the result of a future, and returns or raises it.
+    """Waits for a future, and returns its result or raises its error.
 
-    After `timeout` seconds it raises what `future.result(timeout)` does.
+    After `timeout` seconds it raises the same error as `future.result(timeout)`.
 
     Example:
         >>> from concurrent.futures import Future
@@ -44,7 +44,7 @@ def result_of(future: Future[Result], timeout: float | None = None) -> Result:
         try:
             return future.result(min(left, _LONGEST))
         except FutureTimeoutError:
-            if future.done():  # It has come by now, or the error is its own.
+            if future.done():  # it has just arrived, or the error is its own
                 return future.result()
             if left <= _LONGEST:
                 raise

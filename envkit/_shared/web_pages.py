@@ -1,19 +1,19 @@
 """Keeps web pages out of servers that have no secret.
 
-A browser lets every page that its user visits send requests to the servers of the
-user's machine and network. What the browser adds tells such requests from those of
-other programs:
+A browser lets every page that its user visits send requests to servers on the user's
+machine and network. Headers that the browser adds distinguish these requests from other
+programs':
 
-| what a page can do                              | what gives it away                |
+| an attack by a page                             | gives itself away by              |
 |-------------------------------------------------|-----------------------------------|
 | send a request, open a WebSocket                | `Origin`, `Sec-Fetch-Site`        |
-| let its own name mean our address (DNS          | `Host`, which is that name        |
-| rebinding), so that it is of the same origin    |                                   |
-| send a form or plain text, for which browsers   | `Content-Type`, which is not      |
-| do not ask the server first                     | `application/json`                |
+| point its own name at our address (DNS          | `Host`, which is that name        |
+| rebinding), to share our origin                 |                                   |
+| send a form or plain text, which browsers send  | `Content-Type`, which is not      |
+| without asking the server first                 | `application/json`                |
 
-A server with a secret has no need of this: pages do not know it. One that has a page of
-its own refuses those of others in any case.
+A server with a secret does not need this: pages do not know the secret. A server that
+has its own page always refuses other pages.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = ["foreign_host", "foreign_origin", "is_json", "web_page_refusal"]
 
 Headers = Sequence[tuple[str, str]]
 
-# Names that mean nothing in the DNS of the internet, so no page can have one of them.
+# Names without a meaning in the internet's DNS, so no page can have one of them.
 _PRIVATE = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 def web_page_refusal(headers: Headers, bound: str) -> str | None:
-    """Returns why a request may come from a web page; `None` if it does not.
+    """Returns why a request may come from a web page; `None` if it cannot.
 
     Args:
-        headers: The names of the request's headers in small letters, and their values.
+        headers: The request's headers, with names in lower case.
         bound: The host that the server listens at.
 
     Example:
@@ -56,7 +56,7 @@ use its address, or serve with a token.
 
 
 def foreign_host(headers: Headers, bound: str) -> str:
-    """Returns which header shows that a name of others led here; "" if none does."""
+    """Returns the header that shows a foreign name for this server, or ""."""
     for host in _values(headers, "host"):
         name, _ = _host_and_port(f"//{host}")
         if name is None or not _is_ours(name, bound):
@@ -67,7 +67,7 @@ def foreign_host(headers: Headers, bound: str) -> str:
 
 
 def foreign_origin(headers: Headers) -> str:
-    """Returns which header shows that a page of others sends this; "" if none does."""
+    """Returns the header that shows that another site's page sent this, or ""."""
     hosts = _values(headers, "host")
     for origin in _values(headers, "origin"):
         if not hosts or not _is_same(origin, hosts[0]):
@@ -83,7 +83,7 @@ def _values(headers: Headers, name: str) -> list[str]:
 
 
 def is_json(content_type: str) -> bool:
-    """Returns True if a content is JSON by its type.
+    """Returns True if a content type is JSON.
 
     Example:
         >>> is_json("application/json; charset=utf-8"), is_json("text/plain")
@@ -96,7 +96,7 @@ def is_json(content_type: str) -> bool:
 
 
 def _host_and_port(url: str) -> tuple[str | None, int | None]:
-    """Returns the host of an address in small letters, and its port."""
+    """Returns the host of an address in lower case, and its port."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -111,7 +111,7 @@ def _host_and_port(url: str) -> tuple[str | None, int | None]:
 def _is_same(origin: str, host: str) -> bool:
     """Returns True if a page of this origin is one of the server's own.
 
-    Some clients that are no browsers send the address that they connect to.
+    Some clients other than browsers send the address that they connect to.
     """
     name, port = _host_and_port(origin)
     scheme = origin.partition(":")[0].lower()
@@ -121,7 +121,7 @@ def _is_same(origin: str, host: str) -> bool:
 
 
 def _is_ours(name: str, bound: str) -> bool:
-    """Returns True if no page can have an address of this name."""
+    """Returns True if no page can have an address with this name."""
     if name in ("localhost", bound.strip("[]").lower().removesuffix(".")):
         return True
     try:
@@ -129,7 +129,7 @@ def _is_ours(name: str, bound: str) -> bool:
     except ValueError:
         if is_loopback(bound):
             return False
-        # Others reach it by names of their network, which need not be known here.
+        # Others may reach it by names of their network, which we cannot know.
         is_private = "." not in name or name.endswith(_PRIVATE)
         return is_private or name == socket.gethostname().lower()
     return address.is_loopback or not is_loopback(bound)

@@ -1,7 +1,7 @@
-"""Processes of `envkit list` that ask a library for its names and specs.
+"""Asks libraries for their names and specs in separate processes, for `envkit list`.
 
-A library may print, crash and take its time when it is imported, so each is asked in a
-process of its own.
+A library may print, crash or take long when it is imported, so each gets its own
+process.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def ask(
 
     Args:
         schemes: The libraries.
-        pattern: The environments that are made for their specs.
-        few: How many there may be for that; `None` for any number.
-        debug: Whether what libraries print is to be seen on standard error.
+        pattern: The environments to make for their specs.
+        few: The maximum number to make; `None` for any number.
+        debug: Whether libraries' output goes to standard error.
         on_answer: Called with each scheme that has answered.
     """
     looks = _Looks(pattern, few, debug)
@@ -64,7 +64,7 @@ def ask(
 
 
 class _Looks:
-    """The processes that run `look`."""
+    """Runs the processes that call `look`."""
 
     def __init__(self, pattern: str | None, few: int | None, debug: bool) -> None:
         self._request = {"pattern": pattern, "few": few, "debug": debug}
@@ -100,7 +100,7 @@ class _Looks:
         return _findings(scheme, said.decode("utf-8", "replace").splitlines(), end)
 
     def stop(self) -> None:
-        """Ends all of them, and starts no more."""
+        """Stops all of them, and starts no more."""
         with self._lock:
             self._stopped = True
             for process in self._running:
@@ -108,7 +108,7 @@ class _Looks:
 
 
 def _end_of(returncode: int, late: bool) -> str:
-    """Returns how a process ended too early, in words; empty if it did not."""
+    """Describes how a process ended early; "" if it did not."""
     if late:
         return f"it took more than {_PATIENCE:g} seconds"
     if returncode < 0:
@@ -122,7 +122,7 @@ def _findings(scheme: str, lines: list[str], end: str) -> Findings:
     for line in lines:
         try:
             facts = json.loads(line)
-        except ValueError:  # The last one of a process that was killed.
+        except ValueError:  # the last line of a killed process
             continue
         if "name" in facts:
             found.specs[facts.pop("name")] = facts
@@ -137,15 +137,15 @@ def _findings(scheme: str, lines: list[str], end: str) -> Findings:
 
 
 def look(request: dict[str, Any]) -> None:
-    """Writes the environments of a scheme, and the specs of some, as lines of JSON.
+    """Writes a scheme's environments, and the specs of some, as lines of JSON.
 
-    It runs in a process of its own, because a library may print, crash and take its
-    time when it is imported. The answers go where standard output was.
+    It runs in a separate process, because a library may print, crash or take long when
+    it is imported. The answers go to the original standard output.
 
     Args:
-        request: The `scheme`, the `pattern`, how many matches there may be for their
-            specs to be shown, `None` for any number: `few`, and whether what the
-            library prints is to be seen: `debug`.
+        request: The `scheme`; the `pattern`; `few`, the maximum number of matches whose
+            specs are shown, `None` for any number; and `debug`, whether to show the
+            library's output.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     _quiet(request["debug"])
@@ -159,7 +159,7 @@ def look(request: dict[str, Any]) -> None:
     except MissingDependencyError as error:
         answer(missing=str(error), package=error.package, command=error.command)
         return
-    except (Exception, SystemExit) as error:  # Its code may do anything.
+    except (Exception, SystemExit) as error:  # its code may do anything
         answer(broken=error_text(error))
         return
     answer(names=names)
@@ -172,7 +172,7 @@ def look(request: dict[str, Any]) -> None:
 
 
 def _quiet(debug: bool) -> None:
-    """Sends what is printed, also by native code, nowhere or to standard error."""
+    """Sends output, even that of native code, to standard error or nowhere."""
     if debug:
         os.dup2(2, 1)
         return

@@ -1,7 +1,7 @@
 """`envkit bench TARGET`: finds the fastest way to step an environment on this machine.
 
-Each way is tried alone, in several rounds after a warm-up. The median round counts, and
-the table has the range of the rounds: a winner must be further ahead than that.
+Each way is tried alone, in several rounds after a warm-up. The median round counts. The
+table shows the range of the rounds; a winner must be ahead by more than that.
 """
 
 from __future__ import annotations
@@ -96,14 +96,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         type=_backends,
         default=BACKENDS,
-        help=f"the backends to try, with commas (default: {','.join(BACKENDS)})",
+        help=f"backends to try, separated by commas (default: {','.join(BACKENDS)})",
     )
     parser.add_argument(
         "--workers",
         metavar="COUNTS",
         type=_counts,
-        help="the numbers of workers to try, with commas (default: 1, 2, 4 … the CPUs "
-        "and a little above, and more as long as that pays)",
+        help="numbers of workers to try, separated by commas (default: 1, 2, 4 … the "
+        "CPUs and a little above, and more as long as that pays)",
     )
     add_policy(parser)
     add_seed(parser, "the seed of the environments and of the policy", 0)
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_can_draw(arguments.plot)
     facts = machine()
     progress = progress_bar()
-    # It is drawn between the tries only: a thread that draws would slow them down.
+    # Draw only between tries: a thread that draws would slow them down.
     progress.live.auto_refresh = False
     with progress, stdout_on_stderr():
         tries = _tries(arguments, given, progress)
@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     else:
         _show(title, facts, tries)
-    if arguments.plot:  # After the figures, which took long and must not be lost.
+    if arguments.plot:  # after the figures, which took long and must not be lost
         draw(arguments.plot, title, tries)
     return 0
 
@@ -230,7 +230,7 @@ def _tries(
 
 
 def worker_counts(cpus: int, num_envs: int) -> list[int]:
-    """Returns how many workers to try: 1, 2, 4 … the CPUs, and a little above.
+    """Returns the numbers of workers to try: 1, 2, 4 … the CPUs, and a little above.
 
     Example:
         >>> worker_counts(2, 64), worker_counts(8, 64), worker_counts(8, 3)
@@ -271,19 +271,19 @@ def _climb(
 
 BACKENDS = ("batch", "inline", "thread", "process")
 
-# More workers than that have never been measured to pay.
+# More workers than this have never been measured to pay.
 _MOST_WORKERS = 128
-# A gain that is larger than chance.
+# A gain that chance does not explain.
 _PAYS = 1.1
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to step so many environments.
+    """Describes one way to step a number of environments.
 
     Attributes:
-        backend: "inline", "thread" or "process"; "batch" where the environment steps
-            many rows itself.
+        backend: "inline", "thread" or "process"; "batch" if the environment steps many
+            rows itself.
         workers: The number of workers; `None` for a batch.
         target: The environment, as `make` takes it.
         arguments: The arguments of the environment.
@@ -298,12 +298,12 @@ class Candidate:
 
     @property
     def title(self) -> str:
-        """What stands in the table."""
+        """The text in the table."""
         return "its own batch" if self.backend == "batch" else self.backend
 
     @property
     def label(self) -> str:
-        """The title with the number of workers."""
+        """The title and the number of workers."""
         if self.backend in ("batch", "inline"):
             return self.title
         return f"{self.title} with {counted(self.workers or 0, 'worker')}"
@@ -313,7 +313,7 @@ class Candidate:
         return make(self._recipe(), **self.options)
 
     def call(self) -> str:
-        """Returns the text of the call that makes the same."""
+        """Returns the text of the equivalent call of `make`."""
         given = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
         target = repr(self.target)
         if not self._is_plain():
@@ -346,11 +346,11 @@ def candidates(
     if "batch" in backends and own is not None:
         yield own
     if own is not None and "num_envs" in own.options:
-        return  # Its library makes all rows, whatever `make` is told about workers.
+        return  # its library makes all rows, whatever `make` is told about workers
     for backend in backends:
         if backend == "batch":
             continue
-        # Inline nothing runs beside anything else.
+        # With "inline", nothing runs in parallel.
         for count in [1] if backend == "inline" else workers:
             yield pool_of(target, arguments, num_envs, backend, count)
 
@@ -366,9 +366,9 @@ def pool_of(
 def more_workers(
     last: Candidate, speed: float, speeds_before: Sequence[float], num_envs: int
 ) -> Candidate | None:
-    """Returns a pool with twice the workers, if those that it has have paid.
+    """Returns a pool with twice the workers, if the current ones have paid.
 
-    Environments that wait gain from workers long after the CPUs are in use.
+    Environments that wait gain from more workers long after all CPUs are in use.
     """
     count = min(2 * (last.workers or 1), num_envs, _MOST_WORKERS)
     if count == last.workers or speed < _PAYS * max(speeds_before, default=0.0):
@@ -379,7 +379,7 @@ def more_workers(
 def _own_batch(
     target: str, arguments: Mapping[str, Any], num_envs: int
 ) -> Candidate | None:
-    """Returns how the environment steps many rows itself, if it does."""
+    """Returns the environment as its own batch, if it steps many rows itself."""
     if constructor(target, **{**arguments, "num_envs": num_envs}).makes_batch:
         return Candidate("batch", None, target, arguments, {"num_envs": num_envs})
     if "batch_size" not in arguments and _takes_batch_size(target):
@@ -388,25 +388,25 @@ def _own_batch(
 
 
 def _takes_batch_size(target: str) -> bool:
-    """True if the constructor of the environment has a parameter of that name."""
+    """Returns True if the environment's constructor has a parameter `batch_size`."""
     build = constructor(target).build
     try:
         found = registry.load(target, build) if isinstance(build, str) else build
         return "batch_size" in inspect.signature(found).parameters
-    except (TypeError, ValueError):  # It is made by something without a signature.
+    except (TypeError, ValueError):  # made by something without a signature
         return False
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The figures of one way to step an environment.
+    """Holds the figures of one way to step an environment.
 
     Attributes:
         candidate: The way.
-        figures: How fast it is; `None` if it could not be tried.
-        in_env: The share of the time in which the busiest worker ran environments;
-            `None` for a batch, which has no statistics.
-        memory: The memory of a worker, on the average; `None` if it is not a process.
+        figures: Its speed; `None` if it could not be tried.
+        in_env: The share of time that the busiest worker spent in environments; `None`
+            for a batch, which has no statistics.
+        memory: The average memory of a worker; `None` if workers are not processes.
         error: Why it could not be tried.
     """
 
@@ -424,18 +424,18 @@ def measure(
     policy: str = "random",
     seed: int = 0,
 ) -> Measured:
-    """Makes an environment and steps it; an exception is part of the answer."""
+    """Makes an environment and steps it; an exception becomes part of the answer."""
     try:
         with Closing(candidate.make()) as env:
             return _measure(candidate, env, seconds, rounds, policy, seed)
-    except (Exception, SystemExit) as error:  # Its code may raise anything.
+    except (Exception, SystemExit) as error:  # its code may raise anything
         return Measured(candidate, error=error_text(error))
 
 
 def _measure(
     candidate: Candidate, env: Any, seconds: float, rounds: int, policy: str, seed: int
 ) -> Measured:
-    with contextlib.suppress(Exception):  # Some cannot be seeded.
+    with contextlib.suppress(Exception):  # some cannot be seeded
         env.seed(seed)
     current = env.reset()
     choose = load_policy(policy, env, seed)
@@ -481,7 +481,7 @@ def _mean(memories: list[Memory | None]) -> Memory | None:
 
 
 def equals_of(tries: Sequence[Measured]) -> list[Measured]:
-    """Returns the fastest and those not further from it than the rounds are apart."""
+    """Returns the fastest way and those within the range of its rounds."""
     found = [(tried, tried.figures) for tried in tries if tried.figures is not None]
     if not found:
         return []
@@ -494,7 +494,7 @@ def equals_of(tries: Sequence[Measured]) -> list[Measured]:
 
 
 def winner_of(tries: Sequence[Measured]) -> Measured | None:
-    """Returns the fastest; `None` if the rounds do not tell it from another one."""
+    """Returns the fastest way; `None` if the rounds do not separate it from others."""
     equals = equals_of(tries)
     return equals[0] if len(equals) == 1 else None
 
@@ -527,7 +527,7 @@ def as_table(tries: Sequence[Measured]) -> Table:
 
 
 def failures(tries: Sequence[Measured]) -> list[str]:
-    """Returns a line for each that has no figures."""
+    """Returns a line for each way without figures."""
     return [f"{tried.candidate.label}: {tried.error}" for tried in tries if tried.error]
 
 
@@ -590,7 +590,7 @@ def as_data(tries: Sequence[Measured]) -> dict[str, Any]:
 
 
 def check_can_draw(path: str) -> None:
-    """Raises if the picture cannot be drawn or stored, before anything is measured."""
+    """Raises before measuring if the plot cannot be drawn or saved."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingDependencyError.needed_by(
             "--plot", package="matplotlib", extra="plot"
@@ -608,7 +608,7 @@ def check_can_draw(path: str) -> None:
 
 
 def draw(path: str, title: str, tries: Sequence[Measured]) -> None:
-    """Draws how many steps a second each way makes, with the range of its rounds."""
+    """Draws the steps per second of each way, with the range of its rounds."""
     from matplotlib.figure import Figure
 
     bars = [(tried, tried.figures) for tried in tries if tried.figures is not None]

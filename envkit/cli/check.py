@@ -50,16 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_least_one,
         metavar="N",
         default=1000,
-        help="the most steps that one game has",
+        help="the maximum number of steps per game",
     )
-    add_seed(parser, "the seed of the actions, and of what can be seeded", 0)
+    add_seed(parser, "the seed of the actions and the environment", 0)
     parser.add_argument(
         "--require",
         metavar="FEATURES",
         type=_names,
         default=[],
         action="extend",
-        help="features that it must have, with commas, so that none of their checks is "
+        help="required features, separated by commas; none of their checks is "
         f"skipped: {', '.join(FEATURES)} (default: none)",
     )
     parser.add_argument(
@@ -68,14 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_names,
         default=[],
         action="extend",
-        help="names of checks to leave out, with commas (default: none)",
+        help="names of checks to skip, separated by commas (default: none)",
     )
     add_policy(parser)
     parser.add_argument(
         "-v",
         "--verbose",
         action="store_true",
-        help="list every check, with its promise, and not groups of them",
+        help="list every check and its promise instead of groups",
     )
     add_json(parser)
 
@@ -99,7 +99,7 @@ def _report(
     arguments: argparse.Namespace, make_env: Callable[[], Any]
 ) -> EnvironmentReport:
     """Runs the checks, with a line of progress on a terminal."""
-    # The next check stands in the line, so that one that hangs is known by its name.
+    # The line names the next check, so that a hanging one can be identified.
     names = [*(check.name for check in CHECKS), ""]
     columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
     with progress_bar(*columns) as progress:
@@ -124,7 +124,7 @@ def _report(
 
 
 def _action_fn(arguments: argparse.Namespace) -> Callable[[Any, Any], Any] | None:
-    """Returns the policy as `check_environment` takes it; `None` for its own."""
+    """Returns the policy for `check_environment`; `None` for its own."""
     if arguments.policy == "random":
         return None
     with Closing(make_target(arguments)) as env:
@@ -135,17 +135,17 @@ def _action_fn(arguments: argparse.Namespace) -> Callable[[Any, Any], Any] | Non
 def _constructor(arguments: argparse.Namespace) -> Callable[[], Any]:
     """Returns the constructor of the environments.
 
-    Raises here if there is nothing to check, because of a wrong name or a library that
-    is missing. Exceptions of a user's function are for the check `constructor`.
+    Raises if there is nothing to check, because a name is wrong or a library is
+    missing. Exceptions of a user's function are left to the check `constructor`.
     """
     target, given = arguments.target, target_arguments(arguments)
     before, colon, _ = target.partition(":")
     if colon and before not in registry.schemes() and "num_envs" not in given:
         make_env = functools.partial(registry.load(target, target), **given)
-        # The name in the report if it makes nothing that has a name.
+        # The name in the report if its result has no name.
         make_env.__dict__["__qualname__"] = target
         return make_env
-    # An exit is for the check `constructor`, too.
+    # An exit is left to the check `constructor` too.
     with contextlib.suppress(SystemExit), Closing(make_target(arguments)):
         pass
     return functools.partial(make_target, arguments)
@@ -165,7 +165,7 @@ def _plain(arguments: argparse.Namespace, report: EnvironmentReport) -> dict[str
     }
 
 
-# The modules of the checks, with what people call their subjects.
+# The modules of the checks, and titles for their subjects.
 _GROUPS = {
     "lifetime": "making and closing",
     "episodes": "episodes and time steps",
@@ -176,7 +176,7 @@ _GROUPS = {
     "rows": "rows of a batch",
 }
 _MARKS = {"passed": "✓", "failed": "✗", "skipped": "-"}
-# For terminals that cannot show them.
+# For terminals that cannot show the signs.
 _WORDS = {"passed": "ok", "failed": "FAILED", "skipped": "-"}
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "dim"}
 

@@ -1,4 +1,4 @@
-"""`envkit convert SOURCE`: makes a Minari dataset of a recording, and back."""
+"""`envkit convert SOURCE`: converts a recording to a Minari dataset, or back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["EXAMPLE", "add_arguments", "run"]
 EXAMPLE = "envkit convert runs/catch --minari catch/random-v0"
 
 _SCHEME = "minari:"
-# The options that say something about the dataset, under Minari's names.
+# The options that describe the dataset, under Minari's names.
 _ABOUT = {
     "author": "the name of its author",
     "author_email": "an address of its author",
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Converts one into the other."""
+    """Converts in the direction that the arguments ask for."""
     is_dataset = arguments.source.startswith(_SCHEME)
     is_given = arguments.directory is not None, arguments.minari is not None
     if is_given != (is_dataset, not is_dataset):

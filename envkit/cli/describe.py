@@ -1,4 +1,4 @@
-"""`envkit describe TARGET`: shows the specs of an environment, and its abilities."""
+"""`envkit describe TARGET`: shows an environment's specs and abilities."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Makes an environment, asks it for everything, and shows the answers."""
+    """Makes an environment, examines it, and shows the facts."""
     with stdout_on_stderr():
         with Closing(make_target(arguments)) as env:
             specs, facts = specs_of(env), facts_of(env, arguments.seed)
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _render_if_asked(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """Returns the facts of a picture if the constructor takes a mode to render in."""
+    """Returns facts about a picture if the constructor takes a render mode."""
     given = target_arguments(arguments)
     if "render_mode" in given:
         return None
@@ -91,7 +91,7 @@ def _render_if_asked(arguments: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _title(facts: dict[str, Any], target: str) -> str:
-    """Returns the id of an environment; of a pool, those of its environments."""
+    """Returns an environment's id; for a pool, its environments'."""
     rows = facts["provenance"].get("environments", ())
     ids = dict.fromkeys(str(one["id"]) for one in rows if one["id"] is not None)
     return ", ".join(ids) or facts["id"] or target
@@ -176,7 +176,7 @@ def _possible(answer: dict[str, Any] | None) -> str:
 
 
 def _origin(facts: dict[str, Any]) -> dict[str, str]:
-    """Returns the provenance of an environment, for people."""
+    """Returns an environment's provenance in words."""
     known = facts["provenance"]
     version = "" if facts["version"] is None else str(facts["version"])
     packages = {"envkit": known.get("envkit"), **known.get("packages", {})}
@@ -193,12 +193,12 @@ def _origin(facts: dict[str, Any]) -> dict[str, str]:
     }
 
 
-# How many leaves a short text has.
+# The maximum number of leaves in a short text.
 _MOST = 4
 
 
 def short_text(spec: Any) -> str:
-    """Writes a nest of specs in a few words.
+    """Describes a nest of specs in a few words.
 
     Example:
         >>> from envkit import make
@@ -222,11 +222,11 @@ def short_text(spec: Any) -> str:
 
 
 def leaf_text(spec: Any, *, brief: bool = False) -> str:
-    """Writes one spec: its dtype, shape and bounds, where it has them.
+    """Describes one spec: its dtype, shape and bounds, if any.
 
     Args:
         spec: The spec.
-        brief: Whether bounds that differ between elements are left out.
+        brief: Whether to omit bounds that differ between elements.
 
     Example:
         >>> from envkit import ArraySpec, BoundedArraySpec
@@ -253,7 +253,7 @@ def leaf_text(spec: Any, *, brief: bool = False) -> str:
 def bounds_of(spec: Any) -> tuple[Any, Any]:
     """Returns the bounds as plain numbers or nested lists; `None` for no bound.
 
-    The limits of a dtype are no bounds, except where whole numbers are counted.
+    The limits of a dtype do not count as bounds, except for integers that are choices.
 
     Example:
         >>> from envkit import BoundedArraySpec
@@ -288,12 +288,12 @@ def plain_leaves(spec: Any) -> list[dict[str, Any]]:
 
 
 def children(spec: Any) -> list[tuple[str, Any]]:
-    """Returns the parts of a nest by their names."""
+    """Returns the parts of a nest by name."""
     return [(bare_path(path), child) for path, child in step_into(spec, "")]
 
 
 def bare_path(path: str) -> str:
-    """Writes a path as people do.
+    """Writes a path in a short form for people.
 
     Example:
         >>> bare_path("['camera'][0]")
@@ -328,7 +328,7 @@ def _numbers(bound: Any, limit: Any) -> Any:
         return [_numbers(part, limit) for part in bound]
     if bound.dtype.kind != "f":
         return int(bound)
-    # By way of text: a float32 of 0.7 is 0.699999988079071 to Python.
+    # Through text: as a Python float, a float32 of 0.7 is 0.699999988079071.
     return None if bound == limit or not np.isfinite(bound) else float(str(bound[()]))
 
 
@@ -357,27 +357,27 @@ def _dtype_text(dtype: Any) -> str:
 
 
 def _dtype_name(dtype: Any) -> str:
-    # TensorFlow's have a name of their own.
+    # TensorFlow's dtypes have a name.
     return str(getattr(dtype, "name", None) or dtype)
 
 
-# Under which names wrappers and environments tell how long episodes are at most.
+# The names under which wrappers and environments keep the maximum length of episodes.
 # The last is MiniGrid's.
 _LIMITS = ("duration", "max_episode_steps", "fix_length", "max_steps")
 
 
 def specs_of(env: Any) -> dict[str, Any]:
-    """Returns the nests of specs by what they are of."""
+    """Returns the nests of specs by the name of their part."""
     specs: dict[str, Any] = EnvironmentSpec.of(env)._asdict()
     declared = info_spec_of(env)
     return {**specs, "info": declared} if declared else specs
 
 
 def facts_of(env: Any, seed: int = 0) -> dict[str, Any]:
-    """Asks an environment for everything; it is seeded and reset for that.
+    """Examines an environment, which is seeded and reset for that.
 
     Returns:
-        Data that JSON can hold. Where something cannot be done, `reason` says why.
+        Data that JSON can hold. If something is not possible, `reason` says why.
     """
     seeded = _asked(lambda: env.seed(seed))
     provenance: dict[str, Any] = getattr(env, "provenance", dict)()
@@ -401,9 +401,9 @@ def facts_of(env: Any, seed: int = 0) -> dict[str, Any]:
 
 
 def limit_of(env: Any) -> int | None:
-    """Returns the most steps of an episode, if the environment has such a limit.
+    """Returns the maximum number of steps of an episode, if there is a limit.
 
-    Of a batch, it is that of the row with the longest episodes.
+    A batch's is that of the row with the longest episodes.
     """
     rows = getattr(env, "envs", None) if not hasattr(env, "access") else None
     if isinstance(rows, list | tuple) and rows:
@@ -411,27 +411,27 @@ def limit_of(env: Any) -> int | None:
     told = [
         *(_attribute_of(env, name) for name in _LIMITS),
         getattr(getattr(env, "spec", None), "max_episode_steps", None),
-        # Private in dm_control: infinity where there is no limit.
+        # Private in dm_control; infinity means no limit.
         getattr(getattr(env, "dm_env", None), "_step_limit", None),
     ]
     return min((limit for limit in map(_as_limit, told) if limit), default=None)
 
 
 def _attribute_of(env: Any, name: str) -> Any:
-    """Returns an attribute of an environment, or the largest of those in a pool."""
+    """Returns an environment's attribute, or the largest value in a pool."""
     value = getattr(env, name, None)
     if value is not None or not hasattr(env, "access"):
         return value
     try:
         values = env.access(name)
-    except Exception:  # Their workers raise what they raise.
+    except Exception:  # workers may raise anything
         return None
     values = values if isinstance(values, list) else [values]
     return _largest([_as_limit(value) for value in values])
 
 
 def _largest(limits: list[int | None]) -> int | None:
-    """Returns the largest limit, or `None` where there is an episode without one."""
+    """Returns the largest limit, or `None` if some episode has none."""
     known = [limit for limit in limits if limit is not None]
     return max(known, default=None) if len(known) == len(limits) else None
 
@@ -442,7 +442,7 @@ def _as_limit(value: Any) -> int | None:
 
 
 def layers_of(env: Any) -> list[str]:
-    """Returns the classes of an environment and of those in it, the outermost first.
+    """Returns the classes of an environment and of those it wraps, outermost first.
 
     Example:
         >>> from envkit import make
@@ -489,12 +489,12 @@ def _batch(env: Any) -> dict[str, Any]:
 
 
 def _info(value: Any) -> dict[str, Any]:
-    """Returns the facts of an info."""
+    """Returns facts about an info."""
     if isinstance(value, Mapping) and not value:
         return {"holds": []}
     try:
         leaves = nest.flatten_with_paths(value)
-    except Exception:  # Its keys may be anything.
+    except Exception:  # its keys may be anything
         leaves = [("", value)]
     return {"holds": [{"path": path, "what": info_text(leaf)} for path, leaf in leaves]}
 
@@ -511,8 +511,8 @@ def _asked(
     call: Callable[[], Any],
     facts: Callable[[Any], dict[str, Any]] = lambda answer: {},
 ) -> dict[str, Any]:
-    """Returns whether a call is possible: facts about its answer, or the reason."""
+    """Returns facts about a call's answer, or the reason why it is not possible."""
     try:
         return {"possible": True, **facts(call())}
-    except (Exception, SystemExit) as error:  # Its code may raise anything.
+    except (Exception, SystemExit) as error:  # its code may raise anything
         return {"possible": False, "reason": error_text(error)}

@@ -1,4 +1,4 @@
-"""What a library says of its environments, and which of them a pattern means."""
+"""A library's answer about its environments, and the matches of a pattern."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Findings", "matches", "schemes_for", "specs_of"]
 
 @dataclass
 class Findings:
-    """The answer of a library about its environments.
+    """Holds a library's answer about its environments.
 
     Attributes:
         scheme: The name before the colon.
-        names: The names after the colon; `None` if these are not known.
+        names: The names after the colon; `None` if unknown.
         missing: The error that says what is not installed.
-        package: The package that is not.
-        command: The pip command that installs it, if that is all it takes.
-        takes: What stands after the colon instead of names.
+        package: The missing package.
+        command: The pip command that installs it, if that is enough.
+        takes: What may follow the colon instead of names.
         broken: The reason why the library could not answer.
-        specs: For each name of which they were asked for: the specs, or an error.
+        specs: The specs, or an error, for each name that they were requested for.
     """
 
     scheme: str
@@ -42,10 +42,11 @@ _WILD = frozenset("*?[")
 
 
 def matches(target: str, pattern: str | None) -> bool:
-    """True if a pattern matches a target, in upper or lower case.
+    """Returns True if a pattern matches a target, ignoring case.
 
-    With `*`, `?` or `[` in it, it is a glob of the whole target, or of what follows the
-    colon; otherwise a part of the target, or with a colon of what follows it.
+    With `*`, `?` or `[` in it, the pattern is a glob for the whole target or for the
+    part after the colon; otherwise it is a part of the target or, with a colon, of what
+    follows it.
 
     Example:
         >>> matches("gymnasium:CartPole-v1", "pole")
@@ -67,7 +68,7 @@ def matches(target: str, pattern: str | None) -> bool:
 
 
 def schemes_for(pattern: str | None, schemes: Iterable[str]) -> list[str]:
-    """Returns the schemes of which a pattern may mean environments.
+    """Returns the schemes that may have environments matching a pattern.
 
     Example:
         >>> schemes_for("gymnasium:*pole*", ["ale", "gym", "gymnasium"])
@@ -84,7 +85,7 @@ def schemes_for(pattern: str | None, schemes: Iterable[str]) -> list[str]:
 
 
 def specs_of(target: str) -> dict[str, Any]:
-    """Makes an environment, and returns its specs, or why that cannot be done."""
+    """Makes an environment; returns its specs, or the reason why it cannot be made."""
     from envkit.cli.describe import plain_leaves, short_text  # which loads NumPy
 
     try:
@@ -97,5 +98,5 @@ def specs_of(target: str) -> dict[str, Any]:
             }
         finally:
             env.close()
-    except (Exception, SystemExit) as error:  # Its code may raise anything.
+    except (Exception, SystemExit) as error:  # its code may raise anything
         return {"error": error_text(error)}

@@ -1,4 +1,4 @@
-"""`envkit list [PATTERN]`: the environments that are available here, by library."""
+"""`envkit list [PATTERN]`: lists the available environments by library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLE = "envkit list 'gymnasium:*Cart*'"
 
 _FOUND, _NOTHING = 0, 1
 _PARTS = ("observation", "action")
-# How many names of a library an overview shows.
+# The number of names per library in an overview.
 _SHOWN = 4
 _UNKNOWN = "what its package knows, which it does not tell"
 
@@ -39,22 +39,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pattern",
         nargs="?",
         metavar="PATTERN",
-        help="a part of the name, or a glob, in any case: pole, 'ale:*ram*', or "
-        "gymnasium: for all of a library, which asks no other. Without one: what "
-        "envkit brings along, and how many there are of each library.",
+        help="a part of the name, or a glob, ignoring case: pole, 'ale:*ram*', or "
+        "gymnasium: for a whole library, which asks no other library. Without one: "
+        "envkit's own environments, and the number in each library.",
     )
     parser.add_argument(
         "--specs",
         action="store_true",
-        help="show the specs of all that is listed. For that each environment is made, "
-        "which takes long where there are hundreds; without this option that is done "
-        "where a pattern matches ten or fewer in all libraries together.",
+        help="show the specs of everything listed. That makes each environment, which "
+        "takes long for hundreds of them; without this option it is only done if a "
+        "pattern matches ten or fewer in all libraries together.",
     )
     parser.add_argument(
         "--refresh",
         action="store_true",
-        help="ask the libraries that are installed, whose names are kept otherwise "
-        "until something of them changes",
+        help="ask the installed libraries again; otherwise names are cached until the "
+        "library changes",
     )
     add_json(parser)
 
@@ -84,8 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _bar(schemes: Sequence[str]) -> Iterator[Callable[[str], None]]:
-    """Shows a bar while libraries are asked; yields what counts their answers."""
-    # Where none is asked, importing it would take a sixth of the command's time.
+    """Shows a bar while libraries are asked; yields a function that counts answers."""
+    # If none is asked, this import would take a sixth of the command's time.
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
@@ -155,8 +155,8 @@ def _show_matches(
     rows: list[dict[str, Any]], libraries: list[Findings], pattern: str | None
 ) -> None:
     found = _table(rows, "environment") if rows else Text(_nothing(libraries, pattern))
-    # Of one library, the reason why it has nothing is the answer; of many it is enough
-    # to know which were not asked.
+    # For a single library, the reason why it has nothing is the answer; for many, their
+    # names are enough.
     if len(libraries) == 1 or pattern is None:
         print_trimmed(terminal(), found, *_remarks(libraries))
         return
@@ -169,7 +169,7 @@ def _show_matches(
 
 
 def _nothing(libraries: list[Findings], pattern: str | None) -> str:
-    """Says that there is nothing, or no such scheme, and what may have been meant."""
+    """Says that nothing matches, or no such scheme exists, with a suggestion."""
     scheme, colon, _ = (pattern or "").partition(":")
     if colon and not libraries:
         known = registry.schemes()

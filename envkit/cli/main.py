@@ -1,6 +1,6 @@
-"""`envkit COMMAND`: finds the command, and returns its exit status.
+"""`envkit COMMAND`: finds and runs the command, and returns its exit status.
 
-Commands are entry points of the group `envkit.commands`; `Command` says what they are.
+Commands are entry points of the group `envkit.commands`, described in `Command`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from envkit.cli.plugins import Command
 from envkit.errors import EnvkitError
 from envkit.extend import Plugins, suggestion
 
-# The second one comes when a terminal is closed.
+# The second one is sent when a terminal is closed.
 _TO_END = ("SIGTERM", "SIGHUP")
 
 
 class Terminated(KeyboardInterrupt):
     """A signal told the program to end, as Ctrl-C does.
 
-    It is no `SystemExit`, which an environment may raise.
+    It is not a `SystemExit`, because an environment may raise that.
 
     Attributes:
         code: The exit status.
@@ -43,8 +43,8 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Lets signals raise `Terminated` while the block runs."""
-    # Because only the main thread may set handlers of signals.
+    """Makes signals raise `Terminated` while the block runs."""
+    # Only the main thread may set signal handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -81,24 +81,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-        arguments: The command and what follows it; `None` for those of the process.
+        arguments: The command and its arguments; `None` for those of the process.
 
     Returns:
         The exit status.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_stdout()
-    try:  # Ctrl-C may come as early as this: imports take a while.
+    try:  # Ctrl-C may come this early: imports take a while
         if not given or given[0].startswith("-"):
             return _show_help(given)
         name = given[0]
         parsed = command_parser(name).parse_args(given[1:])
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except EnvkitError as error:  # There is no such command, or its package is broken.
+    except EnvkitError as error:  # the command is unknown, or its package is broken
         say(f"envkit: {_in_one_line(error)}", file=sys.stderr)
         return _COULD_NOT
-    # As with `python -m`, so that one's own modules are found however this was called.
+    # As with `python -m`, so that the user's own modules are always found.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Terminated as ended:
         return ended.code
     except BrokenPipeError:
-        # The reader of the pipe has ended. Python would complain when it exits.
+        # The reader of the pipe has ended; Python would complain on exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _COULD_NOT
     except KeyboardInterrupt:
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    """Runs a command; other people's code does not choose the exit status."""
+    """Runs a command; code it calls cannot choose the exit status."""
     try:
         with ended_by_signals():
             status: int = parsed.run_command(parsed)
@@ -140,18 +140,18 @@ def _run(parsed: argparse.Namespace) -> int:
 def _prepare_stdout() -> None:
     """Makes standard output accept any text."""
     if sys.stdout is None:
-        # It was closed. Otherwise the next file that is opened would be it.
+        # It was closed; otherwise the next opened file would take its place.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     elif isinstance(sys.stdout, io.TextIOWrapper):
-        # Not every encoding has ∞, and a file's name may be no text. That of the locale
-        # "C" takes such names, but no ∞ either.
+        # Not every encoding has ∞, and a file's name may not be valid text. The locale
+        # "C" accepts such names, but no ∞.
         kind, errors = sys.stdout.encoding.lower(), sys.stdout.errors
         if errors == "strict" or (errors == "surrogateescape" and kind != "utf-8"):
             sys.stdout.reconfigure(errors="replace")
 
 
 def _show_help(given: Sequence[str]) -> int:
-    """Prints what commands there are, or the version."""
+    """Prints the list of commands, or the version."""
     about = "Environments for reinforcement learning."
     parser = Parser(prog="envkit", description=about)
     parser.add_argument(
@@ -161,7 +161,7 @@ def _show_help(given: Sequence[str]) -> int:
     for name in _COMMANDS.names():
         commands.add_parser(name, help=_text_of(name).replace("%", "%%"))
     if parser.parse_args(given).version:
-        from envkit.provenance import envkit_version  # It loads NumPy.
+        from envkit.provenance import envkit_version  # loads NumPy
 
         say(f"envkit {envkit_version()}")
     else:
@@ -170,7 +170,7 @@ def _show_help(given: Sequence[str]) -> int:
 
 
 def _text_of(name: str) -> str:
-    """Returns what a command does; of a broken one, why it cannot be loaded."""
+    """Returns a command's description; for a broken one, the reason."""
     try:
         return _command(_plugin(name)).text
     except EnvkitError as error:
@@ -181,7 +181,7 @@ def command_parser(name: str) -> Parser:
     """Returns the parser of a command.
 
     Raises:
-        EnvkitError: There is no such command, or its package is broken.
+        EnvkitError: The command is unknown, or its package is broken.
     """
     plugin = _plugin(name)
     module, text = _command(plugin)
@@ -211,7 +211,7 @@ def command_parser(name: str) -> Parser:
 
 
 def _plugin(name: str) -> Any:
-    """Returns the entry point of a command."""
+    """Returns a command's entry point."""
     plugin = _COMMANDS.find(name)
     if plugin is None:
         known = _COMMANDS.names()
@@ -223,7 +223,7 @@ def _plugin(name: str) -> Any:
 
 
 def _command(plugin: Any) -> Command:
-    """Loads what an entry point names: a command, or its module."""
+    """Loads an entry point, which names a command or its module."""
     found = plugin.load()
     if isinstance(found, Command):
         return found
@@ -233,7 +233,7 @@ def _command(plugin: Any) -> Command:
 
 def _in_one_line(error: Exception) -> str:
     message = " ".join(str(error).split())
-    if _TRACEBACK in message:  # What a worker process has told
+    if _TRACEBACK in message:  # from a worker process
         first_line = str(error).partition("\n")[0]
         message = f"{first_line} (--debug shows where)"
     if isinstance(error, _COMPLETE) and message:
@@ -243,7 +243,7 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _as_options(message: str, parsed: argparse.Namespace) -> str:
-    """Writes the arguments that a message advises as the options of the command."""
+    """Rewrites arguments that a message recommends as the command's options."""
     for name, value in vars(parsed).items():
         if value is False:
             message = message.replace(f"{name}=True", f"--{name}")

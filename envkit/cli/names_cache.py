@@ -1,15 +1,15 @@
-"""Names of environments, kept between two runs of `envkit list`.
+"""Keeps names of environments between runs of `envkit list`.
 
-To ask a library for its names means to import it, which takes seconds. So they are kept
-in the user's cache folder, with what they depend on:
+Asking a library for its names means importing it, which takes seconds. So they are kept
+in the user's cache folder, along with what they depend on:
 
-- where envkit and the library are, and their versions;
-- the plugins of the library, which are entry points of groups such as `gymnasium.envs`;
-- the files that were loaded to find the names, and their folders, with times and sizes:
-  a checkout that somebody edits keeps its version.
+- the locations and versions of envkit and the library;
+- the library's plugins, which are entry points of groups such as `gymnasium.envs`;
+- the files loaded to find the names, and their folders, with times and sizes: an edited
+  checkout keeps its version number.
 
-Where one of them has changed, the library is asked again. A file that is broken or
-another user's is not read, and where nothing can be written, nothing is kept.
+If one of these has changed, the library is asked again. A file that is broken or
+another user's is ignored, and if nothing can be written, nothing is kept.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from envkit.extend import Plugins, scheme_named
 __all__ = ["NamesCache"]
 
 _SCHEMES = Plugins("envkit.schemes", "scheme")
-# Only the user reads and writes what is kept.
+# Only the user may read and write the files.
 _MODE = 0o700
 
 
 class NamesCache:
-    """The files, as they are during one run of the command."""
+    """Reads and writes the files during one run of the command."""
 
     def __init__(self) -> None:
-        """Looks at nothing yet."""
-        # Libraries share files; each is looked at once.
+        """Reads nothing yet."""
+        # Libraries share files; examine each once.
         self._stamp = functools.cache(_stamp)
         self._distributions = functools.cache(_distributions)
 
     def kept(self, scheme: str | None) -> dict[str, Any] | None:
-        """Returns what was kept of a scheme, if all that it depends on is as it was.
+        """Returns a scheme's kept answer if nothing it depends on has changed.
 
         Args:
-            scheme: Its name; `None` for what envkit brings along.
+            scheme: Its name; `None` for envkit's own environments.
         """
-        # Whatever is wrong with a file, the library knows better.
+        # Whatever is wrong with a file, the library can be asked instead.
         with contextlib.suppress(
             OSError, ImportError, ValueError, LookupError, TypeError
         ):
@@ -64,10 +64,10 @@ class NamesCache:
         return None
 
     def keep(self, scheme: str | None, answer: dict[str, Any]) -> None:
-        """Keeps an answer of a scheme, in the process that has loaded what it took.
+        """Keeps a scheme's answer, in the process that imported the library.
 
         Args:
-            scheme: Its name; `None` for what envkit brings along.
+            scheme: Its name; `None` for envkit's own environments.
             answer: Plain data.
         """
         with contextlib.suppress(OSError, ImportError, ValueError):
@@ -82,7 +82,7 @@ class NamesCache:
             _write(_path(scheme), _digest(text) + b"\n" + text)
 
     def _needs(self, scheme: str | None) -> dict[str, Any]:
-        """Returns where envkit and the library are, their versions and its plugins."""
+        """Returns locations and versions of envkit and the library, and its plugins."""
         plugin = None if scheme is None else _SCHEMES.find(scheme)
         found = None if scheme is None else scheme_named(scheme)
         modules, names, root = ["envkit"], {"envkit-rl"}, ""
@@ -92,7 +92,7 @@ class NamesCache:
             names |= {
                 _normalized(re.split(r"[^\w.-]", text)[0]) for text in found.requires
             }
-        # A folder of metadata has the name and the version in its own name.
+        # A folder of metadata has the name and version in its own name.
         return {
             "places": {name: _place(name) for name in modules if name},
             "offered by": "" if plugin is None else plugin.package,
@@ -110,12 +110,12 @@ class NamesCache:
 
 def _path(scheme: str | None) -> Path:
     folder = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification says that one which is not absolute does not count.
+    # The specification says to ignore a path that is not absolute.
     if not os.path.isabs(folder):
         folder = os.path.join(os.path.expanduser("~"), ".cache")
     if not os.path.isabs(folder):
         raise FileNotFoundError("The user has no home.")
-    # Each Python has libraries of its own.
+    # Each Python has its own libraries.
     name = _digest(f"{sys.prefix}\n{sys.version}\n{scheme}".encode()).decode()[:32]
     return Path(folder, "envkit", "names", f"{name}.json")
 
@@ -131,7 +131,7 @@ def _write(path: Path, text: bytes) -> None:
     path.parent.mkdir(_MODE, parents=True, exist_ok=True)
     if not _is_ours(path.parent.stat()):
         return
-    # Others may read and write it meanwhile, and this process may be killed.
+    # Others may read and write it at the same time, and this process may be killed.
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         try:
             file.write(text)
@@ -147,9 +147,9 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def _distributions() -> list[tuple[str, str]]:
-    """Lists the folders of metadata, each with what is in its `entry_points.txt`.
+    """Lists the metadata folders, each with the content of its `entry_points.txt`.
 
-    `importlib.metadata` would read all metadata for the versions.
+    `importlib.metadata` would read all metadata just for the versions.
     """
     found = []
     for folder in map(Path, sys.path):
@@ -172,7 +172,7 @@ def _place(module: str) -> str:
 
 
 def _loaded() -> list[str]:
-    """Lists the files of the modules that are loaded, and the folders of packages."""
+    """Lists the files of loaded modules, and the folders of packages."""
     files = {
         file
         for name, module in list(sys.modules.items())
@@ -188,7 +188,7 @@ def _loaded() -> list[str]:
 
 def _stamp(path: str) -> str:
     status = os.stat(path)
-    # The size of a folder is the file system's own affair.
+    # A folder's size depends on the file system.
     size = 0 if os.path.isdir(path) else status.st_size
     return f"{path}\0{status.st_mtime_ns}\0{size}"
 

@@ -1,7 +1,8 @@
-"""Prints answers, apart from what other people's code prints, and safely.
+"""Prints answers safely, and separately from the output of other code.
 
-Names, infos and messages are other people's too, and a terminal obeys what is in them:
-all that commands print goes through `escaped`, in `say`, `print_json` or a console.
+Names, infos and messages may come from others, and a terminal obeys control characters
+in them. So everything that commands print goes through `escaped`, in `say`,
+`print_json` or a console.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ __all__ = [
 
 
 def say(*lines: str, file: TextIO | None = None) -> None:
-    """Prints lines, each of which stays one, on standard output or elsewhere."""
+    """Prints each line as a single line, on standard output or to a file."""
     for line in lines:
         print(escaped(line).replace("\n", "\\n"), file=file)
 
 
 def error_text(error: BaseException) -> str:
-    """Writes an error in a line of moderate length, with its class where that helps."""
+    """Describes an error in a line of moderate length, with its class if that helps."""
     if isinstance(error, SystemExit):
         return f"it called {exit_call(error)}"
     if isinstance(error, EnvkitError):
@@ -48,12 +49,12 @@ def error_text(error: BaseException) -> str:
 
 
 def unwritable(path: Path, error: OSError) -> OSError:
-    """Returns the error for an output that has no place."""
+    """Returns the error for an output that cannot be written."""
     return OSError(f"{str(path)!r} cannot be written: {error.strerror}.")
 
 
 def print_trimmed(console: Console, *parts: RenderableType) -> None:
-    """Prints tables and trees without the spaces that fill their lines."""
+    """Prints tables and trees without trailing spaces."""
     with console.capture() as written:
         for part in parts:
             console.print(part)
@@ -63,15 +64,15 @@ def print_trimmed(console: Console, *parts: RenderableType) -> None:
 
 @contextlib.contextmanager
 def stdout_on_stderr() -> Iterator[None]:
-    """Sends what is printed meanwhile to standard error, also by native code.
+    """Sends output, even that of native code, to standard error inside the context.
 
-    Libraries and games print when they are imported and played, and other programs
-    read the answer of a command on standard output.
+    Libraries and games print while they are imported and played, but other programs
+    read a command's answer from standard output.
     """
     sys.stdout.flush()
     try:
         kept = os.dup(1)
-    except OSError:  # It has none.
+    except OSError:  # there is none
         kept = -1
     with contextlib.redirect_stdout(sys.stderr):
         if kept >= 0:

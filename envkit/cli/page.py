@@ -1,8 +1,8 @@
-"""`envkit replay --html`: a recording as one page for a browser, without a network.
+"""`envkit replay --html`: writes a recording as one page for a browser, offline.
 
-The page holds everything: a script element of JSON for each episode, which is read when
-the episode is looked at, and one for the list. Columns are in it as base64 of their
-bytes, so that 100,000 time steps open at once.
+The page contains everything: a script element of JSON for each episode, which is parsed
+when you open the episode, and one for the list. Columns are base64 of their bytes, so
+that even 100,000 time steps open at once.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from envkit.types import Array
 __all__ = ["PICTURES", "write_page"]
 
 PICTURES = 2000
-# So many numbers of a leaf have lines of their own; of more, three tell about all.
+# Up to this many numbers of a leaf get their own lines; otherwise three summarise them.
 _MOST_LINES = 64
-# Larger pictures are shrunk until their longer side has at most so many pixels.
+# Larger pictures are shrunk to this many pixels on their longer side.
 _LARGEST_SIDE = 640
 _LONGEST_TEXT = 2000
-# What the line below the picture says, unless there are too many numbers.
+# The values in the line below the picture, unless there are too many numbers.
 _CAPTION, _MOST_IN_CAPTION = ("reward", "discount", "action"), 8
 _NUMBERS = (bool, int, float, np.integer, np.floating, np.bool_)
 _GENERATOR = b'<meta name="generator" content="envkit replay">'
@@ -54,16 +54,16 @@ def write_page(
     look: StepPicture | None = None,
     pictures: int = PICTURES,
 ) -> None:
-    """Writes the page; a page that stood there is replaced when the new one is whole.
+    """Writes the page; it replaces an existing page once it is complete.
 
     Args:
         recording: The recording.
         path: The path of the page.
         look: Returns the picture of a time step; `None` if there are none.
-        pictures: At most about so many pictures are taken, evenly.
+        pictures: The approximate maximum number of pictures, evenly spaced.
 
     Raises:
-        RecordingError: Something else than such a page stands there.
+        RecordingError: The path holds something other than such a page.
     """
     template = files("envkit.cli").joinpath("page.html").read_text("utf-8")
     before, after = template.split("<!-- episodes -->\n")
@@ -101,13 +101,13 @@ def _check_is_page(target: Path) -> None:
 
 
 def _script(file: TextIO, name: str, data: Any) -> None:
-    # Without "<" no text can end the element.
+    # Without "<", no text can close the element.
     text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     file.write(f'<script type="application/json" id="{name}">{text}</script>\n')
 
 
 def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns what the page knows beside its episodes."""
+    """Returns the page's data besides the episodes."""
     known = recording.provenance
     wrappers = [layer["class"].rpartition(":")[2] for layer in known["wrappers"]]
     steps = counted(sum(episode["last"] for episode in episodes), "step")
@@ -150,7 +150,7 @@ def _episodes(
     pictures: int,
     plots: list[dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    """Writes the episodes; returns what the list says about each."""
+    """Writes the episodes; returns the list's facts about each."""
     entries = recording.of_kind("episode")
     replaced = {
         (event["row"], event["call"])
@@ -179,7 +179,7 @@ def _episodes(
 
 def _return(recording: Recording, episode: Episode) -> dict[str, Any]:
     """Returns the sum of the rewards, as text and as a number to sort by."""
-    with np.errstate(invalid="ignore", over="ignore"):  # Rewards may be infinite.
+    with np.errstate(invalid="ignore", over="ignore"):  # rewards may be infinite
         sums = [
             np.asarray(episode.column(name)[1:], np.float64).sum(0)
             for name in recording.layout.steps
@@ -207,22 +207,22 @@ def _end(recording: Recording, episode: Episode) -> dict[str, Any]:
 
 
 class _EpisodeData:
-    """The plots and texts of an episode, for each time step.
+    """Holds an episode's plots and texts for each time step.
 
     Attributes:
-        columns: What is drawn: the number of the plot, a dtype, and bytes as base64.
-        texts: By name and time step what no plot can show.
+        columns: The data to draw: the number of the plot, a dtype, and bytes as base64.
+        texts: By name and time step, values that cannot be plotted.
     """
 
     def __init__(
         self, recording: Recording, episode: Episode, plots: list[dict[str, Any]]
     ) -> None:
-        """Takes everything out of an episode.
+        """Extracts the data of an episode.
 
         Args:
             recording: The recording.
             episode: One of its episodes.
-            plots: What is known about the plots of all episodes; it grows.
+            plots: The facts about the plots of all episodes; it grows.
         """
         self.columns: list[tuple[int, str, str]] = []
         self._plots = plots
@@ -252,7 +252,7 @@ class _EpisodeData:
         labels = [""]
         if flat.shape[1] > _MOST_LINES:
             wide = np.float32 if flat.dtype == np.uint8 else np.float64
-            with np.errstate(invalid="ignore", over="ignore"):  # They may be infinite.
+            with np.errstate(invalid="ignore", over="ignore"):  # they may be infinite
                 parts = [flat.mean(1, dtype=wide), flat.min(1), flat.max(1)]
             flat = np.stack(parts, 1).astype(wide)
             labels = ["mean", "least", "greatest"]
@@ -274,7 +274,7 @@ class _EpisodeData:
         self.columns.append((self._plots.index(plot), kept.dtype.str[1:], data))
 
     def _add_sparse(self, name: str, values: Iterable[tuple[int, Any]]) -> None:
-        """Adds values that each time step may have others of: numbers as plots."""
+        """Adds values that only some time steps have; numbers become plots."""
         numbers: dict[str, dict[int, Any]] = {}
         texts: dict[int, Any] = {}
         for step, value in values:
@@ -303,7 +303,7 @@ class _EpisodeData:
 
 
 def _is_few(leaf: Any, like: Any = None) -> bool:
-    """True for numbers that can be drawn as lines, with the shape of another."""
+    """Returns True for numbers to draw as lines, with the shape of another."""
     if isinstance(leaf, _NUMBERS):
         return like is None or np.ndim(like) == 0
     return (
@@ -334,13 +334,13 @@ def _text(value: Any) -> str:
 
 
 def _stride(recording: Recording, entries: list[Entry], pictures: int) -> int:
-    """Returns of how many time steps one has its picture taken."""
+    """Returns the distance between time steps whose pictures are taken."""
     total = sum(len(recording.load(entry)) for entry in entries)
     return max(1, math.ceil(total / pictures))
 
 
 def _film(episode: Episode, look: StepPicture, stride: int) -> dict[str, Any]:
-    """Returns the pictures of an episode, its first and its last among them."""
+    """Returns an episode's pictures, including its first and last."""
     last = len(episode) - 1
     steps = sorted({*range(0, last + 1, stride), last})
     note = None
@@ -351,13 +351,13 @@ def _film(episode: Episode, look: StepPicture, stride: int) -> dict[str, Any]:
         )
     film: dict[int, str] = {}
     for step in steps:
-        with contextlib.suppress(LookupError):  # Not every step may have one.
+        with contextlib.suppress(LookupError):  # not every step has a picture
             film[step] = b64encode(_png(look(episode, step))).decode()
     return {"steps": list(film), "png": list(film.values()), "note": note}
 
 
 def _png(picture: Array) -> bytes:
-    """Writes a picture in the PNG format, each row as a difference to that above."""
+    """Encodes a picture as PNG, each row as a difference to the one above."""
     height, width = picture.shape[:2]
     factor = _LARGEST_SIDE / max(height, width)
     if factor < 1:

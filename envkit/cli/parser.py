@@ -1,4 +1,4 @@
-"""Parsers of commands: defaults stated in one way, and mistakes told in one line."""
+"""Parsers of commands: uniform defaults, and mistakes reported in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Parser", "Removed", "Renamed"]
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Ends the help of an option with its default, unless the text states it."""
+    """Ends an option's help with its default, unless the text states it."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default, text = action.default, action.help or ""
@@ -26,10 +26,11 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells in one line what is wrong, and which option was probably meant.
+    """Reports mistakes in one line, and suggests the option that was meant.
 
     Attributes:
-        flags_without_value: What to write for the value that a flag took once.
+        flags_without_value: The message for a value given to a flag that used to take
+            one.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -50,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
     def error(self, message: str) -> NoReturn:
-        """Prints what is wrong, and exits with the status 2."""
+        """Prints the mistake and exits with status 2."""
         said = message if message.endswith((".", "?")) else f"{message}."
         say(f"{self.prog}: {said} ({self.prog} --help)", file=sys.stderr)
         self.exit(2)
@@ -69,19 +70,19 @@ class Parser(argparse.ArgumentParser):
 
 
 class Renamed(argparse.Action):
-    """Refuses the old name of an option, with the new one, which is its `const`."""
+    """Refuses an option's old name and names the new one, its `const`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(nargs="?", help=argparse.SUPPRESS, **options)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        """Raises the sentence."""
+        """Prints the message and exits."""
         parser.error(f"{self.option_strings[0]} has been renamed: write {self.const}.")
 
 
 class Removed(Renamed):
-    """Refuses an option that is no more; its `const` says what to do instead."""
+    """Refuses a removed option; its `const` says what to do instead."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        """Raises the sentence."""
+        """Prints the message and exits."""
         parser.error(f"{self.option_strings[0]} has been removed: {self.const}.")

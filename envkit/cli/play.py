@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_hz(
         parser,
-        "so many steps pass in a second, whether a key is down or not; with 0 each "
+        "steps per second, whether a key is down or not; with 0 each "
         "waits for a key (default: the environment's own pace, if it tells one and has "
         "an action for no key, else 0)",
     )
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keys",
         metavar="KEYS",
-        help="press these instead of waiting for any, and end: 'dda' or "
+        help="press these keys and quit: 'dda' or "
         "'d<left><up+space>.'; a line is printed for each (default: yours)",
     )
 
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         keys = key_map(env)
         hz = pace_of(env, keys) if arguments.hz is None else arguments.hz
-        if pressed is not None:  # They are pressed one after the other.
+        if pressed is not None:  # press them one after another
             hz = 0.0
             _check_keys(pressed, keys)
         if arguments.record is None:
@@ -107,13 +107,13 @@ def run(arguments: argparse.Namespace) -> int:
         with recorded(
             env, arguments.record, kind, hz or FILM_HZ, arguments.target
         ) as recording:
-            closes.pop_all()  # What records it closes it, too.
+            closes.pop_all()  # the recorder closes it too
             seed_recording(arguments, recording)
             try:
                 _play(recording, keys, hz, play, pressed)
-            except BaseException as error:  # What was played until then is kept.
+            except BaseException as error:  # keep what was played so far
                 ended = error
-    if arguments.record.exists():  # A film without pictures is none.
+    if arguments.record.exists():  # a film without pictures is not written
         say(f"recorded in {arguments.record}")
     if ended is not None:
         raise ended
@@ -141,7 +141,7 @@ def _play(
 
 
 def _check_keys(pressed: Sequence[Sequence[str]], keys: KeyMap) -> None:
-    """Raises for the first key that neither an action nor a control has."""
+    """Raises for the first key without an action or a control."""
     shortcuts = Shortcuts(PLAYING, keys.keys)
     for chord in pressed:
         for key in chord:

@@ -9,20 +9,19 @@ __all__ = ["Command"]
 
 
 class Command(NamedTuple):
-    """A command of `envkit`: its module, and what it does.
+    """A command of `envkit`: its module and its description.
 
-    An entry point of the group `envkit.commands` names one, or the module itself, whose
-    docstring then begins with what the command does. The module has
+    An entry point of the group `envkit.commands` names a `Command`, or a module whose
+    docstring begins with the description. The module has
 
     - `EXAMPLE`: a call of it, for its `--help`;
     - `add_arguments(parser)`, which adds its arguments;
-    - `run(arguments)`, which returns the exit status: 0 if all is well, 1 if the
-      subject of the command is not. An exception becomes one line and the status 2.
+    - `run(arguments)`, which returns the exit status: 0 for success, 1 if the command
+      found a problem. An exception becomes one line and status 2.
 
     Attributes:
-        module: The module, or its name, so that only the command that is asked for is
-            imported.
-        text: What it does, for `envkit --help`.
+        module: The module, or its name, so that only the requested command is imported.
+        text: The description, for `envkit --help`.
     """
 
     module: str | types.ModuleType
@@ -30,16 +29,16 @@ class Command(NamedTuple):
 
 
 BENCH = Command("envkit.cli.bench", "finds the fastest way to step an environment")
-CHECK = Command("envkit.cli.check", "says which promises an environment breaks")
+CHECK = Command("envkit.cli.check", "checks the promises of an environment")
 CONVERT = Command(
     "envkit.cli.convert", "makes a Minari dataset of a recording, and back"
 )
 DESCRIBE = Command(
     "envkit.cli.describe", "says what an environment takes, gives and can do"
 )
-LIST = Command("envkit.cli.list_command", "lists the environments there are")
+LIST = Command("envkit.cli.list_command", "lists the available environments")
 PLAY = Command("envkit.cli.play", "plays an environment by hand")
-RECORD = Command("envkit.cli.record", "films or records what a policy does")
+RECORD = Command("envkit.cli.record", "films a policy, or records its episodes")
 REPLAY = Command("envkit.cli.replay", "plays a recording, or checks it")
 SERVE = Command("envkit.cli.serve", "serves environments by name to other machines")
 TOP = Command("envkit.cli.top", "shows what the workers of a running pool do")

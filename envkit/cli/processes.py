@@ -1,4 +1,4 @@
-"""Other processes, as Linux shows them: their memory, and the pools they run."""
+"""Finds other processes on Linux: their memory, and the pools they run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = [
     "shared",
 ]
 
-# What envkit's anonymous memory is called there.
+# The name of envkit's anonymous memory in /proc.
 _SHARED = "/memfd:envkit "
 
 
 def pids() -> list[int]:
-    """Returns the processes that can be seen from here."""
+    """Lists the processes that are visible from here."""
     if not sys.platform.startswith("linux"):
         raise NotImplementedError(
             "Pools of other processes are found in /proc, which only Linux has."
@@ -40,13 +40,13 @@ def pids() -> list[int]:
 
 
 def exists(pid: int) -> bool:
-    """True if there is such a process that has not ended."""
+    """Returns True if the process exists and has not ended."""
     head, _, tail = _text(f"/proc/{pid}/stat").rpartition(")")
     return bool(head) and tail.split()[0] not in {"Z", "X"}
 
 
 def owner_of(pid: int) -> int | None:
-    """Returns the user whose process it is; `None` if there is none."""
+    """Returns the user that owns a process; `None` if there is no process."""
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
@@ -54,7 +54,7 @@ def owner_of(pid: int) -> int | None:
 
 
 def inner_pid(pid: int) -> int:
-    """Returns what a process takes for its own number, as in a container."""
+    """Returns a process's own view of its pid, which differs in a container."""
     for line in _text(f"/proc/{pid}/status").splitlines():
         if line.startswith("NSpid:"):
             return int(line.split()[-1])
@@ -62,11 +62,11 @@ def inner_pid(pid: int) -> int:
 
 
 def shared(pid: int) -> Iterator[tuple[str, int]]:
-    """Yields path and number of each memory of envkit that a process has open."""
+    """Yields path and inode of each envkit memory that a process has open."""
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)
-    except OSError:  # It is another user's, or has ended.
+    except OSError:  # another user's, or it has ended
         return
     for name in names:
         with contextlib.suppress(OSError):
@@ -87,8 +87,8 @@ class Memory(NamedTuple):
     """The memory of a process, in bytes.
 
     Attributes:
-        proportional: All of it, with its share of what it shares with others (PSS).
-        own: What would be free without it (USS).
+        proportional: All of it, counting its share of shared memory (PSS).
+        own: The memory that its end would free (USS).
     """
 
     proportional: int
@@ -96,14 +96,14 @@ class Memory(NamedTuple):
 
 
 def memory_cells(memory: Memory | None) -> tuple[str, str]:
-    """Writes both figures for a table, which has none if they are not known."""
+    """Formats both figures for a table, empty if unknown."""
     if memory is None:
         return "", ""
     return f"{memory.proportional / 2**20:,.0f} MB", f"{memory.own / 2**20:,.0f} MB"
 
 
 def memory_of(pid: int) -> Memory | None:
-    """Returns the memory of a process; `None` if it has ended or is another user's."""
+    """Returns a process's memory; `None` if it has ended or is another user's."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
             lines = file.read().splitlines()
@@ -124,12 +124,12 @@ class FoundPool(NamedTuple):
     """A pool of another process.
 
     Attributes:
-        pid: The process that runs it, as it is called here.
+        pid: The process that runs it, as seen from here.
         path: Its memory, as a file.
-        inode: The number of that file, which no other has.
+        inode: That file's inode, which is unique.
         facts: Its own description.
-        members: What the processes that hold the memory are called here, by what they
-            take for their own number.
+        members: The pids, as seen from here, of the processes that hold the memory, by
+            their own view of their pid.
     """
 
     pid: int
@@ -142,7 +142,7 @@ class FoundPool(NamedTuple):
         return f"{self.facts.program} (pid {self.pid})"
 
     def answers_to(self, name: str) -> bool:
-        """True if a pid or a name means this pool."""
+        """Returns True if a pid or a name means this pool."""
         facts = self.facts
         names = {
             str(self.pid),
@@ -155,7 +155,7 @@ class FoundPool(NamedTuple):
 
 
 def running_pools() -> list[FoundPool]:
-    """Returns the pools of this user that run now, the oldest first."""
+    """Returns this user's running pools, the oldest first."""
     holders: dict[int, dict[int, str]] = {}
     for pid in processes.pids():
         for path, inode in processes.shared(pid):
@@ -168,13 +168,13 @@ def running_pools() -> list[FoundPool]:
 
 
 def _pool_of(inode: int, paths: dict[int, str]) -> FoundPool | None:
-    # A worker holds it too, and so may a fork that is about to let go of it.
+    # A worker holds it too, and so may a fork that is about to release it.
     members = {processes.inner_pid(pid): pid for pid in paths}
     for path in paths.values():
         facts = _facts_in(path)
         if facts is not None:
             pid = members.get(facts.pid)
-            if pid is None:  # Its owner has ended, and its workers will.
+            if pid is None:  # its owner has ended, and its workers will
                 return None
             return FoundPool(pid, paths[pid], inode, facts, members)
     return None
@@ -191,10 +191,10 @@ def _facts_in(path: str) -> PublishedPool | None:
 
 
 def pools_named(name: str) -> list[FoundPool]:
-    """Returns the pools that a process id or a name stands for.
+    """Returns the pools with a process id or a name.
 
     Raises:
-        LookupError: There is none; the message says what there is.
+        LookupError: There is none; the message lists the running pools.
     """
     pools = running_pools()
     meant = [pool for pool in pools if pool.answers_to(name)]

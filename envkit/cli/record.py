@@ -1,4 +1,4 @@
-"""`envkit record TARGET -o PATH`: films what a policy does, or records its episodes."""
+"""`envkit record TARGET -o PATH`: films a policy, or records its episodes."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def add_arguments(parser: Parser) -> None:
         "--episodes",
         type=at_least_one,
         metavar="N",
-        help="how many episodes, of a batch in each row (default: 1, or any number "
-        "with --steps)",
+        help="the number of episodes, in each row of a batch (default: 1, or any "
+        "number with --steps)",
     )
     parser.add_argument(
         "--steps",
         type=at_least_one,
         metavar="N",
-        help="how many steps at most, of a batch in each row (default: any number)",
+        help="the maximum number of steps, in each row of a batch (default: no limit)",
     )
     add_seed(parser, "the seed of environment and policy (default: drawn, and shown)")
     add_hz(
@@ -99,7 +99,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--vnc",
         action="store_true",
-        help="a person acts, and no policy, in a VNC viewer that connects to --port, "
+        help="a person acts instead of a policy, in a VNC viewer connected to --port "
         "or in a browser",
     )
     parser.flags_without_value["--vnc"] = (
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
             _policy(arguments, env) as policy,
             recorded(env, path, kind, hz, arguments.target) as recording,
         ):
-            closes.pop_all()  # What records it closes it, too.
+            closes.pop_all()  # the recorder closes it too
             seed_recording(arguments, recording)
             _play(arguments, recording, policy, tally)
     told = {
@@ -167,7 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_effects(arguments: argparse.Namespace, kind: str) -> None:
-    """Refuses options that would have no effect."""
+    """Raises for options that would have no effect."""
     if arguments.vnc and arguments.policy != "random":
         raise ValueError(
             "--vnc lets a person act, and --policy a policy: leave one of them out."
@@ -186,7 +186,7 @@ def _check_effects(arguments: argparse.Namespace, kind: str) -> None:
 
 
 def _free_directory(target: str) -> Path:
-    """Returns the directory of a recording that has no name of its own."""
+    """Returns an unused directory for a recording without a given path."""
     name = re.sub(r"[^\w.-]+", "-", target.rpartition(":")[2]).strip("-.")
     date = time.strftime("%Y-%m-%d-%H%M%S")
     path = free = Path("recordings", f"{name}-{date}")
@@ -213,7 +213,7 @@ def _environment(arguments: argparse.Namespace, kind: str) -> Any:
 def _policy(
     arguments: argparse.Namespace, env: Any
 ) -> Iterator[Callable[[TimeStep], NestedArray]]:
-    """Gives the policy, or the person who acts."""
+    """Yields the policy, or the person who acts."""
     if not arguments.vnc:
         yield load_policy(arguments.policy, env, arguments.seed)
         return
@@ -249,7 +249,7 @@ def _policy(
 
 
 def _options_of(arguments: argparse.Namespace) -> ServeOptions:
-    """Returns where viewers connect, and says what is to be said about that."""
+    """Returns the options for viewers, and prints their warnings."""
     given = password_in("--password-file", arguments.password_file)
     options = ServeOptions(
         host=arguments.host or "127.0.0.1",
@@ -281,7 +281,7 @@ def _play(
     """Plays until there are enough episodes or steps."""
     episodes, steps = arguments.episodes, arguments.steps
     rows = env.batch_size or 1
-    # An end of the episodes comes into sight only where they are all that is asked for.
+    # The total is only known if the number of episodes or steps is given.
     total = steps * rows if steps is not None else episodes * rows
     with progress_bar() as bar:
         task = bar.add_task("recording", total=total)

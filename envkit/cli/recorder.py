@@ -1,4 +1,4 @@
-"""What `record -o` and `play --record` write: a film, or a directory of episodes."""
+"""Writes the output of `record -o` and `play --record`: a film or a directory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from envkit.wrappers.video import FASTEST_GIF, FORMATS, Film, ffmpeg
 __all__ = ["DIRECTORY", "FILM_HZ", "add_output", "check_output", "recorded"]
 
 DIRECTORY = "directory"
-# The pace of a film, unless it is given.
+# The default pace of a film.
 FILM_HZ = 30.0
 _FILMS = {f".{name}" for name in FORMATS}
-# Endings of films that are not made here; a directory of that name would surprise.
+# Extensions of films that envkit cannot write; a directory of that name would surprise.
 _OTHER_FILMS = {".avi", ".mov", ".mkv", ".webm", ".m4v", ".webp", ".apng", ".png"}
 
 
@@ -36,8 +36,8 @@ def add_output(parser: argparse.ArgumentParser, *names: str, default: str) -> No
 
     Args:
         parser: The parser.
-        *names: The names of the option.
-        default: The place of the output without it.
+        *names: The option's names.
+        default: The output's default path.
     """
     parser.add_argument(
         *names,
@@ -55,9 +55,9 @@ def check_output(path: Path, hz: float, *, overwrite: bool) -> str:
     """Returns the kind of the output: "mp4", "gif" or "directory".
 
     Raises:
-        ValueError: There are no such films.
-        MissingDependencyError: The package is missing that writes such a film.
-        FileExistsError: Something is there that may not be replaced.
+        ValueError: Films of that kind cannot be written.
+        MissingDependencyError: The package that writes such films is missing.
+        FileExistsError: The path holds something that may not be replaced.
     """
     suffix = path.suffix.lower()
     kind = suffix[1:] if suffix in _FILMS else DIRECTORY
@@ -94,7 +94,7 @@ def _check_replaceable(path: Path, kind: str, *, overwrite: bool) -> None:
         raise FileExistsError(
             f"{str(path)!r} is a device, a pipe or a socket, so it is not replaced."
         )
-    # Because a directory of something else would be lost.
+    # Otherwise a directory with other content would be lost.
     if path.is_dir() and (kind != DIRECTORY or not (path / "recording.json").exists()):
         raise FileExistsError(
             f"{str(path)!r} is a directory that is not a recording of envkit, so it "
@@ -103,7 +103,7 @@ def _check_replaceable(path: Path, kind: str, *, overwrite: bool) -> None:
 
 
 class _Filmed(PyEnvironmentBaseWrapper):
-    """Adds each picture to a film; of a batch all rows side by side."""
+    """Adds each picture to a film; for a batch, all rows side by side."""
 
     def __init__(self, env: Any, film: Film, name: str) -> None:
         super().__init__(env)
@@ -133,16 +133,16 @@ class _Filmed(PyEnvironmentBaseWrapper):
 
 @contextlib.contextmanager
 def recorded(env: Any, path: Path, kind: str, hz: float, name: str) -> Iterator[Any]:
-    """Yields the environment as it is recorded; the output takes its place at the end.
+    """Yields the recorded environment; the output is put in place at the end.
 
-    The environment is closed.
+    The environment is closed at the end.
 
     Args:
         env: The environment.
-        path: The place of the output.
-        kind: What `check_output` has returned.
-        hz: How many pictures a film shows in a second.
-        name: What messages call the environment.
+        path: The path of the output.
+        kind: The result of `check_output`.
+        hz: The film's pictures per second.
+        name: The environment's name in messages.
     """
     if kind == DIRECTORY:
         with _new_directory(path) as folder, Closing(Record(env, folder)) as recording:
@@ -161,7 +161,7 @@ def recorded(env: Any, path: Path, kind: str, hz: float, name: str) -> Iterator[
 
 @contextlib.contextmanager
 def _new_directory(path: Path) -> Iterator[Path]:
-    """Yields a directory to fill, which takes its place at the end."""
+    """Yields a directory to fill, which is put in place at the end."""
     with _beside(path) as folder:
         made = folder / "new"
         try:
@@ -169,7 +169,7 @@ def _new_directory(path: Path) -> Iterator[Path]:
         except RecordingError as error:
             if error.__cause__ is None:
                 raise
-            # It names the folder that is removed now, as if something were left there.
+            # It names the temporary folder, as if something were left there.
             raise RecordingError(
                 f"{str(path)!r} cannot be written: {error.__cause__}"
             ) from error
@@ -184,11 +184,11 @@ def _new_directory(path: Path) -> Iterator[Path]:
             raise
 
 
-# An output is there as a whole, or not at all: it is made in a folder beside its place,
-# and takes its place when it is whole. Whatever happens before, the folder is removed.
+# An output is complete or absent: it is written in a folder beside its path, and moved
+# there when it is complete. The folder is removed in any case.
 @contextlib.contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Yields a folder on the same disk, and removes it in the end."""
+    """Yields a folder on the same disk, and removes it at the end."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))

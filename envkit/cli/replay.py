@@ -45,13 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="make the environment again, play the recorded actions, and compare every "
         "time step bit for bit. That imports and calls what the recording names: "
-        "unless this is envkit's own, it is shown, and you are asked. Exit status: 0 "
-        "the same, 1 it differs, 2 it could not be compared to its end.",
+        "unless that is envkit's own code, it is shown, and you are asked. Exit "
+        "status: 0 for the same, 1 for a difference, 2 if the comparison could not be "
+        "completed.",
     )
     what.add_argument(
         "--html",
         metavar="PAGE",
-        help="write a page for a browser, which needs nothing else: the episodes with "
+        help="write a self-contained page for a browser: the episodes with "
         "their returns, pictures, and plots of what each time step held (default: no "
         "page)",
     )
@@ -60,13 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_least_one,
         default=PICTURES,
         metavar="N",
-        help="put about N pictures into the page of --html, evenly",
+        help="put about N evenly spaced pictures into the page of --html",
     )
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="import and call what the recording names without asking: only of people "
-        "that you trust",
+        help="import and call what the recording names without asking; only for "
+        "recordings from people you trust",
     )
     parser.add_argument(
         "--env",
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "that the recording names)",
     )
     add_pickle(parser)
-    add_hz(parser, "so many time steps pass in a second", 10.0, zero=False)
+    add_hz(parser, "time steps per second", 10.0, zero=False)
     parser.add_argument("--fps", action=Renamed, const="--hz")
     add_json(parser)
 
@@ -183,10 +184,10 @@ def _check(
 
 
 def _ask_before_imports(recording: Recording, *, trusts: bool) -> None:
-    """Shows the code of others that the recording names, before it runs.
+    """Shows the foreign code that a recording names, before it runs.
 
     Raises:
-        RecordingError: It is not to be run.
+        RecordingError: The user does not allow it to run.
     """
     names = foreign_names(recording.provenance)
     if not names:
@@ -223,7 +224,7 @@ def _outcome(
     recording: Recording, outcome: ReplayOutcome, assumed: list[str]
 ) -> dict[str, Any]:
     difference = outcome.difference
-    # Not known of a recording that could not be compared to its end.
+    # Unknown if the recording could not be compared to its end.
     same = None if outcome.unchecked is not None else True
     notes = [] if difference is None else [*assumed, *_other_versions(recording)]
     return {
@@ -262,7 +263,7 @@ def _report(
 
 
 def _other_versions(recording: Recording) -> list[str]:
-    """Returns the packages that had another version when it was recorded."""
+    """Returns the packages whose version has changed since the recording."""
     import platform
 
     known = recording.provenance

@@ -20,7 +20,7 @@ __all__ = [
     "unread",
 ]
 
-# VNC compares so many characters of a password; with fewer than some it is a guess.
+# VNC compares this many characters of a password; too short a one can be guessed.
 VNC_LENGTH, _LEAST_LENGTH = 8, 6
 
 
@@ -53,7 +53,7 @@ def add_tls(parser: argparse.ArgumentParser) -> None:
 
 
 def check_contradiction(arguments: argparse.Namespace, first: str, other: str) -> None:
-    """Refuses two options of which one makes no sense beside the other."""
+    """Raises if one option makes no sense beside the other."""
     if getattr(arguments, first) and getattr(arguments, other):
         options = " and ".join(f"--{one.replace('_', '-')}" for one in (first, other))
         raise ValueError(f"{options} contradict each other: leave one out.")

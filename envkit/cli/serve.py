@@ -1,7 +1,7 @@
 """`envkit serve TARGET...`: lets clients on other machines use environments by name.
 
-A protocol is a flag, and an entry point of the group `envkit.protocols`;
-`envkit.remote.ServeProtocol` says what it is.
+A protocol is a flag, and an entry point of the group `envkit.protocols`, described in
+`envkit.remote.ServeProtocol`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _PROTOCOLS = Plugins("envkit.protocols", "protocol")
 
 _OWN = Chosen("", OWN_PROTOCOL)
 
-# What those have in place of an option who look for it with another protocol.
+# Replacements for options that only another protocol has.
 _INSTEAD = {
     "token_file": "--password-file",
     "tokens_file": "--password-file, as VNC compares 8 characters of one password",
@@ -88,8 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "targets",
         metavar="TARGET",
         nargs="+",
-        help="an environment, as envkit.make takes it. NAME=TARGET offers it under "
-        "another name",
+        help="an environment for envkit.make. NAME=TARGET offers it under another name",
     )
     add_arg(parser, "an argument of all environments, which clients cannot change")
     parser.add_argument(
@@ -142,8 +141,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recover",
         action="store_const",
         const="replay",
-        help="with other protocols: let environments that have crashed continue where "
-        "they stood, bit for bit, where they are deterministic",
+        help="with other protocols: let crashed environments continue where they were, "
+        "bit for bit if they are deterministic",
     )
     parser.add_argument(
         "--threads",
@@ -155,19 +154,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_least_one,
         default=64,
         metavar="N",
-        help="how many sessions there may be at a time",
+        help="the maximum number of sessions at a time",
     )
     parser.add_argument(
         "--max-rows",
         type=at_least_one,
         metavar="N",
-        help="how many environments a session may have (default: 4096)",
+        help="the maximum number of environments per session (default: 4096)",
     )
     parser.add_argument(
         "--idle-timeout",
         type=number_within(_LONGEST, f"number of seconds, up to {_LONGEST:g}"),
         metavar="SECONDS",
-        help="end sessions that ask nothing for so long (default: 600)",
+        help="end sessions that are idle for this long (default: 600)",
     )
     parser.add_argument(
         "--observers",
@@ -223,7 +222,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _text_of(name: str) -> str:
-    """Returns what a protocol's flag does; of a broken one, why it is."""
+    """Returns a protocol's description; for a broken one, the reason."""
     try:
         return _chosen(name).protocol.text
     except EnvkitError as error:
@@ -245,7 +244,7 @@ def _chosen(name: str) -> Chosen:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves until a signal ends it, which gives the exit status."""
+    """Serves until a signal ends it; the signal determines the exit status."""
     protocols = [_chosen(name) for name in arguments.protocols] or [_OWN]
     _check_effects(arguments, protocols)
     menu, options = _menu_of(arguments), _options_of(arguments)
@@ -261,7 +260,7 @@ def run(arguments: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
         services = Services()
-        # It answers until all the others have ended.
+        # It answers until all other services have ended.
         health = services.health_server(arguments.health, options.tls)
         if health is not None:
             stack.callback(health.close)
@@ -273,7 +272,7 @@ def run(arguments: argparse.Namespace) -> int:
         stack.callback(services.stop)
         services.begin()
         notify("READY=1")
-        # One who waits for a line waits for the last: everything listens then.
+        # Whoever waits for the last line can connect: everything listens by then.
         say(*services.lines(), *([] if health is None else [f"health: {health.url}"]))
         sys.stdout.flush()
         for line in services.invitations():
@@ -283,10 +282,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_effects(arguments: argparse.Namespace, protocols: list[Chosen]) -> None:
-    """Refuses options that none of the protocols has.
+    """Raises for options that none of the protocols supports.
 
     Raises:
-        ValueError: There is one, which would have no effect.
+        ValueError: An option would have no effect.
     """
     known = [_OWN, *map(_chosen, _PROTOCOLS.own())]
     for name in dict.fromkeys(name for each in known for name in each.protocol.has):
@@ -305,9 +304,9 @@ def _check_effects(arguments: argparse.Namespace, protocols: list[Chosen]) -> No
 
 
 def _menu_of(arguments: argparse.Namespace) -> Menu:
-    """Returns what is offered: each TARGET, with the arguments of `--arg`."""
+    """Returns the menu: each TARGET, with the arguments of `--arg`."""
     given = dict(arguments.target_arguments)
-    # Where a client has one environment, a pool of one is its process.
+    # If each client has one environment, a pool of one is its process.
     workers = arguments.num_workers or 1
     return Menu(
         [
@@ -318,7 +317,7 @@ def _menu_of(arguments: argparse.Namespace) -> Menu:
 
 
 def _options_of(arguments: argparse.Namespace) -> ServeOptions:
-    """Returns how to listen, with the token and the certificate read."""
+    """Returns the options for listening, with token and certificate loaded."""
     given = {
         name: getattr(arguments, name)
         for name in ("max_rows", "idle_timeout", "observers")
@@ -373,7 +372,7 @@ def _check_apart(
     password: str | None,
     observer_password: str | None,
 ) -> None:
-    """Refuses a password that gives the token away, or the control.
+    """Raises for a password that reveals the token or another password.
 
     Raises:
         ValueError: Two of them begin alike, and VNC compares the beginning.

@@ -1,4 +1,4 @@
-"""The log of `envkit serve` on standard error: a line for each event, without waits."""
+"""Logs `envkit serve` on standard error: a line per event, without blocking."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["logged"]
 
 @contextlib.contextmanager
 def logged(*, debug: bool = False) -> Iterator[None]:
-    """Shows envkit's log meanwhile, and warnings of other libraries.
+    """Shows envkit's log and other libraries' warnings inside the context.
 
-    What clients do must neither fill the log nor stop the server: errors are told in
-    their line, without a traceback, and lines without a reader are left out.
+    Clients must be able neither to fill the log nor to stop the server: errors are
+    logged in one line without a traceback, and lines that nobody reads are dropped.
 
     Args:
         debug: Whether to show tracebacks.
@@ -45,7 +45,7 @@ _FORMAT = "envkit serve: %(asctime)s %(message)s"
 
 
 class _OneLine(logging.Formatter):
-    """Writes records in one line each, whatever is in them."""
+    """Formats each record as one line, whatever it contains."""
 
     def __init__(self) -> None:
         super().__init__(_FORMAT)
@@ -62,7 +62,7 @@ class _OneLine(logging.Formatter):
 
 
 def _described(error: BaseException) -> str:
-    """Returns what an error says, and where it was raised."""
+    """Returns an error's message, and where it was raised."""
     place, trace = "", error.__traceback__
     while trace is not None:
         file = os.path.basename(trace.tb_frame.f_code.co_filename)

@@ -1,4 +1,4 @@
-"""What `envkit serve` serves: which protocols, at which sockets, and how they are."""
+"""The services of `envkit serve`: their protocols, sockets and health."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["Chosen", "Services", "host_and_port", "places_of", "warnings_of"]
 
 
 class Chosen(NamedTuple):
-    """A protocol that is served, and its flag without dashes."""
+    """A protocol to serve, and its flag without dashes."""
 
     flag: str
     protocol: ServeProtocol
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return f"--{self.flag}" if self.flag else "envkit's own protocol"
 
 
 def _inherited(
     arguments: argparse.Namespace, protocols: list[Chosen]
 ) -> dict[str, tuple[socket.socket, ...]]:
-    """Returns the sockets that systemd has handed over, by the flag of a protocol.
+    """Returns the sockets inherited from systemd, by the flag of a protocol.
 
     Raises:
         ValueError: They do not fit the protocols, or the options contradict them.
@@ -60,12 +60,12 @@ def _place_of(
     options: ServeOptions,
     inherited: dict[str, tuple[socket.socket, ...]],
 ) -> ServeOptions:
-    """Returns the options of one protocol, with the sockets that are for it."""
+    """Returns the options of one protocol, including its sockets."""
     sockets = inherited.get(chosen.flag or "own", ())
     if not sockets:
         return options
     hosts = [str(sock.getsockname()[0]) for sock in sockets]
-    # The one that most can reach counts.
+    # The most widely reachable host counts.
     host = next((host for host in hosts if not is_loopback(host)), hosts[0])
     return options._replace(host=host, sockets=sockets)
 
@@ -73,7 +73,7 @@ def _place_of(
 def places_of(
     arguments: argparse.Namespace, protocols: list[Chosen], options: ServeOptions
 ) -> dict[Chosen, ServeOptions]:
-    """Returns the options of each protocol, with the sockets that are for it.
+    """Returns the options of each protocol, including its sockets.
 
     Raises:
         ValueError: Inherited sockets do not fit the protocols or the options.
@@ -83,7 +83,7 @@ def places_of(
 
 
 def warnings_of(places: dict[Chosen, ServeOptions]) -> list[str]:
-    """Returns what is to be said of servers that others reach, each thing once.
+    """Returns warnings about servers that others can reach, each only once.
 
     Raises:
         ValueError: One of them could be used by anyone.
@@ -96,48 +96,48 @@ def warnings_of(places: dict[Chosen, ServeOptions]) -> list[str]:
 
 
 class Services:
-    """What the command serves, and how it is."""
+    """Holds the running services, and reports on them."""
 
     def __init__(self) -> None:
         self._chosen: list[tuple[Chosen, Service]] = []
         self._status = "starting"
 
     def add(self, chosen: Chosen, service: Service) -> None:
-        """Adds a service that listens."""
+        """Adds a listening service."""
         self._chosen.append((chosen, service))
 
     def begin(self) -> None:
-        """Reports from now on that they serve."""
+        """Reports from now on that the services are serving."""
         self._status = "ok"
 
     def stop(self) -> None:
-        """Reports from now on that they are stopping."""
+        """Reports from now on that the services are stopping."""
         self._status = "stopping"
 
     def lines(self) -> list[str]:
-        """Returns where they serve, for people."""
+        """Returns the services' addresses, for people."""
         return [line for _, one in self._chosen for line in one.line.split("\n")]
 
     def invitations(self) -> list[str]:
-        """Returns how clients connect that do not find the secret."""
+        """Returns how clients that cannot find the secret connect."""
         lines = (line for _, one in self._chosen for line in one.invitation.split("\n"))
         return [line for line in lines if line]
 
     def health_server(
         self, place: tuple[str, int] | None, tls: ssl.SSLContext | None
     ) -> HealthServer | None:
-        """Returns what answers for them all, if that is wanted."""
+        """Returns a server that answers for all of them, if wanted."""
         if place is None:
             return None
         with busy_port_explained():
             return HealthServer(listener(*place), self.report, tls)
 
     def report(self) -> dict[str, Any]:
-        """Returns how they are, as `--health` tells it."""
+        """Returns the services' health, for `--health`."""
         told = []
         for chosen, service in self._chosen:
             status = "ok" if service.ended() is None else "ended"
-            # Services of other packages need not say more.
+            # Other packages' services may lack `health`.
             health: Any = getattr(service, "health", lambda: [{}])
             for facts in health():
                 name = chosen.flag or "envkit"
@@ -148,7 +148,7 @@ class Services:
         return {"status": status, "services": told}
 
     def await_end(self) -> int:
-        """Waits until a signal raises, or a service has ended unasked."""
+        """Waits until a signal raises, or a service stops by itself."""
         never = threading.Event()
         while True:
             for _, service in self._chosen:
@@ -160,6 +160,6 @@ class Services:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Reads a port, which may have an address before it."""
+    """Reads a port with an optional address before it."""
     host, _, port = text.rpartition(":")
     return host.strip("[]") or "127.0.0.1", port_number(port)

@@ -1,4 +1,4 @@
-"""What there is of each library, from the cache or asked in processes."""
+"""Surveys the environments of each library, from the cache or in processes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["built_in", "survey"]
 _OWN = Plugins("envkit.environments", "environment")
 _LISTERS = Plugins("envkit.names", "scheme")
 
-# The most matches whose specs are shown unless those of all are asked for.
+# The maximum number of matches whose specs are shown by default.
 FEW = 10
 
-# What shows how far a survey is.
+# Shows the progress of a survey.
 _Watch = Callable[
     [Sequence[str]], contextlib.AbstractContextManager[Callable[[str], None]]
 ]
@@ -43,12 +43,12 @@ def survey(
 
     Args:
         schemes: The libraries.
-        pattern: The environments that are made for their specs, if they are few.
-        specs: Whether all of those are made.
-        debug: Whether what libraries print is to be seen on standard error.
-        refresh: Whether the libraries are asked in any case.
-        watch: Called with the schemes that are asked, if any are. In its context is
-            what is called with each of them that has answered.
+        pattern: The environments to make for their specs, if they are few.
+        specs: Whether to make all of those.
+        debug: Whether libraries' output goes to standard error.
+        refresh: Whether to ask libraries even if their names are cached.
+        watch: Called with the schemes to ask, if there are any. Its context yields a
+            function that is called with each scheme that has answered.
     """
     cache = NamesCache()
     known = {scheme: _known_of(scheme, cache, refresh) for scheme in schemes}
@@ -72,15 +72,15 @@ def survey(
 
 
 def _known_of(scheme: str, cache: NamesCache, refresh: bool) -> Findings | None:
-    """Returns what is known of a scheme without asking it; `None` if it is to be asked.
+    """Returns what is known of a scheme; `None` if it has to be asked.
 
-    A process for each scheme that is asked takes as long as all else.
+    A process for each scheme takes as long as everything else together.
     """
     try:
         found = scheme_named(scheme)
-    except EnvkitError as error:  # The package that offers it is broken.
+    except EnvkitError as error:  # the package that offers it is broken
         return Findings(scheme, broken=error_text(error))
-    assert found is not None  # its name is one of those that were found
+    assert found is not None  # its name was found before
     if (missing := found.missing(f"The scheme {scheme!r}")) is not None:
         return Findings(
             scheme,
@@ -97,9 +97,9 @@ def _known_of(scheme: str, cache: NamesCache, refresh: bool) -> Findings | None:
 
 
 def built_in(pattern: str | None, *, refresh: bool = False) -> list[dict[str, Any]]:
-    """Returns the environments that envkit brings along, with their specs."""
+    """Returns envkit's own environments, with their specs."""
     names, cache = registered(), NamesCache()
-    is_whole = sorted(_OWN.own()) == names  # Nothing was registered in this process.
+    is_whole = sorted(_OWN.own()) == names  # nothing was registered in this process
     known = cache.kept(None) if is_whole and not refresh else None
     if known is None:
         wanted = [name for name in names if is_whole or matches(name, pattern)]

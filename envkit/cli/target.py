@@ -1,4 +1,4 @@
-"""Arguments that several commands take: environments, policies and numbers."""
+"""Arguments that several commands share: environments, policies and numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _FASTEST = 1000.0
 
 
 def add_target(parser: argparse.ArgumentParser, *, pools: bool = True) -> None:
-    """Adds the argument TARGET, and the options that the environment is made with.
+    """Adds the argument TARGET, and the options for making the environment.
 
     Args:
         parser: The parser.
@@ -67,8 +67,8 @@ def add_target(parser: argparse.ArgumentParser, *, pools: bool = True) -> None:
             "--num-envs",
             type=at_least_one,
             metavar="N",
-            help="a pool of N of them, each --arg being the pool's if it has such an "
-            "option: --arg backend=thread (default: a single environment)",
+            help="make a pool of N environments; an --arg that is an option of pools "
+            "is the pool's: --arg backend=thread (default: a single environment)",
         )
 
 
@@ -101,13 +101,13 @@ def add_hz(
     *,
     zero: bool = True,
 ) -> None:
-    """Adds the option `--hz`, the steps in a second; without a default the text has it.
+    """Adds the option `--hz`, in steps per second; without a default, the text has it.
 
     Args:
         parser: The parser.
-        text: What has that pace, and what the default is.
+        text: What has that pace, and the default.
         default: The default.
-        zero: Whether 0 is allowed, with which each step waits.
+        zero: Whether 0 is allowed; each step then waits.
     """
     span = f"{'from 0' if zero else 'above 0 and up'} to {_FASTEST:g}"
     parser.add_argument(
@@ -124,12 +124,12 @@ def add_pickle(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pickle",
         action="store_true",
-        help="read pickles, which may run any code: only of people that you trust",
+        help="read pickles, which may run any code; only from people you trust",
     )
 
 
 def target_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments that the environment is made with, `num_envs` included."""
+    """Returns the arguments for making the environment, including `num_envs`."""
     given = dict(arguments.target_arguments)
     if arguments.num_envs is None:
         return given
@@ -139,15 +139,15 @@ def target_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def make_target(arguments: argparse.Namespace, **more: Any) -> Any:
-    """Makes the environment, with further arguments of `make`."""
+    """Makes the environment, with more arguments of `make`."""
     return make(arguments.target, **{**target_arguments(arguments), **more})
 
 
 class Closing:
-    """Closes an environment in the end, and prints exceptions in one line.
+    """Closes an environment at the end, and prints exceptions in one line.
 
-    These change neither the answer of the command nor its exit status; but a recording
-    that cannot be written raises.
+    They change neither the command's answer nor its exit status; but a recording that
+    cannot be written raises.
     """
 
     def __init__(self, env: Any) -> None:
@@ -162,12 +162,12 @@ class Closing:
             self._env.close()
         except RecordingError:
             raise
-        except (Exception, SystemExit) as error:  # Its code may raise anything.
+        except (Exception, SystemExit) as error:  # its code may raise anything
             say(*lines_at_close([error]), file=sys.stderr)
 
 
 def seed_target(arguments: argparse.Namespace, env: Any) -> bool:
-    """Seeds an environment that is recorded; returns whether it drew the seed."""
+    """Seeds an environment to record; returns whether the seed was drawn."""
     if arguments.seed is not None:
         env.seed(arguments.seed)
         return False
@@ -176,7 +176,7 @@ def seed_target(arguments: argparse.Namespace, env: Any) -> bool:
     # Its constructor may have seeded it already.
     if "seed" in target_arguments(arguments) or recipe_of(env)["seed"] is not None:
         return False
-    # Some simulators accept no more than 31 bits.
+    # Some simulators accept at most 31 bits.
     seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
     try:
         env.seed(seed)
@@ -193,7 +193,7 @@ def seed_recording(arguments: argparse.Namespace, recorded: Any) -> None:
 
 
 def key_value(text: str) -> tuple[str, Any]:
-    """Reads `NAME=VALUE`: a name, and what Python or a word says."""
+    """Reads `NAME=VALUE`: a name, and a Python literal or a word."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(
@@ -201,7 +201,7 @@ def key_value(text: str) -> tuple[str, Any]:
         )
     try:
         return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):  # A word needs no quotes.
+    except (ValueError, SyntaxError):  # a word needs no quotes
         return name, value
 
 
@@ -227,9 +227,9 @@ def number_within(
     """Returns a function that reads a number above 0.
 
     Args:
-        most: The largest number that is allowed.
+        most: The largest allowed number.
         what: A noun for the number, for the message.
-        zero: Whether 0 is allowed, too.
+        zero: Whether 0 is allowed too.
     """
 
     def read(text: str) -> float:
@@ -254,7 +254,7 @@ def port_number(text: str) -> int:
 
 
 def add_web_port(parser: argparse.ArgumentParser) -> None:
-    """Adds the option for the port of the page for browsers."""
+    """Adds the option for the port of the web page."""
     parser.add_argument(
         "--web-port",
         type=port_number,
@@ -266,7 +266,7 @@ def add_web_port(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def busy_port_explained() -> Iterator[None]:
-    """Says which option helps where a port is in use."""
+    """Adds the option that helps to the error for a port in use."""
     try:
         yield
     except ListenError as error:
@@ -284,14 +284,14 @@ _NO_MODE = object()
 def make_rendering(target: Any, arguments: dict[str, Any]) -> Any:
     """Makes an environment that renders pictures, if it supports that.
 
-    Those of Gymnasium and its relatives take a mode when they are made.
+    Gymnasium's environments and similar ones take a mode in their constructor.
     """
     env = make(target, **arguments)
     if "render_mode" in arguments or not _wants_mode(env):
         return env
     try:
         rendering = make(target, **arguments, render_mode=_MODE)
-    except Exception:  # Its constructor does not take a mode, or cannot draw.
+    except Exception:  # its constructor takes no mode, or it cannot draw
         return env
     env.close()
     return rendering
@@ -307,7 +307,7 @@ def rendering_arguments(target: Any, arguments: dict[str, Any]) -> dict[str, Any
 
 
 def _wants_mode(env: Any) -> bool:
-    """True if it was made without a mode and knows the one for pictures."""
+    """Returns True if it was made without a mode, but supports pictures."""
     if getattr(env, "render_mode", _NO_MODE) is not None:
         return False
     metadata = getattr(env, "metadata", None)
@@ -322,11 +322,10 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
         metavar="POLICY",
         default="random",
         help="the policy that acts: random, which chooses among the legal actions "
-        "where the observation or the info names them, or module:attribute, called "
-        "with each time step, which returns an action. A class is made first, and so "
-        "is the policy that a function returns whose first argument is called env: "
-        "both are given the environment. Of a batch, time steps and actions have all "
-        "rows",
+        "if the observation or the info has them, or module:attribute, a function "
+        "from a time step to an action. A class, or a function whose first argument is "
+        "called env, is called with the environment and returns the policy. With a "
+        "batch, time steps and actions have all rows",
     )
 
 
@@ -334,12 +333,12 @@ _ENVIRONMENTS = ("env", "environment")
 
 
 def load_policy(name: str, env: Any, seed: int | None) -> Callable[[Any], Any]:
-    """Returns the policy of that name, to be called with time steps.
+    """Returns a policy by name, to call with time steps.
 
     Args:
         name: "random", for `random_actions`, or "module:attribute", a function of a
-            time step. Of a class, and of a function whose first argument is called
-            `env`, the result is the policy; both are given the environment.
+            time step. If it is a class, or a function whose first argument is called
+            `env`, it is called with the environment, and the result is the policy.
         env: The environment that the policy is for.
         seed: The seed of a random policy.
 
@@ -362,7 +361,7 @@ def load_policy(name: str, env: Any, seed: int | None) -> Callable[[Any], Any]:
             f"The policy {name!r} must be a function of a time step that returns an "
             f"action, got {describe(policy)}."
         )
-    return policy  # type: ignore[no-any-return]  # it can be called
+    return policy  # type: ignore[no-any-return]  # it is callable
 
 
 def _attribute(name: str) -> Any:
@@ -378,7 +377,7 @@ def _attribute(name: str) -> Any:
 
 
 def _first_parameter(function: Any) -> str:
-    """Returns the name of the first argument; "" if there is none that is known."""
+    """Returns the name of the first argument; "" if it is unknown."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Output of the commands: tables for people, JSON for scripts, bars of progress."""
+"""Output of the commands: tables for people, JSON for scripts, progress bars."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(answer: Any) -> None:
-    """Prints an answer as JSON, which has no nan and no infinity: they become null."""
+    """Prints an answer as JSON; nan and infinity become null."""
     plain = _finite(answer)
-    # Elsewhere than in UTF-8 escapes say what the encoding lacks.
+    # Encodings other than UTF-8 may lack characters, so escape them.
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     text = json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=ascii_only)
     print(escaped(text))
@@ -58,14 +58,14 @@ _NO_LIMIT = 10_000
 
 
 class Fitting:
-    """A table that does without its frame where there is no room for it.
+    """A table that drops its frame if there is no room for it.
 
-    Figures are never cut short: where there is no room for them either, its lines are
-    longer than the terminal is wide.
+    Figures are never truncated: if they do not fit either, the lines are longer than
+    the terminal is wide.
     """
 
     def __init__(self, table: Table) -> None:
-        """Takes the table, of which the first column may have several lines."""
+        """Takes the table, whose first column may have several lines."""
         self._table = table
 
     def __rich_console__(
@@ -91,7 +91,7 @@ class Fitting:
 def terminal() -> Console:
     """Returns the console for tables.
 
-    A file or a pipe has no width, and gets lines as long as they are.
+    Files and pipes have no width, so lines may be of any length.
     """
     console = SafeConsole(file=sys.stdout, highlight=False, soft_wrap=False)
     return (
@@ -103,7 +103,7 @@ def terminal() -> Console:
 
 def progress_bar(*columns: Any) -> Progress:
     """Returns a progress bar beside the output, or a silent one without a terminal."""
-    # With it comes a fifth of what the commands import, and few show one.
+    # It is a fifth of what the commands import, and few show a bar.
     from rich.progress import Progress
 
     console = SafeConsole(file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Times how fast a batch of environments is stepped, in several rounds."""
+"""Measures how fast a batch of environments steps, in several rounds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from envkit.types import NestedArray
 
 __all__ = ["Figures", "random_policy", "time_steps"]
 
-# The batches of actions that are drawn before, so that drawing costs nothing.
+# Batches of actions to draw in advance, so that drawing costs no time.
 _BATCHES = 32
-# The share of the time that goes to the warm-up.
+# The share of the time for the warm-up.
 _WARM_UP = 0.2
 
 
@@ -29,7 +29,7 @@ def random_policy(
     """Returns a random policy; if all actions are legal, it repeats a few batches."""
     act = random_actions(env, np.random.default_rng(seed))
     named = names_legal_actions(time_step.observation)
-    with contextlib.suppress(Exception):  # Some have no info.
+    with contextlib.suppress(Exception):  # some have no info
         named = named or names_legal_actions(env.get_info())
     if named:
         return act
@@ -39,10 +39,10 @@ def random_policy(
 
 @dataclass(frozen=True)
 class Figures:
-    """How fast a batch of rows was stepped.
+    """Holds the speed at which a batch of rows was stepped.
 
     Attributes:
-        rows: How many rows it has.
+        rows: The number of rows.
         speeds: Steps of rows per second, in each round.
         median: The median time of a step of the batch, in seconds.
         p99: The time that 99 of 100 steps do not exceed.
@@ -86,13 +86,13 @@ def time_steps(
     act: Callable[[], Any] = lambda: None,
     begin: Callable[[], object] = lambda: None,
 ) -> Figures:
-    """Steps for about so long, in so many rounds.
+    """Steps for about `seconds`, in a number of rounds.
 
     Args:
         step: Steps all rows once, with an action.
         rows: The number of rows.
-        seconds: The time to step in all, the warm-up included.
-        rounds: The number of rounds; there are fewer where one step takes longer.
+        seconds: The total time to step, including the warm-up.
+        rounds: The number of rounds; fewer if one step takes longer than a round.
         act: Returns the next action; its time does not count.
         begin: Called after the warm-up.
     """

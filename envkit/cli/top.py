@@ -50,9 +50,9 @@ __all__ = [
 EXAMPLE = "envkit top train.py"
 
 _FOUND, _NOT_FOUND = 0, 1
-# How many seconds a pool may take to show that its rows have moved.
+# Seconds for a pool to show that its rows have moved.
 _TO_MOVE = 10.0
-# Between two samples of which environments run.
+# Seconds between two samples of the running environments.
 _SAMPLING_INTERVAL = 0.005
 
 
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PID|NAME",
         nargs="?",
         help="the process that runs the pool, the name of its program (train.py), or "
-        "what its environments are called, such as CartPole (default: all are listed)",
+        "the name of its environments, such as CartPole (default: list all pools)",
     )
     parser.add_argument(
         "--once", action="store_true", help="look for one interval, and print that"
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=number_within(3600.0, "time between 0 and 3600 seconds"),
         default=1.0,
-        help="how long to look before figures are shown anew",
+        help="how often to update the figures",
     )
     add_json(parser)
 
@@ -85,14 +85,14 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         pools = pools_named(arguments.pool)
         with _readers(pools) as readers:
-            # A file or a pipe gets one view, because its reader waits for the end.
+            # A file or pipe gets one view, because its reader waits for the end.
             if arguments.once or arguments.json or not sys.stdout.isatty():
                 return _show_once(readers, arguments.interval, arguments.json)
             return _show_live(readers, arguments.interval)
     except LookupError as error:
         say(f"envkit top: {error}", file=sys.stderr)
         return _NOT_FOUND
-    except ProcessLookupError as error:  # It ended while it was looked for.
+    except ProcessLookupError as error:  # it ended during the search
         say(str(error), file=sys.stderr)
         return _NOT_FOUND
 
@@ -139,19 +139,19 @@ def _show_live(readers: list[PoolReader], interval: float) -> int:
                     each.follow()
                 views = _watched(readers, interval)
                 if ended := [each for each in readers if each.has_ended()]:
-                    # What it did last stays on the screen.
+                    # Its last figures remain on the screen.
                     _tell_ended(ended)
                     readers = [each for each in readers if each not in ended]
                 else:
                     live.update(_as_tables(views), refresh=True)
     finally:
-        # A signal that comes while the first view is drawn leaves it hidden.
+        # A signal during the first view would leave the cursor hidden.
         console.show_cursor()
     return _FOUND
 
 
 def _watched(readers: Sequence[PoolReader], seconds: float) -> list[PoolView]:
-    """Looks at pools many times, and returns what they did meanwhile."""
+    """Samples pools many times, and returns their work in that time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for reader in readers:
@@ -172,20 +172,20 @@ def _tell_ended(readers: Sequence[PoolReader]) -> int:
     return len(endings)
 
 
-# Fewer samples of a worker's rows say nothing about which of them is slow.
+# Fewer samples of a worker's rows do not show which of them is slow.
 _ENOUGH_SAMPLES = 20
-# To ask the system for it takes a while where a process has much.
+# Reading memory takes a while for a large process.
 _MEMORY_EVERY = 5.0
 
 
 class SlowEnvironment(NamedTuple):
-    """An environment that takes longer than the others.
+    """An environment that is slower than the others.
 
     Attributes:
         env: Its index.
         worker: The worker that runs it.
-        seconds_per_step: What one of its steps takes, about.
-        times: How many times as long as that of the median environment.
+        seconds_per_step: The approximate time of one of its steps.
+        times: The ratio to the median environment's time.
     """
 
     env: int
@@ -196,22 +196,22 @@ class SlowEnvironment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """The work of a worker in the last interval.
+    """A worker's work in the last interval.
 
     Attributes:
         worker: Its index.
-        pid: Its process as it is called here; `None` if there is none.
-        is_there: Whether it is there, here or on another machine.
-        rows: Its first row and the row after its last.
-        steps: How many commands it has executed since the pool began.
-        resets: How many episodes it has begun since then.
-        restarts: How often it, or an environment in it, was replaced.
-        steps_per_second: How many commands it has executed in a second.
-        busy: The share of the time in which it executed commands.
-        waiting: The share in which it waited for some.
-        running: The environment that it is busy with now, if it is.
-        running_for: For how many seconds that has been seen.
-        memory: What its process holds; `None` if it is not known.
+        pid: Its process as seen from here; `None` if there is none.
+        is_there: Whether it exists, here or on another machine.
+        rows: Its first row, and the row after its last.
+        steps: The number of commands executed since the pool began.
+        resets: The number of episodes begun since then.
+        restarts: How often it, or one of its environments, was replaced.
+        steps_per_second: The commands executed per second.
+        busy: The share of the time spent executing commands.
+        waiting: The share of the time spent waiting for commands.
+        running: The environment that it is running now, if any.
+        running_for: The seconds that this has been observed.
+        memory: The memory of its process; `None` if unknown.
     """
 
     worker: int
@@ -231,14 +231,14 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """The work of a pool in the last interval.
+    """A pool's work in the last interval.
 
     Attributes:
         pool: The pool.
-        seconds: For how long it was looked at.
-        calls_per_second: How often its caller asked rows in a second.
+        seconds: The length of the interval.
+        calls_per_second: The calls of its owner per second.
         workers: Its workers.
-        slowest: The slowest environment; `None` if nothing can be said.
+        slowest: The slowest environment; `None` if unknown.
     """
 
     pool: FoundPool
@@ -249,27 +249,27 @@ class PoolView:
 
     @property
     def steps_per_second(self) -> float:
-        """How many commands all rows have executed in a second."""
+        """The commands that all rows have executed per second."""
         return sum(worker.steps_per_second for worker in self.workers)
 
 
 class _Reading(NamedTuple):
-    """The counters at a moment."""
+    """The counters at one moment."""
 
     at: float
     counts: PublishedCounts
 
 
 class PoolReader:
-    """Reads the counters of a pool of another process, and makes rates of them.
+    """Reads the counters of another process's pool, and computes rates.
 
     It opens the pool's memory for reading only, so it can neither change nor delay
-    anything. The counters exist anyway; which environment runs at a moment is not
-    counted, so rows are looked at many times, as a sampling profiler does.
+    anything. The counters exist anyway. Which environment is running at a moment is not
+    counted, so rows are sampled many times, as in a sampling profiler.
     """
 
     def __init__(self, pool: FoundPool) -> None:
-        """Opens the pool's memory; `close` gives it back.
+        """Opens the pool's memory; `close` releases it.
 
         Raises:
             ProcessLookupError: The pool has just ended.
@@ -290,20 +290,20 @@ class PoolReader:
         self._counters = PublishedMemory(self._fd, pool.facts)
         self._members = dict(pool.members)
         self._memory: dict[int, tuple[float, Memory | None]] = {}
-        # How often each row was seen running, and of those it was seen in last: since
-        # when, and the number of its request.
+        # How often each row was seen running; and for the row seen last, since when,
+        # and the number of its request.
         self._samples = np.zeros(self._rows, np.int64)
         self._since: dict[int, tuple[int, int, float]] = {}
         self._first = self._before = self._read()
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Releases the memory."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def follow(self) -> None:
-        """Looks at the new memory of a pool whose number of rows has changed."""
+        """Follows a pool whose number of rows has changed to its new memory."""
         if not self._counters.has_moved():
             return
         known = self.pool
@@ -315,7 +315,7 @@ class PoolReader:
             self._lost_since = time.monotonic()
 
     def has_ended(self) -> str | None:
-        """Returns a sentence about the end of the pool; `None` while it runs."""
+        """Returns a sentence about the pool's end; `None` while it runs."""
         since = self._lost_since
         if since is not None and time.monotonic() - since > _TO_MOVE:
             return f"The pool of {self.pool} was closed."
@@ -328,7 +328,7 @@ class PoolReader:
         return None
 
     def sample(self) -> None:
-        """Notes which row each worker is busy with, if it is."""
+        """Samples which row each worker is running, if any."""
         now = time.monotonic()
         owed, numbers = self._counters.running()
         for worker, (first, stop) in enumerate(self._facts.blocks):
@@ -339,7 +339,7 @@ class PoolReader:
             if is_hidden or not rows.size:
                 self._since.pop(worker, None)
                 continue
-            # A worker runs its rows one after the other.
+            # A worker runs its rows one after another.
             row = first + int(rows[0])
             self._samples[row] += 1
             seen = self._since.get(worker)
@@ -347,7 +347,7 @@ class PoolReader:
                 self._since[worker] = (row, int(numbers[row]), now)
 
     def view(self) -> PoolView:
-        """Returns what has happened since the last view."""
+        """Returns the work since the last view."""
         before, now = self._before, self._read()
         self._before = now
         seconds = max(now.at - before.at, 1e-9)
@@ -389,7 +389,7 @@ class PoolReader:
         )
 
     def _slowest(self, counts: PublishedCounts) -> SlowEnvironment | None:
-        """Finds the environment whose steps take longest, of all that was seen."""
+        """Finds the environment with the longest steps among all samples."""
         first_counts = self._first.counts
         spent = counts.busy_ns - first_counts.busy_ns
         requests = counts.requests_since(first_counts)
@@ -425,12 +425,12 @@ class PoolReader:
         return bisect.bisect_right(self._facts.first_rows, row) - 1
 
     def _outer_pid(self, process: int) -> int | None:
-        """Returns how a worker's process is called here, in a container or not.
+        """Returns the pid of a worker's process as seen from here.
 
-        `None` if it has ended, which its parent may not have seen yet.
+        `None` if it has ended, which its parent may not have noticed yet.
         """
         pid = self._members.get(process)
-        if pid is None:  # It is new. Only in a container is it called otherwise.
+        if pid is None:  # it is new; its pid only differs in a container
             inside = self._facts.pid != self.pool.pid
             pid = self._found_outside(process) if inside else process
         if pid is None or not processes.exists(pid):
@@ -464,7 +464,7 @@ def _share(nanoseconds: Any, seconds: float) -> float:
     return min(1.0, float(nanoseconds) / 1e9 / seconds)
 
 
-# A step that has been seen running for so long is worth a word.
+# A step that has run for this many seconds is worth mentioning.
 _LONG = 1.0
 
 
@@ -475,7 +475,7 @@ def list_as_table(pools: Sequence[FoundPool]) -> RenderableType:
         facts = pool.facts
         table.add_row(
             str(pool.pid),
-            # As it is: what looks like markup is a part of the name.
+            # As text: what looks like markup is part of the name.
             Text(facts.program),
             Text(f"{facts.envs} × {listed(facts.targets, most=3)}"),
             str(len(facts.blocks)),
@@ -486,7 +486,7 @@ def list_as_table(pools: Sequence[FoundPool]) -> RenderableType:
 
 
 def list_as_data(pools: Sequence[FoundPool]) -> list[dict[str, Any]]:
-    """Returns which pools are running, as data that JSON can hold."""
+    """Returns the running pools as data that JSON can hold."""
     return [
         {
             "pid": pool.pid,
@@ -563,7 +563,7 @@ def _summary(view: PoolView) -> str:
 
 
 def view_as_data(view: PoolView) -> dict[str, Any]:
-    """Returns what the workers of a pool do, as data that JSON can hold."""
+    """Returns the work of a pool's workers as data that JSON can hold."""
     (pool,) = list_as_data([view.pool])
     slowest = view.slowest
     return {

@@ -1,4 +1,4 @@
-"""`envkit worker ADDRESS`: runs one worker of a pool that may be elsewhere."""
+"""`envkit worker ADDRESS`: runs one worker of a pool, possibly of another machine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "address",
         metavar="ADDRESS",
-        help="what the pool writes in place of {address}; it can be used once",
+        help="the address that the pool substitutes for {address}; valid once",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the worker until its pool lets it end."""
+    """Runs the worker until its pool releases it."""
     from envkit.distributed.worker_host import host_worker
 
     return host_worker(arguments.address)
