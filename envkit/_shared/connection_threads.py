@@ -20,7 +20,14 @@ from typing import Protocol
 from envkit._shared.admission import Admission, Stranger, WrongSecretError
 from envkit._shared.server_secret import Holder
 
-__all__ = ["Connection", "ConnectionThreads", "Handler", "reason_of", "tls_mismatch"]
+__all__ = [
+    "Connection",
+    "ConnectionThreads",
+    "Handler",
+    "await_end",
+    "reason_of",
+    "tls_mismatch",
+]
 
 _POLL_INTERVAL = 0.25
 # Seconds for a client to read a refusal, and bytes to read from it meanwhile.
@@ -239,7 +246,7 @@ class ConnectionThreads:
             self._handler.serve(connection)
         except WrongSecretError as error:
             with self._admission.refusing(stranger.place, error) as seconds:
-                _await_end(connection.sock, seconds)
+                await_end(connection.sock, seconds)
             connection.send_last(self._handler.refusal(str(error)))
         except (OSError, ValueError) as error:
             self._refuse(connection, reason_of(error))
@@ -266,7 +273,7 @@ class ConnectionThreads:
             connection.encrypt(self._tls)
 
 
-def _await_end(sock: socket.socket, seconds: float) -> None:
+def await_end(sock: socket.socket, seconds: float) -> None:
     """Waits until the client leaves, for at most this many seconds."""
     poller = select.poll()
     poller.register(sock, getattr(select, "POLLRDHUP", 0))

@@ -36,7 +36,7 @@ from urllib.parse import quote, unquote
 
 from envkit._shared.admission import Admission
 from envkit._shared.closing import Closable
-from envkit._shared.connection_threads import Connection, ConnectionThreads
+from envkit._shared.connection_threads import Connection, ConnectionThreads, await_end
 from envkit._shared.health import HEALTH_PATH, HealthAnswer
 from envkit._shared.listening import ListenError, listener, place_of
 from envkit._shared.server_secret import Holder
@@ -198,7 +198,7 @@ class BrowserServer(Closable):
         controls = _may_control(desktop, password)
         host = connection.stranger.host
         due = desktop.judged_at(host, is_right=controls is not None)
-        time.sleep(max(0.0, due - time.monotonic()))
+        await_end(connection.sock, max(0.0, due - time.monotonic()))
         if controls is None:
             self._admission.refuse(connection.client, "the password is wrong")
         else:
