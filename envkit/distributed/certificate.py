@@ -1,4 +1,4 @@
-"""A certificate that a pool makes for itself, so that its links can be encrypted."""
+"""Makes a certificate for a pool, so that its links can be encrypted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["NoCertificateError", "own_certificate"]
 
-# How long the program may take, which takes some milliseconds.
+# Seconds that the program may take; it usually needs some milliseconds.
 _PATIENCE = 60.0
 _CONFIG = "[req]\nprompt = no\ndistinguished_name = name\n[name]\nCN = envkit pool\n"
 # The dates mean nothing: workers know the certificate by its hash.
@@ -26,10 +26,10 @@ class NoCertificateError(OSError):
 def own_certificate() -> ssl.SSLContext:
     """Returns a context for a server, with a key and a certificate made just now.
 
-    They were in files that only this user could read, and those are gone.
+    They pass through files that only this user can read, and which are deleted again.
 
     Raises:
-        NoCertificateError: The program that makes them is not there, or fails.
+        NoCertificateError: The program that makes them is missing, or fails.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="envkit-") as folder:
@@ -41,7 +41,7 @@ def own_certificate() -> ssl.SSLContext:
                 capture_output=True,
                 check=True,
                 timeout=_PATIENCE,
-                # Ctrl-C is for the program that waits for it.
+                # Ctrl-C must reach only the waiting program.
                 start_new_session=True,
             )
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

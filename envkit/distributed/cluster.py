@@ -1,8 +1,8 @@
-"""Whether the cluster that Ray is about to connect with is there.
+"""Checks that the cluster to which Ray is about to connect exists.
 
 `ray.init` finds a cluster by `RAY_ADDRESS`, or by a file that `ray start` has written.
-If that cluster has ended, it tries to reach it for minutes, in native code that no
-Ctrl-C ends. So it is looked at before.
+If that cluster has ended, it tries to reach it for minutes, in native code that ignores
+Ctrl-C. So we check first.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from envkit.errors import WorkerTimeout
 
 __all__ = ["Cluster", "await_cluster", "known_cluster"]
 
-# For how long to try where no start_timeout says it, and how often.
+# Seconds to try without a start_timeout, and seconds between two tries.
 _USUAL_PATIENCE, _PAUSE = 30.0, 0.2
-# What a client of HTTP/2 says first, with empty settings, and the type of the frame
-# that a server answers with.
+# The first bytes of an HTTP/2 client, with empty settings, and the type of the server's
+# first frame.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _SETTINGS = b"\4"
 
 
 class Cluster(NamedTuple):
-    """A cluster of Ray that runs, or has run.
+    """A Ray cluster that runs, or has run.
 
     Attributes:
         host: The machine of its head node.
-        port: Where its control service listens.
-        source: Where that stands.
+        port: The port of its control service.
+        source: The place where the address was found.
         remedy: What to do if it has ended.
     """
 
@@ -43,18 +43,18 @@ class Cluster(NamedTuple):
 
 
 def known_cluster(ray: Any) -> Cluster | None:
-    """Returns the cluster that `ray.init()` would connect with.
+    """Returns the cluster to which `ray.init()` would connect.
 
     Args:
         ray: The library.
 
     Returns:
-        The cluster; `None` if Ray would start one, or finds one in another way.
+        The cluster; `None` if Ray would start one, or find one in another way.
     """
     address = os.environ.get("RAY_ADDRESS", "")
     source, remedy = "RAY_ADDRESS", "set RAY_ADDRESS to one that runs, or unset it"
     if address in ("", "auto"):
-        # Which file that is depends on the version, and on variables.
+        # The file depends on Ray's version and on variables.
         address = ray._private.utils.read_ray_address() or ""
         source = "the file of the last `ray start` on this machine"
         with contextlib.suppress(AttributeError):
@@ -75,7 +75,7 @@ def await_cluster(cluster: Cluster, patience: float | None) -> None:
         patience: The pool's `start_timeout`.
 
     Raises:
-        WorkerTimeout: It does not.
+        WorkerTimeout: It does not answer in time.
     """
     limit = _USUAL_PATIENCE if patience is None else patience
     deadline = time.monotonic() + limit
@@ -99,14 +99,14 @@ def _timeout(cluster: Cluster, limit: float, *, is_asked: bool) -> WorkerTimeout
 
 
 def _answers(cluster: Cluster, deadline: float) -> bool:
-    """Returns whether a control service of Ray, or what looks like it, is there."""
+    """Returns True if a server answers that looks like Ray's control service."""
 
     def left() -> float:
         return max(0.001, deadline - time.monotonic())
 
     try:
         with socket.create_connection((cluster.host, cluster.port), left()) as sock:
-            # With TLS, who answers is for Ray to find out.
+            # With TLS, Ray itself must find out who answers.
             if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
                 return True
             sock.settimeout(left())

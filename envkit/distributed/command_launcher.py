@@ -16,7 +16,7 @@ from envkit.parallel.system.guardian import Guardian
 __all__ = ["CommandLauncher"]
 
 _PLACE = "{address}"
-# How many seconds a glance at what a command has written may take.
+# Seconds that forwarding a command's output may take in one look.
 _POLL_INTERVAL = 0.1
 
 
@@ -32,14 +32,14 @@ class CommandLauncher:
 
         Raises:
             TypeError: These are not a list of commands.
-            ValueError: A command does not say where the address belongs.
+            ValueError: A command lacks the place for the address.
         """
-        # `None` is a place whose worker is started by others.
+        # `None` is a place whose worker someone else starts.
         self._commands: list[list[str] | None] = [*_checked(commands)]
         self.places: int | None = len(self._commands)
         self._guardian = Guardian()
         self._serial = itertools.count(1)
-        # With each command the number by which its helpers are found.
+        # Each command, with the number by which its helpers are found.
         self._running: dict[int, tuple[StartedCommand, int]] = {}
 
     def add(self, commands: Sequence[str | Sequence[str]]) -> None:
@@ -48,7 +48,7 @@ class CommandLauncher:
         self.places = len(self._commands)
 
     def change(self, worker: int, command: str | Sequence[str]) -> None:
-        """Gives a worker another command, for when it is started next."""
+        """Gives a worker a new command for its next start."""
         if not 0 <= worker < len(self._commands):
             raise ValueError(
                 f"worker must be from 0 to {len(self._commands) - 1}, as many as there "
@@ -57,7 +57,7 @@ class CommandLauncher:
         (self._commands[worker],) = _checked([command])
 
     def open_place(self, taken: Container[int]) -> int:
-        """Returns a place, new or not taken, whose worker is started by others."""
+        """Returns a free or new place whose worker someone else starts."""
         for worker in range(len(self._commands)):
             if self.is_open(worker) and worker not in taken:
                 return worker
@@ -66,18 +66,18 @@ class CommandLauncher:
         return self.places - 1
 
     def is_open(self, worker: int) -> bool:
-        """Returns whether a worker has no command, because others start it."""
+        """Returns True if a worker has no command, because someone else starts it."""
         return self._commands[worker] is None
 
     def start(self, worker: int, address: str) -> None:
-        """Starts the command of a worker, for which an earlier one has ended."""
+        """Starts the command of a worker, whose earlier command must have ended."""
         self._guardian.start()
         self._forget_one(worker)
         template = self._commands[worker]
         assert template is not None
         words = [word.replace(_PLACE, address) for word in template]
         if words[0] == "envkit":
-            # The envkit that runs here, wherever its script has been installed.
+            # Run this envkit, wherever its script is installed.
             words[:1] = [sys.executable, "-m", "envkit"]
         serial = next(self._serial)
         try:
@@ -90,7 +90,7 @@ class CommandLauncher:
         self._guardian.watch(command.pid)
 
     def ended(self, worker: int) -> bool:
-        """Returns whether the command of a worker has ended; it is looked at often."""
+        """Returns True if the command of a worker has ended; it is called often."""
         if worker not in self._running:
             return True
         command, _ = self._running[worker]
@@ -104,7 +104,7 @@ class CommandLauncher:
         return command.report(worker, unknown=CUT_OFF)
 
     def kill(self, worker: int) -> None:
-        """Ends the command of a worker, and what it has started here."""
+        """Kills the command of a worker, with its helpers on this machine."""
         if worker not in self._running:
             return
         command, serial = self._running[worker]
@@ -119,7 +119,7 @@ class CommandLauncher:
         self._guardian.dismiss()
 
     def forget(self) -> None:
-        """Closes descriptors only; what a fork of the pool's process does."""
+        """Closes descriptors only; called in forks of the pool's process."""
         for command, _ in self._running.values():
             command.forget()
         self._running.clear()

@@ -1,4 +1,4 @@
-"""What travels over a link: frames of rows and frames of messages.
+"""The frames on a link, which contain rows or messages.
 
 ```
 kind    flags   zero      rows      length    body
@@ -15,22 +15,22 @@ from typing import Any, NamedTuple
 __all__ = ["ANSWERED", "ASKED", "BEGUN", "HEAD", "MESSAGE", "Frame", "FrameError"]
 
 HEAD = struct.Struct("<BBHIQ")
-# Kinds of frames: a pickle; rows on their way to a worker; rows with their answers; the
-# FIRST that has begun in the same step, of rows whose answers follow.
+# Kinds of frames: a pickle; rows with requests to a worker; rows with answers; and, for
+# rows whose answers follow, the FIRST that begins in the same step.
 MESSAGE, ASKED, ANSWERED, BEGUN = range(1, 5)
 
 
 class FrameError(EOFError):
-    """The other end has sent what neither end sends: nothing else can follow it."""
+    """The other end has sent bytes that no end ever sends; the link must end."""
 
 
 class Frame(NamedTuple):
-    """A frame that is sent or comes again and again.
+    """A frame that is sent or received again and again.
 
     Attributes:
         head: Its first bytes.
-        parts: The memory of all of it; that of the head comes first.
-        size: How many bytes that are.
+        parts: The memory of the whole frame, the head first.
+        size: Its size in bytes.
     """
 
     head: bytes

@@ -1,10 +1,10 @@
 """`Link`: rows and messages over one stream socket, between machines.
 
-Both ends read a body straight to where it belongs: `want` takes the memory, `fill`
-reads into it. What one system call brings beyond that is kept for the next `want`.
-In lockstep each frame is as the one before: `expect` takes the memory of all of it, and
-`fetch` reads it with one system call. What turns out to be another frame is kept for
-`want`, too.
+Both ends read a body directly to its destination: `want` takes the memory, `fill` reads
+into it. Further bytes of the same system call are kept for the next `want`. In lockstep
+each frame is like the one before: `expect` takes the memory of the whole frame, and
+`fetch` reads it with one system call. If a different frame arrives, it is kept for
+`want` too.
 
 A worker dials; the pool's side answers only if the worker knows its token. The token
 itself does not travel:
@@ -66,32 +66,32 @@ __all__ = [
     "unix_name",
 ]
 
-# The arrays travel as they lie in memory, so the order of bytes is part of the magic.
+# Arrays are sent as they lie in memory, so the byte order is part of the magic.
 _MAGIC = b"envkit\2" + (b"<" if sys.byteorder == "little" else b">")
 _IDENT, _SECRET, _NONCE, _DIGEST = 8, 24, 16, 32
 PROOF_SIZE = len(_MAGIC) + _IDENT + _NONCE + _DIGEST
 ANSWER_SIZE = len(_MAGIC) + _NONCE + _DIGEST
 
-# How the host of an address begins that is a Unix socket, and how much that holds.
+# The prefix of a host that is a Unix socket, and the buffer size of such sockets.
 UNIX, _UNIX_BUFFER = "unix:", 1 << 22
 _SPARE = 1 << 16
 _AT_ONCE = 1 << 20
 # A system call takes 1,024 pieces.
 _MOST_PIECES = 1000
-# A host that vanishes is noticed after this many seconds, or 5 + 3 * 5 if nothing is on
-# its way to it.
+# Seconds until we notice that a host has vanished; 5 + 3 * 5 if no bytes are on their
+# way to it.
 _UNANSWERED, _IDLE, _INTERVAL, _PROBES = 10.0, 5, 5, 3
 _TO_CONNECT = 30.0
-# Elsewhere a socket may never hold as much as it is to wait for.
+# On other systems a socket may never hold as many bytes as we would wait for.
 _CALLS_LATE = sys.platform == "linux"
 
 
 class Token(NamedTuple):
-    """What proves that a connection comes from a worker that the pool has started.
+    """Proves that a connection comes from a worker that the pool has started.
 
     Attributes:
-        ident: Which token it is, which may be known.
-        secret: What only the pool and its worker know.
+        ident: The token's identifier, which is not secret.
+        secret: The secret of the pool and its worker.
     """
 
     ident: bytes
@@ -99,36 +99,36 @@ class Token(NamedTuple):
 
     @classmethod
     def new(cls) -> Token:
-        """Draws a token that was never used."""
+        """Draws a new random token."""
         return cls(os.urandom(_IDENT), os.urandom(_SECRET))
 
     def digest(self, side: bytes, said: bytes) -> bytes:
-        """Returns what only those can compute who know the secret."""
+        """Returns a digest that only someone with the secret can compute."""
         return hmac.new(self.secret, side + said, hashlib.sha256).digest()
 
     def proof(self, nonce: bytes) -> bytes:
-        """Returns what a worker says first."""
+        """Returns the worker's first message."""
         return _MAGIC + self.ident + nonce + self.digest(b"worker", nonce)
 
     def answer(self, proof: bytes) -> bytes | None:
-        """Returns what the pool answers to a proof, `None` if it proves nothing."""
+        """Returns the pool's answer to a proof; `None` if the proof is wrong."""
         if not hmac.compare_digest(proof, self.proof(_nonce_of(proof))):
             return None
         return self._answer(proof, os.urandom(_NONCE))
 
     def is_answer(self, answer: bytes, proof: bytes) -> bool:
-        """Returns whether only the pool can have said this to a proof."""
+        """Returns True if an answer to a proof is genuine."""
         return hmac.compare_digest(answer, self._answer(proof, _nonce_of(answer)))
 
     def _answer(self, proof: bytes, nonce: bytes) -> bytes:
         return _MAGIC + nonce + self.digest(b"pool", _nonce_of(proof) + nonce)
 
     def seal(self, greeting: bytes, *, is_pool: bool) -> Seal:
-        """Returns what seals and checks the frames of one connection.
+        """Returns the seal for the frames of one connection.
 
         Args:
             greeting: The proof and the answer that were exchanged there.
-            is_pool: At which of the two ends.
+            is_pool: Whether this is the pool's end.
         """
         sides = (b"frames of the worker", b"frames of the pool")
         worker, pool = (self.digest(side, greeting) for side in sides)
@@ -136,7 +136,7 @@ class Token(NamedTuple):
 
 
 def ident_of(proof: bytes) -> bytes:
-    """Returns which token a proof is about."""
+    """Returns the identifier of the token in a proof."""
     return proof[len(_MAGIC) : len(_MAGIC) + _IDENT]
 
 
@@ -145,15 +145,15 @@ def _nonce_of(said: bytes) -> bytes:
 
 
 class Address(NamedTuple):
-    """Where a worker finds its pool, and the token that it is let in with.
+    """Where a worker finds its pool, with the token that admits it.
 
     Attributes:
         host: The pool's machine; or "unix:" and the path of a socket on this one, "@"
             and a name for one that Linux keeps without a file.
-        port: Where the pool listens, 0 for a Unix socket.
-        token: What the worker proves itself with.
-        certificate: The SHA-256 of the certificate that the pool has to show, if the
-            link is encrypted.
+        port: The pool's port; 0 for a Unix socket.
+        token: The token by which the worker proves itself.
+        certificate: The SHA-256 of the certificate that the pool must show, if the link
+            is encrypted.
 
     Example:
         >>> address = Address("::1", 7600, Token(b"8 bytes.", b"s" * 24))
@@ -183,7 +183,7 @@ class Address(NamedTuple):
         """Reads an address.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The text is not an address.
         """
         scheme, _, rest = text.partition("://")
         if scheme == "unix":
@@ -214,19 +214,19 @@ class Address(NamedTuple):
 
 
 def unix_name(host: str) -> str:
-    """Returns what the system calls a Unix socket: its path, or a name without one."""
+    """Returns the system's name for a Unix socket: its path, or an abstract name."""
     path = host[len(UNIX) :]
     return f"\0{path[1:]}" if path.startswith("@") else path
 
 
 def keep_alive(sock: socket.socket, *, is_pool: bool) -> None:
-    """Has the system notice that the other machine is out of reach.
+    """Makes the system notice that the other machine is out of reach.
 
-    Only the pool gives up what is not taken for some seconds: it reads nothing while
-    its caller learns, and workers wait for that as long as it takes.
+    Only the pool gives up if its bytes are not taken for some seconds. Workers must
+    wait without limit, because a pool reads nothing while its caller learns.
     """
     if sock.family == getattr(socket, "AF_UNIX", None):
-        # It grows with what is sent only for TCP.
+        # Only TCP's buffer grows by itself.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_BUFFER)
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -245,7 +245,7 @@ def keep_alive(sock: socket.socket, *, is_pool: bool) -> None:
 
 
 def dial(address: Address) -> socket.socket:
-    """Connects with a pool; nothing has been said then."""
+    """Connects to a pool; sends nothing yet."""
     if address.host.startswith(UNIX):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(_TO_CONNECT)
@@ -262,20 +262,20 @@ def dial(address: Address) -> socket.socket:
 
 
 def prove(sock: socket.socket, address: Address) -> tuple[socket.socket, bytes]:
-    """Proves to a pool that this is its worker, and has it prove that it is the pool.
+    """Proves to a pool that this is its worker, and checks that it is the pool.
 
     Returns:
-        The socket to use from now on, which is encrypted if the address says so; and
-        what was said, for `Token.seal` if it is not encrypted.
+        The socket to use from now on, encrypted if the address has a certificate; and
+        the bytes exchanged, for `Token.seal` if it is not.
 
     Raises:
-        ConnectionError: The pool does not know the token, or is another one.
+        ConnectionError: The pool does not know the token, or is a different one.
     """
     sock.settimeout(_TO_CONNECT)
     if address.certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # The address has come the way that the token has: it says which certificate is
-        # the right one, and no authority has to.
+        # The address came the same trusted way as the token, and names the right
+        # certificate, so no authority is needed.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         sock = context.wrap_socket(sock)
@@ -303,7 +303,7 @@ class Link:
     """One end of a connection between a pool and a worker.
 
     At the worker's end calls wait; at the pool's they never do: `fill` returns False,
-    and what `send` cannot send at once is sent by `push`.
+    and `push` sends the bytes for which `send` found no room.
 
     Attributes:
         is_tls: Whether it is encrypted.
@@ -325,7 +325,7 @@ class Link:
 
         Args:
             sock: The socket, which may be encrypted.
-            seal: What seals each frame; `None` for frames as they are.
+            seal: The seal of its frames; `None` for bare frames.
         """
         self._sock = sock
         self._seal = seal
@@ -334,10 +334,10 @@ class Link:
         self.is_tls = isinstance(sock, ssl.SSLSocket)
         self._wanted: deque[memoryview] = deque()
         self._spare = memoryview(bytearray(_SPARE))
-        # Where in it the bytes are that were read and not wanted yet.
+        # The range of bytes in it that were read but not wanted yet.
         self._begin = self._end = 0
         self._is_drained = False
-        # The frame that is expected, and how many bytes of it are there.
+        # The expected frame, and how many bytes of it have arrived.
         self._expected: Frame | None = None
         self._got = 0
         self._called_at = 1
@@ -353,7 +353,7 @@ class Link:
     # Reading.
 
     def want(self, *memory: Any) -> None:
-        """Takes the memory that the next bytes belong in."""
+        """Takes the memory for the next bytes."""
         # Hot: called a few times per frame.
         views = [
             view
@@ -365,7 +365,7 @@ class Link:
     def expect(self, frame: Frame | None) -> None:
         """Takes the memory of the frame that is likely to come next, `None` for none.
 
-        Where something has been read already, none is expected.
+        If bytes have been read already, no frame is expected.
         """
         # Hot: called once per worker and batch step.
         wanted, seal = self._wanted, self._seal
@@ -381,14 +381,14 @@ class Link:
 
     @property
     def expects(self) -> bool:
-        """Whether `fetch` is to be called, and not `fill`."""
+        """Whether to call `fetch` instead of `fill`."""
         return self._expected is not None
 
     def fetch(self) -> bool:
-        """Reads the frame that is expected; returns whether all of it is there.
+        """Reads the expected frame; returns True if it is complete.
 
-        If it is another one, or one of another size, none is expected afterwards, and
-        `fill` gives what was read.
+        If a different frame or size arrives, no frame is expected any more, and `fill`
+        returns the bytes.
 
         Raises:
             EOFError: The link has ended before.
@@ -426,9 +426,9 @@ class Link:
                 return False
 
     def _call_at(self, size: int) -> None:
-        """Has the link be readable when so many bytes are there, or it has ended.
+        """Makes the link readable only when `size` bytes have arrived, or it has ended.
 
-        To be woken for each piece of a frame would take longer than to read it. Only
+        Waking up for each piece of a frame would take longer than reading it. But only
         the rest of a frame whose head has been read is sure to come.
         """
         # Hot: called once per worker and batch step.
@@ -437,7 +437,7 @@ class Link:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _keep(self, frame: Frame, count: int) -> None:
-        """Keeps bytes that have come in place of those that were expected."""
+        """Keeps bytes that arrived in place of the expected ones."""
         self._expected = None
         self._call_at(1)
         data = b"".join(frame.parts)[:count]
@@ -448,19 +448,19 @@ class Link:
 
     @property
     def has_some(self) -> bool:
-        """Whether something has been read, or decrypted, that was not wanted yet."""
+        """Whether there are bytes that were read, or decrypted, but not wanted yet."""
         # Hot: called once per frame.
         return self._begin < self._end or (
             self.is_tls and self._sock.pending() > 0  # type: ignore[attr-defined]
         )
 
     def is_readable(self) -> bool:
-        """True if something has come, or the link has ended."""
+        """Returns True if bytes have arrived, or the link has ended."""
         # Hot: called again and again while a worker lingers.
         return bool(self._poller.poll(0))
 
     def fill(self) -> bool:
-        """Reads into what is wanted; returns whether all of it is there.
+        """Reads into the wanted memory; returns True if it is full.
 
         Raises:
             EOFError: The link has ended before.
@@ -489,7 +489,7 @@ class Link:
         wanted, spare = self._wanted, self._spare
         try:
             if self.is_tls:
-                # There is no scattered read. Small pieces are gathered.
+                # TLS has no scattered read, so small pieces are read together.
                 is_large = len(wanted[0]) >= _SPARE
                 room = len(wanted[0] if is_large else spare)
                 count = self._sock.recv_into(wanted[0] if is_large else spare)
@@ -521,10 +521,10 @@ class Link:
         return True
 
     def _take_off(self, count: int) -> int:
-        """Notes that the first bytes of what is wanted are there.
+        """Records that the first bytes of the wanted memory have arrived.
 
         Returns:
-            How many more there are.
+            How many more bytes arrived.
         """
         wanted = self._wanted
         while count and wanted:
@@ -540,17 +540,17 @@ class Link:
 
     @property
     def unsent(self) -> bool:
-        """Whether something is still on its way out."""
+        """Whether there are unsent bytes."""
         return bool(self._outbox)
 
     def send(self, parts: Sequence[Any], size: int = 0) -> None:
         """Sends bytes, or keeps those for which there is no room.
 
-        Where the link has ended, nothing is sent; that is found when it is read.
+        If the link has ended, nothing is sent; reading it then reveals the end.
 
         Args:
             parts: The bytes.
-            size: How many that are, if it is known.
+            size: Their number, if known.
         """
         # Hot: called once per frame.
         if self.fault:
@@ -582,7 +582,7 @@ class Link:
                 self._outbox += part
 
     def push(self, patience: float = 0.0) -> None:
-        """Sends on what has not gone out, while there is room, for so many seconds."""
+        """Sends unsent bytes while there is room, at most `patience` seconds."""
         deadline = time.monotonic() + patience
         while self._outbox and not self.fault:
             try:
@@ -605,8 +605,8 @@ class Link:
     def _send_some(self, parts: Sequence[Any]) -> int:
         try:
             if self.is_tls:
-                # What finds no room has to be tried again with no fewer bytes, and
-                # `push` tries so many.
+                # TLS must retry a failed send with at least as many bytes, and `push`
+                # retries with this many.
                 return self._sock.send(memoryview(parts[0])[:_AT_ONCE])
             if len(parts) > _MOST_PIECES:
                 parts = parts[:_MOST_PIECES]
@@ -617,20 +617,20 @@ class Link:
     # The end.
 
     def shut(self) -> None:
-        """Ends the link for both sides; what has come can still be read."""
-        # That of an encrypted socket would wait for the other side.
+        """Ends the link for both sides; bytes that have arrived can still be read."""
+        # The shutdown of an encrypted socket would wait for the other side.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Closes this end. Where a fork holds it too, the link goes on."""
+        """Closes this end. If a fork holds it too, the link goes on."""
         self._sock.close()
         self._wanted.clear()
         self._outbox.clear()
 
 
 def _without(parts: Sequence[Any], count: int) -> list[Any]:
-    """Returns what is left of some parts after their first bytes."""
+    """Returns the parts without their first `count` bytes."""
     left: list[Any] = []
     for part in parts:
         if count >= len(part):

@@ -13,7 +13,7 @@ pool                                            worker
   Close                                     ─▶   closes the environments and ends
 ```
 
-A worker has no other thread: it reads, runs and answers. It ends when the link ends.
+A worker has one thread, which reads, runs and answers. It ends when the link ends.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ __all__ = ["main"]
 
 
 def main(link_fd: int, lifeline_fd: int, address: str, greeting: bytes) -> None:
-    """Runs a worker until it is told to end, or its link ends; returns then.
+    """Runs a worker until it is told to end, or its link ends.
 
     Args:
         link_fd: The connection with its pool.
-        lifeline_fd: What ends this process, once it is closed.
-        address: Where the pool is.
-        greeting: What has been said over the connection; nothing if it is to be
-            encrypted first.
+        lifeline_fd: The lifeline, which ends this process once the other end closes.
+        address: The pool's address.
+        greeting: The bytes exchanged so far; empty if the connection must be encrypted
+            first.
     """
     host = WorkerHost(link_fd, lifeline_fd, machine=socket.gethostname())
     sock, pool = socket.socket(fileno=link_fd), Address.parse(address)
@@ -74,11 +74,11 @@ def main(link_fd: int, lifeline_fd: int, address: str, greeting: bytes) -> None:
     except FrameError as error:
         sys.exit(f"This worker ends, because its link cannot be trusted: {error}.")
     except EOFError:
-        pass  # Whatever the link ends with, there is no pool to tell it.
+        pass  # However the link ends, there is no pool to report it to.
 
 
 class _LinkedWorker:
-    """Carries rows and messages by a link."""
+    """Connects a host with the pool, by a link."""
 
     def __init__(self, link: Link, host: WorkerHost) -> None:
         self._link, self._host = link, host
@@ -119,7 +119,7 @@ class _LinkedWorker:
                 self._runner = self._host.runner
                 self._serve(packed.job.options.rings_each_row)
             else:
-                # The pool ends the link, because it has to read the failure first.
+                # Let the pool end the link: it must read the failure first.
                 with contextlib.suppress(EOFError):
                     self._next_head()
 
@@ -163,7 +163,8 @@ class _LinkedWorker:
                 expected = row_frames.expected_request(flags)
             clock.woken = time.perf_counter_ns()
             row_frames.accept_asked(flags, rows)
-            # Of what follows in the same step an environment makes other values there.
+            # If a FIRST follows in the same step, the environment would overwrite lent
+            # values.
             writer.lends = not slab.is_same_step
             is_all = flags & ALL_ROWS
             self._unanswered = everyone[:] if is_all else runner.pending()
@@ -179,7 +180,7 @@ class _LinkedWorker:
         self._row_frames = RowFrames(slab, 0)
 
     def _answer(self, rows: Sequence[int]) -> None:
-        # What a fork of an environment would send is the parent's to say.
+        # Only the worker itself may send answers, no fork of it.
         self._host.end_fork()
         if not rows:
             return
@@ -210,7 +211,7 @@ class _LinkedWorker:
 
 
 def _add_to_search_path(entries: Sequence[str]) -> None:
-    """Lets modules be found where the pool finds them, after those found here."""
+    """Appends the pool's search path to this process's own."""
     sys.path += [
         each for each in entries if each not in sys.path and os.path.isdir(each)
     ]

@@ -1,7 +1,7 @@
-"""`Listener`: where linked workers come in, and what lets them in.
+"""`Listener`: accepts the connections of linked workers.
 
-Before a connection has proved itself, nothing that it brings is more than compared with
-what is expected.
+Until a connection has proved itself, its bytes are only compared with the expected
+ones.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ from envkit.parallel.system.poller import Poller
 
 __all__ = ["Arrival", "Listener"]
 
-# How long a connection may take to prove itself, and how many may be about it besides
-# those that are awaited.
+# Seconds for a connection to prove itself, and how many unexpected ones may try at the
+# same time.
 _TO_PROVE, _MOST_STRANGERS = 5.0, 64
-# The same where links are encrypted: the worker's process proves itself, which has to
-# start first.
+# The same with encryption: the worker's process proves itself, and must start first.
 _TO_PROVE_BY_TLS = 60.0
 
 
-# Links that other machines reach, and that are not encrypted.
+# The warning about unencrypted links that other machines can reach.
 _IN_CLEAR = (
     "The links of this pool between {host} and its workers are not encrypted: what "
     "goes over them cannot be changed unnoticed, but others can read it, as far as the "
@@ -62,8 +61,8 @@ class Arrival(NamedTuple):
 
     Attributes:
         worker: Its index.
-        sock: The connection by which it has come.
-        seal: What seals the frames there; `None` where they are encrypted.
+        sock: Its connection.
+        seal: The seal of its frames; `None` if they are encrypted.
     """
 
     worker: int
@@ -72,9 +71,9 @@ class Arrival(NamedTuple):
 
 
 class Listener:
-    """Listens for workers, and lets those in that prove that they were invited.
+    """Listens for workers, and accepts those that know a token.
 
-    It is open as long as a token is out.
+    It is open as long as there are unused tokens.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Listener:
         reach_as: str | None,
         tls: ssl.SSLContext | bool | None,
     ) -> None:
-        """Prepares to listen; `tls` is that of `linked`."""
+        """Takes the arguments of `linked`; does not listen yet."""
         if not isinstance(tls, ssl.SSLContext | bool | None):
             raise TypeError(
                 "tls must be an ssl.SSLContext for servers, True, False or None, got "
@@ -100,13 +99,13 @@ class Listener:
         if isinstance(tls, ssl.SSLContext):
             self._encrypt_by(tls)
         self._socket: socket.socket | None = None
-        # Who has made the file of a Unix socket, because a fork must not remove it.
+        # The process that made the file of a Unix socket; a fork must not remove it.
         self._owner = 0
         self._tokens: dict[bytes, tuple[Token, int]] = {}
         self._strangers: dict[int, _Stranger] = {}
 
     def move_to(self, host: str) -> None:
-        """Has workers come to another address of this machine from now on."""
+        """Makes workers connect to another address of this machine from now on."""
         if host != self._host:
             self._set_place(host, None)
 
@@ -130,7 +129,7 @@ class Listener:
         self._tls = tls
 
     def _secure(self) -> None:
-        """Makes the certificate that this pool has to have, once."""
+        """Makes the pool's certificate, once, if it needs one."""
         wanted = self._has_to_encrypt
         if self._tls is not None or wanted is False:
             return
@@ -148,7 +147,7 @@ class Listener:
             self._warn(_INSTALL.format(why=error))
 
     def open(self, token: Token, worker: int, poller: Poller) -> Address:
-        """Lets a worker in that knows a token; returns where it has to come."""
+        """Accepts a worker with this token from now on; returns the address for it."""
         if self._socket is None:
             self._secure()
             self._socket = _listening_socket(self._host, self._port)
@@ -160,13 +159,13 @@ class Listener:
         return Address(self._reach_as, port, token, self._certificate)
 
     def revoke(self, token: Token) -> None:
-        """Lets nothing in any more with a token."""
+        """Accepts nobody with this token any more."""
         self._tokens.pop(token.ident, None)
         if not self._tokens:
             self.close()
 
     def handle(self, fd: int, poller: Poller) -> list[Arrival]:
-        """Sees who has come, and who of those has proved itself."""
+        """Accepts new connections, and returns those that have proved themselves."""
         if self._socket is not None and fd == self._socket.fileno():
             return self._accept(poller)
         stranger = self._strangers.get(fd)
@@ -180,7 +179,10 @@ class Listener:
                 sock, _ = self._socket.accept()
                 sock.setblocking(False)
                 stranger = _Stranger(sock, self._tls)
-            except (OSError, ValueError):  # None is left, or it has gone again.
+            except (
+                OSError,
+                ValueError,
+            ):  # No more connections, or it has closed already.
                 break
             if len(self._strangers) >= _MOST_STRANGERS + len(self._tokens):
                 self._drop(next(iter(self._strangers.values())), poller)
@@ -192,7 +194,7 @@ class Listener:
         return arrived
 
     def _read_proof(self, stranger: _Stranger, poller: Poller) -> list[Arrival]:
-        """Reads on; lets one in that has proved itself, drops one that cannot."""
+        """Reads more; accepts a connection that proves itself, drops one that fails."""
         try:
             is_whole = stranger.read()
         except (OSError, EOFError):
@@ -214,7 +216,7 @@ class Listener:
             return []
         poller.unregister(stranger.fd)
         del self._strangers[stranger.fd]
-        # Once: neither this one nor one who has listened comes in again.
+        # A token works once: neither this worker nor an eavesdropper can use it again.
         self.revoke(token)
         keep_alive(stranger.sock, is_pool=True)
         is_sealed = self._tls is None
@@ -230,8 +232,8 @@ class Listener:
         """Drops connections that have not proved themselves in time.
 
         Returns:
-            Those that have, and were not read since: it may be this process that was
-            late.
+            Connections whose proof came in time but was not read yet, because this
+            process was late.
         """
         limit = _TO_PROVE if self._tls is None else _TO_PROVE_BY_TLS
         arrived: list[Arrival] = []
@@ -243,7 +245,7 @@ class Listener:
         return arrived
 
     def close(self) -> None:
-        """Closes the listener, and drops who is still outside."""
+        """Closes the listener, and drops connections without proof."""
         # Pollers forget descriptors that are closed.
         for stranger in self._strangers.values():
             stranger.sock.close()
@@ -258,7 +260,7 @@ class Listener:
 
 
 class _Stranger:
-    """A connection that has proved nothing yet."""
+    """A connection that has not proved itself yet."""
 
     def __init__(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         self.since = time.monotonic()
@@ -272,7 +274,7 @@ class _Stranger:
         self.said = bytearray()
 
     def read(self) -> bool:
-        """Reads on; returns whether the proof has come as a whole."""
+        """Reads more; returns True if the proof is complete."""
         try:
             if not self.is_greeted:
                 self.sock.do_handshake()  # type: ignore[attr-defined]  # it is TLS
@@ -288,7 +290,7 @@ class _Stranger:
 
 
 def _level_of_caller() -> int:
-    """Returns the `stacklevel` at which a warning names the line that called envkit."""
+    """Returns the `stacklevel` for a warning to point to the caller of envkit."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("envkit."):
         level, frame = level + 1, frame.f_back
@@ -298,7 +300,7 @@ def _level_of_caller() -> int:
 def _unix_places(
     host: str, port: int, reach_as: str | None, tls: ssl.SSLContext | bool | None
 ) -> tuple[str, str]:
-    """Returns where to listen by a Unix socket, and as what workers find that.
+    """Returns the name to listen on with a Unix socket, and the name for workers.
 
     Raises:
         ValueError: There can be no such socket.
@@ -341,7 +343,7 @@ def _listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _bind_unix(sock: socket.socket, name: str) -> None:
-    """Gives a socket its name; the file that a pool has left which was killed goes."""
+    """Binds a Unix socket; first removes a file left by a killed pool."""
     if name.startswith("/") and os.path.exists(name):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
@@ -351,7 +353,7 @@ def _bind_unix(sock: socket.socket, name: str) -> None:
                 if stat.S_ISSOCK(os.lstat(name).st_mode):
                     os.unlink(name)
             except OSError:
-                pass  # What cannot be bound says why.
+                pass  # If it cannot be bound, bind() raises the reason.
     sock.bind(name)
     if name.startswith("/"):
         os.chmod(name, 0o600)

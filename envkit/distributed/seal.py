@@ -1,6 +1,6 @@
-"""`Seal`: what proves that frames arrive as they were sent.
+"""`Seal`: proves that frames arrive as they were sent.
 
-Where a link is not encrypted, each frame carries two tags, HMAC-SHA256 with a key that
+If a link is not encrypted, each frame carries two tags, HMAC-SHA256 with a key that
 only the two ends of this connection know:
 
 ```
@@ -8,13 +8,13 @@ head      number   zero     tag of these    body                 tag of all of i
 16 bytes  8 bytes  8 bytes  32 bytes        as the head says     32 bytes
 ```
 
-Each direction has a key of its own, so no frame can be sent back to its sender. The
-number counts the frames of a direction, so none can be left out, repeated or moved.
-The head has its own tag because its length is used before the body is there. The
-second tag covers everything before it; a frame without a body has none.
+Each direction has its own key, so no frame can be sent back to its sender. The number
+counts the frames of a direction, so none can be left out, repeated or moved. The head
+has its own tag because its length is used before the body arrives. The second tag
+covers everything before it; a frame without a body has none.
 
-Sixteen bytes of a sealed head only fill it up: so the body begins as many bytes after
-a cache line as it does behind a bare head of the same frame.
+Sixteen bytes of a sealed head are padding: they keep the body's offset from a cache
+line the same as behind a bare head.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ KEY_SIZE = 32
 _COUNT = struct.Struct("<Q8x")
 _SIGNED = HEAD.size + _COUNT.size
 _TAG = 32
-# A body of so many bytes is copied into one piece: that is quicker than to hash its
-# parts one by one.
+# A body of at most this many bytes is copied into one piece, because that is faster
+# than hashing its parts one by one.
 _SMALL = 1 << 12
 
 
 class Seal:
-    """Seals the frames that one end of a link sends, and checks those that come.
+    """Seals the outgoing frames of one end of a link, and checks incoming ones.
 
     Attributes:
         head: The memory of a sealed head that is being read.
@@ -66,9 +66,9 @@ class Seal:
         self.head = memoryview(bytearray(_SIGNED + _TAG))
         self._signed, self._head_tag = self.head[:_SIGNED], self.head[_SIGNED:]
         self._tag = memoryview(bytearray(_TAG))
-        # Of the frame that is being read: where its head belongs, as long as that is
-        # not there; how many bytes still need memory to go to; and memory whose
-        # bytes are not part of the tag that is computed.
+        # For the frame being read: the memory for its head, until that has arrived; how
+        # many bytes still need memory; and the memory that is not yet part of the
+        # computed tag.
         self._head_goes_to: memoryview | None = None
         self._left = 0
         self._unhashed: list[memoryview] = []
@@ -114,7 +114,7 @@ class Seal:
         """Takes the memory of a head, or of the next part of a body.
 
         Returns:
-            The memory to read into, which has room for the tags, too.
+            The memory to read into, with room for the tags too.
         """
         # Hot: called a few times per frame.
         if not views:
@@ -129,7 +129,7 @@ class Seal:
         return views if self._left else [*views, self._tag]
 
     def check(self) -> None:
-        """Checks what has been read into all memory that was wanted.
+        """Checks the bytes that were read into all the wanted memory.
 
         Raises:
             FrameError: The other end has not sent these bytes, or not now.
@@ -152,13 +152,13 @@ class Seal:
                 self._end()
 
     def expected(self, frame: Frame) -> Frame:
-        """Returns the sealed frame to read in place of one that is expected."""
+        """Returns the sealed form of an expected frame, to read in its place."""
         # Hot: called once per worker and batch step.
         parts = [self.head, *frame.parts[1:], self._tag]
         return Frame(frame.head, parts, frame.size + len(self.head) - HEAD.size + _TAG)
 
     def check_expected(self, frame: Frame) -> None:
-        """Checks a sealed frame that has been read as a whole.
+        """Checks a sealed frame that has been read completely.
 
         Raises:
             FrameError: The other end has not sent these bytes, or not now.

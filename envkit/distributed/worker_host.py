@@ -1,4 +1,4 @@
-"""What `envkit worker` does: it starts the process of a linked worker and watches it.
+"""Implements `envkit worker`: starts the process of a linked worker, and watches it.
 
 ```
 pool's machine                      the worker's machine
@@ -6,9 +6,9 @@ pool's machine                      the worker's machine
                                       the worker's process       has the connection
 ```
 
-It stays beside the process: it ends the worker when the connection ends, even while
-native code runs there, and exits with the worker's status, which a command such as ssh
-hands on. It imports little, because there is one for each worker.
+It kills the worker when the connection ends, even while native code runs there, and
+exits with the worker's status, which commands such as ssh pass on. It imports little,
+because there is one for each worker.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from envkit.parallel.system.interpreter import ChildInterpreter
 
 __all__ = ["CUT_OFF", "host_worker", "run_worker"]
 
-# The status that is told when the connection has ended before the worker.
+# The exit status if the connection ended before the worker.
 CUT_OFF = 75
-# Where the system has no descriptor for processes, how often to look at one.
+# Seconds between two looks at a process, on systems without pidfds.
 _POLL_INTERVAL = 0.1
 _PROGRAM = (
     "import sys\n"
@@ -39,7 +39,7 @@ _PROGRAM = (
 
 
 def host_worker(address: str) -> int:
-    """Runs one worker for the pool at an address, and ends as it has ended.
+    """Runs one worker for the pool at an address, and ends in the same way.
 
     Raises:
         ValueError: The text is not an address.
@@ -55,26 +55,26 @@ def run_worker(address: str, stderr: int | None = None) -> int:
     """Runs one worker for the pool at an address; returns the worker's exit status.
 
     Args:
-        address: Where the pool is.
-        stderr: What the worker is to have as standard error; `None` for that of this
-            process.
+        address: The pool's address.
+        stderr: The worker's standard error; `None` for that of this process.
 
     Returns:
-        What the worker has returned, `CUT_OFF`, or less than 0 for the number of the
-        signal that has ended it.
+        The worker's exit status, `CUT_OFF`, or the negative number of the signal that
+        ended it.
 
     Raises:
         ValueError: The text is not an address.
-        OSError: The pool cannot be reached, or does not let this worker in.
+        OSError: The pool cannot be reached, or refuses this worker.
     """
     pool = Address.parse(address)
     sock = dial(pool)
     with sock:
-        # At once, because pools drop what proves nothing, and on a busy machine a
-        # process takes long to start. What encrypts a link has to be in that process.
+        # Prove this at once: pools drop connections without proof, and a process takes
+        # long to start on a busy machine. TLS, though, must be set up in that process.
         greeting = b"" if pool.certificate else prove(sock, pool)[1]
         guardian = Guardian()
-        # If there is one, the pool is on this machine, and it is the pool's.
+        # If there is a guardian, the pool is on this machine, and the guardian is the
+        # pool's.
         if not Guardian.is_present():
             guardian.start(detached=True)
         try:
@@ -86,12 +86,12 @@ def run_worker(address: str, stderr: int | None = None) -> int:
 def _run(
     link: int, pool: tuple[str, bytes], stderr: int | None, guardian: Guardian
 ) -> int:
-    """Runs a worker at the end of a link, and ends what it leaves behind."""
+    """Runs a worker at the end of a link, and ends its remaining helpers."""
     child = ChildInterpreter(
         _PROGRAM,
         ascii((sys.path, *pool)),
         fds=[link],
-        # Which GPU there is to use is for the command to say that has started it.
+        # The command that started this process decides about the GPU.
         variables=guardian.variables(),
         stderr=stderr,
     )
@@ -106,13 +106,13 @@ def _run(
 
 
 def _watch(link: int, process: ChildInterpreter) -> bool:
-    """Waits for the end of a connection or of a process; reads nothing of either.
+    """Waits for the end of a connection or a process, without reading from them.
 
     Returns:
-        Whether the connection has ended, and not the process.
+        True if the connection ended, False if the process did.
     """
     poller = select.poll()
-    # That the other side has closed it; data are the worker's business.
+    # Only wait for the other side to close it; data are the worker's business.
     poller.register(link, getattr(select, "POLLRDHUP", 0))
     timeout: float | None = 1000 * _POLL_INTERVAL
     life = -1
@@ -130,14 +130,14 @@ def _watch(link: int, process: ChildInterpreter) -> bool:
 
 
 def _end_like(number: int) -> None:
-    """Ends this process by the signal that has ended the worker."""
+    """Ends this process by the signal that ended the worker."""
     import resource
 
-    # The worker has left what there is to look at.
+    # The worker has left any core file already; don't write a second one.
     resource.setrlimit(
         resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
     )
     sys.stdout.flush()
-    with contextlib.suppress(OSError, ValueError):  # Not all can be handled.
+    with contextlib.suppress(OSError, ValueError):  # Some signals cannot be handled.
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
