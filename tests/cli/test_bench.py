@@ -141,7 +141,7 @@ def test_each_backend_is_tried_with_each_count_of_workers(capsys):
     ],
     ids=["batch", "with arguments", "with an argument of the pool's name"],
 )
-def test_the_calls_that_are_shown_make_what_was_measured(target, arguments, capsys):
+def test_the_calls_shown_make_the_measured_environments(target, arguments, capsys):
     found = benched(capsys, target, *arguments, "--backends=batch,inline,thread")
     assert {*found["equals"]} <= {tried["call"] for tried in found["tries"]}
     assert found["best"] in (None, found["equals"][0])
@@ -183,9 +183,7 @@ def tried_at(workers, *speeds):
     ],
     ids=["no range", "far", "best is wide", "other is wide", "one is far", "nothing"],
 )
-def test_no_winner_where_the_rounds_lie_further_apart_than_the_ways(
-    tries, equals, winner
-):
+def test_no_winner_if_rounds_differ_more_than_ways(tries, equals, winner):
     broken = Measured(pool_of(COUNTING, {}, 2, "thread", 1), error="no")
     found = [*tries, broken]
     best = winner_of(found)
@@ -246,7 +244,7 @@ def test_only_legal_actions_are_stepped(policy, capsys):
     assert [None, None, None] == [tried["error"] for tried in found["tries"]][:3]
 
 
-def test_what_environments_print_is_kept_from_the_figures(capfd):
+def test_output_of_environments_stays_out_of_the_figures(capfd):
     ways = ["--backends=inline,process", "--workers=1", "--json"]
     assert 0 == main(["bench", f"{HERE}:Loud", *QUICKLY, *ways])
     printed = capfd.readouterr()
@@ -254,7 +252,7 @@ def test_what_environments_print_is_kept_from_the_figures(capfd):
     assert "loud\n" in printed.err
 
 
-def test_what_a_close_raises_is_one_line():
+def test_an_error_in_close_is_one_line():
     crashing = ["envkit.testing:CrashingEnv", "--arg=where=close"]
     done = in_a_process(*crashing, *QUICKLY, "--workers=1", "--json")
     ways = [tried["backend"] for tried in json.loads(done.stdout)["tries"]]
@@ -273,12 +271,12 @@ class Shut(CartPole):
         raise RuntimeError("It is shut already.")
 
 
-def test_a_batch_that_cannot_be_closed_has_figures_all_the_same(capsys):
+def test_a_batch_that_cannot_be_closed_still_has_figures(capsys):
     found = benched(capsys, f"{HERE}:Shut", "--backends=batch")
     assert [None] == [tried["error"] for tried in found["tries"]]
 
 
-def test_an_environment_that_steps_many_rows_itself_is_tried_so(capsys):
+def test_an_environment_with_its_own_batches_is_tried_as_a_batch(capsys):
     found = benched(capsys, "CartPole", "--backends=batch")
     assert ["envkit.make('CartPole', batch_size=2)"] == [
         tried["call"] for tried in found["tries"]
@@ -311,7 +309,7 @@ def test_workers_double_further_as_long_as_that_pays():
     assert more_workers(full, 1000.0, [500.0], 6) is None
 
 
-def test_environments_that_cannot_be_seeded_are_tried_all_the_same(capsys):
+def test_environments_that_cannot_be_seeded_are_still_tried(capsys):
     found = benched(capsys, f"{HERE}:Unseedable", "--backends=inline")
     assert [None] == [tried["error"] for tried in found["tries"]]
 
@@ -366,14 +364,14 @@ def test_an_environment_that_ends_the_program_is_a_way_that_cannot_be_tried(caps
     assert "env 0 raised SystemExit: 3 in step()." in capsys.readouterr().err
 
 
-def test_the_number_of_environments_has_an_option_of_its_own(capsys):
+def test_the_number_of_environments_has_its_own_option(capsys):
     assert 2 == main(["bench", COUNTING, "--arg=num_envs=4"])
     assert (
         "envkit bench: --num-envs and --arg num_envs are the same: give one.\n"
     ) == capsys.readouterr().err
 
 
-def test_what_cannot_be_tried_says_why_and_the_others_go_on(capsys, monkeypatch):
+def test_a_failing_way_says_why_and_the_others_continue(capsys, monkeypatch):
     monkeypatch.setattr(sys, "process_of_the_command", True, raising=False)
     found = benched(
         capsys, f"{HERE}:OnlyHere", "--backends=inline,process", "--workers=1"
@@ -385,14 +383,14 @@ def test_what_cannot_be_tried_says_why_and_the_others_go_on(capsys, monkeypatch)
     assert process["error"].startswith("env_constructors[0]")
 
 
-def test_where_nothing_can_be_tried_the_first_reason_is_the_error(capsys):
+def test_if_every_way_fails_the_first_reason_is_the_error(capsys):
     assert 2 == main(["bench", f"{HERE}:Lame", *QUICKLY, "--backends=inline"])
     error = capsys.readouterr().err
     assert "RuntimeError" in error
     assert 1 == len(error.splitlines())
 
 
-def test_an_environment_that_there_is_not_is_one_line(capsys):
+def test_an_unknown_environment_is_one_line(capsys):
     assert 2 == main(["bench", "CartPool", *QUICKLY])
     assert capsys.readouterr().err.startswith(
         "envkit bench: There is no environment named 'CartPool'. Did you mean"
@@ -435,7 +433,7 @@ def test_rounds_share_the_time_and_the_warm_up_does_not_count(monkeypatch):
     assert (32.0, 0.0) == (figures.speed, figures.spread)
 
 
-def test_what_takes_long_is_not_stepped_in_every_round(monkeypatch):
+def test_a_slow_environment_is_not_stepped_in_every_round(monkeypatch):
     clock = ManualClock()
     monkeypatch.setattr("time.perf_counter", clock.now)
     figures = time_steps(lambda _: clock.sleep(100.0), 4, 5.0, 4)
@@ -464,7 +462,7 @@ def test_a_picture_is_drawn(tmp_path):
         ("folder.png", "folder.png: no file can be written there."),
     ],
 )
-def test_a_picture_that_cannot_be_stored_is_told_before_anything_runs(
+def test_an_unwritable_plot_is_reported_before_anything_runs(
     name, reason, tmp_path, capsys
 ):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -473,7 +471,7 @@ def test_a_picture_that_cannot_be_stored_is_told_before_anything_runs(
     assert reason in capsys.readouterr().err
 
 
-def test_arguments_that_json_does_not_have_are_told_in_json_all_the_same(capsys):
+def test_arguments_without_a_json_form_still_appear_in_json(capsys):
     tried = ["--num-envs=1", "--seconds=0.01", "--rounds=1", "--backends=inline"]
     assert 0 == main(["bench", f"{HERE}:Marked", "--arg=marks={1}", *tried, "--json"])
     assert {"marks"} == set(json.loads(capsys.readouterr().out)["arguments"])
@@ -532,7 +530,7 @@ def _children(pid):
         return file.read().split()
 
 
-def test_a_candidate_is_made_by_what_its_call_says():
+def test_a_candidate_is_made_by_the_call_it_shows():
     way = Candidate("inline", 1, COUNTING, {"steps_per_episode": 3}, {"num_envs": 2})
     assert (
         "envkit.make('envkit.testing:CountingEnv', steps_per_episode=3, num_envs=2)"

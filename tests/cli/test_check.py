@@ -62,7 +62,7 @@ def test_a_broken_environment_is_caught_by_the_name_of_its_rule(rule, capsys):
     assert " failed" in lines[-1]
 
 
-def test_a_process_says_what_is_wrong_and_what_helps():
+def test_the_command_prints_the_fault_and_the_remedy():
     done = subprocess.run(
         [sys.executable, "-m", "envkit", "check", "tests.testing.mutants:DtypeDrift"],
         capture_output=True,
@@ -84,7 +84,7 @@ def test_a_process_says_what_is_wrong_and_what_helps():
     assert "add .astype(np.float32)" in done.stdout
 
 
-def test_what_keeps_all_promises_has_a_tick_for_each(capsys):
+def test_a_correct_environment_has_a_tick_for_each_promise(capsys):
     status = check("tests.testing.mutants:SteadyWalks", "--steps", 100, "--verbose")
     lines = capsys.readouterr().out.splitlines()
 
@@ -215,7 +215,7 @@ def test_an_environment_that_ends_the_program_has_broken_a_promise(
     assert "in _may_leave" in texts[failed]
 
 
-def test_what_is_required_is_not_skipped(capsys):
+def test_required_features_are_not_skipped(capsys):
     endless = (
         *("envkit.testing:CountingEnv", "--arg=steps_per_episode=1000"),
         *("--steps=90", "--skip=long_game"),
@@ -269,7 +269,7 @@ def make_talkative():
     return CountingEnv()
 
 
-def test_what_environments_print_stays_out_of_the_answer(capfd):
+def test_output_of_environments_stays_out_of_the_answer(capfd):
     status = check(f"{HERE}:make_talkative", "--json", "--steps=60")
     printed = capfd.readouterr()
     assert 0 == status
@@ -297,29 +297,29 @@ def told(capsys, *arguments):
     return printed.err
 
 
-def test_a_name_that_there_is_not_could_not_be_checked(capsys):
+def test_an_unknown_name_cannot_be_checked(capsys):
     assert told(capsys, "CartPol").startswith(
         "envkit check: There is no environment named 'CartPol'. Did you mean "
     )
 
 
-def test_a_module_that_there_is_not_could_not_be_checked(capsys):
+def test_an_unknown_module_cannot_be_checked(capsys):
     assert "names the module 'no_such_module'" in told(capsys, "no_such_module:make")
 
 
-def test_an_argument_that_it_does_not_know_is_told(capsys):
+def test_an_unknown_argument_is_reported(capsys):
     assert "unexpected keyword argument 'bla'" in told(
         capsys, "CartPole", "--arg=bla=1"
     )
 
 
-def test_an_unknown_rule_is_told(capsys):
+def test_an_unknown_rule_is_reported(capsys):
     assert told(capsys, "Catch", "--skip=gramar").startswith(
         "envkit check: skip has no name 'gramar'. Did you mean 'grammar'? The "
     )
 
 
-def test_what_cannot_show_ticks_gets_words(monkeypatch):
+def test_a_terminal_without_ticks_gets_words(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)
     assert 0 == main(["check", "Catch", "--steps=30", "-v"])
@@ -365,7 +365,7 @@ def test_ctrl_c_ends_it_without_a_traceback(tmp_path):
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_terminal_shows_which_rule_is_looked_at():
+def test_a_terminal_shows_the_current_rule():
     with in_terminal(
         "check", f"{HERE}:Waiting", f"--arg=bell={os.devnull}"
     ) as terminal:

@@ -56,9 +56,7 @@ def datasets(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("datasets")
 @pytest.mark.parametrize("name", ["cp", "a b", "cp-v"])
-def test_an_id_without_a_version_is_answered_with_one_that_has_it(
-    name, tmp_path, capsys
-):
+def test_an_id_without_a_version_gets_a_suggestion(name, tmp_path, capsys):
     path = str(tmp_path / "cp")
     assert 0 == main(["record", "Catch", "-o", path])
     capsys.readouterr()
@@ -79,9 +77,7 @@ def test_an_id_without_a_version_is_answered_with_one_that_has_it(
         (["describe", "minari:catch-v0"], "--arg download=True"),
     ],
 )
-def test_a_dataset_that_is_elsewhere_is_downloaded_by_an_option(
-    arguments, hint, capsys
-):
+def test_a_remote_dataset_is_downloaded_with_an_option(arguments, hint, capsys):
     assert 2 == main(arguments)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"envkit {arguments[0]}: Dataset catch-v0 not found locally")

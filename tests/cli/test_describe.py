@@ -87,7 +87,7 @@ class Plain(PyEnvironment):
         return self._reset()
 
 
-def test_what_it_lacks_is_told_with_the_reason(capsys):
+def test_missing_abilities_are_listed_with_the_reason(capsys):
     lines = shown(capsys, f"{HERE}:Plain")
 
     assert [
@@ -119,14 +119,14 @@ class Broken(CountingEnv):
         raise OSError("no display")
 
 
-def test_an_environment_that_cannot_begin_is_described_all_the_same(capsys):
+def test_an_environment_that_cannot_reset_is_still_described(capsys):
     facts = described(capsys, f"{HERE}:Broken")
     assert {"possible": False, "reason": "OSError: no display"} == facts["reset"]
     assert "int32" == facts["specs"]["observation"][0]["dtype"]
     assert "reset      OSError: no display" in shown(capsys, f"{HERE}:Broken")
 
 
-def test_json_says_what_it_was_made_with_and_where_it_comes_from(capsys):
+def test_json_has_the_arguments_and_the_origin(capsys):
     facts = described(capsys, "Catch", "--arg", "rows=5")
 
     assert ("Catch", {"rows": 5}) == (facts["target"], facts["arguments"])
@@ -183,7 +183,7 @@ def test_a_pool_is_described_as_a_batch(capsys):
         (lambda: BatchedPyEnvironment([TimeLimit(CountingEnv(), 9)] * 1), 9),
     ],
 )
-def test_the_limit_of_an_episode_is_found_wherever_it_is(make_env, limit):
+def test_the_limit_of_an_episode_is_found_in_any_layer(make_env, limit):
     env = make_env()
     try:
         assert limit == limit_of(env)
@@ -208,7 +208,7 @@ def test_the_limit_of_an_episode_is_found_wherever_it_is(make_env, limit):
         ("minigrid:Empty-5x5", ["GymnasiumWrapper", "EmptyEnv"], 100),
     ],
 )
-def test_environments_of_other_libraries_show_what_they_are(target, layers, limit):
+def test_environments_of_other_libraries_show_their_classes(target, layers, limit):
     library = target.partition(":")[0]
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
@@ -237,7 +237,7 @@ class Chancy(CountingEnv):
         return {self._name: 1}
 
 
-def test_what_is_described_depends_on_the_seed(capsys):
+def test_the_description_depends_on_the_seed(capsys):
     facts = [
         described(capsys, f"{HERE}:Chancy", *seed)
         for seed in ([], ["--seed=0"], ["--seed=7"], ["--seed=7"], ["--seed=8"])
@@ -249,7 +249,7 @@ def test_what_is_described_depends_on_the_seed(capsys):
     assert 3 == len(set(infos))
 
 
-def test_the_seed_is_told(capsys):
+def test_the_seed_is_shown(capsys):
     assert 7 == described(capsys, "Catch", "--seed=7")["provenance"]["seed"]
 
 
@@ -263,7 +263,7 @@ class Exits(CountingEnv):
         sys.exit()
 
 
-def test_a_call_that_ends_the_program_is_one_that_cannot_be_made(capsys):
+def test_a_call_that_exits_counts_as_not_possible(capsys):
     facts = described(capsys, f"{HERE}:Exits")
     told = {"possible": False, "reason": "it called sys.exit(3)"}
     assert told == facts["seed"]
@@ -291,7 +291,7 @@ def test_a_call_that_ends_the_program_is_one_that_cannot_be_made(capsys):
     ],
 )
 @pytest.mark.parametrize("command", ["describe", "check"])
-def test_what_is_not_yet_a_target_is_answered_with_one(command, target, text, capsys):
+def test_an_incomplete_target_gets_a_suggestion(command, target, text, capsys):
     assert 2 == main([command, target])
     assert f"envkit {command}: {text}\n" == capsys.readouterr().err
 
@@ -301,14 +301,14 @@ def make_talkative():
     return CountingEnv()
 
 
-def test_what_environments_print_stays_out_of_the_answer(capsys):
+def test_output_of_environments_stays_out_of_the_answer(capsys):
     assert 0 == main(["describe", f"{HERE}:make_talkative", "--json"])
     printed = capsys.readouterr()
     assert "CountingEnv" in json.loads(printed.out)["class"]
     assert "Welcome!\n" == printed.err
 
 
-def test_what_cannot_be_made_is_one_line(capsys):
+def test_a_failing_constructor_is_one_line(capsys):
     assert 2 == main(["describe", "CartPol"])
     printed = capsys.readouterr()
     assert ("", 1) == (printed.out, len(printed.err.splitlines()))
@@ -321,7 +321,7 @@ class Spoken(CountingEnv):
         return "left or right"
 
 
-def test_what_is_no_spec_is_named(capsys):
+def test_an_invalid_spec_is_named(capsys):
     assert 2 == main(["describe", f"{HERE}:Spoken"])
     assert (
         "envkit describe: TypeError: Spoken.action_spec() returned 'left or right', "
@@ -374,7 +374,7 @@ def limited():
     return TimeLimit(CartPole(), 9)
 
 
-def test_an_environment_is_named_by_what_it_is(capsys):
+def test_an_environment_is_named_by_its_id(capsys):
     assert 0 == main(["describe", f"{HERE}:limited"])
     rows = capsys.readouterr().out.splitlines()
     assert "class      envkit.envs.cartpole:CartPole" in rows
@@ -413,7 +413,7 @@ def drawn():
         ("drawn", "no: It needs render_mode."),
     ],
 )
-def test_a_mode_to_render_in_is_missed_only_where_asking_does_not_help(
+def test_a_missing_render_mode_is_reported_only_if_it_cannot_be_set(
     target, text, capsys
 ):
     assert 0 == main(["describe", f"{HERE}:{target}"])

@@ -36,7 +36,7 @@ def answer(capsys, *arguments):
     return json.loads(listed(capsys, *arguments, "--json")[1])
 
 
-def test_what_envkit_brings_along_is_listed_with_its_specs(shelf, capsys):
+def test_envkits_own_environments_are_listed_with_specs(shelf, capsys):
     status, printed = listed(capsys)
 
     assert 0 == status
@@ -53,7 +53,7 @@ def test_what_envkit_brings_along_is_listed_with_its_specs(shelf, capsys):
 
 
 @pytest.mark.slow
-def test_what_is_missing_broken_or_silent_is_said_and_nothing_else_suffers(
+def test_missing_broken_and_silent_libraries_are_reported_separately(
     shelf, capsys, monkeypatch
 ):
     """In words, and in JSON what is the same."""
@@ -136,7 +136,7 @@ def test_many_matches_are_listed_without_specs(shelf, capsys):
     ) in overview
 
 
-def test_few_are_few_in_all_libraries_together(shelf, capsys):
+def test_the_limit_on_shown_specs_counts_all_libraries_together(shelf, capsys):
     shelf(castle="names", maze="many_names")
     few = answer(capsys, "*:*-*2")["environments"]
     assert ["castle:Large-v2", "maze:level-2"] == [row["target"] for row in few]
@@ -145,7 +145,7 @@ def test_few_are_few_in_all_libraries_together(shelf, capsys):
     assert [False] * 14 == ["observation" in row for row in many]
 
 
-def test_no_process_is_started_for_what_is_not_installed(shelf, capsys, monkeypatch):
+def test_no_process_is_started_for_a_missing_library(shelf, capsys, monkeypatch):
     shelf(maze="")
     scheme = Scheme("maze_envs:load", package="no_such_package", extra="maze")
     monkeypatch.setattr("maze_envs.load", scheme)
@@ -163,13 +163,13 @@ def test_no_process_is_started_for_what_is_not_installed(shelf, capsys, monkeypa
     ] == found["missing"]
 
 
-def test_specs_of_many_are_shown_if_somebody_asks(shelf, capsys):
+def test_specs_of_many_are_shown_on_request(shelf, capsys):
     shelf(maze="many_names")
     rows = answer(capsys, "maze:", "--specs")["environments"]
     assert [True] * 11 == ["observation" in row for row in rows]
 
 
-def test_a_process_that_dies_of_an_environment_leaves_what_it_had_said(shelf, capsys):
+def test_a_crashed_process_leaves_its_earlier_answers(shelf, capsys):
     shelf(maze="deadly_names")
     found = answer(capsys, "maze:")
     assert [True, False, False] == ["action" in row for row in found["environments"]]
@@ -178,9 +178,7 @@ def test_a_process_that_dies_of_an_environment_leaves_what_it_had_said(shelf, ca
 
 
 @pytest.mark.parametrize("debugging", [[], ["--debug"]])
-def test_what_a_library_prints_is_shown_for_debugging_beside_the_answer(
-    debugging, shelf, capfd
-):
+def test_debug_shows_the_output_of_libraries(debugging, shelf, capfd):
     shelf(maze="talkative_names")
     assert 0 == main(["list", "maze:", "--json", *debugging])
     printed = capfd.readouterr()
@@ -202,15 +200,13 @@ def test_a_library_that_never_answers_is_given_up(shelf, capsys, monkeypatch):
     ] == found["broken"]
 
 
-def test_nothing_found_is_status_1_with_what_may_be_meant(shelf, capsys):
+def test_nothing_found_is_status_1_with_a_suggestion(shelf, capsys):
     status, printed = listed(capsys, "cartpool")
     assert 1 == status
     assert "Nothing matches. Did you mean 'CartPole-v1'?\n" == printed
 
 
-def test_those_that_are_not_installed_are_named_where_they_might_have_matched(
-    shelf, capsys
-):
+def test_missing_libraries_that_might_match_are_named(shelf, capsys):
     shelf(castle="names", maze="missing_names")
     _, printed = listed(capsys, "catch")
     assert printed.endswith("\nnot installed: maze ('envkit list' says more)\n")
@@ -228,7 +224,7 @@ def test_those_that_are_not_installed_are_named_where_they_might_have_matched(
         ("castle:tower", "Nothing matches.\n"),
     ],
 )
-def test_a_scheme_that_there_is_not_is_said(pattern, said, shelf, capsys):
+def test_an_unknown_scheme_is_reported(pattern, said, shelf, capsys):
     shelf(castle="names", maze="many_names")
     status, printed = listed(capsys, pattern)
     assert 1 == status
@@ -242,7 +238,7 @@ def test_a_scheme_that_there_is_not_is_said(pattern, said, shelf, capsys):
         ("minari", "the id of a dataset: minari:D4RL/door/human-v2"),
     ],
 )
-def test_what_stands_after_the_colon_is_said_where_names_are_not_listed(
+def test_a_library_without_a_list_says_what_follows_the_colon(
     scheme, said, capsys, monkeypatch
 ):
     monkeypatch.setattr(Scheme, "missing", lambda self, subject: None)
@@ -357,7 +353,7 @@ print(json.dumps([name for name in sys.modules if name.startswith("rich.")]))
 """
 
 
-def test_where_nothing_is_installed_no_process_is_started():
+def test_without_installed_libraries_no_process_is_started():
     """That would take as long as all the rest, and so would a bar of progress."""
     told = subprocess.run(
         [sys.executable, "-c", NOTHING_INSTALLED],

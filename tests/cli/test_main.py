@@ -33,7 +33,7 @@ def test_the_command_is_installed_under_its_name():
     assert '\n[project.scripts]\nenvkit = "envkit.cli.main:main"\n' in settings
 
 
-def test_without_a_command_there_is_the_help(capsys):
+def test_without_a_command_the_help_is_shown(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert 0 == ended.value.code
@@ -56,7 +56,7 @@ class Breaks(CountingEnv):
 
 
 @pytest.mark.parametrize("command", ["describe", "record", "film", "play", "replay"])
-def test_what_a_close_raises_is_one_line(command, tmp_path, capsys):
+def test_an_error_in_close_is_one_line(command, tmp_path, capsys):
     """And what the command has found out stays."""
     game = ["envkit.testing:CrashingEnv", "--arg", "where=close"]
     path, gif = str(tmp_path / "r"), str(tmp_path / "film.gif")
@@ -111,7 +111,7 @@ def test_code_that_calls_sys_exit_does_not_choose_the_exit_status(command, capsy
     )
 
 
-def test_ctrl_c_is_no_traceback_while_a_command_is_imported(monkeypatch, capsys):
+def test_ctrl_c_during_the_import_of_a_command_prints_no_traceback(monkeypatch, capsys):
     class Interrupted:
         def find_spec(self, name, path=None, target=None):
             if name == "envkit.cli.describe":
@@ -134,13 +134,13 @@ def in_ascii(monkeypatch):
     return lambda: stream.buffer.getvalue().decode("ascii")
 
 
-def test_an_encoding_that_lacks_a_sign_gets_another_instead(monkeypatch):
+def test_a_character_missing_from_the_encoding_is_replaced(monkeypatch):
     read = in_ascii(monkeypatch)
     assert 0 == main(["describe", "CartPole"])
     assert LACKING in read()
 
 
-def test_a_locale_that_lacks_a_sign_gets_another_instead():
+def test_a_character_missing_from_the_locale_is_replaced():
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run(
         [sys.executable, "-m", "envkit", "describe", "CartPole"],
@@ -152,14 +152,14 @@ def test_a_locale_that_lacks_a_sign_gets_another_instead():
     assert LACKING in done.stdout
 
 
-def test_json_says_in_escapes_what_an_encoding_lacks(monkeypatch):
+def test_json_escapes_characters_missing_from_the_encoding(monkeypatch):
     read = in_ascii(monkeypatch)
     print_json("∞")
     assert '"\\u221e"\n' == read()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such shell")
-def test_a_closed_standard_output_is_no_error():
+def test_a_closed_standard_output_is_not_an_error():
     done = subprocess.run(
         ["sh", "-c", '"$0" -m envkit describe Catch >&-', sys.executable],
         stderr=subprocess.PIPE,
@@ -169,7 +169,7 @@ def test_a_closed_standard_output_is_no_error():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such pipes")
-def test_a_table_that_nobody_reads_on_is_no_error():
+def test_a_pipe_closed_by_its_reader_is_not_an_error():
     reading, writing = os.pipe()
     os.close(reading)
     options = ["--num-envs=1", "--seconds=0.01", "--backends=inline"]
@@ -184,7 +184,7 @@ def test_a_table_that_nobody_reads_on_is_no_error():
     assert (2, "") == (done.returncode, done.stderr)
 
 
-def test_json_has_null_for_what_is_not_finite(capsys):
+def test_json_has_null_for_numbers_that_are_not_finite(capsys):
     print_json({"returns": [float("nan"), 1.5, (float("inf"),)]})
     assert {"returns": [None, 1.5, [None]]} == json.loads(capsys.readouterr().out)
 
@@ -213,7 +213,7 @@ def handled():
 @pytest.mark.own_process
 @pytest.mark.usefixtures("handled")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_signal_to_end_ends_the_program_as_exit_does(name):
+def test_a_termination_signal_ends_the_program_cleanly(name):
     number = signal.Signals[name]
     before = signal.getsignal(number)
     with pytest.raises(Terminated) as ended, ended_by_signals():
@@ -224,7 +224,7 @@ def test_a_signal_to_end_ends_the_program_as_exit_does(name):
 
 @pytest.mark.own_process
 @pytest.mark.usefixtures("handled")
-def test_a_signal_that_is_ignored_stays_ignored():
+def test_an_ignored_signal_stays_ignored():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with ended_by_signals():
         signal.raise_signal(signal.SIGHUP)

@@ -87,7 +87,7 @@ def test_a_library_that_has_changed_is_asked_again(
     assert f"castle:Large-v{version}" in found
 
 
-def test_a_new_plugin_of_the_library_has_it_asked_again(shelf, overview, times_asked):
+def test_a_new_plugin_makes_the_library_be_asked_again(shelf, overview, times_asked):
     folder = shelf(castle="names")
     source = folder / "maze_envs.py"
     scheme = "from envkit.extend import Scheme\nSCHEME = Scheme(load, 'maze_envs')"
@@ -107,9 +107,7 @@ def test_a_new_plugin_of_the_library_has_it_asked_again(shelf, overview, times_a
         assert times == times_asked()
 
 
-def test_a_new_file_in_a_folder_of_the_library_has_it_asked_again(
-    shelf, overview, times_asked
-):
+def test_a_new_file_makes_the_library_be_asked_again(shelf, overview, times_asked):
     folder = shelf(castle="names")
     levels = folder / "maze_levels"
     levels.mkdir()
@@ -136,7 +134,7 @@ def test_a_new_file_in_a_folder_of_the_library_has_it_asked_again(
     ],
     ids=["empty", "zeros", "forged", "half", "altered", "a folder"],
 )
-def test_a_broken_file_is_not_believed(damage, shelf, cache, overview, times_asked):
+def test_a_broken_cache_file_is_ignored(damage, shelf, cache, overview, times_asked):
     shelf(castle="names")
     expected = overview()
     (path,) = [path for path in cache.iterdir() if b"Large-v2" in path.read_bytes()]
@@ -152,9 +150,7 @@ def test_a_broken_file_is_not_believed(damage, shelf, cache, overview, times_ask
     assert damaged is None or whole == path.read_bytes()
 
 
-def test_a_file_of_another_user_is_not_believed(
-    shelf, overview, times_asked, monkeypatch
-):
+def test_another_users_cache_file_is_ignored(shelf, overview, times_asked, monkeypatch):
     shelf(castle="names")
     expected = overview()
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
@@ -162,7 +158,7 @@ def test_a_file_of_another_user_is_not_believed(
     assert 2 == times_asked()
 
 
-def test_where_nothing_can_be_kept_a_library_is_asked_each_time(
+def test_without_a_cache_a_library_is_asked_each_time(
     shelf, overview, times_asked, tmp_path, monkeypatch
 ):
     shelf(castle="names")
@@ -173,7 +169,7 @@ def test_where_nothing_can_be_kept_a_library_is_asked_each_time(
 
 
 @pytest.mark.parametrize("folder", ["", "relative"])
-def test_a_cache_folder_that_is_not_absolute_does_not_count(
+def test_a_relative_cache_folder_is_ignored(
     folder, shelf, overview, tmp_path, monkeypatch
 ):
     shelf(castle="names")
@@ -195,7 +191,7 @@ def test_a_library_that_could_not_answer_is_asked_again(shelf, overview):
 
 
 @pytest.mark.slow
-def test_several_lists_at_a_time_do_not_disturb_each_other(shelf, cache):
+def test_simultaneous_lists_do_not_interfere(shelf, cache):
     folder = shelf(castle="names")
     paths = os.pathsep.join([str(folder), str(Path(__file__).parents[2])])
 
@@ -217,7 +213,7 @@ def test_several_lists_at_a_time_do_not_disturb_each_other(shelf, cache):
 
 
 @pytest.mark.slow
-def test_what_envkit_brings_along_is_kept_so_that_nothing_loads_numpy():
+def test_envkits_own_environments_are_cached_without_loading_numpy():
     program = (
         "import sys; from envkit.cli.main import main; main(['list', '*atch-v1']); "
         "print('numpy' in sys.modules)"

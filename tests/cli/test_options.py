@@ -67,7 +67,7 @@ def test_every_option_has_one_name_in_all_commands(command):
         ("--pickle", {"convert", "replay"}),
     ],
 )
-def test_an_option_is_of_one_kind_wherever_it_is(option, commands):
+def test_an_option_has_the_same_kind_in_all_commands(option, commands):
     assert commands == {each for each in COMMANDS if option in names_of(each)}
     kinds = {
         (each.nargs, each.metavar)
@@ -91,11 +91,11 @@ def shown_calls():
 
 
 @pytest.mark.parametrize(("command", "words"), [*shown_calls()])
-def test_the_calls_that_pages_show_can_be_called(command, words):
+def test_the_calls_on_pages_parse(command, words):
     command_parser(command).parse_args(words)
 
 
-def test_each_example_can_be_called():
+def test_each_example_parses():
     for command in COMMANDS:
         (example,) = re.findall(r"example:\n  (.*)", command_parser(command).epilog)
         name, *words = shlex.split(example)
@@ -172,7 +172,7 @@ def test_a_mistake_is_one_line(arguments, told, capsys):
     ("name", "meant"),
     [("bensh", "'bench'"), ("descrbie", "'describe'"), ("SERVE", "'serve'")],
 )
-def test_a_wrong_command_says_which_was_meant(name, meant):
+def test_a_misspelt_command_is_answered_with_a_suggestion(name, meant):
     done = subprocess.run(
         [sys.executable, "-m", "envkit", name, "CartPole"],
         capture_output=True,

@@ -153,7 +153,7 @@ def test_a_step_without_a_picture_has_none(cart):
     assert episodes[0]["pictures"]["steps"] == [0, 1, 2, *range(4, 10)]
 
 
-def test_of_many_pictures_some_are_kept_evenly(cart):
+def test_many_pictures_are_thinned_evenly(cart):
     _, episodes = data_of(page_of(cart, "--pictures", "5"))
     film = episodes[1]["pictures"]
     assert film["steps"] == [0, 4, 8]
@@ -202,7 +202,7 @@ def test_numbers_of_every_dtype_keep_their_value(tmp_path, dtype):
     assert columns_of(story, episodes[0])["observation"].tolist() == [0, top] * 2
 
 
-def test_infinite_rewards_are_no_warning(tmp_path):
+def test_infinite_rewards_cause_no_warning(tmp_path):
     with Record(Infinite(np.float64([0.0, 1.0])), tmp_path / "infinite") as env:
         for _ in range(3):
             env.step(0)
@@ -222,7 +222,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(catch, capsys):
     assert not list(catch.parent.glob("**/.*"))
 
 
-def test_a_page_is_replaced_and_what_is_none_is_kept(catch, capsys):
+def test_a_page_is_replaced_but_another_file_is_kept(catch, capsys):
     page_of(catch)
     page_of(catch)
     notes = catch.parent / "notes.txt"
@@ -275,7 +275,7 @@ def test_keys_move_through_time_steps_and_episodes(browser, catch):
 
 
 @needs_chromium
-def test_the_list_is_worked_by_keys_as_well(browser, catch):
+def test_keys_work_in_the_list(browser, catch):
     browser.open(page_of(catch))
     for _ in range(2):
         browser.press("Tab")
@@ -344,7 +344,7 @@ def test_huge_numbers_have_a_line(browser, tmp_path, values):
 
 
 @needs_chromium
-def test_notes_are_text_and_nothing_else(browser, catch):
+def test_notes_are_plain_text(browser, catch):
     browser.open(page_of(catch))
     assert "</script><b>&amp;" in browser.text("#texts pre")
 

@@ -42,7 +42,7 @@ def test_keys_are_played_and_each_is_a_line(capsys):
 
 
 @pytest.mark.parametrize("keys", ["z", "dw", "<left+z>"])
-def test_a_key_that_means_nothing_is_refused_with_those_that_do(keys, tmp_path, capsys):
+def test_an_unknown_key_is_refused_with_the_known_ones(keys, tmp_path, capsys):
     status = main(
         ["play", "Catch", "--keys", keys, "--record", str(tmp_path / "played")]
     )
@@ -58,7 +58,7 @@ def test_a_key_that_means_nothing_is_refused_with_those_that_do(keys, tmp_path, 
     assert [] == list(tmp_path.iterdir())
 
 
-def test_what_is_played_is_recorded(tmp_path, capsys):
+def test_a_played_game_is_recorded(tmp_path, capsys):
     path = tmp_path / "played"
     status = main(["play", "Catch-v1", "--keys", "ddaa", "--record", str(path)])
 
@@ -74,7 +74,7 @@ def test_what_is_played_is_recorded(tmp_path, capsys):
     assert 0 == main(["replay", "--check", str(path)])
 
 
-def test_what_is_played_is_filmed(tmp_path, capsys):
+def test_a_played_game_is_filmed(tmp_path, capsys):
     """As `envkit record -o` does, by the ending of the name."""
     pytest.importorskip("imageio", reason="imageio is not installed")
     from tests.wrappers.films import gif
@@ -86,7 +86,7 @@ def test_what_is_played_is_filmed(tmp_path, capsys):
     assert [path] == list(tmp_path.iterdir())
 
 
-def test_what_is_there_is_replaced_only_if_asked_to(tmp_path, capsys):
+def test_an_existing_output_is_only_replaced_with_overwrite(tmp_path, capsys):
     path = str(tmp_path / "played")
     playing = ["play", "Catch", "--keys", "d", "--record", path]
     assert 0 == main(playing)
@@ -100,7 +100,7 @@ def test_what_is_there_is_replaced_only_if_asked_to(tmp_path, capsys):
     assert 0 == main([*playing, "--overwrite"])
 
 
-def test_what_was_played_is_kept_when_the_environment_breaks(tmp_path, capsys):
+def test_episodes_are_kept_when_the_environment_breaks(tmp_path, capsys):
     path = tmp_path / "played"
     playing = ["play", f"{HERE}:make_fragile", "--keys", "000", "--record", str(path)]
     assert 2 == main(playing)
@@ -136,7 +136,7 @@ def test_what_was_played_is_kept_when_the_environment_breaks(tmp_path, capsys):
     ],
     ids=["no terminal", "batch", "batch of one", "key", "no spec"],
 )
-def test_what_cannot_be_played_is_one_line(arguments, text, capsys):
+def test_an_unplayable_environment_is_one_line(arguments, text, capsys):
     status = main(["play", *arguments])
     told = capsys.readouterr().err
     assert (2, 1) == (status, len(told.splitlines()))
@@ -158,7 +158,7 @@ class Fragile(CountingEnv):
 
 
 @pytest.mark.slow
-def test_it_is_played_in_a_terminal(tmp_path):
+def test_play_runs_in_a_terminal(tmp_path):
     path = tmp_path / "played"
     with in_terminal("play", "Catch", "--terminal", "--record", path) as terminal:
         assert "wait: no key" in terminal.wait_for("any key: play")
@@ -183,7 +183,7 @@ def test_it_is_played_in_a_terminal(tmp_path):
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
-def test_a_terminal_is_given_back_after_a_signal(number, status, interruptible):
+def test_the_terminal_is_restored_after_a_signal(number, status, interruptible):
     with in_terminal("play", "Catch", "--terminal", "--hz", "50") as terminal:
         terminal.wait_for("any key: play")
         terminal.type(".")
@@ -194,7 +194,7 @@ def test_a_terminal_is_given_back_after_a_signal(number, status, interruptible):
 
 
 @pytest.mark.slow
-def test_a_terminal_is_given_back_after_an_error():
+def test_the_terminal_is_restored_after_an_error():
     with in_terminal("play", f"{HERE}:make_fragile", "--terminal") as terminal:
         terminal.wait_for("any key: play")
         terminal.type(" d")
@@ -207,7 +207,7 @@ def test_a_terminal_is_given_back_after_an_error():
 
 
 @pytest.mark.slow
-def test_it_is_played_in_a_window(tmp_path):
+def test_play_runs_in_a_window(tmp_path):
     pytest.importorskip("pygame", reason="pygame is not installed")
     path = tmp_path / "played"
     options = ["--window", "--keys", "d<left><left+right>.q", "--record", path]
@@ -262,7 +262,7 @@ def test_the_keys_of_a_game_of_ple_are_its_own(ple_package, pygame, capsys):
     assert ("  a, ←   0 a", "  d, →   1 d") == tuple(told[:2])
 
 
-def test_what_has_the_display_itself_is_played_in_the_terminal(
+def test_a_game_that_owns_the_display_is_played_in_the_terminal(
     ple_package, pygame, capsys
 ):
     assert 2 == main(["play", "ple:Catcher", "--window"])

@@ -111,7 +111,7 @@ def test_a_policy_is_named_as_a_function_or_a_class(name, tmp_path):
     ],
     ids=["name", "module", "attribute", "number"],
 )
-def test_a_policy_that_there_is_not_is_one_line(name, text, tmp_path, capsys):
+def test_an_unknown_policy_is_one_line(name, text, tmp_path, capsys):
     assert 2 == record("Catch", "-o", tmp_path / "r", "--policy", name)
     assert f"envkit record: {text}\n" == capsys.readouterr().err
     assert [] == left_in(tmp_path)
@@ -152,7 +152,7 @@ class Seedless(CountingEnv):
 
 
 @pytest.mark.parametrize("pool", [[], ["--num-envs", 2, "--arg", "backend=inline"]])
-def test_what_cannot_be_seeded_is_recorded_without_a_seed(pool, tmp_path, capsys):
+def test_an_unseedable_environment_is_recorded_without_a_seed(pool, tmp_path, capsys):
     assert 0 == record(f"{HERE}:Seedless", "-o", tmp_path / "r", "--json", *pool)
     assert json.loads(capsys.readouterr().out)["seed"] is None
 
@@ -238,7 +238,7 @@ class Rolling(CountingEnv):
     ("target", "name"),
     [("Catch-v1", "Catch-v1"), (f"{HERE}:Rolling", "Rolling")],
 )
-def test_without_a_place_and_a_seed_a_recording_has_both(
+def test_a_recording_gets_a_default_path_and_seed(
     target, name, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -273,7 +273,7 @@ def test_a_film_has_a_picture_of_each_time_step(name, tmp_path):
 
 
 @pytest.mark.parametrize(("hz", "shown"), [([], 30), (["--hz=10"], 100)])
-def test_a_film_has_the_pace_that_is_asked_for(hz, shown, tmp_path):
+def test_a_film_has_the_requested_pace(hz, shown, tmp_path):
     iio = pytest.importorskip("imageio.v3", reason="imageio is not installed")
     assert 0 == record("Catch", "-o", tmp_path / "out.gif", *hz)
     # GIFs count hundredths of a second.
@@ -326,7 +326,7 @@ def test_a_pool_that_is_asked_for_by_its_argument_is_the_same(name, tmp_path, ca
     )
 
 
-def test_how_many_there_are_is_said_once(tmp_path, capsys):
+def test_the_number_of_environments_may_be_given_only_once(tmp_path, capsys):
     status = record(
         "Catch", "-o", tmp_path / "runs", "--arg", "num_envs=3", "--num-envs", 3
     )
@@ -337,7 +337,7 @@ def test_how_many_there_are_is_said_once(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_pool_with_options_of_its_own_is_told_to_render(tmp_path):
+def test_a_pool_with_options_renders(tmp_path):
     pytest.importorskip("gymnasium", reason="gymnasium is not installed")
     needs("out.gif")
     path = tmp_path / "out.gif"
@@ -346,7 +346,7 @@ def test_a_pool_with_options_of_its_own_is_told_to_render(tmp_path):
     assert (4, 400, 1202, 3) == shape_of(path, 400, 1202)
 
 
-def test_environments_of_gymnasium_are_told_to_render(tmp_path):
+def test_gymnasium_environments_render(tmp_path):
     needs("out.gif")
     pytest.importorskip("gymnasium", reason="gymnasium is not installed")
     pytest.importorskip("pygame", reason="pygame is not installed")
@@ -368,7 +368,7 @@ def test_a_film_needs_its_package_and_says_so_at_once(tmp_path, capsys, monkeypa
 
 
 @pytest.mark.parametrize("name", ["out.gif", "runs"])
-def test_what_is_there_is_replaced_only_if_asked_to(name, tmp_path, capsys):
+def test_an_existing_output_is_only_replaced_with_overwrite(name, tmp_path, capsys):
     needs(name)
     path = tmp_path / name
     record("Catch", "-o", path)
@@ -408,7 +408,7 @@ def test_a_film_does_not_take_the_place_of_an_empty_folder(tmp_path, capsys):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
-def test_what_is_no_file_is_never_replaced(tmp_path, capsys):
+def test_a_special_file_is_never_replaced(tmp_path, capsys):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     assert 2 == record("Catch", "-o", path, "--overwrite")
@@ -435,7 +435,7 @@ def test_what_is_no_file_is_never_replaced(tmp_path, capsys):
         ),
     ],
 )
-def test_what_cannot_be_made_is_refused_at_once(name, more, text, tmp_path, capsys):
+def test_an_impossible_output_is_refused_at_once(name, more, text, tmp_path, capsys):
     path = tmp_path / name
     assert 2 == record("Catch", "-o", path, *more)
     expected = text.format(path=str(path))
@@ -461,7 +461,9 @@ class Fragile(CountingEnv):
         return super()._step(action)
 
 
-def test_what_does_not_render_is_told_and_what_helps(tmp_path, capsys):
+def test_an_environment_that_does_not_render_is_reported_with_the_remedy(
+    tmp_path, capsys
+):
     needs("out.mp4")
     assert 2 == record(f"{HERE}:Blind", "-o", tmp_path / "out.mp4")
     assert (
@@ -478,7 +480,7 @@ class Growing(CountingEnv):
         return np.zeros((8 + self._current_step, 8, 3), np.uint8)
 
 
-def test_pictures_of_another_size_are_told(tmp_path, capsys):
+def test_pictures_of_another_size_are_reported(tmp_path, capsys):
     needs("out.gif")
     assert 2 == record(f"{HERE}:Growing", "-o", tmp_path / "out.gif")
     assert (
@@ -497,7 +499,7 @@ class Shifting(CountingEnv):
         return time_step._replace(discount=np.ones(shape, np.float32))
 
 
-def test_what_cannot_be_written_is_told_with_its_own_place(tmp_path, capsys):
+def test_an_unwritable_output_is_reported_with_its_path(tmp_path, capsys):
     path = tmp_path / "runs"
     assert 2 == record(f"{HERE}:Shifting", "-o", path)
     assert (
@@ -572,7 +574,7 @@ def test_every_row_has_as_many_episodes_as_asked_for(episodes, rows, seed):
     assert [episodes] * (rows or 1) == [len(row) for row in tally.returns]
 
 
-def test_steps_are_those_that_somebody_acts_in():
+def test_only_steps_with_an_action_count():
     env, tally = make("Catch", rows=3), Tally(1, steps=5)
     while not tally.complete:
         tally.see(env.step(0))

@@ -177,7 +177,7 @@ def test_an_environment_that_has_changed_differs(tmp_path, capsys):
     assert "episode 0, step 0, at observation\n" in capsys.readouterr().out
 
 
-def test_what_has_another_version_now_is_told_with_a_difference(tmp_path, capsys):
+def test_a_difference_is_reported_with_changed_package_versions(tmp_path, capsys):
     path = record(tmp_path / "r", make(f"{HERE}:Drifting"), steps=6)
     file = path / "provenance.json"
     known = json.loads(file.read_text("utf-8"))
@@ -219,7 +219,7 @@ def make_catch():
 # What cannot be checked.
 
 
-def test_a_version_that_is_not_there_is_named(tmp_path, capsys, monkeypatch):
+def test_a_missing_version_is_named(tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(registry, "_registry", dict(registry._registry))
         register("Catch-v9", CountingEnv)
@@ -232,7 +232,7 @@ def test_a_version_that_is_not_there_is_named(tmp_path, capsys, monkeypatch):
     ) == capsys.readouterr().err
 
 
-def test_what_has_begun_before_cannot_be_checked(tmp_path, capsys):
+def test_a_recording_that_began_midway_cannot_be_checked(tmp_path, capsys):
     env = make("Catch", seed=1)
     env.reset()
     path = record(tmp_path / "r", env, steps=6)
@@ -240,7 +240,7 @@ def test_what_has_begun_before_cannot_be_checked(tmp_path, capsys):
     assert "had begun before it was wrapped" in capsys.readouterr().err
 
 
-def test_it_ends_where_a_state_was_set(tmp_path, capsys):
+def test_the_check_ends_where_a_state_was_set(tmp_path, capsys):
     with Record(make("Catch", seed=1), tmp_path / "r") as env:
         for _ in range(10):
             env.step(1)
@@ -257,7 +257,7 @@ def test_it_ends_where_a_state_was_set(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("rows", [None, 2])
-def test_it_ends_where_an_episode_is_missing(rows, tmp_path, capsys):
+def test_the_check_ends_where_an_episode_is_missing(rows, tmp_path, capsys):
     env = make("Catch", seed=1, batch_size=rows)
     path = record(tmp_path / "r", env, steps=45)
     (path / "row-000/episode-000002.npz").unlink()
@@ -278,7 +278,7 @@ def test_a_seed_in_the_middle_is_given_again(tmp_path):
     assert 0 == main(["replay", "--check", str(tmp_path / "r")])
 
 
-def test_real_time_does_not_come_again(tmp_path, capsys):
+def test_real_time_recordings_cannot_be_checked(tmp_path, capsys):
     env = RealTimeEnvironment("CartPole", hz=500, host="thread")
     path = record(tmp_path / "r", env, steps=3)
     assert 2 == main(["replay", "--check", str(path)])
@@ -288,7 +288,7 @@ def test_real_time_does_not_come_again(tmp_path, capsys):
     ) == capsys.readouterr().err
 
 
-def test_what_is_no_recording_is_told(tmp_path, replay):
+def test_a_path_without_a_recording_is_reported(tmp_path, replay):
     assert (
         2,
         "",
@@ -312,7 +312,7 @@ def test_a_recording_is_shown(tmp_path, capsys):
     ] == capsys.readouterr().out.splitlines()
 
 
-def test_what_a_recording_holds_is_told_in_json(tmp_path, capsys):
+def test_json_describes_a_recording(tmp_path, capsys):
     path = record(tmp_path / "r", make("Catch-v1", seed=1), steps=12)
     status = main(["replay", "--json", str(path)])
 
@@ -331,7 +331,7 @@ def test_what_a_recording_holds_is_told_in_json(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("env", "same"), [("CartPole", False), ("CartPole-v1", True)])
-def test_what_a_check_has_found_is_told_in_json(env, same, tmp_path, capsys):
+def test_json_has_the_result_of_a_check(env, same, tmp_path, capsys):
     path = record(tmp_path / "r", make(env, seed=3 if same else None), steps=5)
     status = main(["replay", "--check", "--json", str(path)])
     told = json.loads(capsys.readouterr().out)
@@ -362,7 +362,7 @@ def test_what_a_check_has_found_is_told_in_json(env, same, tmp_path, capsys):
         ("Catch", ["--list"], ""),
     ],
 )
-def test_in_a_pipe_episodes_are_listed_and_it_is_said_why(
+def test_in_a_pipe_episodes_are_listed_with_the_reason(
     env, options, said, tmp_path, capsys
 ):
     path = recorded_steps(tmp_path / "r", make(env, seed=1), steps=3)
@@ -408,7 +408,7 @@ def test_without_a_terminal_other_code_needs_trust(tmp_path, replay):
     ) == replay("--check", path)
 
 
-def test_what_is_trusted_is_named_all_the_same(tmp_path, replay):
+def test_trusted_code_is_still_named(tmp_path, replay):
     path = record(tmp_path / "r", make(f"{HERE}:make_catch"), steps=12)
     status, printed, told = replay("--check", "--trust", path)
     assert (0, f"{path} imports and calls\n  {HERE}:make_catch\n") == (status, told)
@@ -423,7 +423,7 @@ def test_what_is_trusted_is_named_all_the_same(tmp_path, replay):
         ("", 2, "envkit replay: Nothing was imported, and nothing has been checked."),
     ],
 )
-def test_in_a_terminal_one_is_asked(answer, status, last, tmp_path):
+def test_in_a_terminal_the_user_is_asked(answer, status, last, tmp_path):
     path = record(tmp_path / "r", make(f"{HERE}:make_catch"), steps=12)
     with in_terminal("replay", "--check", path) as terminal:
         assert f"  {HERE}:make_catch" in terminal.wait_for("Go on? [y/N] ")
@@ -450,7 +450,7 @@ def test_in_a_terminal_one_is_asked(answer, status, last, tmp_path):
     ],
     ids=str,
 )
-def test_whatever_is_not_an_environment_of_envkit_needs_trust(change, tmp_path, capsys):
+def test_anything_but_envkits_own_environments_needs_trust(change, tmp_path, capsys):
     path = record(tmp_path / "r", make("Catch", seed=1), steps=12)
     file = path / "provenance.json"
     file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), **change}))
@@ -508,7 +508,7 @@ def test_a_recording_is_played_to_its_end(tmp_path):
     assert (3, 5, 3) == viewing.scene(look).shape
 
 
-def test_keys_go_to_and_fro(tmp_path):
+def test_keys_move_back_and_forth(tmp_path):
     path = recorded_steps(tmp_path / "r", make("Catch", rows=3, seed=1), steps=9)
     viewing, _ = watched(path)
     seen = []
@@ -553,6 +553,6 @@ def test_noted_pictures_are_shown_before_observations(tmp_path):
     assert (160, 80, 3) == viewing.scene(look).shape
 
 
-def test_numbers_alone_are_nothing_to_play(tmp_path):
+def test_a_recording_of_numbers_cannot_be_played(tmp_path):
     path = recorded_steps(tmp_path / "r", make("CartPole", seed=1), steps=3)
     assert pictures_of(Recording(path)) is None

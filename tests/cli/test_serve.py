@@ -31,7 +31,7 @@ def told(capsys, *arguments):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_port_that_is_in_use_is_named_with_what_helps(protocol, busy_port, capsys):
+def test_a_port_in_use_is_named_with_the_remedy(protocol, busy_port, capsys):
     if PROTOCOLS[protocol]:
         pytest.importorskip(PROTOCOLS[protocol], reason="it is not installed")
     flags = [protocol] if protocol else []
@@ -41,7 +41,7 @@ def test_a_port_that_is_in_use_is_named_with_what_helps(protocol, busy_port, cap
     ) == told(capsys, "serve", "Catch", f"--port={busy_port}", *flags)
 
 
-def test_people_who_record_are_told_of_a_port_in_use_too(busy_port, tmp_path, capsys):
+def test_record_reports_a_port_in_use(busy_port, tmp_path, capsys):
     where = ["--vnc", f"--port={busy_port}", "-o", str(tmp_path / "r")]
     assert (
         f"envkit record: Port {busy_port} is in use by another program. Choose another "
@@ -50,7 +50,7 @@ def test_people_who_record_are_told_of_a_port_in_use_too(busy_port, tmp_path, ca
     assert [] == list(tmp_path.iterdir())
 
 
-def test_an_address_of_another_machine_is_told(capsys):
+def test_an_address_of_another_machine_is_reported(capsys):
     assert "envkit serve: 192.0.2.7 is not an address of this machine." == told(
         capsys, "serve", "Catch", "--host=192.0.2.7", "--port=0"
     )

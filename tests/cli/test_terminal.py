@@ -59,7 +59,7 @@ batch
         (9, NARROWEST),
     ],
 )
-def test_figures_are_whole_however_narrow_a_terminal_is(width, expected):
+def test_figures_are_never_truncated_on_a_narrow_terminal(width, expected):
     table = Table("")
     table.add_column("steps/s", justify="right")
     table.add_column("rounds within", justify="right")
@@ -151,7 +151,7 @@ def test_escape_sequences_of_an_error_are_written_out_in_its_traceback(tmp_path)
     assert not set("\x1b\x07\x9b\u202e") & set(told)
 
 
-def test_a_console_writes_out_what_a_terminal_would_obey():
+def test_a_console_escapes_control_characters():
     """And its own colours are there as ever."""
     console = SafeConsole(file=io.StringIO(), force_terminal=True, width=60)
     table = Table(f"a{EVIL}")

@@ -119,7 +119,7 @@ def looked(capsys, name):
     return json.loads(capsys.readouterr().out)
 
 
-def test_another_process_sees_what_workers_have_done(program):
+def test_another_process_sees_the_workers_counters(program):
     training = program()
     training.do("pools[0].reset()")
     training.do("for _ in range(4): pools[0].step([0, 0, 0])")
@@ -154,7 +154,7 @@ def test_a_pool_answers_to_the_name_of_its_program(training, capsys):
         assert int(training.pid) == pool["pid"]
 
 
-def test_a_pool_answers_to_what_its_environments_are_called(program):
+def test_a_pool_answers_to_the_name_of_its_environments(program):
     training = program("[envkit.make('Bandit', num_envs=2, num_workers=1)]")
     for name in ("Bandit", "Bandit-v1"):
         assert training.pid in {str(pool.pid) for pool in pools_named(name)}
@@ -178,7 +178,7 @@ def test_two_pools_of_one_process_are_both_shown(program, capsys):
     assert [2, 6] == [pool["rows"] for pool in pools]
 
 
-def test_a_worker_that_was_replaced_is_shown_with_its_new_process(program, capsys):
+def test_a_replaced_worker_is_shown_with_its_new_process(program, capsys):
     training = program(
         "[ParallelPyEnvironment([CountingEnv] * 2, num_workers=2,"
         " on_worker_failure=RestartPolicy())]"
@@ -197,7 +197,7 @@ def test_a_worker_that_was_replaced_is_shown_with_its_new_process(program, capsy
     assert os.path.exists(f"/proc/{pids[0]}")
 
 
-def test_an_environment_that_was_built_anew_counts_as_a_restart(program, capsys):
+def test_a_rebuilt_environment_counts_as_a_restart(program, capsys):
     training = program(
         "[ParallelPyEnvironment([CountingEnv, functools.partial(CrashingEnv, "
         "crash_at=2, how='raise')], num_workers=2, on_worker_failure=RestartPolicy())]"
@@ -209,7 +209,7 @@ def test_an_environment_that_was_built_anew_counts_as_a_restart(program, capsys)
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])
-def test_a_worker_that_is_gone_is_shown_as_gone(is_noticed, program, capsys):
+def test_a_dead_worker_is_shown_as_gone(is_noticed, program, capsys):
     training = program()
     (before,) = looked(capsys, training.pid)
     pid = before["per_worker"][1]["pid"]
@@ -243,9 +243,7 @@ ELSEWHERE = [
 ]
 
 
-def test_of_a_worker_on_another_machine_no_process_of_this_one_is_shown(
-    program, capsys
-):
+def test_a_remote_worker_is_shown_without_a_local_process(program, capsys):
     training = program("[]")
     assert "done" == training.do(f"exec({LINKED % ELSEWHERE!r})")
     training.do("[pools[0].reset() for _ in range(9)]")
@@ -262,7 +260,7 @@ def test_of_a_worker_on_another_machine_no_process_of_this_one_is_shown(
     assert "gone" not in capsys.readouterr().out
 
 
-def test_an_environment_that_does_not_come_back_is_named(program):
+def test_a_hanging_environment_is_named(program):
     training = program(
         "[ParallelPyEnvironment([CountingEnv, CountingEnv, functools.partial(SlowEnv,"
         " 3600.0), CountingEnv], num_workers=2)]"
@@ -302,7 +300,9 @@ def test_the_slowest_environment_is_found_in_the_middle_of_a_worker(program):
         assert until(is_found)
 
 
-def test_a_process_without_pools_is_told_from_one_that_is_not_there(training, capsys):
+def test_a_process_without_pools_and_a_missing_process_get_different_messages(
+    training, capsys
+):
     assert 1 == main(["top", str(os.getpid()), "--once"])
     assert (
         f"envkit top: Process {os.getpid()} runs no pool of worker processes that this "
@@ -316,7 +316,7 @@ def test_a_process_without_pools_is_told_from_one_that_is_not_there(training, ca
     assert 1 == len(error.splitlines())
 
 
-def test_nothing_is_left_of_a_program_that_was_killed(program, capsys):
+def test_a_killed_program_leaves_nothing_behind(program, capsys):
     training = program()
     training.end(signal.SIGKILL)
     assert 1 == main(["top", training.pid])
@@ -324,7 +324,7 @@ def test_nothing_is_left_of_a_program_that_was_killed(program, capsys):
     assert int(training.pid) not in {pool.pid for pool in running_pools()}
 
 
-def test_the_process_of_another_user_is_told_to_be_so(capsys, monkeypatch):
+def test_another_users_process_is_reported(capsys, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: os.stat("/proc/1").st_uid + 1)
     assert 1 == main(["top", "1"])
     assert (
@@ -364,7 +364,7 @@ def on_a_terminal(*arguments):
         os.close(ours)
 
 
-def test_a_pool_that_changes_its_size_is_looked_at_as_it_is_then(program):
+def test_a_resized_pool_is_shown_at_its_new_size(program):
     training = program("[ParallelPyEnvironment([CountingEnv] * 4, num_workers=2)]")
     training.do("pools[0].reset()")
     (pool,) = pools_named(training.pid)
@@ -428,7 +428,7 @@ def test_a_signal_ends_a_live_view_and_not_the_pool(number, status, training):
     assert "done" == training.do("pools[0].reset()")
 
 
-def test_what_is_no_terminal_gets_one_view(training, capsys):
+def test_a_pipe_gets_one_view(training, capsys):
     assert 0 == main(["top", training.pid, "--interval=0.02"])
     assert f"{training.path.name} (pid {training.pid})" in capsys.readouterr().out
 

@@ -39,7 +39,7 @@ def test_keys_without_a_meaning_do_nothing():
     assert "episode 1   step 0   reward 0   return 0" == played.status()
 
 
-def test_reset_begins_anew():
+def test_reset_begins_a_new_episode():
     _, played = game()
     press(played, "ddr")
     assert "episode 2   step 0   reward 0   return 0" == played.status()
@@ -68,7 +68,7 @@ def test_time_passes_with_the_action_for_no_key():
     assert ([-1.0, 0.0], [0.0, 0.0]) == (held, env.last.tolist())
 
 
-def test_without_such_an_action_the_last_one_goes_on():
+def test_without_such_an_action_the_last_one_is_repeated():
     env, played = game()
     played.tick(())
     waited = played.steps
