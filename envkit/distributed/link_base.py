@@ -1,4 +1,4 @@
-"""`LinkBase`: a pool's side of workers that are reached by a link each.
+"""`LinkBase`: the pool's side of workers with a link each.
 
 ```
  pool ── LinkBase ── epoll over links: frames of rows are read into the slab,
@@ -7,9 +7,9 @@
             └─ RemoteBackend   dials servers; messages are plain data
 ```
 
-The pool's slab is memory of its own process; each worker has a slab of its rows. How a
-worker is reached, what its messages are, and what follows from a link that has ended,
-is left to the two backends.
+The pool's slab is memory of its own process; each worker has a slab of its rows. The
+two backends decide how to reach a worker, how to write messages, and what to do when a
+link ends.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from envkit.types import Array
 
 __all__ = ["LinkBase", "WorkerLife"]
 
-# How long to go on with what does not fit into a link at once. The rest goes out while
-# the pool waits, beside everything else.
+# Seconds to keep sending bytes that don't fit into a link at once. The rest goes out
+# while the pool waits.
 _FOR_ROOM = 0.02
-# How long the backend's closing waits for another thread, which it has woken.
+# Seconds for which closing waits for another thread, after waking it.
 _FOR_OTHERS = 6.0
 _IN_OR_OUT = select.POLLIN | select.POLLOUT
 
@@ -61,13 +61,13 @@ class WorkerLife:
     Attributes:
         worker: Its index.
         link: Its link, while there is one.
-        row_frames: What packs its rows, once there are any.
+        row_frames: Packs its rows, once it has some.
         first: The first of its rows.
-        rows: All of them.
+        rows: All of its rows.
         host: The name of its machine, from its greeting.
         pid: Its process there.
         resident: The memory of that process at its greeting, in bytes.
-        is_paused: Whether nothing is to be asked, and no answer can come.
+        is_paused: Whether nothing may be asked, and no answer can come.
     """
 
     def __init__(self, worker: int) -> None:
@@ -79,7 +79,7 @@ class WorkerLife:
         self.host = ""
         self.pid = self.resident = 0
         self.is_paused = self.is_pushed = False
-        # Of the frame that is being read.
+        # The head of the frame being read.
         self.head = memoryview(bytearray(HEAD.size))
         self.frame = (0, 0, 0, 0)
         self.is_control = False
@@ -99,11 +99,11 @@ Order = TypeVar("Order")
 
 
 class LinkBase(abc.ABC, Generic[Worker, Order]):
-    """Carries rows to workers behind links, and what those send back.
+    """Sends rows to workers over links, and receives their answers.
 
     Attributes:
-        longest: How many bytes a message may have.
-        other_end: What people call the other end of a link.
+        longest: The largest size of a message in bytes.
+        other_end: The name of a link's other end in messages.
         sends_layout_once: Whether a worker gets its layout only when its rows change.
     """
 
@@ -122,27 +122,27 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         # A backend that no pool has used holds no descriptors.
         self._poller: Poller
         self._bell: Doorbell | None = None
-        # Held where another thread rings, so that the bell is not closed meanwhile.
+        # Held while another thread rings, so that the bell is not closed meanwhile.
         self._ringing = threading.RLock()
         self._inbox = Inbox()
         self._closed = False
         forget_in_forks(self)
 
-    # What the two backends do each in its way.
+    # The parts that each backend implements.
 
     @abc.abstractmethod
     def _order(self, job: WorkerJob) -> Order:
-        """Returns a job as it is sent; raises if it cannot be."""
+        """Returns a job ready to be sent; raises if that is impossible."""
 
     @abc.abstractmethod
     def _reach(self, job: WorkerJob, order: Order, *, again: bool) -> None:
-        """Begins to reach a worker, and keeps books of it.
+        """Begins to connect to a worker, and records it.
 
         Args:
-            job: What it is to do.
+            job: Its job.
             order: The same, from `_order`.
-            again: Whether it takes the place of one that is gone. Then nothing is
-                raised, because that is an event.
+            again: Whether it replaces a lost worker. Then failures are events, and
+                nothing is raised.
         """
 
     @abc.abstractmethod
@@ -150,13 +150,13 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         """Sends a worker the layout of its rows."""
 
     def _send_objects(self, known: Worker, rows: Array) -> None:
-        """Sends the objects of the actions of rows, where those may have some."""
+        """Sends the objects in the actions of rows, if there can be some."""
 
     def _handle_other(self, fd: int) -> None:
         """Handles a descriptor that is neither a link nor the bell."""
 
     def _handle_news(self) -> None:
-        """Handles what another thread has left before it rang the bell."""
+        """Handles the data that another thread left before it rang the bell."""
 
     @abc.abstractmethod
     def _check_sources(self, now: float) -> None:
@@ -167,7 +167,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         """Handles a message.
 
         Raises:
-            EOFError: It can be none.
+            EOFError: The bytes are no message.
         """
 
     @abc.abstractmethod
@@ -176,36 +176,36 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
 
     @abc.abstractmethod
     def _cut_off(self, known: Worker, why: str) -> None:
-        """Handles a worker that has sent what none sends."""
+        """Handles a worker that has sent invalid bytes."""
 
     @abc.abstractmethod
     def _drop(self, known: Worker) -> None:
-        """Forgets a worker; one that is still there is cut off."""
+        """Forgets a worker, cutting it off if it still runs."""
 
     @abc.abstractmethod
     def _end_some(self, leaving: Sequence[Worker], grace: float) -> list[ExitReport]:
-        """Ends workers within about so many seconds; none of them is there then."""
+        """Stops the workers; returns after at most about `grace` seconds."""
 
     def _end_launched(self) -> None:
-        """Ends what is left of that which has started workers."""
+        """Ends everything left that was used to start workers."""
 
     # Starting.
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Begins to start workers."""
-        # All of them first: an order that cannot be given is said before anything has
-        # been started.
+        # Prepare all orders first: an impossible one must raise before anything has
+        # started.
         orders = [self._order(job) for job in jobs]
         if self._bell is None:
             self._poller, self._bell = Poller(), Doorbell.create()
             self._poller.register_bell(self._bell.fileno())
         for job, order in zip(jobs, orders, strict=True):
-            # A worker that is started and that nobody knows of would live on.
+            # A worker that is started but not recorded would live on.
             with uninterrupted():
                 self._reach(job, order, again=False)
 
     def replace(self, worker: int, job: WorkerJob) -> None:
-        """Begins to start a worker in the place of one that is gone."""
+        """Begins to start a worker in the place of a lost one."""
         order = self._order(job)
         with uninterrupted():
             known = self._workers.get(worker)
@@ -217,7 +217,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
     def _connect(
         self, known: Worker, sock: socket.socket, seal: Seal | None = None
     ) -> None:
-        """Begins to read what a worker sends by a connection."""
+        """Begins to read a worker's connection."""
         sock.setblocking(False)
         known.connect(Link(sock, seal))
         self._by_fd[sock.fileno()] = known
@@ -235,7 +235,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         return slab
 
     def publish(self, plate: bytes) -> None:
-        """Writes behind the rows what tells other processes whose they are."""
+        """Writes the published facts behind the rows, for other processes."""
         self._memory.publish(plate)
 
     def _bind(self, known: Worker) -> None:
@@ -251,7 +251,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
     # Rows.
 
     def dispatch(self, rows: Array | None) -> None:
-        """Sends the workers whose rows were asked what they are asked."""
+        """Sends the requests of rows to their workers."""
         # Hot: called once per batch step.
         if self._slab is None:
             return
@@ -268,7 +268,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
                         self._ask(asked, rows[owners == worker] - asked.first)
 
     def _ask(self, known: Worker, rows: Array | None) -> None:
-        """Sends those of the rows that owe an answer and were not sent yet."""
+        """Sends the requests of rows that owe an answer and were not sent yet."""
         # Hot: called once per worker and batch step.
         slab, row_frames, link = self._slab, known.row_frames, known.link
         assert slab is not None
@@ -288,11 +288,11 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
             self._send(known, row_frames.ask(chosen))
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
-        """Waits until something has happened, and returns the events."""
+        """Waits for events, and returns them."""
         return self._inbox.wait(timeout, owing, self._poll, self._check_sources)
 
     def _poll(self, patience: float) -> None:
-        """Waits until a link or the bell has something, and takes that in."""
+        """Waits for a link or the bell, and handles what has arrived."""
         found = self._poller.poll(patience)
         if not found:
             return
@@ -326,7 +326,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
             self._watch(known)
 
     def _watch(self, known: Worker) -> None:
-        """Waits for room in a link as long as something is on its way out."""
+        """Waits for room in a link as long as it has unsent bytes."""
         link = known.link
         assert link is not None
         known.is_pushed = link.unsent
@@ -334,10 +334,10 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
             link.fileno(), _IN_OR_OUT if known.is_pushed else select.POLLIN
         )
 
-    # What links bring.
+    # Reading from links.
 
     def _read(self, known: Worker) -> None:
-        """Takes in all that a link has brought."""
+        """Handles everything that has arrived on a link."""
         # Hot: called once per worker and batch step.
         link = known.link
         if link is None:
@@ -357,7 +357,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
             self._lose(known, str(error))
 
     def _handle_part(self, known: Worker, link: Link) -> None:
-        """Handles the part of a frame that is there, and says what the next is."""
+        """Handles the part of a frame that has arrived, and asks for the next."""
         # Hot: called three times per worker and batch step.
         kind, flags, rows, length = known.frame
         row_frames = known.row_frames
@@ -395,7 +395,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
             self._handle_message(known, known.payload)
 
     def _forget_infos(self, known: Worker) -> None:
-        """Forgets the infos of environments that are asked something else."""
+        """Forgets the infos of environments that get a question."""
         slab = self._slab
         assert slab is not None
         if slab.layout.declares_info:
@@ -415,18 +415,18 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         return self._held(known) if known is not None else 0
 
     def pid(self, worker: int) -> int:
-        """Returns the process of a worker on its machine, 0 if it has none now."""
+        """Returns the process of a worker on its machine; 0 if it has none now."""
         known = self._workers.get(worker)
         return known.pid if known is not None else 0
 
     def is_worker(self) -> bool:
-        """False: workers are other processes."""
+        """Returns False: workers are other processes."""
         return False
 
     # The end.
 
     def retire(self, workers: Sequence[int], grace: float) -> None:
-        """Ends workers that are not needed any more."""
+        """Ends workers that are no longer needed."""
         leaving = [self._workers[each] for each in workers if each in self._workers]
         try:
             with uninterrupted():
@@ -445,19 +445,19 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
             link.close()
 
     def wake(self) -> None:
-        """Ends the wait of another thread: from now on `wait_events` does not wait."""
+        """Ends the wait of another thread; from now on `wait_events` does not wait."""
         self._inbox.is_ending = True
         self._ring()
 
     def _ring(self) -> None:
-        """Wakes the thread of the pool, if it is still there, from any thread."""
+        """Wakes the pool's thread, if it still waits; may be called in any thread."""
         with self._ringing:
             bell = self._bell
             if bell is not None and not self._closed:
                 bell.ring()
 
     def close(self, grace: float) -> list[ExitReport]:
-        """Ends the workers that are left; harmless when repeated."""
+        """Ends the remaining workers; may be repeated."""
         if self._closed:
             return []
         self.wake()
@@ -470,7 +470,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
                 self._release()
 
     def forget(self) -> None:
-        """Closes the descriptors only: all that a fork of the pool's process may do."""
+        """Closes the descriptors only, as a fork of the pool's process must."""
         for known in self._workers.values():
             if known.link is not None:
                 known.link.close()

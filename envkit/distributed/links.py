@@ -1,4 +1,4 @@
-"""`LinkedBackend`: runners on other machines, rows over one stream socket for each.
+"""`LinkedBackend`: workers on other machines, with a stream socket for each.
 
 ```
  pool ── LinkedBackend ── listener, open while workers are awaited
@@ -7,11 +7,10 @@
             └── messages are pickles; the end of a link is Exited
 ```
 
-What a worker may say is trusted as what a worker process says, because it has proved
-that it was started by this pool, and because a go-between cannot change it: links are
-encrypted, or each frame is sealed. Before the proof, nothing that a connection
-brings is more than compared with what is expected. How rows travel stands in
-`LinkBase`.
+A worker's messages are trusted as those of a local worker process, because it has
+proved that this pool started it, and because nobody in between can change them: links
+are encrypted, or each frame is sealed. Before that proof, a connection's bytes are only
+compared with the expected ones. `LinkBase` handles the rows.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from envkit.types import Array
 
 __all__ = ["Launcher", "LinkedBackend", "linked"]
 
-# What a person can do about a worker that is out of reach.
+# The remedy for a worker that is out of reach.
 _TO_SEE = (
     "Its machine or the network to it may be down, or the worker was ended there, by a "
     "person, a batch system or for its memory: see whether that machine is up, and "
@@ -81,15 +80,16 @@ _TO_TRUST = (
     "or leaves it out, and the pool has believed nothing of that: see which proxies "
     "and tunnels there are on the way to {address}."
 )
-# How long the carrier of a worker may take to end after its link has, and how often to
-# look at it meanwhile.
+# Seconds for a worker's carrier to end after its link, and seconds between two looks at
+# it meanwhile.
 _LAST_WORDS, _ENDING_POLL_INTERVAL = 3.0, 0.002
-# How often to look otherwise at what wakes nobody: late strangers, ended commands.
+# Seconds between two looks at sources that cannot wake us: late strangers, ended
+# commands.
 _POLL_INTERVAL = 0.1
 
 
 class Launcher(Protocol):
-    """Starts workers somewhere, and knows how they have ended.
+    """Starts workers somewhere, and reports how they ended.
 
     Attributes:
         places: How many workers it can start; `None` for any number.
@@ -105,23 +105,23 @@ class Launcher(Protocol):
         """
 
     def ended(self, worker: int) -> bool:
-        """Returns whether what was started for a worker has ended.
+        """Returns True if the carrier that was started for a worker has ended.
 
-        It is looked at some ten times a second, so that a launcher may use it for what
-        it has to do now and then.
+        It is called about ten times a second, so a launcher may use it for periodic
+        work.
         """
 
     def report(self, worker: int) -> ExitReport:
-        """Returns how that has ended, as far as it is known."""
+        """Returns how the carrier ended, as far as known."""
 
     def kill(self, worker: int) -> None:
-        """Ends what was started for a worker, and returns when it has ended."""
+        """Kills the carrier of a worker, and returns when it has ended."""
 
     def close(self) -> None:
-        """Ends all that is left."""
+        """Ends everything left."""
 
     def forget(self) -> None:
-        """Closes descriptors only; what a fork of this process does."""
+        """Closes descriptors only; called in forks of this process."""
 
 
 def linked(
@@ -135,21 +135,21 @@ def linked(
 ) -> LinkedBackend:
     """Returns a backend whose workers are started by commands, on any machine.
 
-    A command ends in `envkit worker {address}`, which it runs somewhere: by ssh, by
-    srun, by kubectl. In place of `{address}` stands where the worker finds this pool,
-    with a token that lets one worker in, once. A command that begins with `envkit` runs
-    the envkit of this Python. No shell is between: words are split as a shell does.
+    A command ends in `envkit worker {address}`, which it runs somewhere, by ssh, srun
+    or kubectl, say. `{address}` is replaced by the address of this pool, with a token
+    that admits one worker, once. A command that begins with `envkit` runs the envkit of
+    this Python. No shell runs it, but words are split as a shell does.
 
     Args:
         commands: The command of each worker, as one text or as a list of words.
-        host: The address of this machine at which to listen. As it is, only workers on
-            this machine reach it; "0.0.0.0" is all of its addresses. "unix:" is a Unix
-            socket, which is quicker between processes of one machine, and
-            "unix:/tmp/pool" one that containers can share as a file.
-        port: Where to listen; 0 for any port that is free.
-        reach_as: By which name or address workers reach this machine; `None` is `host`,
-            or this machine's name if that is all of its addresses. For a Unix socket,
-            "unix:" and the path at which workers find it.
+        host: The address of this machine to listen on. Only workers on this machine
+            reach the default; "0.0.0.0" means all addresses. "unix:" is a Unix socket,
+            which is faster between processes of one machine, and "unix:/tmp/pool" one
+            that containers can share as a file.
+        port: The port to listen on; 0 for any free port.
+        reach_as: The name or address by which workers reach this machine; `None` means
+            `host`, or this machine's name if `host` is all addresses. For a Unix
+            socket, "unix:" and the path at which workers find it.
         tls: What encrypts the links: a context with the certificate of this side
             loaded, or True for a certificate that the pool makes for itself. Workers
             take that certificate and no other. `None` is True, unless all workers are
@@ -180,7 +180,7 @@ def linked(
 class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
     """Runs each worker wherever a launcher starts it, at the end of a link.
 
-    An object serves one pool.
+    Each backend serves one pool.
     """
 
     name: ClassVar[str] = "linked"
@@ -203,19 +203,19 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         self._launcher = launcher
         self._connect_timeout = connect_timeout
         self._listener = Listener(host, port, reach_as, tls)
-        # Those whose link has ended, and that may still say how they have.
+        # Workers whose link has ended, but whose own end is not reported yet.
         self._ending: set[_Incarnation] = set()
         self._next_poll = 0.0
-        # Who was invited, and has no rows yet.
+        # Invited workers that have no rows yet.
         self._guests: dict[int, _Guest] = {}
         super().__init__()
 
     def places(self) -> int | None:
-        """Returns how many workers there can be; `None` for any number."""
+        """Returns the largest number of workers; `None` for any number."""
         return self._launcher.places
 
     def usual_workers(self) -> int:
-        """Returns how many workers there are unless a pool asks for another number."""
+        """Returns the default number of workers."""
         places = self._launcher.places
         return available_cpus() if places is None else places
 
@@ -327,7 +327,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
             raise
 
     def _adopt_guest(self, worker: int, job: PackedJob) -> None:
-        """Gives the place of a guest to the one who was invited, come or not."""
+        """Gives a guest's place to the invited worker, whether it has come or not."""
         guest = self._guests.pop(worker, None)
         if guest is None:
             raise OSError(
@@ -351,10 +351,10 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         self._send_message(known, pack_bind(bind))
 
     def _count_on(self, host: str) -> int:
-        """Returns how many workers share a machine.
+        """Returns how many workers run on a machine.
 
-        The pool's process is not one of them, because those that linger let it have
-        their CPU when it needs one.
+        The pool's process does not count, because lingering workers yield their CPU to
+        it.
         """
         return [each.host for each in self._workers.values()].count(host)
 
@@ -385,7 +385,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
                     self._handle_unconnected(known, now)
 
     def _handle_ends(self, now: float) -> None:
-        """Handles workers whose link has ended, once they have, too, or do not."""
+        """Handles workers whose link has ended, once they end too or time out."""
         with uninterrupted():
             for known in list(self._ending):
                 has_ended = known.is_killed or now >= known.end_by
@@ -398,7 +398,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         if report.exitcode != 0 and not known.is_invited:
             self._queue_end(known)
         elif known.connect_by is None:
-            # It may have submitted a job, which connects later.
+            # The command may have submitted a job, which connects later.
             known.connect_by = now + self._connect_timeout
         elif now >= known.connect_by:
             known.lost = (
@@ -412,7 +412,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
     # Connections.
 
     def _handle_other(self, fd: int) -> None:
-        # A connection has come, or one that is there has sent its proof.
+        # There is a new connection, or one has sent its proof.
         self._let_in(self._listener.handle(fd, self._poller))
 
     def _let_in(self, arrived: list[Arrival]) -> None:
@@ -470,7 +470,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
     # Questions.
 
     def request(self, worker: int, request: Request) -> None:
-        """Asks an idle worker something; the answer will be an event `Replied`."""
+        """Asks an idle worker a question; the answer will be an event `Replied`."""
         packed = pack_request(request)
         known = self._workers.get(worker)
         if known is None or known.row_frames is None:
@@ -485,7 +485,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
     # The end of a worker.
 
     def _lose(self, known: _Incarnation, why: str) -> None:
-        # How the worker has ended comes later.
+        # The report about the worker's end comes later.
         known.lost = f"lost its link ({why})"
         known.remedy = _TO_SEE.format(pid=known.pid) if known.pid else ""
         known.was_linked = True
@@ -500,18 +500,18 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         known.remedy = _TO_TRUST.format(address=known.address)
 
     def _queue_end(self, known: _Incarnation) -> None:
-        """Queues that a worker is gone, behind what it had sent."""
+        """Queues a worker's end, behind its last messages."""
         if self._workers.get(known.worker) is known:
             self._inbox.queue.append(Exited(known.worker, self._end_worker(known)))
 
     def _end_worker(self, known: _Incarnation) -> ExitReport:
-        """Ends what is left of a worker; returns how it ended."""
+        """Ends the remains of a worker; returns how it ended."""
         self._launcher.kill(known.worker)
         report = self._launcher.report(known.worker)
-        # A command that has only submitted a job says nothing of how that has ended.
+        # A command that only submitted a job does not know how the job ended.
         is_known = report.exitcode is not None and (known.was_linked or report.exitcode)
         is_told = is_known or report.signal or known.is_killed
-        # Of a worker that was cut off, how it has ended is a consequence.
+        # If we cut a worker off, its exit status is only a consequence.
         if known.lost and (known.is_cut_off or not is_told):
             report = report._replace(
                 exitcode=None,
@@ -536,13 +536,13 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         self._unlink(known)
 
     def kill(self, worker: int) -> None:
-        """Ends a worker and everything it has started, at once."""
+        """Kills a worker and its helpers at once."""
         known = self._workers.get(worker)
         if known is None:
             return
         with uninterrupted():
             known.is_killed = True
-            # The next wait looks at it in any case.
+            # Make the next wait look at it.
             self._next_poll = 0.0
             if known.link is not None:
                 known.link.shut()
@@ -570,7 +570,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
                     reports.append(self._end_worker(known))
             return reports
         finally:
-            # A second Ctrl-C: no more patience.
+            # A second Ctrl-C: kill at once.
             for known in leaving:
                 self._drop(known)
 
@@ -583,7 +583,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
     def _await_ends(
         self, leaving: Sequence[_Incarnation], patience: float
     ) -> list[ExitReport]:
-        """Waits until workers have ended; what they still say is dropped."""
+        """Waits until workers have ended, dropping their last messages."""
         deadline = time.monotonic() + patience
         reports = []
         waste = memoryview(bytearray(1 << 16))
@@ -592,7 +592,8 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
                 has_ended = known.link is None
                 if known.link is not None:
                     known.link.push()
-                    # It reads no frames any more; what comes must not stop the worker.
+                    # Frames are not parsed any more, but must be read so that the
+                    # worker does not block.
                     try:
                         while known.link.fill():
                             known.link.want(waste)
@@ -626,7 +627,7 @@ class _Incarnation(WorkerLife):
     """One life of a worker, from its start to its end.
 
     Attributes:
-        job: What it is to do, until it has been sent.
+        job: Its job, until that has been sent.
         token: What it proves itself with.
     """
 
@@ -639,19 +640,19 @@ class _Incarnation(WorkerLife):
         self.connect_by: float | None = None
         # Where it finds this pool.
         self.address = ""
-        # Why its link has ended, what a person can do about that, and until when to
-        # wait for how it has ended itself.
+        # Why its link ended, the remedy, and how long to wait for the report about its
+        # own end.
         self.lost = self.remedy = ""
         self.end_by = 0.0
 
 
 class _Guest:
-    """A worker that was invited, and has no rows yet.
+    """An invited worker that has no rows yet.
 
     Attributes:
         token: What it proves itself with.
         address: Where it finds this pool.
-        arrival: How it has come, once it has.
+        arrival: Its arrival, once it has come.
     """
 
     def __init__(self, token: Token, address: str) -> None:
@@ -666,6 +667,6 @@ class _Guest:
 
 
 def _place_of(address: Address) -> str:
-    """Returns an address without what is secret of it."""
+    """Returns an address without its secret."""
     is_file = address.host.startswith(UNIX)
     return address.host if is_file else f"{address.host}:{address.port}"

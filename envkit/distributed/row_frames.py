@@ -1,4 +1,4 @@
-"""`RowFrames`: the rows of one worker as bytes, on their way there and back.
+"""`RowFrames`: packs the rows of one worker into frames, and unpacks them.
 
 ```
 ASKED     sequence, has_info       of all rows of the worker
@@ -8,10 +8,10 @@ BEGUN     [which rows], leaves of the FIRST that follows a LAST in the same step
 ANSWERED  meters, [which rows], answered, has_info, [padding], leaves of one slot
 ```
 
-Arrays follow each other as they lie in the slab. Where all rows of a worker travel,
-what is sent is a view of the slab, and what comes is read into one; the padding then
-lets the largest leaf begin with a line of the processor's cache on its whole way.
-Leaves of dtype object are no part of it: they are messages, and come before.
+Arrays follow each other as they lie in the slab. If all rows of a worker are sent, they
+are sent from a view of the slab and read into one; the padding then keeps the largest
+leaf aligned to a cache line all the way. Leaves of dtype object are not part of frames:
+they are messages, sent before.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _LARGEST = 2**32 - 1
 
 
 class RowFrames:
-    """The rows of one worker, in the slab of one of the two sides.
+    """Packs and unpacks the rows of one worker, in the slab of either side.
 
-    Rows are counted from the worker's first one. In lockstep all rows are asked with
-    one number, and answer in one frame whose every byte has its place before it comes:
-    that stands under "Lockstep". The rest is for everything else.
+    Rows are counted from the worker's first one. In lockstep, all rows are asked with
+    one number and answer in one frame, whose every byte has its place in advance: see
+    "Lockstep" below. The other methods are for everything else.
 
     Attributes:
         size: How many rows there are.
@@ -67,11 +67,11 @@ class RowFrames:
         self._numbers_size = _size(self._numbers_views)
         self._asked_size = _row_size(self._asked)
         self._leaf_sizes = [_row_size(leaves) for leaves in self._leaves]
-        # A memory of its own for what is looked at before it is believed.
+        # Separate memory for data that must be checked before use.
         self._control = np.zeros(self._meters_size + 9 * self.size + _LINE, np.uint8)
         self._everyone = np.arange(self.size)
         self._trash = bytearray()
-        # Of the answer that is being read: the rows, numbers, which are accepted.
+        # For the answer being read: the rows, their numbers, which are accepted.
         self._rows: Any = None
         self._numbers: Array = np.zeros(0, np.uint32)
         self._infos: Array = np.zeros(0, np.uint8)
@@ -172,12 +172,12 @@ class RowFrames:
         return Frame(head, [head, *self._asked_views], HEAD.size + length)
 
     def expected_answer(self) -> Frame:
-        """Returns the frame that all rows answer with that were asked together."""
+        """Returns the frame that answers a request of all rows."""
         # Hot: called once per worker and batch step.
         return self._expected_answers[(self._together >> 1) & 1]
 
     def accept_together(self) -> None:
-        """Takes in the frame that was expected."""
+        """Accepts the expected frame."""
         # Hot: called once per worker and batch step.
         meters, infos, numbers = self._control_views
         if not self._together or numbers.tobytes() != self._asked_numbers:
@@ -194,7 +194,7 @@ class RowFrames:
         self._together = 0
 
     def _count_apart(self) -> None:
-        """Keeps for each row that it was asked, as `ask_together` has for all."""
+        """Records for each row the request that `ask_together` recorded for all."""
         if self._together:
             self._outstanding.fill(self._together | 1)
             self._may_be_apart, self._together = True, 0
@@ -202,7 +202,7 @@ class RowFrames:
     # The pool's side.
 
     def due(self, rows: Array | None) -> Array:
-        """Returns those of the rows that owe an answer and were not sent yet.
+        """Returns the rows among these that owe an answer and were not sent yet.
 
         `None` stands for all.
         """
@@ -221,7 +221,7 @@ class RowFrames:
         return self._asked_some(rows)
 
     def ask_again(self, answered: Array) -> None:
-        """Forgets what was sent over a link that is lost, but what has been answered.
+        """Forgets the unanswered requests sent over a lost link.
 
         Args:
             answered: For each row, the number that the other end has answered, which
@@ -244,12 +244,12 @@ class RowFrames:
         return [head, *self._numbers_views, *body]
 
     def is_outstanding(self, row: int) -> bool:
-        """True if an answer may come to what a row was last asked."""
+        """Returns True if an answer to a row's last request may still come."""
         self._count_apart()
         return bool(self._outstanding[row] == self._sequence[row] | _RAISED)
 
     def receive_control(self, flags: int, count: int, length: int) -> memoryview:
-        """Returns the memory for what comes before the leaves of an answer.
+        """Returns the memory for the part of an answer before the leaves.
 
         Raises:
             FrameError: There is no such answer.
@@ -285,10 +285,9 @@ class RowFrames:
         return [self._trash_of(count * self._leaf_sizes[slot])]
 
     def _set_accepted(self, rows: Array, numbers: Array, infos: Array) -> None:
-        """Finds out which of the rows that have answered are accepted.
+        """Determines which rows' answers are accepted.
 
-        Requests that were taken back are answered all the same, and nothing is made of
-        that.
+        Withdrawn requests are answered too, and those answers are ignored.
         """
         self._rows, self._numbers, self._infos = rows, numbers, infos
         asked = numbers | _RAISED
@@ -300,14 +299,14 @@ class RowFrames:
         return bool(flags & ALL_ROWS and self._accepted.all())
 
     def accept(self, flags: int) -> None:
-        """Takes in an answer that is there as a whole."""
+        """Accepts a complete answer."""
         if not self._is_in_place(flags):
             leaves = self._leaves[flags & _SLOT]
             _scatter(self._trash, leaves, self._rows, self._accepted)
         self._accept_in_place()
 
     def _accept_in_place(self) -> None:
-        """Takes in an answer whose leaves are in place; its numbers come last."""
+        """Accepts an answer whose leaves are in place; writes its numbers last."""
         rows, accepted = self._rows, self._accepted
         whole = rows[accepted]
         self._meters[:] = self._control_meters
@@ -317,13 +316,13 @@ class RowFrames:
         self._outstanding[rows[same]] = 0
 
     def receive_begun(self, count: int, length: int) -> memoryview:
-        """Returns the memory for what has begun in the same step."""
+        """Returns the memory for episodes that began in the same step."""
         if count > self.size or length != count * (4 + self._leaf_sizes[2]):
             raise FrameError("its worker has sent an impossible beginning")
         return self._trash_of(length)
 
     def accept_begun(self, count: int) -> None:
-        """Takes in what has begun; the answers that it belongs to follow."""
+        """Accepts episodes that have begun; the answers of their rows follow."""
         self._count_apart()
         rows = np.frombuffer(self._trash, np.uint32, count).astype(np.intp)
         if rows.size and rows.max() >= self.size:
@@ -352,7 +351,7 @@ class RowFrames:
         return [*self._numbers_views, self._trash_of(size)]
 
     def check_asked(self, flags: int, count: int, length: int) -> None:
-        """Refuses a frame that cannot be one that asks rows; nothing is read then.
+        """Raises if a frame cannot be a request to rows; nothing is read then.
 
         Raises:
             FrameError: Its size is another, or its flags mean nothing.
@@ -420,7 +419,7 @@ class RowFrames:
         return done, [row for row in rows if row not in done]
 
     def answer(self, rows: Sequence[int]) -> list[Any]:
-        """Returns the frames that say what rows have answered."""
+        """Returns the frames with the answers of rows."""
         # Hot in asynchronous use: called once per row.
         chosen = np.array(rows, np.intp)
         parts: list[Any] = []
@@ -464,7 +463,7 @@ def _repeated(number: int, times: int) -> bytes:
 
 
 def _travels(array: Array) -> bool:
-    """Returns whether an array is one whose rows are bytes."""
+    """Returns True if an array's rows can be sent as bytes."""
     return not array.dtype.hasobject and bool(array.nbytes)
 
 
@@ -491,7 +490,7 @@ def _row_size(arrays: Sequence[Array]) -> int:
 def _scatter(
     memory: Any, arrays: Sequence[Array], rows: Array, accepted: Array, place: int = 0
 ) -> None:
-    """Copies rows out of bytes into the arrays that they belong to."""
+    """Copies rows from bytes into their arrays."""
     count = len(rows)
     for array in arrays:
         shape = (count, *array.shape[1:])
