@@ -7,10 +7,10 @@
             └───────────── link ───────────────  the process of the worker
 ```
 
-An actor starts the worker's process and stays beside it, as `envkit worker` does. Its
-call `serve` is pending for as long as the worker lives, because Ray tells the end of an
-actor only to those who wait for its answer. Ray restarts nothing: which worker comes
-again is for the pool's `RestartPolicy` to say.
+An actor starts the worker's process and watches it, as `envkit worker` does. Its call
+`serve` is pending as long as the worker lives, because Ray reports an actor's end only
+to callers that wait for its answer. Ray restarts nothing: the pool's `RestartPolicy`
+decides about restarts.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = ["EnvkitWorker", "RayBackend", "RayLauncher"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# How many seconds a worker may wait for a place until that is logged.
+# Seconds for which a worker may wait for a place before we log it.
 _UNPLACED = 10.0
-# How long an actor that is killed may take to end.
+# Seconds for a killed actor to end.
 _TO_END = 5.0
-# How much of what a worker has written to standard error is kept.
+# How many bytes of a worker's standard error to keep.
 _TAIL_BYTES = 1 << 15
-# What Ray has names of its own for among the options of an actor.
+# Resources for which Ray's actor options have names of their own.
 _OPTIONS = {"GPU": "num_gpus", "memory": "memory"}
 _BY_NAME = ("SPREAD", "DEFAULT")
 _NO_CLIENT = (
@@ -57,12 +57,12 @@ _NO_CLIENT = (
 class RayBackend(LinkedBackend):
     """Runs each worker beside a Ray actor, on whichever machine Ray has room.
 
-    It uses the cluster that this program is connected with, else one that runs, else it
-    starts one on this machine, which lives as long as the program. An object serves one
-    pool; `backend="ray"` is `RayBackend()`.
+    It uses the cluster to which this program is connected, or else a running one, or
+    else starts one on this machine, which lives as long as the program. Each backend
+    serves one pool; `backend="ray"` means `RayBackend()`.
 
-    envkit must be installed on all machines of the cluster, in the version that is
-    installed here, or come along by `runtime_env`.
+    The same version of envkit must be installed on all machines of the cluster, or be
+    sent there by `runtime_env`.
 
     Example:
         >>> from envkit import ParallelPyEnvironment
@@ -87,20 +87,20 @@ class RayBackend(LinkedBackend):
         port: int = 0,
         tls: ssl.SSLContext | bool | None = None,
     ) -> None:
-        """Prepares; Ray is not started yet.
+        """Stores the arguments; does not start Ray yet.
 
         Args:
-            num_cpus_per_worker: How much of the cluster's CPUs Ray sets aside for a
-                worker. With 0, any number of workers has room.
-            resources: What else a worker needs, such as `{"GPU": 0.25, "games": 1}`.
+            num_cpus_per_worker: How many of the cluster's CPUs Ray reserves for each
+                worker. With 0, there is room for any number of workers.
+            resources: Other needs of a worker, such as `{"GPU": 0.25, "games": 1}`.
             placement: "SPREAD" over the machines, "DEFAULT" for Ray's own choice, one
                 of Ray's scheduling strategies, or a placement group, whose bundles are
                 the places of the workers, in order.
-            runtime_env: What Ray prepares for a worker, such as files, packages and
-                environment variables.
+            runtime_env: Files, packages, environment variables and so on that Ray
+                prepares for a worker.
             host: The address of this machine at which to listen; `None` for the one
                 that Ray knows it by.
-            port: Where to listen; 0 for any port that is free.
+            port: The port to listen on; 0 for any free port.
             tls: What encrypts the links, as for `linked`.
 
         Raises:
@@ -116,19 +116,19 @@ class RayBackend(LinkedBackend):
         return self._ray.usual_workers()
 
     def connect(self, patience: float | None = None) -> None:
-        """Connects with Ray, and does nothing where that has been done.
+        """Connects to Ray, unless it is connected already.
 
         Args:
             patience: For how many seconds to wait for a cluster that is known and does
                 not answer; `None` for 30.
 
         Raises:
-            WorkerTimeout: It still does not.
+            WorkerTimeout: It does not answer in time.
         """
         self._ray.connect(patience)
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
-        """Connects with Ray, and begins to start workers."""
+        """Connects to Ray, and begins to start workers."""
         self._ray.connect()
         if self._listens_for_ray:
             self._listener.move_to(self._ray.host())
@@ -136,7 +136,7 @@ class RayBackend(LinkedBackend):
 
 
 class RayLauncher:
-    """Starts each worker by an actor of its own.
+    """Starts each worker by its own actor.
 
     Attributes:
         places: How many workers it can start; `None` for any number.
@@ -149,7 +149,7 @@ class RayLauncher:
         placement: Any,
         runtime_env: Mapping[str, Any] | None,
     ) -> None:
-        """Checks what an actor is to be started with.
+        """Checks the options of actors.
 
         Raises:
             MissingDependencyError: Ray is not installed.
@@ -176,21 +176,21 @@ class RayLauncher:
         self._has_warned = False
 
     def connect(self, patience: float | None = None) -> None:
-        """Connects with a cluster of Ray, unless this program has done so.
+        """Connects to a Ray cluster, unless this program is connected already.
 
         Args:
             patience: For how many seconds to wait for a cluster that is known and does
                 not answer; `None` for 30.
 
         Raises:
-            RuntimeError: This program would use the cluster by Ray Client.
+            RuntimeError: This program would use the cluster through Ray Client.
             WorkerTimeout: The cluster does not answer.
         """
         ray = self._ray
         was_connected = ray.is_initialized()
         if not was_connected:
-            # Where ray:// is the address, connecting takes the client's own packages,
-            # and a server of it that answers: all of that to be refused.
+            # Check the address first: connecting to ray:// needs the client's own
+            # packages and a running server, only to be refused.
             if os.environ.get("RAY_ADDRESS", "").startswith("ray://"):
                 raise RuntimeError(_NO_CLIENT)
             cluster = known_cluster(ray)
@@ -199,7 +199,7 @@ class RayLauncher:
             try:
                 ray.init(include_dashboard=False, logging_level=logging.ERROR)
             except BaseException:
-                # It may have started processes.
+                # Ray may have started processes.
                 ray.shutdown()
                 raise
         if ray.util.client.ray.is_connected():
@@ -208,7 +208,7 @@ class RayLauncher:
             raise RuntimeError(_NO_CLIENT)
 
     def host(self) -> str:
-        """Returns at which address workers find this machine."""
+        """Returns the address at which workers find this machine."""
         address: str = self._ray.util.get_node_ip_address()
         return address
 
@@ -221,9 +221,9 @@ class RayLauncher:
         return max(1, int(cpus / (self._options["num_cpus"] or 1.0) + 1e-9))
 
     def start(self, worker: int, address: str) -> None:
-        """Starts a worker; an actor whose worker has ended is used again."""
+        """Starts a worker, reusing an actor whose worker has ended."""
         ray = self._ray
-        # Each call of Ray would start a cluster.
+        # Otherwise each call of Ray would start a cluster.
         if not ray.is_initialized():
             raise OSError("Ray was shut down (ray.shutdown()) while a pool used it.")
         before = self._carriers.pop(worker, None)
@@ -246,7 +246,7 @@ class RayLauncher:
         )
 
     def ended(self, worker: int) -> bool:
-        """Returns whether what was started for a worker has ended."""
+        """Returns True if the carrier that was started for a worker has ended."""
         carrier = self._carriers.get(worker)
         if carrier is None:
             return True
@@ -257,7 +257,7 @@ class RayLauncher:
         return carrier.ended.done()
 
     def _look_for_places(self, worker: int) -> None:
-        """Logs once that a worker has waited long for what it needs, and why."""
+        """Logs once that a worker has waited long for its resources, and why."""
         if self._has_warned:
             return
         needs = _needs(self._options)
@@ -278,7 +278,7 @@ class RayLauncher:
             )
 
     def report(self, worker: int) -> ExitReport:
-        """Returns how that has ended, as far as it is known."""
+        """Returns how the carrier ended, as far as known."""
         carrier = self._carriers.get(worker)
         if carrier is None or not carrier.ended.done():
             return ExitReport(worker, 0)
@@ -292,7 +292,7 @@ class RayLauncher:
     def _report_of(
         self, worker: int, carrier: _Carrier, error: BaseException
     ) -> ExitReport:
-        """Returns the report for a worker whose actor has died, or could not start."""
+        """Returns the report on a worker whose actor has died, or could not start."""
         if carrier.is_killed:
             return ExitReport(worker, 0)
         reason = str(error).strip()
@@ -308,7 +308,7 @@ class RayLauncher:
         )
 
     def kill(self, worker: int) -> None:
-        """Ends what was started for a worker, and returns when it has ended."""
+        """Kills the carrier of a worker, and returns when it has ended."""
         carrier = self._carriers.get(worker)
         if carrier is not None and not carrier.ended.done():
             carrier.is_killed = True
@@ -316,7 +316,7 @@ class RayLauncher:
 
     def _end(self, carrier: _Carrier) -> None:
         """Ends an actor; its worker ends with it."""
-        # After ray.shutdown() there are no actors, and each call would start a cluster.
+        # After ray.shutdown() there are no actors, and any call would start a cluster.
         if not self._ray.is_initialized():
             return
         with contextlib.suppress(Exception):  # It may be dead.
@@ -324,18 +324,18 @@ class RayLauncher:
         concurrent.futures.wait([carrier.ended], _TO_END)
 
     def close(self) -> None:
-        """Ends all that is left."""
+        """Ends everything left."""
         with uninterrupted():
             for carrier in self._carriers.values():
                 self._end(carrier)
             self._carriers.clear()
 
     def forget(self) -> None:
-        """Does nothing: Ray's connections are Ray's to close in forks."""
+        """Does nothing: Ray must close its own connections in forks."""
 
 
 class _Carrier:
-    """An actor, and the worker that it serves or has served."""
+    """An actor, and its present or last worker."""
 
     def __init__(
         self,
@@ -346,13 +346,13 @@ class _Carrier:
         self.actor = actor
         self.placed = placed
         self.ended = ended
-        # When to look why it has no place, if it has none.
+        # When to find out why it has no place, if it has none.
         self.look_at = time.monotonic() + _UNPLACED
         self.is_killed = False
 
     def is_idle(self) -> bool:
-        """True if its worker has ended, and the actor lives on."""
-        # An actor that is being killed may still say that its worker has ended.
+        """True if its worker has ended but the actor lives on."""
+        # An actor that is being killed may still report its worker's end.
         is_answered = self.ended.done() and self.ended.exception() is None
         return is_answered and not self.is_killed
 
@@ -368,7 +368,7 @@ class EnvkitWorker:
         """Runs one worker for the pool at an address.
 
         Returns:
-            The worker's exit status, and the last that it wrote to standard error.
+            The worker's exit status, and the last text of its standard error.
         """
         read, write = os.pipe()
         tail = bytearray()
@@ -378,13 +378,13 @@ class EnvkitWorker:
             status = run_worker(address, stderr=write)
         finally:
             os.close(write)
-            # A helper that the worker has left behind may hold the other end.
+            # A remaining helper of the worker may hold the other end.
             copying.join(1.0)
         return status, tail.decode("utf-8", "replace")
 
 
 def _copy(read: int, tail: bytearray) -> None:
-    """Copies what comes through a pipe to standard error, and keeps the last of it."""
+    """Copies a pipe's bytes to standard error, and keeps the last of them."""
     with os.fdopen(read, "rb", buffering=0) as source:
         while data := source.read(1 << 16):
             with contextlib.suppress(OSError):
@@ -394,9 +394,9 @@ def _copy(read: int, tail: bytearray) -> None:
 
 
 def _imported() -> Any:
-    """Returns Ray, with those of its modules that are used here."""
+    """Returns Ray, with the modules of it that are used here."""
     try:
-        # Where this is interrupted, Ray cannot be imported in this process any more.
+        # If this is interrupted, Ray cannot be imported in this process any more.
         with uninterrupted():
             import ray
             import ray.util.client
@@ -411,7 +411,7 @@ def _imported() -> Any:
 
 
 def _options(num_cpus: Any, resources: Any, runtime_env: Any) -> dict[str, Any]:
-    """Returns the options of an actor, without where it is to be placed."""
+    """Returns the options of an actor, apart from its placement."""
     if not is_number(num_cpus) or num_cpus < 0:
         raise ValueError(
             "num_cpus_per_worker must be a number of at least 0, got "
@@ -422,7 +422,7 @@ def _options(num_cpus: Any, resources: Any, runtime_env: Any) -> dict[str, Any]:
             "runtime_env must be a dictionary as Ray takes it, such as "
             f'{{"env_vars": {{"LEVEL": "3"}}}}, got {describe(runtime_env)}.'
         )
-    # What the pool restarts, Ray must not.
+    # The pool does the restarts, so Ray must not.
     options: dict[str, Any] = {
         "num_cpus": num_cpus,
         "max_restarts": 0,
@@ -455,6 +455,6 @@ def _options(num_cpus: Any, resources: Any, runtime_env: Any) -> dict[str, Any]:
 
 
 def _needs(options: Mapping[str, Any]) -> dict[str, float]:
-    """Returns how much an actor needs of each resource, by Ray's names."""
+    """Returns how much of each resource an actor needs, by Ray's names."""
     others = {name: options[key] for name, key in _OPTIONS.items() if key in options}
     return {"CPU": options["num_cpus"], **others, **options["resources"]}
