@@ -152,13 +152,15 @@ class Viewer:
         Raises:
             DesktopError: The connection is lost, or the viewer breaks the protocol.
         """
-        data = b"" if self.waits else self.link.read()
-        if self.waits:
-            self._decide()
-        event = self._protocol.receive(data)
-        while event is not None:
+        data = unread = b"" if self.waits else self.link.read()
+        while True:
+            # One that sends ahead may wait for two decisions in a row.
+            if self.waits:
+                self._decide()
+            event, unread = self._protocol.receive(unread), b""
+            if event is None:
+                break
             self._handle(event)
-            event = self._protocol.receive()
         self.link.send(self._protocol.data_to_send())
         return bool(data)
 

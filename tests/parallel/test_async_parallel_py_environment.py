@@ -312,7 +312,9 @@ def test_the_oldest_answer_is_never_starved(backend):
                 longest = max(longest, waits.pop(row, 0))
             env.send([0], ids)
 
-    assert longest <= 4
+    # A row waits for two sweeps of its worker over the two others. They may pass it
+    # once more if they become ready after it, but before the pool looks again.
+    assert longest <= 6
 
 
 # Timeouts.
