@@ -189,7 +189,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
 
     @property
     def repeats_last(self) -> bool:
-        """Whether some row may show several `LAST`s in a row."""
+        """Whether a row may repeat its `LAST`."""
         return self._repeats_last
 
     @property

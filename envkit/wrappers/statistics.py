@@ -28,8 +28,8 @@ _FIRST, _LAST = StepType.FIRST, StepType.LAST
 class RunStats(PyEnvironmentBaseWrapper):
     """Counts steps, resets and episodes.
 
-    `episodes` counts `LAST`s, `resets` counts `FIRST`s, and `total_steps` counts all
-    time steps but `FIRST`s. For a batch, these are sums over its rows;
+    `episodes` counts each `LAST`, `resets` each `FIRST`, and `total_steps` all time
+    steps except a `FIRST`. For a batch, these are sums over its rows;
     `episodes_per_row`, `resets_per_row` and `total_steps_per_row` have one element per
     row. `episode_steps` counts the steps of the current episode: a number, or for a
     batch an array with one element per row. If an episode begins in the step that ended
@@ -153,7 +153,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
     the next episode has begun in the same step.
 
     The queues hold the last `buffer_length` episodes of all rows. An episode that was
-    broken off by a reset does not count. If an episode shows several `LAST`s, as with
+    broken off by a reset does not count. If an episode repeats its `LAST`, as with
     `FixedLength`, it ends with the first.
 
     Rewards are added up in float64. Vectors and nests of rewards are added up element

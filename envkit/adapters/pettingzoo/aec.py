@@ -28,8 +28,7 @@ class PettingZooAECWrapper(GameEnvironment):
     Each step is the decision of one agent. PettingZoo also requires steps without an
     action for agents that have ended; the wrapper makes those itself.
 
-    | part of the time step            | with `agents="turn"`, for agents that are    |
-    |                                  | alike                                        |
+    | with `agents="turn"`             | for agents that are alike                    |
     |----------------------------------|----------------------------------------------|
     | `observation["agent"]`           | the current agent: an index in               |
     |                                  | `possible_agents`                            |
