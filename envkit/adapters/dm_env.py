@@ -30,7 +30,7 @@ import numpy as np
 
 from envkit.adapters.foreign import (
     First,
-    ForeignEnvironment,
+    ForeignTimeSteps,
     result_of_time_step,
 )
 from envkit.adapters.mujoco import (
@@ -57,7 +57,7 @@ from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.special import ObjectSpec, Strings, TextSpec
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC
-from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.types import Array, NestedSpec, Seed
 
 __all__ = [
     "DmEnvWrapper",
@@ -78,7 +78,7 @@ _SEEDS = 2**32  # the largest seed of a RandomState, plus 1
 _FLOATS = frozenset([float, np.float64])
 
 
-class DmEnvWrapper(ForeignEnvironment):
+class DmEnvWrapper(ForeignTimeSteps):
     """Wraps any `dm_env.Environment`.
 
     Time steps are the same in both libraries except for `FIRST`: dm_env gives it no
@@ -277,15 +277,6 @@ class DmEnvWrapper(ForeignEnvironment):
         if discount is None and kind:
             self._to_discount(discount)  # raises
         return result_of_time_step(kind, step.observation, step.reward, discount)
-
-    def _to_reward(self, reward: Any) -> NestedArray:
-        return self._read_reward(reward)
-
-    def _to_discount(self, discount: Any) -> NestedArray:
-        return self._read_discount(discount)
-
-    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
-        self._info = info  # the discount tells how it ended
 
     def _knows_info(self) -> bool:
         is_ours = type(self).get_info is DmEnvWrapper.get_info

@@ -60,6 +60,7 @@ __all__ = [
     "ForeignBase",
     "ForeignEnvironment",
     "ForeignInternals",
+    "ForeignTimeSteps",
     "LateBase",
     "as_info",
     "check_render_mode",
@@ -465,6 +466,23 @@ class ForeignEnvironment(ForeignBase):
             fits=self._fits,
             asks_info=not self._knows_info(),
         )
+
+
+class ForeignTimeSteps(ForeignEnvironment):
+    """Wraps an environment of a library that returns time steps of its own."""
+
+    # Convert a reward and a discount; set by the subclass.
+    _read_reward: Callable[[Any], NestedArray]
+    _read_discount: Callable[[Any], NestedArray]
+
+    def _to_reward(self, reward: Any) -> NestedArray:
+        return self._read_reward(reward)
+
+    def _to_discount(self, discount: Any) -> NestedArray:
+        return self._read_discount(discount)
+
+    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
+        self._info = info  # the discount tells how it ended
 
 
 # Methods that define a foreign environment's step.

@@ -21,7 +21,7 @@ from envkit import nest
 from envkit.adapters.foreign import (
     First,
     ForeignBase,
-    ForeignEnvironment,
+    ForeignTimeSteps,
     forwarded,
     require,
     result_of_time_step,
@@ -255,7 +255,7 @@ class _TFAgentsBase(ForeignBase):
             self._foreign._current_time_step = standing
 
 
-class TFAgentsWrapper(_TFAgentsBase, ForeignEnvironment):
+class TFAgentsWrapper(_TFAgentsBase, ForeignTimeSteps):
     """Wraps a single environment written for TF-Agents.
 
     Observations, rewards and discounts get the dtypes of their specs. For a vector
@@ -330,15 +330,6 @@ class TFAgentsWrapper(_TFAgentsBase, ForeignEnvironment):
             ):
                 return First(theirs.observation, reward, info={}, discount=discount)
         return result_of_time_step(kind, theirs.observation, reward, discount)
-
-    def _to_reward(self, reward: Any) -> NestedArray:
-        return self._read_reward(reward)
-
-    def _to_discount(self, discount: Any) -> NestedArray:
-        return self._read_discount(discount)
-
-    def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
-        self._info = info  # the discount tells how it ended
 
     def _choices(self) -> Mapping[int, Any] | None:
         action = self._action_spec
