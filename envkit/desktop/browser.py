@@ -69,7 +69,9 @@ class BrowserServer(Closable):
     """Lets people watch and play desktops in browsers, beside VNC viewers.
 
     It needs the package websockets. Browsers need the password of the desktop, and
-    observe with that of observers; they count as its viewers.
+    observe with that of observers; they count as its viewers. A password after `#`
+    stays in the browser: the page removes it from the address and keeps it for its tab.
+    Keys and buttons go up when the page loses the focus or is closed.
 
     Attributes:
         address: The host and the port that it listens at.

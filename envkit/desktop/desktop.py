@@ -43,9 +43,10 @@ _QUIET, _LONGEST_DRAWING = 0.1, 1.0
 
 
 class Command(NamedTuple):
-    """A command that sets a machine back, for `Desktop(reset=...)`.
+    """Runs a command that resets a machine, for `Desktop(reset=...)`.
 
-    The desktop connects again after it. So a virtual machine goes back to a snapshot.
+    For example, it reverts a virtual machine to a snapshot. `Desktop` waits for the
+    command to end and then reconnects, trying again until `start_timeout`.
 
     Attributes:
         arguments: The program and its arguments.
@@ -112,8 +113,12 @@ class Desktop(PyEnvironment):
     rhythm, and tells how old a picture is and how late an action was.
 
     A program that ends, or does nothing for `patience` seconds, ends its episode with a
-    `LAST` that is a truncation, and is started again by the next reset. When this
-    process ends, by whatever signal, the display and all programs end with it.
+    `LAST` that is a truncation, and is started again by the next reset. If an episode
+    does not begin within `start_timeout`, or the program ends first, `reset` tries
+    three times in all, then raises a `DesktopError` with the program's last words.
+
+    A small process, the supervisor, is the parent of the display and of the program.
+    When this process ends, by whatever signal, it ends both and removes their files.
 
     | `display`             | is                                                       |
     |-----------------------|----------------------------------------------------------|
@@ -188,9 +193,11 @@ class Desktop(PyEnvironment):
             reset: How an episode begins.
             ready: When it has begun: a function of the picture that returns true, a
                 number of seconds, or "reported" for a program that says so to the
-                `RewardChannel`. By default, for a program that is started, when it has
-                drawn something, and after keys when the picture has changed, or a
-                second later.
+                `RewardChannel`. By default, a program that was started has begun when
+                it has drawn something and the picture then stays the same for a tenth
+                of a second, or has kept changing for a second. The same holds after
+                keys, which get a second to change the picture. After a function, a
+                `Command` or `None`, `reset` does not wait.
             pixels: Whether observations have the picture.
             text: The most characters of text in an observation; 0 for none. Then an
                 observation is a dictionary with `"pixels"` and `"text"`.

@@ -40,7 +40,7 @@ class Person(Closable):
     It listens for viewers, shows them the environment, and turns the keys and the
     pointer of the one that controls into actions: those of a `Desktop` come nearest to
     what the person did, and others have the keys of `envkit play`. It waits for a
-    viewer while it has none.
+    viewer while it has none. Small pictures are enlarged by whole numbers.
 
     | `hz`   | a step is due                                                          |
     |--------|------------------------------------------------------------------------|

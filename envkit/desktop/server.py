@@ -54,7 +54,8 @@ class DesktopServer(Closable):
     has stopped reading is last in line from then on, and the next one controls.
 
     A viewer that leaves, hangs or breaks the protocol ends its own connection only.
-    After a wrong password the next one from the same address is judged later.
+    After a wrong password, the next attempt from that address is answered a second
+    later, then two, then four, on any connection; other addresses do not wait.
 
     Attributes:
         address: The host and the port that it listens at.
