@@ -20,26 +20,40 @@ from envkit._shared.connection_threads import Connection, ConnectionThreads
 from envkit._shared.listening import place_of
 from envkit._shared.web_pages import foreign_host, foreign_origin
 
-__all__ = ["HEALTH_PATH", "HealthAnswer", "HealthServer", "answer_http"]
+__all__ = ["HEALTH_PATH", "HealthAnswer", "HealthServer", "answer_http", "is_http"]
 
 HEALTH_PATH = "/healthz"
 # The maximum size of a request's head.
 _MOST_OF_A_REQUEST = 1 << 13
 _ENDS = (b"\r\n\r\n", b"\n\n")
+_ALLOWED = ("GET", "HEAD")
+_METHODS = (*_ALLOWED, "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
+
+
+def is_http(begun: bytes) -> bool:
+    r"""Returns True if a connection begins with an HTTP request.
+
+    Example:
+        >>> is_http(b"HEAD /he"), is_http(b"envkit\x02\n")
+        (True, False)
+    """
+    return begun.partition(b" ")[0].decode("latin-1") in _METHODS
 
 
 class HealthAnswer(NamedTuple):
-    """Is the answer to a request.
+    """The answer to a request.
 
     Attributes:
         status: The HTTP status.
         body: The text; JSON unless the request is refused.
         refused: The reason for a refusal, or "".
+        is_head: True if the client wants only the head.
     """
 
     status: int
     body: str
     refused: str = ""
+    is_head: bool = False
 
     @property
     def content_type(self) -> str:
@@ -63,9 +77,10 @@ class HealthAnswer(NamedTuple):
             report: The facts to report; "status" is "ok" if all is well.
 
         Example:
-            >>> HealthAnswer.to("/healthz", [], "127.0.0.1", {"status": "ok"})
-            HealthAnswer(status=200, body='{"status": "ok"}\n', refused='')
-            >>> HealthAnswer.to("/x", [], "127.0.0.1", {"status": "ok"}).status
+            >>> answer = HealthAnswer.to("/healthz", [], "", {"status": "ok"})
+            >>> answer.status, answer.body
+            (200, '{"status": "ok"}\n')
+            >>> HealthAnswer.to("/x", [], "", {"status": "ok"}).status
             404
         """
         if fault := foreign_host(headers, bound) or foreign_origin(headers):
@@ -87,13 +102,17 @@ class HealthAnswer(NamedTuple):
             503
         """
         first, *lines = head.decode("latin-1").splitlines() or [""]
-        words = first.split(" ")
-        if not any(end in head for end in _ENDS) or words[0] != "GET" or not words[1:]:
+        method, *words = first.split(" ")
+        if not any(end in head for end in _ENDS) or not words:
             told = f"This port answers 'GET {HEALTH_PATH}', with a short head."
             return cls(400, f"{told}\n", told)
+        if method not in _ALLOWED:
+            told = f"This port answers GET and HEAD, not {method[:80]!r}."
+            return cls(405, f"{told}\n", told)
         named = [line.partition(":") for line in lines if line]
         headers = [(name.strip().lower(), value.strip()) for name, _, value in named]
-        return cls.to(words[1], headers, bound, report)
+        answer = cls.to(words[0], headers, bound, report)
+        return answer._replace(is_head=method == "HEAD")
 
     def data(self) -> bytes:
         """Returns the raw HTTP answer, after which the connection ends."""
@@ -101,9 +120,11 @@ class HealthAnswer(NamedTuple):
         head = (
             f"HTTP/1.1 {self.status} {http.HTTPStatus(self.status).phrase}\r\n"
             f"Content-Type: {self.content_type}\r\nContent-Length: {len(body)}\r\n"
-            "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+            "Cache-Control: no-store\r\nConnection: close\r\n"
         )
-        return head.encode() + body
+        if self.status == http.HTTPStatus.METHOD_NOT_ALLOWED:
+            head += f"Allow: {', '.join(_ALLOWED)}\r\n"
+        return f"{head}\r\n".encode() + (b"" if self.is_head else body)
 
 
 def answer_http(

@@ -23,7 +23,7 @@ from typing import Any
 
 from envkit._shared.admission import Admission
 from envkit._shared.connection_threads import Connection, ConnectionThreads
-from envkit._shared.health import answer_http
+from envkit._shared.health import answer_http, is_http
 from envkit._shared.listening import listener, place_of
 from envkit._shared.protocol_end import run_handshake
 from envkit._shared.server_secret import ServerSecret
@@ -176,7 +176,7 @@ class Server:
         deadline = connection.stranger.deadline
         try:
             begun = connection.read(len(MAGIC))
-            if begun.startswith(b"GET "):
+            if is_http(begun):
                 report = self._admission.health(is_stopping=bool(self._closing))
                 host = self._options.host
                 answer_http(connection, self._admission, begun, host, report)

@@ -89,8 +89,11 @@ class Templates:
             Refusal: The system makes no more processes, or the server is stopping.
         """
         (library, *others) = libraries
-        for _ in range(_TRIES):
-            template = self._template("" if others else library)
+        if others:
+            library = ""
+        for tried in range(_TRIES):
+            # A library that keeps crashing its template is imported by the session.
+            template = self._template(library if tried < _TRIES - 1 else "")
             try:
                 template.await_ready()
                 channel, pid, pidfd = template.start()
@@ -120,24 +123,23 @@ class Templates:
             if self._is_over or self._templates.get(library) is not template:
                 return
             del self._templates[library]
-            if library and not template.is_ready:
+            if library and isinstance(error, _UnfitError):
                 del self._targets[library]
         end = template.end() or "has ended"
         self._guardian.leave(template.pid)
         name = library or "envkit"
-        if template.is_ready:
+        if isinstance(error, _UnfitError):
             _LOGGER.warning(
-                "the process with %s that sessions are forked from %s; another is "
-                "started",
+                "%s %s; its sessions start more slowly, because each imports it",
+                name,
+                error,
+            )
+        else:
+            _LOGGER.warning(
+                "the process that forks sessions with %s %s; another is started",
                 name,
                 end,
             )
-            return
-        if not isinstance(error, _UnfitError):
-            error = _UnfitError(f"cannot be imported: a process {end}")
-        _LOGGER.warning(
-            "%s %s; its sessions begin later, because each imports it", name, error
-        )
 
     def stop(self) -> None:
         """Starts no more sessions."""

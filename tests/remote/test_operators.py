@@ -629,6 +629,39 @@ def test_an_endless_request_at_envkits_own_port_is_400():
         assert heard.startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.parametrize("protocol", ["envkit", "openenv"])
+def test_head_of_healthz_is_the_answer_to_get_without_its_body(protocol, caplog):
+    with serving(protocol) as (_, place):
+        heard = [
+            say(place, request("/healthz").replace(b"GET", method, 1))
+            for method in (b"GET", b"HEAD")
+        ]
+    whole, head = (answer.partition(b"\r\n\r\n") for answer in heard)
+    assert b'"status"' in whole[2]
+    assert b"" == head[2]
+    assert without_date(whole[0]) == without_date(head[0])
+    assert [] == refusals(caplog)
+
+
+def without_date(head):
+    return [line for line in head.split(b"\r\n") if not line.startswith(b"date:")]
+
+
+def test_post_to_healthz_at_envkits_own_port_is_405():
+    with serving("envkit") as (_, place):
+        heard = say(place, request("/healthz").replace(b"GET", b"POST", 1))
+    assert heard.startswith(b"HTTP/1.1 405 Method Not Allowed")
+    assert b"\r\nAllow: GET, HEAD\r\n" in heard
+    assert heard.endswith(b"This port answers GET and HEAD, not 'POST'.\n")
+
+
+def test_the_port_for_all_services_answers_head():
+    with command("Catch", "--no-token", "--health=0") as (_, lines):
+        heard = say(health_place(lines), request("/healthz").replace(b"GET", b"HEAD"))
+    assert heard.startswith(b"HTTP/1.1 200 OK")
+    assert heard.endswith(b"\r\n\r\n")
+
+
 def grpc_health(place, service=""):
     """Asks as grpc_health_probe does, whose messages have one field each."""
     import grpc

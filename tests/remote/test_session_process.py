@@ -266,7 +266,58 @@ def test_a_library_that_crashes_when_it_is_imported_crashes_its_session(game, ca
         pytest.raises(ConstructorError, match="killed by SIGSEGV"),
     ):
         connect(server.address)
-    assert "the_game cannot be imported: a process was killed by SIGSEGV" in caplog.text
+    assert "forks sessions with the_game was killed by SIGSEGV" in caplog.text
+
+
+@pytest.fixture
+def slow_import(game, tmp_path):
+    """Returns a game's target, its importing processes so far, and what lets them go.
+
+    A process that imports the game notes its number, and waits.
+    """
+    importing, go = tmp_path / "importing", tmp_path / "go"
+    importing.touch()
+    target = game(
+        f"""
+with open({str(importing)!r}, "a") as file:
+    print(os.getpid(), file=file)
+while not os.path.exists({str(go)!r}):
+    threading.Event().wait(0.01)
+"""
+    )
+    return target, lambda: [*map(int, importing.read_text().split())], go.touch
+
+
+def test_a_template_killed_while_it_imports_is_started_anew_by_the_next_session(
+    slow_import, caplog
+):
+    target, importing, go = slow_import
+    with served(target) as server:
+        assert until(importing)
+        os.kill(importing()[0], signal.SIGKILL)
+        go()
+        with connect(server.address) as env:
+            assert 1 == env.reset().observation[0]
+            assert [parent_of(pid_of(env))] == importing()[1:]
+    assert "the_game was killed by SIGKILL; another is started" in caplog.text
+
+
+def test_a_session_whose_template_is_killed_again_and_again_imports_by_itself(
+    slow_import,
+):
+    target, importing, go = slow_import
+    with served(target) as server, ThreadPoolExecutor(1) as clients:
+        waiting = clients.submit(connect, server.address)
+        for template in range(2):
+            assert until(lambda count=template: len(importing()) > count)
+            os.kill(importing()[template], signal.SIGKILL)
+        assert until(lambda: len(importing()) > 2)
+        go()
+        with waiting.result(PATIENCE) as env:
+            assert [pid_of(env)] == importing()[2:]
+            assert 0 == env.reset().observation[0]
+        with connect(server.address) as env:
+            assert 1 == env.reset().observation[0]
 
 
 def test_unseeded_sessions_draw_numbers_of_their_own(game):
