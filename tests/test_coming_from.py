@@ -57,8 +57,15 @@ def test_what_the_table_for_urnai_imports_is_there():
         exec(statement, {})
 
 
-TF_AGENTS = (DOCS / "coming_from_tf_agents.md").read_text("utf-8")
-IMPORTS = re.findall(r"^\| `(from tf_agents\S* .+?)` \| `(from .+?)`", TF_AGENTS, re.M)
+TF_AGENTS = (DOCS / "reference" / "tf_agents_names.md").read_text("utf-8")
+ROW = re.compile(r"^\| `(from tf_agents\S* .+?)` \| `(from .+?)`", re.M)
+IMPORTS = ROW.findall(TF_AGENTS)
+
+
+def test_the_guide_for_tf_agents_has_rows_of_the_whole_table():
+    rows = ROW.findall((DOCS / "coming_from_tf_agents.md").read_text("utf-8"))
+    assert rows
+    assert {*rows} <= {*IMPORTS}
 
 
 @pytest.mark.parametrize("statement", [right for _, right in IMPORTS])

@@ -13,6 +13,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs" / "adapters").glob("*.md"),
+    *(ROOT / "docs" / "reference").glob("*.md"),
 ]
 LINK = re.compile(r"\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 

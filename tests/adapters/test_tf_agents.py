@@ -859,13 +859,14 @@ def test_specs_stay_as_they_are_beside_classes_that_cannot_be_their_bases(
 
 
 GUIDE = (ROOT / "docs" / "coming_from_tf_agents.md").read_text("utf-8")
+NAMES = (ROOT / "docs" / "reference" / "tf_agents_names.md").read_text("utf-8")
 IMPORTS_BEFORE, PROGRAM = re.findall(r"^```py\n(import .+?)^```$", GUIDE, re.M | re.S)
 IMPORTS_AFTER = PROGRAM[: PROGRAM.index("\n\n\n") + 1]
 
 
 def test_search_and_replace_makes_the_imports_of_the_guide():
     text = IMPORTS_BEFORE
-    table = re.findall(r"^\| `(from tf_agents.+?)` \| `(from .+?)`", GUIDE, re.M)
+    table = re.findall(r"^\| `(from tf_agents.+?)` \| `(from .+?)`", NAMES, re.M)
     for before, after in table:
         text = text.replace(f"{before}\n", f"{after}\n")
     assert IMPORTS_AFTER == text
