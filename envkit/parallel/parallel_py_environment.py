@@ -94,36 +94,59 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         Args:
             env_constructors: A callable for each environment, called in a worker:
                 classes, functions, partials, lambdas, or names such as
-                "my_game.envs:make". A batched environment takes as many rows as its
-                batch size.
+                "my_game.envs:make". A batched environment takes as many consecutive
+                rows as its batch size, all in one worker.
             start_serially: Whether workers build their environments one worker after
-                the other.
-            blocking: Whether environments step one after another.
+                the other, as in TF-Agents, while the next ones already load Python and
+                NumPy. With False all build at the same time.
+            blocking: Whether environments step one after another, for debugging.
             flatten: Accepted for compatibility with TF-Agents; rows are always flat.
             backend: "process", "thread", "inline", or a `Backend`.
-            num_workers: How many workers share the environments; `None` for one per
-                CPU that this process may use.
+            num_workers: How many workers share the environments, each a block of
+                consecutive rows; `None` for one per CPU that this process may use,
+                within its CPU affinity and its container's limits.
             autoreset: When the episode after a `LAST` begins.
-            start_method: How processes start: "spawn", "forkserver" or "fork".
+            start_method: How processes start. "spawn" starts fresh interpreters, in
+                some tenths of a second. "forkserver" starts one, which forks the
+                workers; it pays off with several workers, or if they are replaced
+                often. "fork" forks this process: constructors need not travel, but
+                workers inherit locks that other threads hold and may hang, so it is not
+                for programs with TensorFlow, PyTorch or threads.
             on_worker_failure: "raise", or a `RestartPolicy`.
-            start_timeout: Seconds that building all environments may take.
+            start_timeout: Seconds that building all environments may take; `None`, here
+                and below, for no limit.
             reset_timeout: Seconds that a reset may take.
-            step_timeout: Seconds that a step may take.
+            step_timeout: Seconds that a step may take. Time in which this program is
+                stopped during a call does not count. Between calls a pool cannot tell a
+                pause from computing, so it counts; but a worker whose time has run out
+                gets it back, once per request.
             worker_setup: A callable, or "module:function", that runs first in each
-                worker.
+                worker, for example to register environments with other libraries.
             worker_env: Environment variables for the workers, set before anything is
-                imported there.
+                imported there. Without it workers see no GPU (`CUDA_VISIBLE_DEVICES` is
+                -1) and use one thread for numerics: `OMP_NUM_THREADS`,
+                `OPENBLAS_NUM_THREADS`, `MKL_NUM_THREADS`, `NUMEXPR_NUM_THREADS` and
+                `VECLIB_MAXIMUM_THREADS` are 1 unless you have set them.
             zero_copy: Whether to return read-only views instead of copies. A view stays
                 valid until the call after the next.
-            validate: How often to check everything that environments return: "always",
-                "first" (the first reset and step of each) or "never".
+            validate: How often to check everything that environments return, and the
+                bounds of actions: "always", "first" (the first reset and step of each
+                environment, and the first batch of actions) or "never". Shapes, step
+                types and lossless conversion to the specs' dtypes are always checked.
             specs: What may differ between the environments: nothing ("equal"), bounds
-                ("union"), or bounds and the shapes of observations ("pad").
+                ("union"), or bounds and the shapes of observations ("pad"). With "pad"
+                an observation is a dictionary: the padded `observation`, a `mask` of
+                the environment's own elements, and an `action_mask` of the choices that
+                it knows, for actions that are a choice of up to 65,536.
             eager_resets: Whether an environment is reset right after its `LAST`, while
                 the caller does something else. Questions in between then reach it after
-                the reset.
-            max_worker_memory: How many bytes a worker may hold; a larger one is
-                replaced when its episodes end. `None` for no limit.
+                the reset, and `get_state`, `save` and recovery include the episode that
+                has begun; any pool can continue from such a state. Only under
+                NEXT_STEP, and not for environments that are batches or repeat a `LAST`.
+            max_worker_memory: How many bytes a worker process may hold, as
+                `statistics().resident_bytes` counts them; a larger one is replaced when
+                its episodes end, and not again before it has grown. A limit below what
+                workers hold from the start is refused. `None` for no limit.
         """
         # PoolOptions has fields of these names.
         options = PoolOptions.among(locals())
@@ -459,7 +482,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
     def begin_step(self, action: NestedArray) -> Promise:
         """Begins a step of all rows, and returns a promise of the whole batch.
 
-        Other calls to the pool wait for the step.
+        `promise.wait(timeout=0.1)` is true once it has arrived. Other calls to the pool
+        wait for the step.
 
         Example:
             >>> from envkit.testing import CountingEnv
@@ -647,7 +671,16 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     @locked
     def set_state(self, state: PoolState) -> None:
-        """Restores what `get_state` returned, or changes nothing at all."""
+        """Restores what `get_state` returned, or changes nothing at all.
+
+        Both pools must have constructors that make the same environments in the same
+        order; that is not checked. Dead workers are replaced first, if the pool has a
+        `RestartPolicy`.
+
+        Raises:
+            TypeError: This is no state of a pool.
+            ValueError: The state does not fit; the error names the part.
+        """
         from envkit.parallel.durability.saving import restore
         from envkit.parallel.state import check_state
 

@@ -478,12 +478,17 @@ class PoolEnvironment:
         """Changes the number of rows; the remaining rows go on undisturbed.
 
         New rows are appended, in new workers, with the seeds that they would have if
-        the pool had had this size when it was last seeded. In a lockstep pool that has
-        begun, new rows begin at once: `current_time_step()` has their `FIRST`. A
-        smaller number removes the last rows: their environments are closed, and workers
-        left without environments end.
+        the pool had had this size when it was last seeded with one integer; after a
+        list of seeds they get none. Their environments must have the pool's specs. In a
+        lockstep pool that has begun, new rows begin at once: `current_time_step()` has
+        their `FIRST`.
 
-        If it raises, nothing has changed.
+        A smaller number removes the last rows: their environments are closed, workers
+        left without environments end, and `statistics()` no longer counts them. Rows
+        that come back have the same seeds.
+
+        Arrays returned before stay valid, with `zero_copy` too, and occupy memory as
+        long as you keep them. If it raises, after Ctrl-C too, nothing has changed.
 
         Args:
             num_envs: The new number of rows. A batched environment comes or goes as a
@@ -567,14 +572,17 @@ class PoolEnvironment:
         """Writes a checkpoint, from which `load` continues bit for bit.
 
         An existing checkpoint is replaced only when the new one is complete and on the
-        disk. It survives a failed write, and a program that is killed meanwhile.
+        disk. It survives a failed write, and a program that is killed meanwhile; a kill
+        can leave a hidden file, `.run.ckpt.….part`, which may be deleted. An object
+        that a state refers to twice comes back as two.
 
         Args:
             path: The file.
             extra: Anything else to save, such as a learner's weights and the state of
                 its random generator: numbers, text, arrays, and lists, tuples and
                 dictionaries of these.
-            pickle: Whether to pickle everything that is not such plain data.
+            pickle: Whether to pickle everything that is not such plain data, bytes
+                included.
 
         Raises:
             TypeError: The state of an environment, or `extra`, is not plain data.

@@ -31,9 +31,29 @@ class RestartPolicy:
     each further one twice as long as the one before, up to 30 seconds.
 
     With `recover="replay"`, deterministic environments of a lost worker continue where
-    they stood, bit for bit. The new worker restores a saved state of each, or seeds it,
-    and replays the requests since. If the last time step then differs, or the same
-    request kills the worker again, the episode ends as it does without recovery.
+    they stood, bit for bit. The pool keeps an anchor for each environment, a saved
+    state or else its last seeding and reset, and a journal of the requests since. The
+    new worker restores the anchor and replays the journal, in wrappers and batches too;
+    replayed steps are neither counted nor recorded. In these cases the episode ends as
+    it does without recovery, and a warning says why:
+
+    - The last time step differs after the replay: the environment is not deterministic,
+      or its state lacks something. It is not tried again.
+    - There is neither a saved state nor a seed yet, because the worker died before it
+      could be asked. There is a state from the next reset on. An environment that
+      cannot save its state is tried again after `seed`.
+    - The same request kills its worker, or exceeds `step_timeout`, a second time.
+    - The journal has more than `max_replay` steps, as it has some time after the
+      seeding of an environment that cannot save its state. Then only the resets since
+      the seeding and the steps of the episode are replayed. That is right if the
+      environment draws random numbers in resets alone. If it draws in steps, the
+      comparison finds it, or, where the last time step doesn't show it, it goes on with
+      other random numbers.
+    - An environment that cannot save its state has raised an exception, or one of its
+      methods was called.
+
+    A call in which a worker dies raises and has not happened; questions such as
+    `get_info` are asked again.
 
     Attributes:
         max_restarts: How many restarts are allowed; 0 allows none.
@@ -42,7 +62,8 @@ class RestartPolicy:
         recover: "replay", or `None` to end the lost episodes.
         anchor_every: How many steps pass between two saves of an environment's state;
             `None` saves at the beginning of each episode.
-        max_replay: How many steps may be replayed.
+        max_replay: How many steps may be replayed; the journal holds as many actions
+            for each row.
 
     Example:
         >>> RestartPolicy(max_restarts=5, within=None).max_restarts

@@ -265,6 +265,10 @@ def chaos(
     right before every so many steps of the batch, in the stepping thread, and a killed
     worker has ended before the step starts. So with at least 2, a run can be repeated.
 
+    At the end of the block, stopped workers go on, after Ctrl-C too. A warning says if
+    the pool has no `RestartPolicy`, so the first kill ends the program, or no
+    `step_timeout`, so hanging workers are not replaced.
+
     Args:
         pool: A pool whose workers are processes on this machine, or a wrapper of one.
         seed: The seed of all choices.

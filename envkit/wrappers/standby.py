@@ -65,6 +65,9 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
     share anything, and memory doubles. If a reset must run in the thread of the steps,
     or holds Python's lock throughout, only `in_workers=True` gains anything.
 
+    If a reset that ran early raises, the error appears when its episode is due. In a
+    pool, timeouts count from the moment you ask for the row.
+
     Example:
         >>> import functools
         >>> from envkit.testing import CountingEnv  # its episodes begin at 0, 10, 20
@@ -85,7 +88,9 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         Args:
             make_env: A constructor of the environment, or a name for `envkit.make`.
             in_workers: Whether each environment runs in its own worker process, so that
-                its reset delays nothing and its crash ends nothing else.
+                its reset delays nothing and its crash ends nothing else: a
+                `RestartPolicy` of the pool repairs its row alone. Each row then costs
+                two more processes, and each step another round trip between processes.
 
         Raises:
             ValueError: The environment is a batch, begins its episodes itself, or
