@@ -64,13 +64,13 @@ def _taken(fd: int, name: str) -> InheritedSocket:
         ) from error
     if sock.family not in (socket.AF_INET, socket.AF_INET6):
         raise ValueError(
-            f"The inherited socket {name!r} must be one of TCP, as by "
-            "ListenStream=127.0.0.1:7600. Sockets of files are not supported."
+            f"The inherited socket {name!r} must be a TCP socket, such as "
+            "ListenStream=127.0.0.1:7600. Unix sockets are not supported."
         )
     if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         raise ValueError(
-            f"The inherited socket {name!r} must be one that listens: the unit must "
-            "have ListenStream= and Accept=no."
+            f"The inherited socket {name!r} must be listening: the unit needs "
+            "ListenStream= and Accept=no."
         )
     return InheritedSocket(name, sock)
 
@@ -93,15 +93,15 @@ def shared_out(
         name = next(iter(counts)) if len(counts) == 1 else one.name
         if name not in counts:
             raise ValueError(
-                f"The inherited socket {one.name!r} is for no protocol that is served: "
+                f"The inherited socket {one.name!r} belongs to no served protocol: "
                 f"FileDescriptorName= must be {' or '.join(counts)}."
             )
         shared.setdefault(name, []).append(one.sock)
     for name, sockets in shared.items():
         if not counts[name]:
             raise ValueError(
-                f"{name} cannot take an inherited socket: it opens its own, as gRPC "
-                "for Python must. Leave it out of the unit, and pass --host and --port."
+                f"{name} cannot take an inherited socket: gRPC for Python opens "
+                "its own. Leave it out of the unit, and pass --host and --port."
             )
         if len(sockets) != counts[name]:
             raise ValueError(

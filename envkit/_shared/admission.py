@@ -3,17 +3,14 @@
 All envkit servers share it, whatever their protocol and whoever owns their sockets:
 
 ```
-connection ── meet ──▶ stranger ── identify ──▶ client     its secret is right
-                          │            │
-                                                    │            └─ refuse ────────▶ a
-                                                    wrong secret: answered late
-                                                    └─ drop ───────────────────────▶ too
-                                                    slow, or too many others
+connection ── meet ──▶ stranger ── leave ──▶ client    its secret is right
+                          ├─── refuse ──▶ its secret is wrong: answered late
+                          └─── drop ────▶ too slow, or too many others
 ```
 
-A connection is a stranger until it has proved that it may enter. Strangers have a few
-seconds for that. If there are too many, the address with the most strangers loses its
-oldest one.
+A connection is a stranger until it has proved that it may enter. It has a few
+seconds to do so. If there are too many strangers, the address with the most of them
+loses its oldest one.
 
 The log is `envkit.serve`: one WARNING line for each refused client, and one INFO line
 when a client opens something. Refusals that come too fast are counted instead of
@@ -60,7 +57,7 @@ class WrongSecretError(EnvkitError, PermissionError):
 
 
 class Stranger:
-    """A connection that has not proved anything yet; `Admission.meet` makes them.
+    """A connection that has not shown a secret yet; `Admission.meet` creates it.
 
     Attributes:
         place: The address and port that it comes from.
@@ -78,7 +75,7 @@ class Stranger:
         self.host = self.place.rpartition(":")[0] or "?"
         self.deadline = deadline
         self.is_logged = False
-        self.fault = "it has left before it had proved itself"
+        self.fault = "it left before it proved itself"
         self.cut = cut
 
 
@@ -183,13 +180,13 @@ class Admission:
             return self._strangers.pop(place, None) is not None
 
     def excuse(self, place: str) -> None:
-        """Lets a stranger leave without a log line, for example after a probe."""
+        """Lets a stranger, such as a health probe, leave without a log line."""
         with self._lock:
             if place in self._strangers:
                 self._strangers[place].is_logged = True
 
     def set_fault(self, place: str, reason: str) -> None:
-        """Sets the reason to log if a connection ends while it is a stranger's."""
+        """Sets the reason to log if a connection ends before it is admitted."""
         with self._lock:
             if place in self._strangers:
                 self._strangers[place].fault = reason

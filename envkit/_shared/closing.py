@@ -12,7 +12,7 @@ Self = TypeVar("Self", bound="Closable")
 
 
 def closes_at_once(env: Any) -> bool:
-    """Returns True if `close`, from any thread, ends calls in other threads.
+    """Returns True if `close()` in one thread ends calls in other threads.
 
     Example:
         >>> from envkit.envs import Catch

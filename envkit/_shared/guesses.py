@@ -23,8 +23,8 @@ class Guesses:
 
     A token cannot be guessed, so only a wrong one is answered late (`late`), and a
     guesser delays nobody else. A VNC password has 8 characters: a host's guesses are
-    judged one after another, whatever connection they come by, and a right one waits
-    too (`judged_at`). Otherwise a missing answer would tell as much as a refusal.
+    judged one after another, whichever connections they use, and a right one waits
+    too (`judged_at`). Otherwise a delay would reveal as much as a refusal.
 
     Example:
         >>> guesses = Guesses()
@@ -59,7 +59,7 @@ class Guesses:
         """
         with self._lock:
             count, free_at = self._forget(host, now)
-            # The wait is limited, so that other people's guesses lock no viewer out.
+            # The wait is limited, so that an attacker cannot lock viewers out.
             latest = now + _LONGEST_WAIT
             due = min(max(now, free_at), latest)
             if not is_right:

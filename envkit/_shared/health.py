@@ -1,8 +1,8 @@
 """`/healthz`: reports over HTTP, without a secret, whether a server is serving.
 
-It reveals only what anyone who reaches the port knows: that it serves, and by which
-protocol. Web pages get no answer (`web_pages`), and a connection that asks is a
-stranger like any other, with a limit of bytes and seconds.
+The report reveals only what anyone who reaches the port can tell: that a server is
+there, and its protocol. Web pages get no answer (`web_pages`), and a connection that
+asks is a stranger like any other, limited in bytes and seconds.
 """
 
 from __future__ import annotations

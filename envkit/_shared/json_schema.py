@@ -16,9 +16,9 @@ The outermost value is an object, because OpenEnv and others require that; a spe
 without keys becomes its only entry, "value". Numbers keep all their digits. JSON has no
 infinite numbers, so they are the strings "Infinity", "-Infinity" and "NaN".
 
-An exact schema has the whole spec as "x-envkit", so that `spec_of` makes the same spec
-again. Without that, `spec_of` makes the best-fitting spec. Such schemas are short,
-because trainers put them into every prompt of a language model.
+An exact schema contains the whole spec as "x-envkit", so `spec_of` restores it exactly.
+From any other schema `spec_of` makes the best-fitting spec; those are short, because
+trainers put them into every prompt of a language model.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class JsonForm:
         if self._is_wrapped:
             if not isinstance(data, Mapping) or data.keys() != {_VALUE}:
                 raise SpecError(
-                    f"{self._subject} must be an object with the key 'value' alone, "
+                    f"{self._subject} must be an object with only the key 'value', "
                     f"got {_shown(data)}."
                 )
             data = data[_VALUE]
@@ -152,8 +152,8 @@ def spec_of(
 ) -> NestedSpec:
     """Returns the spec that a schema describes.
 
-    For schemas that are not exact: integers become int64, numbers float64, and text
-    from a known choice `Choices`. An array whose size the schema leaves open gets the
+    If the schema is not exact, integers become int64, numbers become float64, and an
+    enumeration becomes `Choices`. An array whose size the schema leaves open gets the
     size in the example; without an example it becomes an object, as does everything
     that no array can hold.
 
@@ -364,7 +364,7 @@ def _reads(spec: ArraySpec) -> _Change:
         # the following check to describe.
         array = as_array(data)
         if array.dtype.kind == "f" and kind in "iu":
-            # NumPy makes floats of integers on both sides of 2**63.
+            # NumPy turns a mix of integers below and above 2**63 into floats.
             array = _exact(data, array, dtype)
         return read(array, dtype) if array.dtype.kind in "biufU" else data
 
@@ -383,7 +383,7 @@ def _floats(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _of_words(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Returns the numbers of an array that contains a word, read as text."""
+    """Returns the numbers of a text array that contains a word such as "NaN"."""
     numbers = np.empty(array.shape, dtype)
     for index, text in np.ndenumerate(array):
         number = _WORDS.get(str(text))

@@ -155,8 +155,7 @@ class _Means(NamedTuple):
 def _means(old: tuple[int, int], new: tuple[int, int], depth: int) -> _Means:
     rows, columns = map(_weights, old, new)
     total = int(rows[0].sum() * columns[0].sum())
-    # Sums up to 255 * total must be exact, and means that are not halves must not be
-    # rounded to halves.
+    # Sums up to 255 * total must be exact, and no other mean may be rounded to a half.
     dtype = np.float32 if total < 2**16 else np.float64
     by_channel = np.kron(columns.T, np.eye(depth, dtype=np.int64))
     matrices = rows.astype(dtype), np.ascontiguousarray(by_channel, dtype)

@@ -14,13 +14,13 @@ import time
 from collections.abc import Mapping
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-__all__ = ["NAMED", "WAITS", "ProtocolEnd", "Row", "run_handshake"]
+__all__ = ["NAMED", "WAITS", "ProtocolEnd", "Rule", "run_handshake"]
 
 WAITS, NAMED = 0, -1
 _AT_ONCE = 1 << 16
 
 
-class Row(NamedTuple):
+class Rule(NamedTuple):
     """Describes what is read in a state, and the states that may follow.
 
     Attributes:
@@ -49,7 +49,7 @@ class ProtocolEnd(Generic[State, Event]):
         error: The error to raise if the other end leaves too early.
     """
 
-    table: Mapping[State, Row]
+    table: Mapping[State, Rule]
     closed: State
     error: ClassVar[type[Exception]]
 

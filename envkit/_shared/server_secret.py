@@ -111,7 +111,7 @@ class TokensFile:
                     )
                 except (ValueError, OSError) as error:
                     LOG.warning(
-                        "%s %r has changed and is not used; the tokens of before stay "
+                        "%s %r has changed and is not used; the previous tokens stay "
                         "valid: %s",
                         self._what,
                         self.path,
@@ -150,7 +150,7 @@ class TokensFile:
                 for what, key in (("name", holder.name), ("token", holder.secret)):
                     if key in lines:
                         raise ValueError(
-                            f"The {what} must be another one: line {lines[key]} has it."
+                            f"The {what} must be unique: line {lines[key]} has it too."
                         )
                     lines[key] = number
             except ValueError as error:
@@ -219,8 +219,8 @@ class ServerSecret:
         ''
         >>> secret.holder_of(lambda known: known == b"mellon")
         Traceback (most recent call last):
-        envkit._shared.admission.WrongSecretError: The password is not the one of \
-this server.
+        envkit._shared.admission.WrongSecretError: The password is not this \
+server's.
     """
 
     def __init__(
@@ -267,8 +267,8 @@ this server.
             return Holder()
         if matches is None:
             raise WrongSecretError(
-                f"This server has a {self._kind}, and the client has given none.",
-                f"it has given no {self._kind}",
+                f"This server has a {self._kind}, and the client gave none.",
+                f"it gave no {self._kind}",
             )
         holders: tuple[Holder, ...] = (Holder("", self.data or b""),)
         if self._tokens is not None:
@@ -277,7 +277,7 @@ this server.
         found = [holder for holder in holders if matches(holder.secret)]
         if not found:
             raise WrongSecretError(
-                f"The {self._kind} is not the one of this server.",
+                f"The {self._kind} is not this server's.",
                 f"the {self._kind} is wrong",
                 is_guess=True,
             )

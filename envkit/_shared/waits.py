@@ -1,8 +1,8 @@
 """Waits for other threads in a way that Ctrl-C can interrupt.
 
-Python checks for interrupts before it waits, and wakes up for one that comes during the
-wait. One that comes in between is missed until the wait is over. So all waits here are
-short and repeated.
+Python checks for interrupts before it waits, and wakes up for one that arrives during
+the wait. One that arrives in between goes unnoticed until the wait ends, so all waits
+here are short and repeated.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _is_ours(name: str, bound: str) -> bool:
     except ValueError:
         if is_loopback(bound):
             return False
-        # Others may reach it by names of their network, which we cannot know.
+        # Other machines may use names from their own network, unknown to us.
         is_private = "." not in name or name.endswith(_PRIVATE)
         return is_private or name == socket.gethostname().lower()
     return address.is_loopback or not is_loopback(bound)

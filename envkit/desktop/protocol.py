@@ -27,7 +27,7 @@ import struct
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from envkit._shared.protocol_end import NAMED, WAITS, ProtocolEnd, Row
+from envkit._shared.protocol_end import NAMED, WAITS, ProtocolEnd, Rule
 from envkit.desktop.des import answer
 from envkit.desktop.errors import DesktopError
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent
@@ -117,39 +117,39 @@ class State(str, enum.Enum):  # A text's hash is quick.
 
 # After a message that breaks the protocol, the state is `CLOSED` in any case.
 _S = State
-CLIENT: dict[State, Row] = {
-    _S.VERSION: Row(12, (_S.SECURITY_TYPE, _S.TYPE_COUNT)),
-    _S.SECURITY_TYPE: Row(4, (_S.PASSWORD, _S.CHALLENGE, _S.INIT, _S.REASON_LENGTH)),
-    _S.TYPE_COUNT: Row(1, (_S.SECURITY_TYPES, _S.REASON_LENGTH)),
-    _S.SECURITY_TYPES: Row(NAMED, (_S.PASSWORD, _S.CHALLENGE, _S.RESULT, _S.INIT)),
-    _S.PASSWORD: Row(WAITS, (_S.CHALLENGE, _S.CLOSED)),
-    _S.CHALLENGE: Row(16, (_S.RESULT,)),
-    _S.RESULT: Row(4, (_S.INIT, _S.REASON_LENGTH)),
-    _S.REASON_LENGTH: Row(4, (_S.REASON,)),
-    _S.REASON: Row(NAMED),
-    _S.INIT: Row(_INIT.size, (_S.NAME,)),
-    _S.NAME: Row(NAMED, (_S.MESSAGE,)),
-    _S.MESSAGE: Row(1, (_S.BODY,)),
-    _S.BODY: Row(NAMED, (_S.MESSAGE, _S.RECTANGLE, _S.SKIPPED)),
-    _S.RECTANGLE: Row(_RECTANGLE.size, (_S.DECODER, _S.MESSAGE)),
-    _S.DECODER: Row(WAITS, (_S.CONTENT, _S.RECTANGLE, _S.MESSAGE)),
-    _S.CONTENT: Row(NAMED, (_S.CONTENT, _S.RECTANGLE, _S.MESSAGE)),
-    _S.SKIPPED: Row(NAMED, (_S.SKIPPED, _S.MESSAGE)),
-    _S.CLOSED: Row(WAITS),
+CLIENT: dict[State, Rule] = {
+    _S.VERSION: Rule(12, (_S.SECURITY_TYPE, _S.TYPE_COUNT)),
+    _S.SECURITY_TYPE: Rule(4, (_S.PASSWORD, _S.CHALLENGE, _S.INIT, _S.REASON_LENGTH)),
+    _S.TYPE_COUNT: Rule(1, (_S.SECURITY_TYPES, _S.REASON_LENGTH)),
+    _S.SECURITY_TYPES: Rule(NAMED, (_S.PASSWORD, _S.CHALLENGE, _S.RESULT, _S.INIT)),
+    _S.PASSWORD: Rule(WAITS, (_S.CHALLENGE, _S.CLOSED)),
+    _S.CHALLENGE: Rule(16, (_S.RESULT,)),
+    _S.RESULT: Rule(4, (_S.INIT, _S.REASON_LENGTH)),
+    _S.REASON_LENGTH: Rule(4, (_S.REASON,)),
+    _S.REASON: Rule(NAMED),
+    _S.INIT: Rule(_INIT.size, (_S.NAME,)),
+    _S.NAME: Rule(NAMED, (_S.MESSAGE,)),
+    _S.MESSAGE: Rule(1, (_S.BODY,)),
+    _S.BODY: Rule(NAMED, (_S.MESSAGE, _S.RECTANGLE, _S.SKIPPED)),
+    _S.RECTANGLE: Rule(_RECTANGLE.size, (_S.DECODER, _S.MESSAGE)),
+    _S.DECODER: Rule(WAITS, (_S.CONTENT, _S.RECTANGLE, _S.MESSAGE)),
+    _S.CONTENT: Rule(NAMED, (_S.CONTENT, _S.RECTANGLE, _S.MESSAGE)),
+    _S.SKIPPED: Rule(NAMED, (_S.SKIPPED, _S.MESSAGE)),
+    _S.CLOSED: Rule(WAITS),
 }
-SERVER: dict[State, Row] = {
-    _S.VERSION: Row(12, (_S.OFFER,)),
-    _S.OFFER: Row(WAITS, (_S.CHOICE, _S.RESPONSE, _S.SHARED, _S.CLOSED)),
-    _S.CHOICE: Row(1, (_S.RESPONSE, _S.SHARED)),
-    _S.RESPONSE: Row(16, (_S.JUDGEMENT,)),
-    _S.JUDGEMENT: Row(WAITS, (_S.SHARED, _S.CLOSED)),
-    _S.SHARED: Row(1, (_S.PICTURE,)),
-    _S.PICTURE: Row(WAITS, (_S.MESSAGE,)),
-    _S.MESSAGE: Row(1, (_S.BODY,)),
-    _S.BODY: Row(NAMED, (_S.MESSAGE, _S.ENCODINGS, _S.SKIPPED)),
-    _S.ENCODINGS: Row(NAMED, (_S.MESSAGE,)),
-    _S.SKIPPED: Row(NAMED, (_S.SKIPPED, _S.MESSAGE)),
-    _S.CLOSED: Row(WAITS),
+SERVER: dict[State, Rule] = {
+    _S.VERSION: Rule(12, (_S.OFFER,)),
+    _S.OFFER: Rule(WAITS, (_S.CHOICE, _S.RESPONSE, _S.SHARED, _S.CLOSED)),
+    _S.CHOICE: Rule(1, (_S.RESPONSE, _S.SHARED)),
+    _S.RESPONSE: Rule(16, (_S.JUDGEMENT,)),
+    _S.JUDGEMENT: Rule(WAITS, (_S.SHARED, _S.CLOSED)),
+    _S.SHARED: Rule(1, (_S.PICTURE,)),
+    _S.PICTURE: Rule(WAITS, (_S.MESSAGE,)),
+    _S.MESSAGE: Rule(1, (_S.BODY,)),
+    _S.BODY: Rule(NAMED, (_S.MESSAGE, _S.ENCODINGS, _S.SKIPPED)),
+    _S.ENCODINGS: Rule(NAMED, (_S.MESSAGE,)),
+    _S.SKIPPED: Rule(NAMED, (_S.SKIPPED, _S.MESSAGE)),
+    _S.CLOSED: Rule(WAITS),
 }
 
 

@@ -56,7 +56,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from envkit._shared.peer_errors import PeerError
-from envkit._shared.protocol_end import NAMED, WAITS, ProtocolEnd, Row
+from envkit._shared.protocol_end import NAMED, WAITS, ProtocolEnd, Rule
 from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.errors import EnvkitError
 from envkit.parallel.messages import RemoteFailure
@@ -221,25 +221,25 @@ class HandshakeState(enum.Enum):
 
 
 _S = HandshakeState
-CLIENT: dict[HandshakeState, Row] = {
-    _S.GREETING_HEAD: Row(HEAD.size, (_S.GREETING,)),
-    _S.GREETING: Row(NAMED, (_S.TOKEN,)),
-    _S.TOKEN: Row(WAITS, (_S.FACTS_HEAD,)),
-    _S.FACTS_HEAD: Row(HEAD.size, (_S.FACTS,)),
-    _S.FACTS: Row(NAMED, (_S.OVER,)),
-    _S.CLOSED: Row(WAITS),
-    _S.OVER: Row(WAITS),
+CLIENT: dict[HandshakeState, Rule] = {
+    _S.GREETING_HEAD: Rule(HEAD.size, (_S.GREETING,)),
+    _S.GREETING: Rule(NAMED, (_S.TOKEN,)),
+    _S.TOKEN: Rule(WAITS, (_S.FACTS_HEAD,)),
+    _S.FACTS_HEAD: Rule(HEAD.size, (_S.FACTS,)),
+    _S.FACTS: Rule(NAMED, (_S.OVER,)),
+    _S.CLOSED: Rule(WAITS),
+    _S.OVER: Rule(WAITS),
 }
-SERVER: dict[HandshakeState, Row] = {
-    _S.MAGIC: Row(len(MAGIC), (_S.GREETING_HEAD,)),
-    _S.GREETING_HEAD: Row(HEAD.size, (_S.GREETING,)),
-    _S.GREETING: Row(NAMED, (_S.REQUEST_HEAD,)),
-    _S.REQUEST_HEAD: Row(HEAD.size, (_S.REQUEST,)),
-    _S.REQUEST: Row(NAMED, (_S.JUDGEMENT,)),
-    _S.JUDGEMENT: Row(WAITS, (_S.ANSWER,)),
-    _S.ANSWER: Row(WAITS, (_S.OVER,)),
-    _S.CLOSED: Row(WAITS),
-    _S.OVER: Row(WAITS),
+SERVER: dict[HandshakeState, Rule] = {
+    _S.MAGIC: Rule(len(MAGIC), (_S.GREETING_HEAD,)),
+    _S.GREETING_HEAD: Rule(HEAD.size, (_S.GREETING,)),
+    _S.GREETING: Rule(NAMED, (_S.REQUEST_HEAD,)),
+    _S.REQUEST_HEAD: Rule(HEAD.size, (_S.REQUEST,)),
+    _S.REQUEST: Rule(NAMED, (_S.JUDGEMENT,)),
+    _S.JUDGEMENT: Rule(WAITS, (_S.ANSWER,)),
+    _S.ANSWER: Rule(WAITS, (_S.OVER,)),
+    _S.CLOSED: Rule(WAITS),
+    _S.OVER: Rule(WAITS),
 }
 
 

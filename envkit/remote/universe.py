@@ -371,7 +371,7 @@ class _PendingReset(NamedTuple):
     request: ResetRequest
 
 
-class _Player:
+class _ClientInput:
     """What clients do with keys, the pointer and a joystick, and the actions for it.
 
     A desktop has actions for it of its own. Those of other environments are by the keys
@@ -470,7 +470,7 @@ class _ServedGame:
                 raise ValueError(
                     f"{offer.name} is a batch, and a single environment can be shown."
                 )
-            self.player = _Player(self._env, lambda: self._shown.shape[1::-1])
+            self.player = _ClientInput(self._env, lambda: self._shown.shape[1::-1])
         except BaseException:
             self._env.close()
             raise

@@ -176,12 +176,12 @@ REFUSED = {
     "a socket of a file": (
         ["Catch"],
         {"kinds": "file"},
-        "The inherited socket 'envkit.socket' must be one of TCP",
+        "The inherited socket 'envkit.socket' must be a TCP socket",
     ),
     "one that does not listen": (
         ["Catch"],
         {"kinds": "deaf"},
-        "must be one that listens: the unit must have ListenStream= and Accept=no",
+        "must be listening: the unit needs ListenStream= and Accept=no",
     ),
     "one that is closed": (
         ["Catch"],
@@ -197,14 +197,14 @@ REFUSED = {
     "an unknown name": (
         ["Catch", "--openenv", "--vnc"],
         {"names": "http"},
-        "The inherited socket 'http' is for no protocol that is served: "
+        "The inherited socket 'http' belongs to no served protocol: "
         "FileDescriptorName= must be openenv or vnc.",
     ),
     "gRPC": (
         ["Catch", "--dm-env-rpc"],
         {},
-        "dm-env-rpc cannot take an inherited socket: it opens its own, as gRPC for "
-        "Python must. Leave it out of the unit",
+        "dm-env-rpc cannot take an inherited socket: gRPC for Python opens its own. "
+        "Leave it out of the unit",
     ),
     "too few": (
         ["Catch", "CartPole", "--vnc"],

@@ -201,7 +201,7 @@ REFUSALS = {
     "envkit: no token": (
         "envkit",
         lambda place: say_to_own(place, {"list": True}),
-        "it has given no token",
+        "it gave no token",
         {},
     ),
     "envkit: version": (
@@ -286,7 +286,7 @@ REFUSALS = {
     "openenv: no token": (
         "openenv",
         lambda place: say(place, request()),
-        "it has given no token",
+        "it gave no token",
         {},
     ),
     "openenv: a web page": (
@@ -335,7 +335,7 @@ REFUSALS = {
     "dm-env-rpc: no token": (
         "dm-env-rpc",
         lambda place: made("dm_env_rpc", place),
-        "it has given no token",
+        "it gave no token",
         {},
     ),
     "dm-env-rpc: an argument": (
@@ -361,7 +361,7 @@ REFUSALS = {
     "universe: no password": (
         "universe",
         lambda place: rewarded(place, None),
-        "it has given no password",
+        "it gave no password",
         {},
     ),
     "universe: a web page": (
@@ -805,11 +805,11 @@ WRONG_FILES = {
     "a short token": ("alice short\n", "line 1 .*at least 16 characters, got 5"),
     "a name twice": (
         f"alice {ALICE}\n# and\nalice {BOB}\n",
-        "line 3 .*The name must be another one: line 1 has it",
+        "line 3 .*The name must be unique: line 1 has it too",
     ),
     "a token twice": (
         f"alice {ALICE}\nbob {ALICE}\n",
-        "line 2 .*The token must be another one: line 1 has it",
+        "line 2 .*The token must be unique: line 1 has it too",
     ),
     "no date": (f"alice {ALICE} soon\n", "line 1 .*got 'soon'"),
     "no name": (f"al/ice {ALICE}\n", "line 1 .*A name must have"),
@@ -922,7 +922,7 @@ def test_a_broken_file_leaves_the_tokens_of_before_and_one_line(case, tmp_path, 
         assert enters("envkit", place, ALICE)
         assert enters("envkit", place, ALICE)
         (line,) = [text for text in caplog.messages if "is not used" in text]
-        assert "the tokens of before stay valid: " in line
+        assert "the previous tokens stay valid: " in line
         assert ALICE not in line
 
 
@@ -939,7 +939,7 @@ def test_a_removed_token_ends_no_session_and_resumes_none(tmp_path, monkeypatch)
             path.write_text(f"bob {BOB}\n")
             env.step([0])
             between.cut()
-            with pytest.raises(EnvkitError, match="The token is not the one of this"):
+            with pytest.raises(EnvkitError, match="The token is not this server's"):
                 env.step([0])
         between.close()
 

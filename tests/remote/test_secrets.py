@@ -64,7 +64,7 @@ def test_a_token_is_drawn_that_clients_of_the_same_user_find(runtime):
 def test_others_need_the_token_that_the_invitation_has(monkeypatch):
     with served("CartPole") as server:
         stranger(monkeypatch)
-        with pytest.raises(ConstructorError, match="has given none"):
+        with pytest.raises(ConstructorError, match="gave none"):
             connect(server.address)
         call = re.search(r"envkit\.connect\(.*\)$", server.invitation)[0]
         with eval(call, {"envkit": envkit}) as env:
@@ -161,7 +161,7 @@ def test_each_client_is_one_line_of_the_log(caplog):
         peer = r"127\.0\.0\.1:\d+ "
         for text in (
             peer + r"was refused by envkit: the token is wrong",
-            peer + r"was refused by envkit: it has given no token",
+            peer + r"was refused by envkit: it gave no token",
             peer + r"opened the session \w+ of 2 environments",
             peer + r"was refused by envkit: This is a server of envkit environments",
         ):

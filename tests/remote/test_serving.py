@@ -265,8 +265,8 @@ def test_actions_out_of_bounds_never_reach_the_environment():
 
 SECRET = "a secret of some length"
 TOKENS = {
-    "another": ("wrong", SECRET, "The token is not the one of this server."),
-    "none": (None, SECRET, "This server has a token, and the client has given none"),
+    "another": ("wrong", SECRET, "The token is not this server's."),
+    "none": (None, SECRET, "This server has a token, and the client gave none"),
     "not asked": ("right", None, "it does not know the token"),
 }
 

@@ -481,7 +481,7 @@ def test_the_genuine_driver_says_keys_that_our_desktop_understands():
 
 
 REFUSED = {
-    "a wrong password": ("wrong", "The password is not the one of this server."),
+    "a wrong password": ("wrong", "The password is not this server's."),
     "no password": (None, "There is no password. It must be the name of the user"),
 }
 
