@@ -45,7 +45,8 @@ class Person(Closable):
     | `hz`   | a step is due                                                          |
     |--------|------------------------------------------------------------------------|
     | above 0| so many times a second, whether a key is down or not                   |
-    | 0      | when a key goes down that has an action                                |
+    | 0      | when a key with an action goes down; on a `Desktop` also when a key or |
+    |        | a button goes up                                                       |
 
     Attributes:
         address: The host and port for viewers.
@@ -113,6 +114,7 @@ class Person(Closable):
             raise ValueError(f"hz must be a number from 0 to 1000, got {hz!r}.")
         own = encoding_of(env) if actions is None else copy.deepcopy(actions)
         self._is_desktop = own is not None
+        self._can_release = self._is_desktop and _has_idle_action(own)
         if self._is_desktop:
             self.actions: Any = own
             pace = _OF_DESKTOPS
@@ -226,7 +228,10 @@ class Person(Closable):
         def has_action() -> bool:
             if self._is_desktop:
                 has_left = not self.server.viewers
-                if self._pending.has_press() or (has_left and self._pending):
+                is_due = self._pending.has_press() or (
+                    self._can_release and self._pending.has_release()
+                )
+                if is_due or (has_left and self._pending):
                     found.append(self.action())
                 return bool(found)
             while events := self._pending.pop_press():
@@ -264,6 +269,15 @@ class Person(Closable):
             return lambda time_step: _seen(env, time_step)
         look = picture_of(env)
         return lambda time_step: _enlarged(look(time_step))
+
+
+def _has_idle_action(actions: Any) -> bool:
+    """Returns whether an encoding has an action in which nothing is down."""
+    try:
+        copy.deepcopy(actions).array([])
+    except ValueError:  # `Macros` without `None`
+        return False
+    return True
 
 
 def _seen(env: Any, time_step: TimeStep) -> Array:

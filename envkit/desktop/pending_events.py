@@ -28,6 +28,8 @@ class PendingEvents:
         self._lock = threading.Lock()
         # The buttons that are down, and whether the last event was a mere move.
         self._buttons, self._has_moved = 0, False
+        # The buttons that were down before the oldest event.
+        self._buttons_before = 0
 
     def __len__(self) -> int:
         """Returns how many there are."""
@@ -61,7 +63,7 @@ class PendingEvents:
         """Returns at most so many events, the oldest first; all unless given."""
         with self._lock:
             count = len(self._events) if most is None else min(most, len(self._events))
-            return [self._events.popleft() for _ in range(count)]
+            return self._pop(count)
 
     def pop_fitting(self, actions: Any) -> list[Event]:
         """Returns as many as one action of an encoding can do in their order."""
@@ -74,13 +76,33 @@ class PendingEvents:
         with self._lock:
             return any(map(_is_press, self._events))
 
+    def has_release(self) -> bool:
+        """Returns whether there is a release of a key or a button."""
+        with self._lock:
+            buttons = self._buttons_before
+            for event in self._events:
+                if isinstance(event, PointerEvent):
+                    if buttons & ~event.buttons:
+                        return True
+                    buttons = event.buttons
+                elif not event.down:
+                    return True
+        return False
+
     def pop_press(self) -> list[Event]:
         """Returns the events up to the first press; none if there is no press."""
         with self._lock:
             for place, event in enumerate(self._events):
                 if _is_press(event):
-                    return [self._events.popleft() for _ in range(place + 1)]
+                    return self._pop(place + 1)
         return []
+
+    def _pop(self, count: int) -> list[Event]:
+        popped = [self._events.popleft() for _ in range(count)]
+        pointed = [event for event in popped if isinstance(event, PointerEvent)]
+        if pointed:
+            self._buttons_before = pointed[-1].buttons
+        return popped
 
 
 def _is_press(event: Event) -> bool:

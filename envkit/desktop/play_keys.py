@@ -251,6 +251,8 @@ class ProgramKeys:
         self._keysyms.pop(_QUIT, None)
         self.keys = frozenset(self._keysyms)
         self._held = InputState()
+        # The buttons that the last action pressed or held, and those that are down.
+        self._clicked = self._buttons = 0
 
     def action(self, pressed: Sequence[str]) -> NestedArray:
         """Returns the action of keys that are down together; `None` for none."""
@@ -261,6 +263,19 @@ class ProgramKeys:
         """Returns the action for no key at all."""
         return self._action_of([])
 
+    def release(self, down: Sequence[str]) -> NestedArray:
+        """Returns the action that releases all keys but these, and all buttons let go.
+
+        It is `None` if the program holds nothing else.
+        """
+        kept = [self._keysyms[key] for key in down if key in self._keysyms]
+        is_due = (
+            not self._held.keys.keys() <= set(kept)
+            or self._clicked & ~self._buttons
+            or self._pending.has_release()
+        )
+        return self._action_of(kept) if is_due else None
+
     def point(self, pointed: Sequence[Pointed]) -> None:
         """Adds moves and clicks of the pointer to the next action."""
         if self._size is None:
@@ -269,6 +284,7 @@ class ProgramKeys:
         for x, y, down in pointed:
             place = int(x * (width - 1) + 0.5), int(y * (height - 1) + 0.5)
             self._pending.put(PointerEvent(*place, down))
+            self._buttons = down
 
     def knows(self, key: str) -> bool:
         """True if a key is one of the program's."""
@@ -288,4 +304,9 @@ class ProgramKeys:
             self._pending.put(event)
         # Keys that the player presses together are one action, where that can be.
         most = getattr(self._actions, "limit", None)
-        return self._actions.array(self._pending.pop(most))
+        events = self._pending.pop(most)
+        self._clicked = self._buttons
+        for event in events:
+            if isinstance(event, PointerEvent):
+                self._clicked |= event.buttons
+        return self._actions.array(events)

@@ -76,6 +76,15 @@ class Game:
         if not self._control(pressed[-1]) and not self.paused:
             self._act(self._keys.action(pressed))
 
+    def release(self, down: Sequence[str] = ()) -> None:
+        """Makes a step in which a program releases all keys but those that are down.
+
+        A program holds keys until the next action; other environments need no step.
+        """
+        release = getattr(self._keys, "release", None)
+        if release is not None and not (self.explaining or self.paused or self.ended):
+            self._act(release(down))
+
     def point(self, pointed: Sequence[Pointed]) -> None:
         """Records the pointer's actions for the next step, if the pointer can act."""
         point = getattr(self._keys, "point", None)

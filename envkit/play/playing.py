@@ -85,6 +85,8 @@ def in_window(
                 if not game.over:
                     game.press(chord)
                     window.show(view.of(game), *game.lines())
+            if not hz and pressed is None:
+                game.release(pressed_now.down)
             game.over = game.over or pressed_now.closed
             window.show(view.of(game), *game.lines())
 
@@ -95,6 +97,7 @@ def _play_by_key(game: Game, view: View, screen: Screen) -> None:
         for key in screen.pressed():
             if not game.over:
                 game.press((key,))
+                game.release()  # terminals report no release
 
 
 def _play_at_pace(game: Game, view: View, screen: Screen, hz: float) -> None:

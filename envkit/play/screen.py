@@ -159,12 +159,14 @@ class Pressed(NamedTuple):
         chords: For each key that went down, all keys that were down with it, itself
             last.
         keys: The keys that are down, and those that were down briefly.
+        down: The keys that are down now.
         closed: Whether the window has been closed.
         pointed: The pointer's movements and clicks on the picture.
     """
 
     chords: list[tuple[str, ...]]
     keys: list[str]
+    down: tuple[str, ...]
     closed: bool
     pointed: list[Pointed]
 
@@ -257,7 +259,7 @@ class Window:
                 pygame.MOUSEBUTTONUP,
             ):
                 pointed += self._point(event)
-        return Pressed(chords, self._keys.tick(), closed, pointed)
+        return Pressed(chords, self._keys.tick(), self._keys.down, closed, pointed)
 
     def _point(self, event: Any) -> list[Pointed]:
         """Returns the pointer's actions, unless it is outside the picture."""

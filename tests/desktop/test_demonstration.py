@@ -322,12 +322,47 @@ def test_without_a_pace_keys_reach_the_program_in_their_order(program):
     with Person(env, hz=0) as person, DesktopClient(*person.address) as viewer:
         time_step = env.reset()
         send_at_once(viewer, *wanted)
-        for _ in range(5):  # The last key is down until there is a next one.
+        for _ in wanted:
             time_step = env.step(person(time_step))
-        seen = [program.events.get(timeout=PATIENCE) for _ in range(5)]
+        seen = [program.events.get(timeout=PATIENCE) for _ in wanted]
     env.close()
 
-    assert wanted[:5] == seen
+    assert wanted == seen
+
+
+MOUSE = {"actions": Controls(size=SCREEN, pointer=True, buttons=1)}
+
+
+@pytest.mark.parametrize(
+    ("options", "pressed", "released"),
+    [
+        ({}, KeyEvent(keysym("a"), True), KeyEvent(keysym("a"), False)),
+        (MOUSE, PointerEvent(3, 4, 1), PointerEvent(3, 4, 0)),
+    ],
+    ids=["key", "button"],
+)
+def test_without_a_pace_a_release_reaches_the_program(
+    program, options, pressed, released
+):
+    with desktop(program, **options) as env, Person(env, hz=0) as person:
+        time_step = env.reset()
+        with DesktopClient(*person.address) as viewer:
+            send_at_once(viewer, pressed)
+            time_step = env.step(person(time_step))
+            assert pressed == program.events.get(timeout=PATIENCE)
+            viewer.send(released)
+            env.step(person(time_step))
+            assert released == program.events.get(timeout=PATIENCE)
+
+
+def test_without_a_pace_a_menu_without_none_steps_by_presses_alone(program):
+    menu = Macros(["Left", "a"])
+    with desktop(program, actions=menu) as env, Person(env, hz=0) as person:
+        time_step = env.reset()
+        with DesktopClient(*person.address) as viewer:
+            viewer.press("a")
+            viewer.press("Left")
+            assert [1, 0] == [int(person(time_step)) for _ in range(2)]
 
 
 def test_clicks_within_one_step_reach_the_program_where_they_were(program):

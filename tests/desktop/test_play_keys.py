@@ -17,6 +17,7 @@ from envkit.desktop.play_keys import ProgramKeys
 from envkit.play.key_map import key_map, pace_of
 from envkit.play.keys import Pointed
 from envkit.recording import Recording
+from tests.cli.pseudo_terminal import in_terminal
 from tests.waiting import PATIENCE
 
 
@@ -89,6 +90,20 @@ def test_what_does_not_fit_into_an_action_is_in_the_next_one():
     assert [[1, 0], [1], []] == [[event.buttons for event in one] for one in taken]
 
 
+@pytest.mark.slow
+def test_a_key_typed_in_a_terminal_without_a_pace_goes_up_again(game):
+    with in_terminal("play", game.where, "--terminal", "--hz", "0") as terminal:
+        terminal.wait_for("any key: play")
+        terminal.type(" ")
+        terminal.wait_for("step 0")
+        terminal.type("a")
+        events = [game.events.get(timeout=PATIENCE) for _ in range(2)]
+        terminal.type("\x1b")
+        terminal.end()
+
+    assert [(keysym("a"), True), (keysym("a"), False)] == events
+
+
 IN_A_WINDOW = """
 import pygame
 from envkit.play.playing import View, in_window
@@ -134,3 +149,47 @@ def test_a_click_in_the_window_is_one_on_the_screen(game):
     assert PointerEvent(8, 6, 4) == game.events.get(timeout=PATIENCE)
     assert PointerEvent(0, 0, 0) == game.events.get(timeout=PATIENCE)
     assert game.events.empty()
+
+
+WITHOUT_A_PACE = """
+import pygame
+from envkit.play.playing import View, in_window
+from envkit.play.game import Game
+from envkit.desktop import Desktop
+from envkit.play.key_map import key_map
+
+def key(kind):
+    pygame.event.post(pygame.event.Event(kind, key=pygame.K_a, unicode="a"))
+
+def look(time_step):
+    if game.steps > len(sent):
+        raise AssertionError("There was a step without a key.")
+    if game.steps == len(sent):
+        sent.append(True)
+        kinds = pygame.KEYDOWN, pygame.KEYUP
+        key(kinds[game.steps]) if game.steps < 2 else pygame.event.post(
+            pygame.event.Event(pygame.QUIT)
+        )
+    return env.render("rgb_array")
+
+sent = []
+with Desktop(display={where!r}, keys=["a"], reset=None) as env:
+    game = Game(env, key_map(env))
+    in_window(game, View(look, ""), 0.0, title="")
+    print(game.steps)
+"""
+
+
+@pytest.mark.slow
+def test_a_key_released_in_the_window_without_a_pace_goes_up(game):
+    pytest.importorskip("pygame", reason="pygame is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_PACE.format(where=game.where)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"},
+    )
+    assert 0 == done.returncode, done.stderr
+    assert "2" == done.stdout.split()[-1]
+    events = [game.events.get(timeout=PATIENCE) for _ in range(2)]
+    assert [(keysym("a"), True), (keysym("a"), False)] == events
