@@ -118,6 +118,7 @@ class GymWrapper(ForeignEnvironment):
             gym_env: A single environment.
             discount: The discount of steps that do not terminate the episode.
             spec_dtype_map: The dtypes to use in specs, by class of space, such as
+                `{gym.spaces.Discrete: np.int32}`.
             match_obs_space_dtype: Whether observations are converted to the dtypes of
                 their specs. Otherwise their dtypes may differ from the specs.
             auto_reset: Whether the step after the end of an episode begins the next.

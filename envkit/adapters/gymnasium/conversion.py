@@ -3,8 +3,7 @@
 Most members are the arrays themselves. The exceptions:
 
 ```
-                                  a value of envkit           a member          in a
-                                  batch of n
+                 a value of envkit           a member          in a batch of n
 Discrete         array of shape ()           NumPy's scalar    array of shape (n,)
 Text             array of text, shape ()     str               tuple of n str
 OneOf            OneOf(tag, branches)        (tag, member)     tuple of n pairs

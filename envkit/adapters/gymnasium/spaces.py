@@ -1,24 +1,21 @@
 """Converts Gymnasium's spaces to specs, and specs to spaces.
 
 ```
-BoundedArraySpec   one integer          Discrete
-                   int8 from 0 to 1     MultiBinary
-                                      a row of integers    MultiDiscrete   signed, with
-                                      real bounds
-                                      anything else        Box
-                   ArraySpec          numbers, booleans    Box             unbounded if
-                   possible
-                                      text                 Text            printable
-                                      ASCII
-TextSpec                                Text            its lengths and letters
-dict                                    Dict            in the order of keys
-tuple, list, namedtuple                 Tuple
-OneOf                                   OneOf
-PaddedSequence                          Sequence
-PaddedStack                             Sequence        with `stack=True`
-PaddedGraph                             Graph
-ObjectSpec                              the space it came from
-anything else                           SpecSpace       holds the spec
+BoundedArraySpec   one integer         Discrete
+                   int8 from 0 to 1    MultiBinary
+                   a row of integers   MultiDiscrete   signed, with real bounds
+                   anything else       Box
+ArraySpec          numbers, booleans   Box             unbounded if possible
+                   text                Text            printable ASCII
+TextSpec                               Text            its lengths and letters
+dict                                   Dict            in the order of keys
+tuple, list, namedtuple                Tuple
+OneOf                                  OneOf
+PaddedSequence                         Sequence
+PaddedStack                            Sequence        with `stack=True`
+PaddedGraph                            Graph
+ObjectSpec                             the space it came from
+anything else                          SpecSpace       holds the spec
 ```
 
 The integers from 0 to 5 may be a `Discrete` or a `Box`, and as arrays both look alike.
@@ -412,11 +409,23 @@ def spec_from_gym_space(
 ) -> NestedSpec:
     """Makes specs for the members of a space, as arrays.
 
-    `Dict` becomes a dictionary with the space's order of keys, `Tuple` a tuple, `Text`
-    a fixed-width string, `OneOf` a number and a value for every branch. `Box` and the
-    discrete spaces become bounded arrays of the space's dtype. Members of other spaces
-    have no fixed shape and remain objects, but a `Sequence` or `Graph` with a maximum
-    length is padded.
+    | space                       | spec                                               |
+    |-----------------------------|----------------------------------------------------|
+    | `Box`                       | `BoundedArraySpec` of its dtype                    |
+    | `Box` of booleans           | `ArraySpec`; samples keep to the box's bounds      |
+    | `Discrete`                  | scalar `BoundedArraySpec`, from its `start`        |
+    | `MultiDiscrete`             | `BoundedArraySpec`, from its `start`               |
+    | `MultiBinary`               | `BoundedArraySpec` from 0 to 1, int8               |
+    | `Text`                      | `TextSpec`: text of a fixed width                  |
+    | `Dict`                      | a dictionary in the space's order of keys          |
+    | `Tuple`                     | a tuple                                            |
+    | `OneOf`                     | `OneOf`: the chosen branch, a value for every one  |
+    | `Sequence` with a maximum   | `PaddedSequence`; `PaddedStack` for `stack=True`   |
+    | `Graph` with a maximum      | `PaddedGraph`                                      |
+    | any other, also in a `OneOf` | `ObjectSpec`, which knows the space               |
+
+    A `Box` of integers without bounds has the limits of its dtype, and its spec
+    remembers that they are not the box's.
 
     Args:
         space: A Gymnasium space.
@@ -426,6 +435,7 @@ def spec_from_gym_space(
         max_lengths: The maximum number of elements of a `Sequence`, or of nodes and
             edges of a `Graph`: one number for all, or a dictionary from paths, such as
             "['path']" or just the key, to a number, or to a pair for nodes and edges.
+            A longer member raises an error.
 
     Raises:
         TypeError: The argument is not a space.
@@ -717,6 +727,11 @@ def space_from_spec(spec: NestedSpec) -> Any:
     """Makes the space whose members are the arrays that fit a spec.
 
     It is the inverse of `spec_from_gym_space`, except for names and kinds of sequences.
+    A `PaddedSequence` or `PaddedGraph` becomes a `Sequence` or `Graph` without a
+    maximum. Specs that were not made from a space become the most similar one: a
+    bounded integer a `Discrete`, a row of bounded signed integers a `MultiDiscrete`,
+    other numbers a `Box`. If Gymnasium has no such space, as for complex numbers, the
+    result is a space that holds the spec.
 
     Args:
         spec: A nest of specs.

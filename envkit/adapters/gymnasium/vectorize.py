@@ -97,7 +97,6 @@ def vectorize(
         backend: "process", "thread" or "inline".
         num_workers: The number of workers that share the environments; `None` for one
             per CPU available to this process.
-            that this process may use.
         on_worker_failure: "raise", or a `RestartPolicy`.
         start_timeout: Seconds for building all environments.
         reset_timeout: Seconds for a reset.

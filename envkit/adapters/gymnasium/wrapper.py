@@ -42,7 +42,14 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
     | `step`, truncated                | `LAST`, discount as given to the wrapper   |
     | `step`, terminated, or both      | `LAST`, discount 0                         |
 
-    Public attributes that the wrapper lacks are taken from the environment.
+    A reset passes `seed` and `options` by name, as Gymnasium's vector environments do,
+    and leaves out what the innermost `reset` does not take. Public attributes that the
+    wrapper lacks are taken from the environment.
+
+    A state is a copy of everything in the environment and its wrappers that can be
+    pickled; windows stay as they are. If something cannot be pickled, the environment
+    must have methods to save itself: `get_state` and `set_state`, `clone_state` and
+    `restore_state`, or `clone_full_state` and `restore_full_state`.
 
     Example:
         >>> import gymnasium

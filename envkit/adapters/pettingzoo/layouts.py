@@ -1,10 +1,9 @@
 """Lays out the parts of several agents in one value: along an axis or under names.
 
 ```
-                        three agents that observe two numbers    the nest
-            axis        an array of shape (3, 2)                 one agent's nest
-            dict        three arrays of shape (2,)               {"red": …, "blue": …,
-            "green": …}
+        three agents that observe two numbers    the nest
+axis    an array of shape (3, 2)                 one agent's nest
+dict    three arrays of shape (2,)               {"red": …, "blue": …, "green": …}
 ```
 """
 

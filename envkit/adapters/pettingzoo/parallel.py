@@ -37,7 +37,9 @@ class PettingZooWrapper(GameEnvironment):
     | `discount`                       | 0 for each agent whose game terminated     |
     | `step_type`                      | `LAST` when the last agent has ended       |
 
-    The actions of agents that are not alive are ignored. `AgentTimeSteps` presents a
+    In a game whose agents take turns, the masks of waiting agents are all 0. An agent
+    that ends in both ways at once is terminated; its info has both flags. The actions
+    of agents that are not alive are ignored. `AgentTimeSteps` presents a
     time step per agent. Public attributes that the wrapper lacks, such as `state()`,
     are taken from the game.
 

@@ -60,6 +60,9 @@ def load(
     of the name; the family may be left out, because no two have a game of the same
     name.
 
+    `knights_archers_zombies_v11` of PettingZoo 1.27 does not reset everything: with the
+    same seed, a used game plays differently from a new one.
+
     Args:
         environment_name: The game, such as `"classic/tictactoe_v3"`. The family `mpe`
             is in the package mpe2.
