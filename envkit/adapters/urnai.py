@@ -232,7 +232,11 @@ _DRY_LAKE = "FrozenLakeNotSlippery-v0"
 
 
 class GymEnv(Env):
-    """Plays a Gymnasium environment or, without Gymnasium, one of any version of Gym.
+    """Plays an environment of Gymnasium or, if that lacks the id, of any version of Gym.
+
+    It also knows `FrozenLakeNotSlippery-v0`, which URNAI registers on import, and, with
+    ale-py, Gym's names for Atari games, such as `Breakout-v0`. URNAI's own class breaks
+    with Gym 0.26, whose `step` returns five values.
 
     Example:
         >>> env = GymEnv("CartPole-v1")
@@ -453,7 +457,8 @@ class SC2Env(Env):
 
     Results are the first player's. An observation is PySC2's dictionary plus `step_mul`
     and `map_size`. An action is a PySC2 action, or a list with one for each player that
-    is an agent. `PySC2Wrapper` offers more, such as specs.
+    is an agent; a single action goes to the only agent. PySC2 is prepared for current
+    Python versions. `PySC2Wrapper` offers more, such as specs.
     """
 
     def __init__(
@@ -623,7 +628,8 @@ class VizdoomEnv(Env):
 
     An observation is ViZDoom's `GameState`: `screen_buffer` in grey, `game_variables`
     and `automap_buffer`. At the end of an episode the game has none, so the previous
-    one is returned again. An action has a number for each of eight buttons.
+    one is returned again. An action has a number for each of eight buttons. `reset`
+    begins an episode in the running game; URNAI's starts another game.
     """
 
     RES_640X480 = "RES_640X480"
@@ -787,14 +793,16 @@ def from_urnai(
 
     URNAI does not declare specs. Observation specs are inferred from the first
     observation, as `Adapter` does. Actions come from an action wrapper, if you pass one
-    or the environment has `get_action_wrapper`.
+    or the environment has `get_action_wrapper`. `seed` needs an environment with a
+    method of that name. A state needs attributes that can be pickled.
 
     Args:
         env: An environment, its class, or a function that makes one. Workers need a
             class or a function: `functools.partial(from_urnai, MyEnv)`.
-        action_wrapper: Chooses actions by number, over several steps if necessary;
-            actions that it excludes are not legal. May also be its class, or a function
-            that makes one from the environment.
+        action_wrapper: Chooses actions by number. An action lasts until
+            `is_action_done`, and its rewards are added up. Excluded actions are illegal
+            in `get_info()["legal_actions"]`, which a pool's `declared_info()` has too.
+            May also be its class, or a function that makes one from the environment.
         state_builder: Converts URNAI's observations with `build_state`; or its class,
             or a function.
         reward_builder: Makes rewards with `get_reward(obs, reward, done)`; or its
