@@ -51,9 +51,29 @@ class PySC2Wrapper(ForeignEnvironment):
     |----------------------------------|----------------------------------------------|
     | `FIRST`, discount 0              | `FIRST`, reward 0, discount 1                |
     | `LAST`, won or lost              | `LAST`, discount 0                           |
-    | `LAST`, out of time              | `LAST`, the discount unchanged               |
+    | `LAST`, out of time              | `LAST`, the discount unchanged; 0 with       |
+    |                                  | PySC2's `discount_zero_after_timeout=True`   |
     | one time step for each agent     | the first agent's, or one whose observation, |
     |                                  | action and reward have a part for each agent |
+
+    | PySC2's observation                  | here                                     |
+    |--------------------------------------|------------------------------------------|
+    | `(27, 64, 84)`                       | an array of that shape                   |
+    | `feature_units`, `(0, 46)`           | `(512, 46)`, padded with 0, and its      |
+    |                                      | length in `feature_units_length`         |
+    | the same, with `variable="object"`   | an object: an array of any length        |
+    | `map_name`, a string                 | text of a fixed width                    |
+    | `available_actions`                  | the same, and `action_mask`: true for    |
+    |                                      | functions that can be called             |
+    | messages (`_response_observation`)   | an object: the game's message; processes |
+    |                                      | that receive one must call `prepare`     |
+
+    Numbers are int32, as in PySC2, and int64 in `feature_units` and `raw_units`.
+
+    Raw functions can be called at any time, so there is no mask. `unit_tags` and
+    `target_unit_tag` are indices into `raw_units`; `unit_tags_length` is the number of
+    `unit_tags` that count. With `actions="passthrough"`, an action is a `FunctionCall`,
+    a pair `(function, arguments)`, a message, or a list of these.
 
     Public attributes that the wrapper lacks, such as `save_replay`, `map_name` and
     `action_delays`, are taken from the environment.
