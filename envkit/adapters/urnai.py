@@ -232,7 +232,7 @@ _DRY_LAKE = "FrozenLakeNotSlippery-v0"
 
 
 class GymEnv(Env):
-    """Plays an environment of Gymnasium or, if that lacks the id, of any version of Gym.
+    """Plays an environment of Gymnasium or, if it lacks the id, one of any Gym.
 
     It also knows `FrozenLakeNotSlippery-v0`, which URNAI registers on import, and, with
     ale-py, Gym's names for Atari games, such as `Breakout-v0`. URNAI's own class breaks

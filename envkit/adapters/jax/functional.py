@@ -57,7 +57,16 @@ class FunctionalEnvironment(ForeignBase):
     automatic resets, so a step of the batch is one call and one transfer from JAX's
     default device. Single rows can be reset and held.
 
-    The first reset and the first step compile; later ones do not.
+    The first reset and the first step compile; after that, only another `batch_size`
+    compiles again. Environments of the same functions share compiled code.
+
+    A state may be any JAX tree, of the same shapes and dtypes in both functions.
+    Observations may be nests, and may contain dataclasses.
+
+    Each move of a row splits its key: `key, used = split(key)`. So a row depends on its
+    seed and actions only, except that XLA may round differently for another number of
+    rows. `reset(mask)` and `step(action, mask)` run in the compiled functions; a held
+    row keeps its key. `get_state` returns the device's arrays as NumPy arrays.
 
     Example:
         >>> import jax.numpy as jnp  # doctest: +SKIP

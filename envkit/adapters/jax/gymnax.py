@@ -44,7 +44,8 @@ class GymnaxWrapper(FunctionalEnvironment):
     | terminated, or both, or `done`   | `LAST`, discount 0                         |
 
     Unlike gymnax's own `step`, a step does not begin an episode: the observation of a
-    `LAST` is the final one, and the next step returns the `FIRST`.
+    `LAST` is the final one, and the next step returns the `FIRST`. The `done` of gymnax
+    before 1.0 counts as a termination, because it does not say why.
 
     Public attributes that the wrapper lacks are taken from the environment.
 
@@ -79,7 +80,9 @@ class GymnaxWrapper(FunctionalEnvironment):
             discount: The discount of steps that do not terminate the episode.
             reward_dtype: The dtype of rewards.
             observation_bounds: Whether the specs have the bounds of the
-                `observation_space`. Some environments exceed them.
+                `observation_space`. Some environments exceed them; by name,
+                `MemoryChain-bsuite`, `UmbrellaChain-bsuite` and `GaussianBandit-misc`
+                are made without.
         """
         self._observation_bounds = observation_bounds
         params = _params_of(_checked(env), params)

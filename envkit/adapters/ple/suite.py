@@ -163,6 +163,19 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
     A process has one pygame display, so it can have one `PLEWrapper` at a time. To play
     several games at once, give each its own worker process.
 
+    | in the state                        | in the observation                        |
+    |-------------------------------------|-------------------------------------------|
+    | a number of any type                | a scalar array of `state_dtype`           |
+    | a tuple of numbers                  | an array                                  |
+    | an array                            | an array of the same dtype                |
+    | a list                              | `{"length": n, "values": padded array}`   |
+    | a dictionary                        | a dictionary                              |
+    | a `state_preprocessor`'s result     | an array of its dtype                     |
+
+    PLE releases a key only when the next one is pressed, never for a no-op. Without a
+    display, or with `display_screen=False`, SDL uses its dummy drivers, unless you have
+    set `SDL_VIDEODRIVER` and `SDL_AUDIODRIVER`; it never catches SIGTERM.
+
     Public attributes that the wrapper lacks are taken from PLE. Seeding also restores
     the game as it was when it was made, because some games of PLE keep data from one
     episode to the next. Without a seed, PLE's `rng` decides: 24, unless `ple_kwargs`
