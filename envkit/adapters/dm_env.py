@@ -85,6 +85,20 @@ class DmEnvWrapper(ForeignTimeSteps):
     reward and no discount, envkit gives it reward 0 and discount 1. dm_env need not be
     installed; an environment with its methods is enough.
 
+    | dm_env              | spec                                                       |
+    |---------------------|------------------------------------------------------------|
+    | `Array`             | `ArraySpec`                                                |
+    | `BoundedArray`      | `BoundedArraySpec`, or `ArraySpec` for booleans            |
+    | `DiscreteArray(n)`  | scalar `BoundedArraySpec` from 0 to `n - 1`                |
+    | `StringArray`       | `ObjectSpec`, or with `text_length` a `TextSpec`           |
+    | `Array` of objects  | `ObjectSpec`                                               |
+    | a nest of specs     | the same nest                                              |
+
+    `get_state` calls the environment's own, if it has that and `set_state`. Otherwise a
+    state has the attributes of the environment and its tasks, and the physics. `reset`
+    takes no options. `get_info` and `render` are the environment's own, or the physics'
+    picture.
+
     Public attributes that the wrapper lacks, such as `physics` and `task`, are taken
     from the environment.
 

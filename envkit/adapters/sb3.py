@@ -80,6 +80,8 @@ class PyToSB3(LateBase):
     |                                 | `l` and `t` for a finished episode          |
     | `seed`                          | `seed`; the next reset uses it              |
     | integers that start elsewhere   | actions that start at 0                     |
+    | `reset(options=...)`            | `set_options`, for all rows or for each; the |
+    |                                 | next reset uses them                        |
     """
 
     # The base class's attributes.

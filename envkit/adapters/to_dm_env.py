@@ -33,6 +33,9 @@ class PyToDMWrapper(LateBase):
     | `FIRST`, reward 0, discount 1 | `FIRST`, reward `None`, discount `None`      |
     | `MID` and `LAST`              | the same; scalars become NumPy scalars       |
     | integer scalar from 0         | `DiscreteArray`                              |
+    | other bounds                  | `BoundedArray`                               |
+    | strings of any length         | `StringArray`                                |
+    | anything else                 | `Array`                                      |
 
     A new wrapper begins an episode with its first call, whatever the environment's
     current time step, and with the first call after a `LAST`. Public attributes that

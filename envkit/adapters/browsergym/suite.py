@@ -137,6 +137,7 @@ class BrowserGymWrapper(ForeignEnvironment):
     | `"axtree_object"`, `"dom_object"`, `"goal_object"`,| BrowserGym's own objects    |
     | `"chat_messages"` and other keys of BrowserGym     |                             |
 
+    `"axtree"` gives each element's number in brackets, and `"dom"` the same numbers.
     An action is a string, such as `"click('13')"`. The end of a task, successful or
     not, terminates the episode.
     """

@@ -63,6 +63,10 @@ class EnvPoolWrapper(ForeignBase):
     `reset(mask)` and `step(action, mask)`. If an environment has several players, they
     are the first dimension of a row, and the rows step together.
 
+    If an episode terminates in the very step of its limit, EnvPool reports a
+    truncation. Rewards for resets, which some environments give, are dropped. For
+    `Discrete` spaces, specs and arrays are int64, although EnvPool returns int32.
+
     `render` returns the pictures of all rows. With the `render_mode` "human", it shows
     the row `render_env_id` in a window. Public attributes that the wrapper lacks are
     taken from the pool.

@@ -81,6 +81,15 @@ class GymWrapper(ForeignEnvironment):
     | ... and `TimeLimit.truncated` in the info   | `LAST`, discount as given      |
     | 5 values                                    | as in Gymnasium                |
 
+    | version | seeds           | pictures                                            |
+    |---------|-----------------|-----------------------------------------------------|
+    | to 0.21 | `seed(n)`       | `render(mode)`                                      |
+    | to 0.25 | `reset(seed=n)` | `render(mode)`                                      |
+    | 0.26    | `reset(seed=n)` | `render()`, with the constructor's `render_mode`    |
+
+    Wrappers for one version may surround an environment for another. `reset` options
+    are passed on if the environment takes them, as since 0.22, and refused otherwise.
+
     Gym itself is not needed. Public attributes that the wrapper lacks are taken from
     the environment.
 

@@ -79,7 +79,8 @@ def to_minari(
 
     It has the recorded episodes of all rows. An episode that is only a `FIRST` has no
     step and is left out; one that was abandoned ends in a truncation. Pictures are kept
-    exactly, not as JPEG.
+    exactly, not as JPEG. Dictionaries and tuples keep their nesting, and text becomes
+    lists of strings. The recording's specs become spaces.
 
     Args:
         recording: The recording, or its directory.

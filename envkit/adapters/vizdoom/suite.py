@@ -127,6 +127,15 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
     | finished, timeout reached           | `LAST`, discount as given to the wrapper |
     | finished, player dead or level done | `LAST`, discount 0                      |
 
+    | `screen_buffer`, `automap_buffer`   | RGB, `(height, width, 3)`; gray,        |
+    |                                     | `(height, width, 1)`                    |
+    | `depth_buffer`, `labels_buffer`     | `(height, width, 1)`                    |
+    | `audio_buffer`                      | `(samples, 2)`                          |
+    | game variables                      | a dictionary, a number for each name    |
+
+    The mode of a configuration becomes `PLAYER`, or `ASYNC_PLAYER` in real time, unless
+    it is a spectator mode.
+
     After the end, a game has no state. The observation of a `LAST` has the last
     pictures that were seen, and the game variables after the end.
 
@@ -168,8 +177,9 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
                 game that is running already is used as it is.
             frame_skip: The number of tics per action; the game has 35 per second.
             actions: `"buttons"` for a vector with a number for each button; a number
-                for a menu of the combinations of at most that many buttons; or a list
-                of choices such as `[[], ["ATTACK"], ["MOVE_LEFT", "ATTACK"]]`.
+                for a menu of the combinations of at most that many buttons, with
+                `_DELTA` buttons at 0; or a list of choices such as
+                `[[], ["ATTACK"], ["MOVE_LEFT", "ATTACK"]]`.
             observe: What to observe: "screen", "depth", "labels", "automap", "audio" or
                 "game_variables"; several for a dictionary, one name for that value
                 alone; `None` for a dictionary of what the configuration enables.
