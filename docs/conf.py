@@ -57,6 +57,8 @@ myst_heading_anchors = 3
 default_role = "literal"  # Docstrings set code in single backticks.
 toc_object_entries_show_parents = "hide"
 autodoc_member_order = "bysource"
+# The arguments of a class stand in the docstring of its constructor.
+autoclass_content = "both"
 # As they are written: the repr of a class, `<class ...>`, is no Python to be parsed.
 autodoc_preserve_defaults = True
 # The documentation builds without the packages that integrations are for.
