@@ -88,7 +88,11 @@ class RealTimeEnvironment(PyEnvironment):
     |           | allows. The agent thinks for `think_time`                           |
 
     An environment with its own clock has an attribute `realtime = True` and gets no
-    second one: leave `hz` out.
+    second one: leave `hz` out. It is already in its next tick when the agent sees the
+    last one, so an action acts one tick later.
+
+    A reset at the end of an episode returns the `FIRST` of the episode that has begun
+    meanwhile; a reset with a seed or options begins a new one.
 
     Example:
         >>> from envkit.envs import Catch

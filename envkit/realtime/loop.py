@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._shared.infos import InfoReader
 from envkit.errors import EnvkitError, SpecError
 from envkit.extend import describe
 from envkit.realtime.actions import LateActions
@@ -214,7 +215,7 @@ class TickLoop:
         self._reward = nest.Structure(env.reward_spec())
         self._discount = nest.Structure(env.discount_spec())
         self._observation = nest.Structure(env.observation_spec())
-        self._has_info = True
+        self._infos = InfoReader(env)
         # All attributes below are the loop's state.
         self._fixed = {*vars(self), "_fixed"}
         self._schedule = schedule
@@ -344,7 +345,7 @@ class TickLoop:
         """Passes the rows that have moved to their mergers."""
         observation = self._lasting(time_step.observation)
         time_step = time_step._replace(observation=observation)
-        tick = _Tick(self.tick, time_step, self._info(), now)
+        tick = _Tick(self.tick, time_step, self._infos.read(), now)
         step_types = np.asarray(time_step.step_type).reshape(self.rows)
         rewards = self._columns(self._reward, time_step.reward, "reward")
         discounts = self._columns(self._discount, time_step.discount, "discount")
@@ -382,14 +383,6 @@ class TickLoop:
         if any(column.shape[:1] != (self.rows,) for column in columns):
             raise SpecError(f"The environment returned a {name} without its rows.")
         return columns
-
-    def _info(self) -> Any:
-        if self._has_info:
-            try:
-                return self._env.get_info()
-            except NotImplementedError:
-                self._has_info = False
-        return None
 
     # For the agent.
 

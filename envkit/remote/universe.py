@@ -35,6 +35,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._shared.actions_and_rewards import agent_rewards
+from envkit._shared.infos import InfoReader
 from envkit._shared.listening import place_of
 from envkit._shared.secret_files import DRAW
 from envkit.desktop.actions import fitting
@@ -479,7 +480,7 @@ class _ServedGame:
         # What the environment has said in the last step.
         self.texts: list[str] = []
         self._standing: list[str] = []
-        self._has_info = True
+        self._infos = InfoReader(self._env)
         self.is_stamped = False
         self._shown: Array = np.zeros((1, 1, 3), np.uint8)
         metadata = getattr(self._env, "metadata", None)
@@ -529,19 +530,10 @@ class _ServedGame:
         standing = texts_in(observation)
         fresh = [text for text in standing if text not in self._standing]
         self._standing = standing
-        self.texts = [*fresh, *said_in(self._info())][:_MOST_TEXTS]
+        self.texts = [*fresh, *said_in(self._infos.read())][:_MOST_TEXTS]
         picture = self._env.render("rgb_array")
         self._shown = np.ascontiguousarray(picture, np.uint8)
         return self._stamped(self._shown)
-
-    def _info(self) -> Any:
-        """Returns the info of the time step; `None` if the environment has none."""
-        if self._has_info:
-            try:
-                return self._env.get_info()
-            except NotImplementedError:
-                self._has_info = False
-        return None
 
     def _stamped(self, picture: Array) -> Array:
         probed_at = self.player.probed_at
