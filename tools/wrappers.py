@@ -1,17 +1,18 @@
-"""Writes what docs/wrappers.md says of the wrappers into the package and the reference.
+"""Writes the lists of wrappers from the tables in docs/reference/wrappers.md.
 
     python tools/wrappers.py
 
-A row of a table there declares a name of `envkit.wrappers`: what it does, what it
-wraps, and what its counterparts are called. From the rows come the exports of
-`envkit/wrappers/__init__.py` and the blocks of docs/reference/wrappers.md, between two
-comments; `tests/wrappers/test_declared.py` fails where these say something else, and
-where a wrapper has no case.
+Each row of a table there declares a name of `envkit.wrappers`: what it does, what it
+wraps, and the names of its counterparts. From the rows come the exports of
+`envkit/wrappers/__init__.py`, the table in docs/wrappers.md, and the block below each
+table of the reference, all between two comments. `tests/wrappers/test_declared.py`
+fails if they differ, or if a wrapper has no case or no example.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,16 +23,16 @@ _WIDTH = 88
 
 
 class Row(NamedTuple):
-    """A row.
+    """A row of a table.
 
     Attributes:
-        group: The heading of its table.
-        name: What is exported.
+        group: The heading above its table.
+        name: The exported name.
         text: What it does.
-        wraps: "single", or "both", with the abilities that a batch must have; "" for
-            what is no wrapper.
-        tf_agents: What it is called in TF-Agents: "same", "–" or a name.
-        gymnasium: What it is called in Gymnasium.
+        wraps: "single", or "both" with the abilities that a batch must have; "" if it
+            is not a wrapper.
+        tf_agents: Its name in TF-Agents: "same", "–" or a name.
+        gymnasium: Its name in Gymnasium, likewise.
     """
 
     group: str
@@ -43,19 +44,14 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """Reads the tables of the section "All of them"."""
-    page = (ROOT / "docs/wrappers.md").read_text("utf-8")
-    section = page.partition("\n## All of them\n")[2].partition("\n## ")[0]
+    """Reads the tables of the reference."""
+    _, section, _ = _parts("docs/reference/wrappers.md")
     found, group = [], ""
     for line in section.splitlines():
+        if line.startswith("## "):
+            group = line.removeprefix("## ")
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) != 5 or set(line) <= set("|-: "):
-            continue
-        if cells[1] == "what it does":
-            group = cells[0]
-        else:
-            name = re.fullmatch(r"`(\w+)`", cells[0])
-            assert name is not None, f"{cells[0]} is no link to a wrapper"
+        if len(cells) == 5 and (name := re.fullmatch(r"`(\w+)`", cells[0])):
             found.append(Row(group, name[1], *cells[1:]))
     return found
 
@@ -96,35 +92,66 @@ def imports() -> Iterator[str]:
 
 
 def reference() -> Iterator[str]:
-    for group in dict.fromkeys(row.group for row in rows()):
-        yield from ("", f"## {group}", "", "```{names} envkit.wrappers")
-        yield from (row.name for row in rows() if row.group == group)
+    for group, members in _groups():
+        yield from ("", f"## {group}", "", *_HEADER)
+        for row in members:
+            cells = (f"`{row.name}`", *row[2:])
+            yield f"| {' | '.join(cells)} |".replace("|  |", "| |")
+        yield from ("", "```{names} envkit.wrappers")
+        yield from (row.name for row in members)
         yield "```"
     yield ""
 
 
-PLACES: dict[str, tuple[str, str, Callable[[], Iterator[str]]]] = {
-    "envkit/wrappers/__init__.py": ("# wrappers\n", "# end of wrappers\n", imports),
-    "docs/reference/wrappers.md": (
-        "<!-- wrappers -->\n",
-        "<!-- end of wrappers -->\n",
-        reference,
-    ),
+_HEADER = (
+    "| wrapper | what it does | single or batched | in TF-Agents | in Gymnasium |",
+    "|---|---|---|---|---|",
+)
+
+
+def overview() -> Iterator[str]:
+    yield from ("", "| for | wrappers |", "|---|---|")
+    for group, members in _groups():
+        anchor = group.lower().replace(" ", "-")
+        names = ", ".join(f"`{row.name}`" for row in members)
+        yield f"| [{group}](reference/wrappers.md#{anchor}) | {names} |"
+    yield ""
+
+
+def _groups() -> list[tuple[str, list[Row]]]:
+    return [
+        (group, list(members))
+        for group, members in itertools.groupby(rows(), lambda row: row.group)
+    ]
+
+
+PLACES: dict[str, Callable[[], Iterator[str]]] = {
+    "envkit/wrappers/__init__.py": imports,
+    "docs/reference/wrappers.md": reference,
+    "docs/wrappers.md": overview,
 }
 
 
 def written(path: str) -> str:
-    """Returns the text of a file with what the rows say in its place."""
-    opening, closing, lines = PLACES[path]
+    """Returns the text of a file with the lists that the rows declare."""
+    before, _, after = _parts(path)
+    new = "".join(f"{line}\n" for line in PLACES[path]())
+    return f"{before}{new}{after}"
+
+
+def _parts(path: str) -> tuple[str, str, str]:
+    """Returns a file's text up to its first comment, between the two, and the rest."""
+    is_code = path.endswith(".py")
+    opening = "# wrappers\n" if is_code else "<!-- wrappers -->\n"
+    closing = "# end of wrappers\n" if is_code else "<!-- end of wrappers -->\n"
     before, _, rest = (ROOT / path).read_text("utf-8").partition(opening)
-    _, closed, after = rest.partition(closing)
+    inside, closed, after = rest.partition(closing)
     assert closed, f"{path} has no place for the wrappers"
-    new = "".join(f"{line}\n" for line in lines())
-    return f"{before}{opening}{new}{closing}{after}"
+    return before + opening, inside, closing + after
 
 
 def main() -> None:
-    """Writes both files."""
+    """Writes all files."""
     for path in PLACES:
         (ROOT / path).write_text(written(path), "utf-8")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from envkit.extend import lazy_names
 
-# The rows of the tables in docs/wrappers.md, by tools/wrappers.py.
+# The rows of the tables in docs/reference/wrappers.md, by tools/wrappers.py.
 # wrappers
 if TYPE_CHECKING:
     from envkit.base_wrapper import PyEnvironmentBaseWrapper as PyEnvironmentBaseWrapper

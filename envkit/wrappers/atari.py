@@ -250,7 +250,8 @@ class FireOnReset(_Opening):
     A single environment is left alone if its `get_action_meanings()` gives
     `fire_action` a name other than "FIRE".
 
-    A batch must be able to hold and to reset single rows.
+    A batch must be able to hold and to reset single rows. Put the wrapper inside
+    `AtariPreprocessing`, where an action is one frame.
 
     Example:
         >>> from envkit.envs import Catch
@@ -417,6 +418,10 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
     So a `reset()` right after the loss of a life begins the next life, and batches and
     pools rely on that. At any other time, and after `seed()`, it begins a game.
 
+    `NoopReset` and `FireOnReset` go inside this wrapper, where an action is one frame.
+    `FrameStack4` goes around it, and so does `AtariTimeLimit`, which counts the steps
+    of a game, not of a life.
+
     Each row of a batch stops on its own, so the batch must be able to hold rows while
     others step (see its `holds_rows`). Lives are looked up after each frame. In a pool
     of processes that takes long: wrap the single games there instead.
@@ -426,6 +431,22 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         >>> env = AtariPreprocessing(GridWorld(batch_size=2), screen_size=16)
         >>> env.reset().observation.shape
         (2, 16, 16, 1)
+
+        A game that loses a life every eight frames:
+
+        >>> env = AtariPreprocessing(
+        ...     GridWorld(seed=1),
+        ...     terminal_on_life_loss=True,
+        ...     lives=lambda time_step, info: 3 - info["episode_steps"] // 8,
+        ... )
+        >>> for _ in range(5):
+        ...     time_step = env.step(0)
+        ...     print(time_step.step_type, time_step.discount, env.game_over)
+        0 1.0 False
+        1 1.0 False
+        2 0.0 False
+        0 1.0 False
+        1 1.0 False
     """
 
     _kept = ("_lives", "_has_lost", "_is_over", "_screen")

@@ -87,9 +87,9 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
     floats beyond their bounds, observations and rewards that are not finite, a `MID`
     with discount 0.
 
-    The wrapper checks only the calls you make. `envkit.testing.check_environment` makes
-    more calls, and finds more. Time steps are copied, so leave the wrapper out where
-    speed matters.
+    The wrapper checks only the calls you make; `envkit.testing.check_environment` makes
+    more calls and finds more. Time steps are copied, so leave the wrapper out if speed
+    matters.
 
     Example:
         >>> from envkit.envs import Catch
@@ -291,7 +291,24 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
 
 
 class EnvironmentWarning(UserWarning):
-    """Warns about something that an environment may do, but most likely should not."""
+    """Warns about something that an environment may do, but most likely should not.
+
+    A filter turns it into an error.
+
+    Example:
+        >>> import warnings
+        >>> from envkit import BoundedArraySpec, RandomPyEnvironment
+        >>> spec = BoundedArraySpec((), np.float32, -2.0, 2.0)
+        >>> env = PassiveChecker(RandomPyEnvironment(spec, spec))
+        >>> _ = env.reset()
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", EnvironmentWarning)
+        ...     try:
+        ...         env.step(5.0)
+        ...     except EnvironmentWarning as warning:
+        ...         print(str(warning).splitlines()[0])
+        RandomPyEnvironment.step() was given an action that does not fit its spec.
+    """
 
 
 def _error(finding: Finding) -> SpecError:

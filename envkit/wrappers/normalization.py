@@ -583,8 +583,11 @@ class NormalizeObservation(Normalizer):
     floats, as with a picture, the integers are normalised. Booleans never are.
     `statistics` can choose for each leaf.
 
-    A state holds the statistics, and `set_state` restores them for all who share them.
-    For evaluation, share and freeze them:
+    While the wrapper learns, `adapts` is true: the output depends on everything seen
+    before, so a seed alone does not repeat a stream, and rows are not independent. A
+    state does repeat it: it holds the statistics, and `set_state` restores them for all
+    who share them. For later runs, pickle `statistics`; for evaluation, share and
+    freeze them:
 
     Example:
         >>> from envkit.envs import CartPole

@@ -32,13 +32,21 @@ class _RebuildInternals(WrapperInternals):
 class RebuildAfter(PyEnvironmentBaseWrapper):
     """Closes a single environment after some episodes, and builds the next one.
 
-    This happens in the reset that begins the next episode. The old environment is
-    closed first, because a process may be able to hold only one.
+    Use it for environments that leak memory, files or browser tabs. The reset that
+    begins the next episode closes the old environment and then builds the new one,
+    because a process may be able to hold only one. A reset in the middle of an episode
+    counts the episode; an episode without a step does not count.
 
     After `seed(s)`, the k-th rebuilt environment is seeded with `derived_seed(s, k)`,
     unless its first reset comes with a seed. It gets the options of that reset, and all
-    attributes that were set with `set_attr`. Without a seed, the new environment is not
-    seeded.
+    attributes that were set with `set_attr`. Without a seed, the constructor decides.
+
+    States include the number of episodes, so `set_state`, checkpoints and recovery
+    return to the same environment. If the constructor raises, the reset raises, and the
+    next reset tries again. Errors of `close()` are logged.
+
+    In a pool, each constructor makes the wrapper: `ParallelPyEnvironment([lambda:
+    RebuildAfter(make_env, episodes=100)] * 8)`.
 
     Example:
         >>> from envkit.testing import CountingEnv  # its episodes begin at 0, 10, 20

@@ -162,16 +162,22 @@ class MaxAndSkipObservation(ActionRepeat):
 class StickyAction(PyEnvironmentBaseWrapper):
     """Repeats the previous action with some probability, instead of the given one.
 
-    So a policy cannot count on its actions. An episode's first action is never
+    A policy cannot rely on its actions then. An episode's first action is never
     replaced. Each row draws from a random stream of its own; `seed` sets the streams.
 
     Example:
-        >>> from envkit.envs import Catch
-        >>> env = StickyAction(Catch(batch_size=4), 0.25)
-        >>> env.seed(1)
+        >>> from envkit import BoundedArraySpec, RandomPyEnvironment
+        >>> env = RandomPyEnvironment(
+        ...     ArraySpec((), np.float32),
+        ...     BoundedArraySpec((), np.int64, 0, 9),
+        ...     episode_end_probability=0.0,
+        ...     reward_fn=lambda step_type, action, observation: action,
+        ... )
+        >>> env = StickyAction(env, 0.5)
+        >>> env.seed(3)
         >>> _ = env.reset()
-        >>> env.step([0, 1, 2, 1]).step_type
-        array([1, 1, 1, 1], dtype=int32)
+        >>> [int(env.step(action).reward) for action in range(10)]
+        [0, 0, 2, 3, 4, 4, 6, 7, 8, 8]
     """
 
     _kept = ("_before", "_left", "_is_under_way", "_has_before", "_streams")

@@ -56,14 +56,28 @@ class _StandbyInternals(WrapperInternals):
 class StandbyEnvironment(PyEnvironmentBaseWrapper):
     """Alternates the episodes of a row between two environments.
 
-    While one plays, the other is reset in a thread. An episode begins at once if the
-    reset takes no longer than the previous episode. Timing does not change the
-    episodes: odd ones always come from one environment, even ones from the other.
+    This hides slow resets: while one plays, the other is reset in a thread. An episode
+    begins at once if the reset takes no longer than the previous episode. In a pool,
+    each constructor makes the wrapper, as in `ParallelPyEnvironment([lambda:
+    StandbyEnvironment(make_env)] * 8)`. A `RealTimeEnvironment` takes a constructor of
+    the wrapper, and its clock need not stop for resets.
 
-    All calls go to the environment that plays, until the next reset; `set_attr` and
-    `seed` reach both. Each environment plays half of the episodes, so they must not
-    share anything, and memory doubles. If a reset must run in the thread of the steps,
-    or holds Python's lock throughout, only `in_workers=True` gains anything.
+    - The stream depends on seeds and actions alone, not on how long resets take: odd
+      episodes come from one environment, even ones from the other. `seed` seeds the
+      next to play, and the other one with a derived seed. Seed the wrapper and not the
+      constructor, or both play the same episodes.
+    - Calls and pictures go to the environment that plays, even at its `LAST`, until the
+      next reset; `set_attr` and `seed` reach both. A seed or options reset the next
+      environment once more.
+    - A reset that raises does so when its episode is due, with the environment's own
+      traceback, and the next reset tries again.
+    - States hold both environments and fit other such pairs. The two must not share
+      anything, and memory doubles.
+    - A thread hides resets that wait or compute outside of Python. Pure Python delays
+      the steps of its process. For that, for crashes, and for libraries that must stay
+      in one thread or exist once per process, `in_workers=True` gives each of the two a
+      worker process. A pool's `eager_resets=True` resets in the stepping thread
+      instead.
 
     If a reset that ran early raises, the error appears when its episode is due. In a
     pool, timeouts count from the moment you ask for the row.

@@ -53,6 +53,10 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
         (5,)
         >>> [f"{env.step(1).observation[-1]:.1f}" for _ in range(4)]
         ['0.0', '0.2', '0.4', '0.6']
+        >>> from envkit.testing import CountingEnv
+        >>> env = TimeAwareObservation(CountingEnv(), flatten=False)
+        >>> env.reset().observation
+        {'obs': array(0, dtype=int32), 'time': array([0], dtype=int32)}
     """
 
     _kept = ("_steps",)
