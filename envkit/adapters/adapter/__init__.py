@@ -134,6 +134,18 @@ class Adapter(_Made, metaclass=_AdapterType):
     | `render(mode)`         | a picture                                               |
     | `get_state()`, `set_state(state)` | everything that later steps depend on        |
 
+    A result of `step` may also be `(observation, reward, done, info)`, `(observation,
+    reward, terminated, truncated)`, the same with an info, or a time step; that of
+    `reset`, `(observation, info)` or a time step. If the last observation of an episode
+    is `None`, the previous one is repeated. At the end of an episode all actions are
+    legal, because any action begins the next one.
+
+    Without `get_state` and `set_state`, a state is a pickle of the adapter and the
+    library's environment, or the result of that environment's own `clone_state` or
+    `get_state`. `set_state` keeps the author's object, but may replace its
+    `env_instance`. An adapter pickles as its class, its arguments and, once started,
+    its state.
+
     All other names are free. Within the author's methods, `self.step` is the author's
     own method, not the environment's. Public attributes that the environment lacks are
     taken from the author's object.
@@ -144,18 +156,20 @@ class Adapter(_Made, metaclass=_AdapterType):
 
     Attributes:
         env_instance: The result of `start`; `None` before it.
-        realtime: Whether the library's own clock runs between steps.
+        realtime: Whether the library's own clock runs between steps. The observation
+            that specs were inferred from is then out of date, and not used again.
         one_per_process: Whether a process can hold only one such environment at a time.
         can_be_made_again: Whether the same arguments make another environment that is
-            independent of the first.
+            independent of the first; not if one of them is an open connection, say.
+            Otherwise `probe_steps` run in the environment itself.
         discount: The discount of steps that do not terminate the episode.
         floats: The dtype that replaces float64 in inferred observation specs, such as
             `np.float32`.
         text_length: The maximum length of strings in observations.
         max_lengths: The maximum lengths of lists whose length varies, by key or path:
             `{"path": 9}`, `{"['map']['path']": 9}`; or a number if the whole
-            observation is such a list. These lists become dictionaries of `length` and
-            `values`.
+            observation is such a list. `(9, spec)` also describes an element. These
+            lists become dictionaries of `length` and `values`.
         probe_steps: The number of random steps to try, in a separate environment, to
             infer the observation specs.
         checked: Whether bounds of specs are checked.
