@@ -274,8 +274,8 @@ def check_can_draw(name: str) -> None:
 
 
 def _has_display() -> bool:
-    glfw = sys.modules["glfw"]  # it has been chosen
+    glfw = sys.modules["glfw"]  # imported when it was chosen
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _GLFW, UserWarning)
-        # Does nothing if it has succeeded before.
+        # Does nothing after an earlier success.
         return bool(glfw.init())

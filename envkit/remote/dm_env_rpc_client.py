@@ -1,7 +1,7 @@
-"""dm_env_rpc, as a client: the environment behind an address as one of envkit.
+"""dm_env_rpc, as a client: a served environment as an envkit environment.
 
-`dm_env_rpc_messages` has the conversation. What is here connects, waits with a limit,
-and ends an episode whose server has gone.
+`dm_env_rpc_messages` defines the messages. This module connects, waits for answers up
+to a time limit, and ends the episode if the server is gone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SEEDS = 2**63  # A setting takes no larger seed.
 
 
 class DmEnvRpcWrapper(ForeignEnvironment):
-    """Plays the environment that a server of dm_env_rpc serves.
+    """Plays an environment of a dm_env_rpc server.
 
     | dm_env_rpc                                | time step                       |
     |-------------------------------------------|---------------------------------|
@@ -51,10 +51,10 @@ class DmEnvRpcWrapper(ForeignEnvironment):
     | `INTERRUPTED`                             | `LAST`, truncated, discount 1   |
     | the connection is lost in a step          | the same, the observation again |
 
-    A server may have the discount as an observation, which it then is. The info of a
-    `LAST` has both flags, and after a lost connection the reason as `lost`. `seed`
-    reaches the server as the setting "seed" of a reset, which servers of envkit know.
-    After a connection is lost, the next reset connects again, and makes a new world.
+    If the server sends an observation named `discount`, that is the discount. The info
+    of a `LAST` has both flags, and after a lost connection the reason as `lost`. A
+    reset sends the seed as the setting "seed", which envkit's servers understand. After
+    a lost connection, the next reset connects again and makes a new world.
     """
 
     def __init__(
@@ -71,22 +71,22 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         timeout: float = 60.0,
         connect_timeout: float = 10.0,
     ) -> None:
-        """Connects with a server, makes a world there, and joins it.
+        """Connects to a server, makes a world there, and joins it.
 
         Args:
             address: The host and the port, with a colon between them.
-            settings: What the world is made with.
-            join_settings: What it is joined with.
-            world: The name of a world that exists, which is joined; `None` to make one,
-                which is destroyed at the end.
-            text_length: The maximal length of texts. They are then arrays of a fixed
-                width; otherwise they are objects of any length.
-            token: What the metadata `authorization` has after `Bearer`. The token that
-                a server of the same user on the same machine has drawn is found.
-            cafile: A file with the certificates that are trusted, for TLS.
+            settings: The settings of the new world.
+            join_settings: The settings for joining it.
+            world: The name of an existing world to join. By default a new one is made,
+                and destroyed at the end.
+            text_length: The maximum length of text, which then has a fixed width. By
+                default, texts are objects of any length.
+            token: The server's token, sent as `authorization: Bearer TOKEN`. The token
+                of your own server on the same machine is found automatically.
+            cafile: A file of trusted certificates, for TLS.
             tls: Whether to use TLS with the system's certificates, without a `cafile`.
-            timeout: Seconds that an answer may take.
-            connect_timeout: Seconds that connecting may take.
+            timeout: Seconds to wait for an answer.
+            connect_timeout: Seconds to wait for a connection.
 
         Raises:
             DmEnvRpcError: The server cannot be reached, or has refused.
@@ -119,7 +119,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
             raise
 
     def _convert(self) -> None:
-        """Makes what converts values, of the specs of the server."""
+        """Makes the converters of values, from the server's specs."""
         served = self._conversation.served
         self._observation_spec = served.observation_spec
         self._action_spec = served.action_spec
@@ -145,7 +145,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         return self._address
 
     def seed(self, seed: Seed) -> None:
-        """Seeds the environment at the next reset, by a setting of it."""
+        """Seeds the environment at the next reset, with the setting "seed"."""
         super().seed(seed)
         if self._next_seed is not None:
             self._next_seed %= _SEEDS
@@ -267,7 +267,7 @@ def _observation_leaf(spec: ArraySpec) -> Leaf:
 
 
 def load(address: str, **kwargs: Any) -> DmEnvRpcWrapper:
-    """Makes the environment that a server of dm_env_rpc serves.
+    """Connects to an environment of a dm_env_rpc server.
 
     `envkit.make("dm_env_rpc:localhost:9000")` calls this.
 
@@ -288,7 +288,7 @@ def _connected(
     timeout: float,
     connect_timeout: float,
 ) -> _GrpcStream:
-    """Returns a new stream to a server, which errors call so.
+    """Returns a new stream to a server; errors call it `server`.
 
     Raises:
         DmEnvRpcError: The server cannot be reached.
@@ -322,7 +322,7 @@ def _connected(
 
 
 class _GrpcStream:
-    """A gRPC stream of requests, whose answers are waited for with a limit."""
+    """A gRPC stream of requests, with a time limit for each answer."""
 
     def __init__(self, channel: Any, metadata: Any, timeout: float) -> None:
         self._channel, self._timeout = channel, timeout

@@ -1,8 +1,8 @@
 """OpenEnv: the environment behind an address, as an envkit environment.
 
-`OpenEnvWrapper` plays what any server of OpenEnv serves: their own, and
-`envkit serve TARGET --openenv`. It speaks the protocol itself; OpenEnv's package is not
-needed. `envkit._shared.json_schema` says which specs come of which schemas.
+`OpenEnvWrapper` plays the environments of any OpenEnv server, `envkit serve TARGET
+--openenv` included. It speaks the protocol itself, so OpenEnv's package is not needed.
+`envkit._shared.json_schema` converts schemas to specs.
 """
 
 from __future__ import annotations
@@ -50,24 +50,25 @@ _PAUSE = 0.1  # seconds between attempts to connect, at first
 
 
 class _DeniedError(OpenEnvError):
-    """The server lets nobody in without the right token, or is none of OpenEnv."""
+    """The server requires another token, or is not an OpenEnv server."""
 
 
 class OpenEnvWrapper(ForeignEnvironment):
-    """Plays the environment that a server of OpenEnv serves.
+    """Plays an environment of an OpenEnv server.
 
     | OpenEnv                          | time step                                   |
     |----------------------------------|---------------------------------------------|
     | `reset`                          | `FIRST`, reward 0, discount 1               |
     | `step`, not done                 | `MID`                                       |
-    | `step`, done                     | `LAST`, discount 0, or what the metadata say|
+    | `step`, done                     | `LAST`, discount 0 or as the metadata say   |
     | the connection is lost in a step | `LAST`, truncated, the observation again    |
 
-    Where the metadata have a `discount`, it is that; where they say `truncated`, the
-    discount of the `LAST` is 1. `get_info()` returns the metadata. After a connection
-    is lost, the next reset connects again.
+    A `discount` in the metadata is the discount. If the metadata say `truncated`, the
+    `LAST` has discount 1. `get_info()` returns the metadata. After a lost connection,
+    the next reset connects again.
 
-    Each environment has a connection of its own, and so an environment of the server's.
+    Each `OpenEnvWrapper` has its own connection, and so its own environment in the
+    server.
     """
 
     def __init__(
@@ -84,25 +85,24 @@ class OpenEnvWrapper(ForeignEnvironment):
         timeout: float = 60.0,
         connect_timeout: float = 10.0,
     ) -> None:
-        """Connects with a server, and asks it for its schemas.
+        """Connects to a server, and asks it for its schemas.
 
         Args:
             url: The address, such as `"http://localhost:8000"`.
-            observation_spec: The specs of observations; of a dictionary, keys that it
-                does not have are left out. `None` for those that the server's schema
-                and its first observation tell.
-            action_spec: The specs of actions; `None` for those of the server's schema,
-                without what has a default there.
-            reset_options: What every reset tells the server, such as a task.
-            text_length: The maximal length of texts. They are then arrays of a fixed
-                width; otherwise they are objects of any length.
-            token: What the header `Authorization` has after `Bearer`. The token that a
-                server of the same user on the same machine has drawn is found.
+            observation_spec: The specs of observations. Keys of an observation that are
+                missing in a dictionary of specs are left out. By default, the server's
+                schema and its first observation decide.
+            action_spec: The specs of actions. By default those of the server's schema,
+                without fields that have a default there.
+            reset_options: The options of every reset, such as a task.
+            text_length: The maximum length of text, which then has a fixed width. By
+                default, texts are objects of any length.
+            token: The server's token, sent in the header `Authorization: Bearer TOKEN`.
+                The token of your own server on the same machine is found automatically.
             headers: More headers for the server.
-            cafile: A file with the certificates that are trusted, for https; `None` for
-                those of the system.
-            timeout: Seconds that an answer may take.
-            connect_timeout: Seconds that connecting may take.
+            cafile: A file of trusted certificates, for https; `None` for the system's.
+            timeout: Seconds to wait for an answer.
+            connect_timeout: Seconds to wait for a connection.
 
         Raises:
             OpenEnvError: The server cannot be reached.
@@ -187,7 +187,7 @@ class OpenEnvWrapper(ForeignEnvironment):
         return self._url
 
     def session_state(self) -> dict[str, Any]:
-        """Returns what the server answers to `state`: the episode, and its steps."""
+        """Returns the server's answer to `state`: the episode, and its steps."""
         self._check_open("session_state")
         return dict(self._ask("state"))
 
@@ -289,7 +289,7 @@ class OpenEnvWrapper(ForeignEnvironment):
         )
 
     def _ask(self, kind: str, data: Any = None) -> Any:
-        """Sends a message and returns what its answer says.
+        """Sends a message and returns the content of its answer.
 
         Raises:
             OpenEnvError: The answer is an error.
@@ -409,7 +409,7 @@ class OpenEnvWrapper(ForeignEnvironment):
 
 
 def load(address: str, **kwargs: Any) -> OpenEnvWrapper:
-    """Makes the environment that a server of OpenEnv serves.
+    """Connects to an environment of an OpenEnv server.
 
     `envkit.make("openenv:http://localhost:8000")` calls this.
 
@@ -421,9 +421,9 @@ def load(address: str, **kwargs: Any) -> OpenEnvWrapper:
 
 
 def _checked_url(url: str) -> tuple[str, str]:
-    """Returns an address with http or https, and what its name and password become.
+    """Returns an address with http or https, and the header for its name and password.
 
-    The address has no slash at its end, and no password, because messages show it.
+    The address has neither a slash at its end nor a password, because messages show it.
     """
     whole = url if "://" in url else f"http://{url}"
     parts = urlsplit(whole)
@@ -443,7 +443,7 @@ def _checked_url(url: str) -> tuple[str, str]:
 
 
 def _limited_seconds(name: str, value: Any) -> float:
-    """Returns seconds that sockets take, where infinity is for ever."""
+    """Returns seconds as sockets take them; infinity means no limit."""
     most = 1e6
     seconds = most if value == math.inf else value
     return min(most, checked_seconds(name, seconds, above_zero=True))

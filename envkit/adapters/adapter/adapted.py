@@ -176,7 +176,7 @@ class AdaptedEnvironment(ForeignEnvironment):
 
     # The library's environment, from start to close.
 
-    def start(self) -> Any:  # an author's returns the library's environment
+    def start(self) -> Any:  # an author's `start` returns an environment
         """Starts the library's environment unless it is running."""
         if self._started:
             return
@@ -403,7 +403,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         if _is_number_from_0(declared):
             spec = declared
         if spec is None and not self._started:
-            self.start()  # it may know
+            self.start()  # which may set num_actions
             spec = numbered(name, author.actions, author.num_actions)
         if spec is None and declared is not None:
             raise TypeError(
@@ -506,8 +506,8 @@ class AdaptedEnvironment(ForeignEnvironment):
         """Returns observations to infer specs from: the first, or a trial run's."""
         steps = self._author.probe_steps
         if steps and not self._author.can_be_made_again:
-            # The only environment, so its first episode and its seed must remain
-            # unused.
+            # There is only this environment, so leave its first episode and its seed
+            # to the program.
             seed = self._next_seed
             observations = self._probe(steps, legal)
             self._next_seed = seed

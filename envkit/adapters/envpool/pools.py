@@ -1,4 +1,4 @@
-"""Pools of EnvPool: recognised, described, and made of an id, once more if need be."""
+"""EnvPool's pools: recognises and reads them, and makes them, again if seeded."""
 
 from __future__ import annotations
 
@@ -202,13 +202,13 @@ class Answer(NamedTuple):
 
 
 class PoolRows:
-    """Reads what a pool answers.
+    """Reads a pool's answers.
 
     Attributes:
         observation_spec: The specs of one row's observation.
         action_spec: The spec of one row's action.
         reward_spec: The spec of one row's reward.
-        structure: That of an observation.
+        structure: The structure of an observation.
         players: The number of players per row.
         acting: The number of players that act in a step; 0 if they take turns, or there
             is only one.
@@ -536,7 +536,7 @@ class PoolCalls:
     """
 
     def __init__(self, pool: Any, acting: int) -> None:
-        """Prepares.
+        """Prepares to call a pool.
 
         Args:
             pool: The pool.

@@ -136,10 +136,10 @@ class EnvPoolWrapper(ForeignBase):
         self._calls: Any = PoolCalls(self._foreign, rows.acting)
         self._infos = _PoolInfos(rows)
         self._seeds: list[int] | None = None
-        # Rows whose episode is over, and whose next one the pool has not begun.
+        # Rows at the end of an episode, whose next one has not begun in the pool.
         self._over = np.zeros(self._count, bool)
         self._has_over = False
-        # Rows whose next episode the pool has begun without the caller's knowledge.
+        # Rows whose next episode has begun in the pool, but not for the caller.
         self._begun = _BegunEpisodes(rows.structure, self._count)
         self._set_order(AutoReset.of(autoreset))
 
@@ -234,7 +234,7 @@ class EnvPoolWrapper(ForeignBase):
 
     def _let_go(self) -> None:
         self._foreign.close()
-        # Its threads end here, before a new pool starts its own.
+        # The old pool's threads end here, before a new pool starts its own.
         self._foreign = self._calls = None
 
     def current_time_step(self) -> TimeStep:
@@ -259,7 +259,7 @@ class EnvPoolWrapper(ForeignBase):
         return answer.time_step
 
     def _make_anew(self, seeds: list[int]) -> None:
-        assert self._recipe is not None  # or there would be no seeds
+        assert self._recipe is not None  # only a pool with a recipe takes seeds
         self._let_go()
         self._foreign = self._recipe.build(seeds)
         self._calls = PoolCalls(self._foreign, self._rows.acting)
@@ -455,7 +455,7 @@ class _PoolInfos:
         self._whole: Answer | None = None
         # Later answers of single rows, and the row's place in each.
         self._later: dict[int, tuple[Answer, int]] = {}
-        # Answers that belong to the next episode of rows that have begun it already.
+        # Answers about the next episode, for rows in which it has begun.
         self._begun: dict[int, tuple[Answer, int]] = {}
 
     def whole(self, answer: Answer) -> None:

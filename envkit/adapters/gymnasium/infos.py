@@ -377,7 +377,7 @@ def _row_of(column: Any, row: int) -> Any:
     if isinstance(column, list | tuple):
         return type(column)([_row_of(value, row) for value in column])
     array = as_array(column)
-    if array.ndim == 0:  # the same for all rows
+    if array.ndim == 0:  # one value for all rows
         return column
     element = array[row]
     if isinstance(element, np.ndarray):
@@ -408,10 +408,10 @@ class VectorInfos:
         """Starts without infos."""
         self._rows = rows
         self._infos: Mapping[str, Any] = {}
-        # Infos that belong to the next episode of rows that have begun it already.
+        # Infos of the next episode, for rows in which it has begun.
         self._begun: Mapping[str, Any] | None = None
-        # The terminated and truncated rows, as the bytes of two masks; `None` before
-        # the first reset.
+        # Masks of the terminated and of the truncated rows, as bytes; `None` before the
+        # first reset.
         self._flags: tuple[bytes, bytes] | None = None
         none = bytes(rows)
         self._none = none, none

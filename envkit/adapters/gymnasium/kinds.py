@@ -34,7 +34,7 @@ __all__ = [
     "take_vector_state",
 ]
 
-# Gymnasium reads these from shared memory only once, when it is made.
+# An AsyncVectorEnv reads these from shared memory only once, when it is made.
 _READ_ONCE = frozenset(["OneOf", "Text"])
 
 

@@ -640,10 +640,10 @@ class _Outcomes:
         self._adapter = adapter
         count = int(env.batch_size)
         self._everyone = np.ones(count, bool)
-        # True if rows that do not begin remain in the arrays returned before.
+        # True if a reset of some rows returns arrays that were returned before.
         is_pool = isinstance(getattr(type(env), "num_workers", None), property)
         self._repeats = order is AutoReset.DISABLED and not is_pool
-        # True if rows may have made-up time steps because their environment is gone.
+        # True if time steps may be made up, because a worker died.
         self._repairs = isinstance(getattr(type(env), "repaired", None), property)
         # The rows at the end of an episode.
         self._ended = self._none = np.zeros(count, bool)
@@ -677,7 +677,7 @@ class _Outcomes:
             return None
         try:
             promise = self._env.begin_step(actions)
-        except EnvkitError:  # the wait steps again and raises it
+        except EnvkitError:  # `step_wait` steps again, and raises it
             return None
         return _BegunStep(promise, self._results_of)
 
@@ -699,7 +699,7 @@ class _Outcomes:
         terminated, truncated = self._rows.ends(shown, ended, found)
         beside = self._beside(shown, terminated, is_over)
         if self._order is AutoReset.SAME_STEP and is_over:
-            # Before the reset, which may write to the infos' arrays.
+            # Read before the reset, which may write to the infos' arrays.
             infos = self._final(shown, ended, [found, *beside])
             infos = _added(infos, [found, *beside], ~ended)
             now = self._mode.begin(ended)

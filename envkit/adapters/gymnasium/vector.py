@@ -449,7 +449,7 @@ class _Steps:
     |-----------|--------------------------------------------------------------------|
     | NEXT_STEP | with the next step, which returns its `FIRST`                      |
     | SAME_STEP | with the step that ends one, whose observation is among the infos  |
-    | DISABLED  | right after that step, by a reset here, or with a reset of the row |
+    | DISABLED  | right after that step, if the wrapper resets; or with `reset(mask)` |
 
     It is a separate object because a class that forwards attributes takes several times
     as long to find its own, and a step reads many.
@@ -482,7 +482,7 @@ class _Steps:
         self.is_closed = False
         self.known_to_reset = known_to_reset(layers_of(vector_env))
         if own is _DISABLED:
-            self.known_to_reset["options"] = None  # the mask is one
+            self.known_to_reset["options"] = None  # the reset mask is an option
         self._vector_env = vector_env
         self._own = own
         self._begins_next = own is _NEXT
@@ -605,7 +605,7 @@ class _Steps:
         observation, reward, terminated, truncated, infos = self._read(
             self._vector_env.step(self._actions.members(action, begun))
         )
-        # A search of bytes takes a fifth of the time that one of an array takes.
+        # Searching bytes takes a fifth of the time of searching an array.
         truncated_bytes = truncated.tobytes()
         has_cut = b"\1" in truncated_bytes
         ended = np.logical_or(terminated, truncated) if has_cut else terminated
@@ -620,7 +620,7 @@ class _Steps:
         (rows,) = ended.nonzero()
         self._ended_rows = rows
         self._begun = None
-        # What the class does, without a call.
+        # The same as `TimeStep(...)`, without the call.
         time_step = _new_tuple(TimeStep, (step_type, reward, discount, observation))
         if not len(rows):
             self.infos.step(infos)
@@ -872,7 +872,7 @@ class VectorActions:
                 if chosen.tobytes() == action.tobytes():
                     return chosen
             except IndexError:
-                pass  # the next lines find the wrong one
+                pass  # the check below names the wrong action
         ignored = None
         if len(unused):
             ignored = np.zeros(self._rows, bool)

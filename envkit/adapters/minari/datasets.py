@@ -506,7 +506,7 @@ def _space(what: str, spec: Any) -> Any:
             )
     space = space_from_spec(spec)
     try:
-        # And back: Minari writes more than 2**63 choices but cannot read them.
+        # Also read it: Minari writes more than 2**63 choices but cannot read them.
         deserialize_space(serialize_space(space))
     except (NotImplementedError, OverflowError, TypeError, ValueError, AssertionError):
         raise RecordingError(

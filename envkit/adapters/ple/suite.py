@@ -327,7 +327,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
             rng = np.random.RandomState(_as_word(seed))
             self._ple.rng = self._ple.game.rng = rng
         self._used = True
-        # Otherwise the last episode's picture would be seen, and its keys pressed.
+        # Otherwise the episode would begin with the last one's picture and keys.
         display.put_blank(self._blank)
         if self._blank is not None:
             display.forget_keys()
@@ -342,7 +342,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
         """Keeps the game's state before its first episode."""
         try:
             self._as_made = _save_game(self._ple, None)
-        except NotImplementedError:  # then a seed restores only the generator
+        except NotImplementedError:  # a seed then restores only the generator
             self._as_made = None
 
     def step(self, action: int) -> tuple[NestedArray, float, bool]:  # type: ignore[override]  # an author's

@@ -41,7 +41,7 @@ _IDS = "available_actions"
 _MESSAGE = "_response_observation"
 _TEXTS = frozenset(["map_name"])
 _COLORED = frozenset(["rgb_minimap", "rgb_screen"])
-# The rest is int32.
+# All other arrays are int32.
 _WIDE = frozenset(["feature_units", "raw_units"])
 
 # Default room. In the largest battles the game has more units, which raises an error
