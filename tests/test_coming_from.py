@@ -70,7 +70,7 @@ def test_the_guide_for_tf_agents_has_rows_of_the_whole_table():
 
 @pytest.mark.parametrize("statement", [right for _, right in IMPORTS])
 def test_what_the_table_for_tf_agents_imports_is_there(statement):
-    if statement.startswith("from envkit.tf ") or "TFPyEnvironment" in statement:
+    if statement.startswith("from envkit.tf") or "TFPyEnvironment" in statement:
         pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     exec(statement, {})
 
