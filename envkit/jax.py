@@ -159,8 +159,9 @@ class JitEnvironment:
     def jit(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         """Compiles a function that steps the environment.
 
-        It works like `jax.jit`, and the call raises the environment's own error. A
-        program of plain `jax.jit` raises a `JaxRuntimeError` with its text instead.
+        It works like `jax.jit`, waits for the results, and the call raises the
+        environment's own error. A program of plain `jax.jit` raises a
+        `JaxRuntimeError` with its text instead.
 
         Args:
             function: The function to compile.
