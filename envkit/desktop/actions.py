@@ -1,8 +1,8 @@
-"""Encodings of actions: arrays to keys and pointer events, and back.
+"""Action encodings: from arrays to key and pointer events, and back.
 
-Each class has the specs of an action, turns an action into events, and turns a person's
-events into the closest action, so that demonstrations can be recorded. It keeps track
-of the keys and buttons that are down, so that a new episode begins with none.
+An encoding defines the action spec, turns actions into events, and turns a person's
+events into the closest action, so that people can record demonstrations. It tracks the
+keys and buttons that are down, and releases them before the next episode.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _BUTTONS = {"left": 1, "middle": 2, "right": 3, "wheel up": 4, "wheel down": 5}
 
 
 class Actions(Protocol):
-    """An encoding of actions with keys and a pointer.
+    """Turns actions into key and pointer events, and back.
 
-    It may also have a method `fitting(events)`, which returns how many of the oldest
-    events one action can do without losing any or their order; the others are then for
-    the next action.
+    An encoding may also have a method `fitting(events)`. It returns how many of the
+    oldest events fit into one action without losing an event or changing the order; the
+    rest waits for the next action.
     """
 
     def spec(self) -> NestedSpec:
-        """Returns the specs of an action."""
+        """Returns the action spec."""
 
     def begin(self) -> list[Event]:
-        """Forgets the episode, and returns the events that release everything."""
+        """Starts an episode: returns the events that release all keys and buttons."""
 
     def events(self, action: NestedArray) -> list[Event]:
         """Returns the events of an action."""
@@ -67,9 +67,9 @@ class Actions(Protocol):
 
 
 def fitting(actions: Any, events: Sequence[Event]) -> int:
-    """Returns how many of the oldest events one action of an encoding can do.
+    """Returns how many of the oldest events fit into one action of an encoding.
 
-    That is all of them unless the encoding has a method `fitting`.
+    All of them do, unless the encoding has a method `fitting`.
 
     Example:
         >>> from envkit.desktop.keys import KeyEvent, keysym
@@ -84,16 +84,16 @@ def fitting(actions: Any, events: Sequence[Event]) -> int:
 
 
 class InputState:
-    """Which keys and buttons are down, and where the pointer is."""
+    """Tracks which keys and buttons are down, and where the pointer is."""
 
     def __init__(self, size: Size | None = None) -> None:
         self.keys: dict[int, None] = {}
         self.buttons = 0
-        # In the middle, unless it has been anywhere.
+        # The pointer starts in the middle.
         self.x, self.y = (size[0] // 2, size[1] // 2) if size else (0, 0)
 
     def hold(self, keys: Sequence[int]) -> list[Event]:
-        """Returns the events after which these keys are down, and no others."""
+        """Returns the events that press these keys and release all others."""
         wanted = dict.fromkeys(sorted(keys, key=lambda key: key not in MODIFIERS))
         up = [key for key in self.keys if key not in wanted]
         up.sort(key=lambda key: key in MODIFIERS)
@@ -105,18 +105,18 @@ class InputState:
         ]
 
     def point(self, x: int, y: int, buttons: int) -> list[Event]:
-        """Returns the event after which the pointer is there with these buttons."""
+        """Returns the event for this position and these buttons, if either changes."""
         if (x, y, buttons) == (self.x, self.y, self.buttons):
             return []
         self.x, self.y, self.buttons = x, y, buttons
         return [PointerEvent(x, y, buttons)]
 
     def release(self) -> list[Event]:
-        """Returns the events that release everything."""
+        """Returns the events that release all keys and buttons."""
         return [*self.hold(()), *self.point(self.x, self.y, 0)]
 
     def apply(self, event: Event) -> None:
-        """Applies an event that is sent, or that a person has made."""
+        """Updates the state with an event."""
         if isinstance(event, PointerEvent):
             self.x, self.y, self.buttons = event
         elif event.down:
@@ -125,11 +125,11 @@ class InputState:
             self.keys.pop(event.key, None)
 
     def fitting(self, events: Sequence[Event]) -> int:
-        """Returns how many of the oldest events an action can do that holds keys.
+        """Returns how many of the oldest events fit into one action that holds keys.
 
-        Such an action lets go of a key, presses a modifier, presses a key, moves the
-        pointer and changes its buttons, in this order. A key goes up and down again in
-        two actions, because one would not show that.
+        Such an action releases a key, presses a modifier, presses a key, moves the
+        pointer and changes its buttons, in this order. Releasing a key and pressing it
+        again takes two actions, because in one it would seem to stay down.
         """
         down, last = set(self.keys), -1
         released: set[int] = set()
@@ -140,7 +140,7 @@ class InputState:
                 last = _POINTER
                 continue
             if event.down == (event.key in down):
-                continue  # It repeats, or was not down.
+                continue  # a repeated press, or a release without a press
             place = _RELEASE
             if event.down:
                 place = _MODIFIER if event.key in MODIFIERS else _PRESS
@@ -155,25 +155,25 @@ class InputState:
         return len(events)
 
 
-# The order in which an action that says what is held changes that.
+# The order in which one action applies its changes.
 _RELEASE, _MODIFIER, _PRESS, _POINTER = range(4)
 
 
 class Controls:
-    """Keys, a pointer and buttons that are held as long as the action says so.
+    """Holds keys, a pointer and buttons for as long as the action says so.
 
-    An action has a flag for each key, the pointer's place from -1 (left, top) to 1, and
-    a flag for each button. What differs from the action before becomes events, so a
-    held key is one bit, and a lost event cannot stick.
+    An action has a flag for each key, the pointer's position from -1 (left, top) to 1,
+    and a flag for each button. Differences from the previous action become events, so a
+    held key is one bit, and a lost event cannot leave a key stuck.
 
     | leaf        | spec                        | if                                 |
     |-------------|-----------------------------|------------------------------------|
-    | `"keys"`    | `bool[n]`                   | there are `keys`                   |
+    | `"keys"`    | `bool[n]`                   | `keys` is not empty                |
     | `"pointer"` | `float32[2]` from -1 to 1   | `pointer` is true                  |
-    | `"buttons"` | `bool[n]`                   | there are `buttons`                |
+    | `"buttons"` | `bool[n]`                   | `buttons` is above 0               |
 
     Attributes:
-        keys: The keys that there are, as keysyms.
+        keys: The keysyms of the keys.
 
     Example:
         >>> import numpy as np
@@ -198,11 +198,11 @@ class Controls:
         """Chooses the controls.
 
         Args:
-            keys: The keys, by name.
-            size: The width and height of the screen, for the pointer.
-            pointer: Whether there is one.
-            buttons: How many of its buttons: 1 for the left one, 3 for the middle and
-                the right one, too, 5 for the wheel.
+            keys: The names of the keys.
+            size: The width and height of the screen; a pointer or buttons need it.
+            pointer: Whether actions move the pointer.
+            buttons: The number of pointer buttons: 1 is the left one, 3 adds the middle
+                and the right one, 5 adds the wheel.
         """
         self.keys = keysyms(keys)
         self._buttons = _checked_buttons(buttons)
@@ -214,7 +214,7 @@ class Controls:
         self._held, self._seen = InputState(self._size), InputState(self._size)
 
     def spec(self) -> dict[str, ArraySpec]:
-        """Returns the specs of an action: a dictionary of the leaves that there are."""
+        """Returns the action spec: a dictionary with the leaves in use."""
         specs: dict[str, ArraySpec] = {}
         if self.keys:
             specs["keys"] = ArraySpec((len(self.keys),), np.bool_, "keys")
@@ -225,12 +225,12 @@ class Controls:
         return specs
 
     def begin(self) -> list[Event]:
-        """Forgets the episode, and returns the events that release everything."""
+        """Starts an episode: returns the events that release all keys and buttons."""
         self._seen = InputState(self._size)
         return self._held.release()
 
     def events(self, action: Any) -> list[Event]:
-        """Returns the events that lead from the action before to this one."""
+        """Returns the events that lead from the previous action to this one."""
         # Hot: called once per step.
         held = self._held
         events: list[Event] = []
@@ -246,15 +246,15 @@ class Controls:
         return events + held.point(x, y, buttons)
 
     def fitting(self, events: Sequence[Event]) -> int:
-        """Returns how many of the oldest events one action can do in their order."""
+        """Returns how many of the oldest events fit into one action, in order."""
         return self._seen.fitting(events)
 
     def array(self, events: Iterable[Event]) -> dict[str, Array]:
-        """Returns the action of a step in which a person did this.
+        """Returns the action for what a person did in a step.
 
-        A key or button that went down counts as held, also if it is up again by the
-        end; then it is up in the next step. The pointer is where a button has gone down
-        or up, and in the next step where it has gone from there.
+        A key or button that was pressed counts as held, even if it was released before
+        the end of the step; the next action releases it. If a button was pressed or
+        released, the pointer is where that happened, and the next action moves it on.
         """
         seen = self._seen
         keys, buttons = set(seen.keys), seen.buttons
@@ -269,7 +269,7 @@ class Controls:
             presses = bool(seen.buttons & ~before)
             if presses or (seen.buttons != before and not is_press):
                 place, is_press = (seen.x, seen.y), presses
-        # A key that was held before and has been let go of is not held in this step.
+        # A key that was already held and is released in this step counts as up.
         pressed = set(seen.keys) | (down - keys)
         mask = seen.buttons | (up & ~buttons)
         action: dict[str, Array] = {}
@@ -284,21 +284,21 @@ class Controls:
 
 
 class Events:
-    """A few events in each action, one after the other, as they are.
+    """Sends the events that the action lists, one after the other.
 
-    Each leaf has `limit` elements, of which those with kind 0 do nothing.
+    Each leaf has `limit` elements; elements of kind 0 do nothing.
 
     | leaf        | spec                                                          |
     |-------------|---------------------------------------------------------------|
     | `"kind"`    | `int32`: 0 for nothing, 1 for a key, 2 for the pointer        |
-    | `"key"`     | `int32`: which of `keys`                                      |
-    | `"down"`    | `bool`: whether that goes down                                |
+    | `"key"`     | `int32`: an index into `keys`                                 |
+    | `"down"`    | `bool`: whether the key goes down                             |
     | `"pointer"` | `int32[limit, 2]`: x and y in pixels                          |
-    | `"buttons"` | `int32`: the buttons that are down, as bits                   |
+    | `"buttons"` | `int32`: the buttons that are down, one bit each              |
 
     Attributes:
-        keys: The keys that there are, as keysyms.
-        limit: The most events of a step.
+        keys: The keysyms of the keys.
+        limit: The largest number of events in a step.
 
     Example:
         >>> from envkit.desktop.keys import KeyEvent, PointerEvent, keysym
@@ -318,24 +318,24 @@ class Events:
         limit: int = 4,
         buttons: int = 3,
     ) -> None:
-        """Chooses what events there are.
+        """Chooses the possible events.
 
         Args:
-            keys: The keys, by name.
+            keys: The names of the keys.
             size: The width and height of the screen.
-            limit: The most events of a step.
-            buttons: How many buttons the pointer has.
+            limit: The largest number of events in a step.
+            buttons: The number of pointer buttons.
         """
         self.keys = keysyms(keys)
         self._size = checked_screen(size)
         self.limit = checked_size("limit", limit)
         self._buttons = _checked_buttons(buttons)
         self._held = InputState(self._size)
-        # The buttons that a person holds.
+        # The buttons that the person holds.
         self._down = 0
 
     def spec(self) -> dict[str, ArraySpec]:
-        """Returns the specs of an action."""
+        """Returns the action spec."""
         n = self.limit
         width, height = self._size
         corner = np.array([width - 1, height - 1], np.int32)
@@ -352,7 +352,7 @@ class Events:
         }
 
     def begin(self) -> list[Event]:
-        """Forgets the episode, and returns the events that release everything."""
+        """Starts an episode: returns the events that release all keys and buttons."""
         self._down = 0
         return self._held.release()
 
@@ -372,17 +372,17 @@ class Events:
         return events
 
     def fitting(self, events: Sequence[Event]) -> int:
-        """Returns how many of the oldest events one action can do: `limit` at most."""
+        """Returns how many of the oldest events fit into one action: up to `limit`."""
         return min(len(events), self.limit)
 
     def array(self, events: Iterable[Event]) -> dict[str, Array]:
-        """Returns the action that has these events.
+        """Returns the action with these events.
 
-        Moves of the pointer that another move follows at once are left out, and keys
-        that are none of `keys`.
+        It drops a pointer move if the next event is another move, and keys that are not
+        in `keys`.
 
         Raises:
-            ValueError: There are more of them than an action has.
+            ValueError: More than `limit` events remain.
         """
         kept: list[Event] = []
         is_move = False
@@ -420,13 +420,13 @@ class Events:
 
 
 class Macros:
-    """A menu: each action is the number of an entry.
+    """Offers a menu: an action is the number of an entry.
 
-    | an entry                    | does                                               |
+    | entry                       | effect                                             |
     |-----------------------------|----------------------------------------------------|
-    | `None`                      | nothing: no key is down                            |
-    | `"Left"`, `"ctrl-t"`        | its keys are down until the next action            |
-    | a list of events and names  | each event, and each chord down and up at once     |
+    | `None`                      | releases all keys                                  |
+    | `"Left"`, `"ctrl-t"`        | holds its keys until the next action               |
+    | a list of events and names  | sends the events; presses and releases each chord  |
 
     Example:
         >>> menu = Macros([None, "Left", "ctrl-t"])
@@ -439,7 +439,7 @@ class Macros:
     """
 
     def __init__(self, menu: Sequence[Any]) -> None:
-        """Takes the entries."""
+        """Creates the menu from its entries."""
         if isinstance(menu, str) or not menu:
             raise ValueError(
                 f"menu must be a list of at least one entry, got {describe(menu)}."
@@ -448,11 +448,11 @@ class Macros:
         self._held, self._seen = InputState(), InputState()
 
     def spec(self) -> BoundedArraySpec:
-        """Returns the spec of an action: the number of an entry."""
+        """Returns the action spec: the number of an entry."""
         return BoundedArraySpec((), np.int64, 0, len(self._menu) - 1, "macro")
 
     def begin(self) -> list[Event]:
-        """Forgets the episode, and returns the events that release everything."""
+        """Starts an episode: returns the events that release all keys and buttons."""
         self._seen = InputState()
         return self._held.release()
 
@@ -468,9 +468,9 @@ class Macros:
         return events
 
     def fitting(self, events: Sequence[Event]) -> int:
-        """Returns how many of the oldest events one action can do in their order.
+        """Returns how many of the oldest events fit into one action, in order.
 
-        A list of events of the menu is done by one action, if it is there as a whole.
+        An entry that is a list of events takes one action if all its events are there.
         """
         count = self._seen.fitting(events)
         for _, once in self._menu:
@@ -482,10 +482,10 @@ class Macros:
         return count
 
     def array(self, events: Iterable[Event]) -> Array:
-        """Returns the entry whose keys are down, of several the one with most keys.
+        """Returns the entry whose keys are down; of several, the one with most keys.
 
         Raises:
-            ValueError: There is none, and no `None` either.
+            ValueError: No entry fits, and the menu has no `None`.
         """
         events = list(events)
         down = set(self._seen.keys)
@@ -505,17 +505,17 @@ class Macros:
         if not fitting:
             names = ", ".join(map(key_name, down)) or "no key"
             raise ValueError(
-                f"No entry of the menu stands for {names}. Put None into the menu, for "
-                "steps in which nothing is done."
+                f"No entry of the menu stands for {names}. Add None to the menu for "
+                "steps without a key."
             )
         return np.array(-max(fitting)[1], np.int64)
 
 
 class ClickGrid:
-    """A grid of places to click at: 0 does nothing, the others are its cells.
+    """Clicks into the cells of a grid; action 0 does nothing.
 
-    Cells are counted from the top left, row by row. Those with their middle in a region
-    that is left out do not count.
+    The cells are numbered from 1, row by row from the top left. A cell whose middle is
+    in a region of `without` is left out.
 
     Example:
         >>> grid = ClickGrid((640, 480), rows=2, columns=2, without=[(0, 0, 320, 240)])
@@ -534,15 +534,14 @@ class ClickGrid:
         button: str = "left",
         without: Sequence[tuple[int, int, int, int]] = (),
     ) -> None:
-        """Chooses the grid.
+        """Creates the grid.
 
         Args:
             size: The width and height of the screen.
-            rows: How many rows of places.
-            columns: How many columns.
+            rows: The number of rows.
+            columns: The number of columns.
             button: The button: "left", "middle", "right", "wheel up" or "wheel down".
-            without: Regions that are not clicked at: left, top, width and height in
-                pixels.
+            without: Regions without cells: left, top, width and height in pixels.
         """
         width, height = self._size = checked_screen(size)
         rows, columns = checked_size("rows", rows), checked_size("columns", columns)
@@ -561,19 +560,21 @@ class ClickGrid:
             if not self._is_left_out(x, y)
         ]
         if not self.places:
-            raise ValueError("without leaves no place to click at.")
+            raise ValueError(
+                "without must leave at least one cell; it covers all of them."
+            )
 
     def spec(self) -> BoundedArraySpec:
-        """Returns the spec of an action: the number of a place."""
+        """Returns the action spec: the number of a cell."""
         return BoundedArraySpec((), np.int64, 0, len(self.places), "click")
 
     def begin(self) -> list[Event]:
-        """Returns no event: no button is down between two actions."""
+        """Starts an episode: returns no event, as clicks leave no button down."""
         self._is_down = False
         return []
 
     def events(self, action: Any) -> list[Event]:
-        """Returns the events of an action: to the place, down, up."""
+        """Returns the events of an action: move, press, release."""
         place = int(action)
         if not place:
             return []
@@ -581,7 +582,7 @@ class ClickGrid:
         return [PointerEvent(x, y, buttons) for buttons in (0, self._mask, 0)]
 
     def fitting(self, events: Sequence[Event]) -> int:
-        """Returns how many of the oldest events one action can do: up to a click."""
+        """Returns how many of the oldest events fit into one action: up to a click."""
         is_down = self._is_down
         for count, event in enumerate(events):
             if isinstance(event, PointerEvent):
@@ -591,10 +592,10 @@ class ClickGrid:
         return len(events)
 
     def array(self, events: Iterable[Event]) -> Array:
-        """Returns the place that is nearest to the last click, or 0.
+        """Returns the cell nearest to the last click, or 0.
 
-        A click counts where and when the button goes down. In a region that is left out
-        it does not count.
+        A click happens where and when the button goes down. Clicks in a region of
+        `without` do not count.
         """
         clicks = []
         for event in events:
@@ -616,7 +617,7 @@ class ClickGrid:
 
 
 class Joystick:
-    """Two axes that move the pointer, and buttons that are held.
+    """Moves the pointer by two axes, and holds buttons.
 
     `"axes"` has two numbers from -1 to 1, `"buttons"` a flag for each button.
 
@@ -629,12 +630,12 @@ class Joystick:
     """
 
     def __init__(self, size: Size, *, speed: float = 16.0, buttons: int = 0) -> None:
-        """Chooses the stick.
+        """Creates the joystick.
 
         Args:
             size: The width and height of the screen.
-            speed: By how many pixels an axis at 1 moves the pointer in a step.
-            buttons: How many buttons there are.
+            speed: The pixels by which an axis at 1 moves the pointer in a step.
+            buttons: The number of buttons.
         """
         self._size = checked_screen(size)
         if not speed > 0:
@@ -644,11 +645,11 @@ class Joystick:
         self._speed = float(speed)
         self._buttons = checked_size("buttons", buttons, least=0)
         self._held, self._seen = InputState(self._size), InputState(self._size)
-        # The pointer in fractions of pixels: after actions, and after events.
+        # The pointer's unrounded position: after actions, and after events.
         self._place = self._shown = np.array([self._held.x, self._held.y], float)
 
     def spec(self) -> dict[str, ArraySpec]:
-        """Returns the specs of an action."""
+        """Returns the action spec."""
         specs: dict[str, ArraySpec] = {}
         specs["axes"] = BoundedArraySpec((2,), np.float32, -1.0, 1.0, "axes")
         if self._buttons:
@@ -656,7 +657,7 @@ class Joystick:
         return specs
 
     def begin(self) -> list[Event]:
-        """Puts the pointer into the middle, with no button down."""
+        """Starts an episode: centers the pointer, and releases all buttons."""
         self._seen = InputState(self._size)
         x, y = self._size[0] // 2, self._size[1] // 2
         self._place = self._shown = np.array([x, y], float)
@@ -673,13 +674,13 @@ class Joystick:
         return self._held.point(x, y, buttons)
 
     def fitting(self, events: Sequence[Event]) -> int:
-        """Returns how many of the oldest events one action can do in their order."""
+        """Returns how many of the oldest events fit into one action, in order."""
         return self._seen.fitting(events)
 
     def array(self, events: Iterable[Event]) -> dict[str, Array]:
-        """Returns the action that moves the pointer to where a person has moved it.
+        """Returns the action that moves the pointer to where the person moved it.
 
-        Where that is too far for a step, the next ones go on.
+        If that is too far for one step, the next actions continue.
         """
         seen = self._seen
         mask, pressed = seen.buttons, 0
@@ -694,7 +695,7 @@ class Joystick:
         return action
 
     def _moved(self, place: Array, axes: Any) -> Array:
-        """Returns where the pointer is after a step."""
+        """Returns the pointer's position after a step."""
         axes = np.clip(np.asarray(axes, float), -1.0, 1.0)
         highest = np.array(self._size) - 1
         moved: Array = np.clip(place + self._speed * axes, 0, highest)
@@ -702,7 +703,7 @@ class Joystick:
 
 
 class Together:
-    """Several encodings as one: an action has a part for each, by name.
+    """Combines encodings: an action has a part for each of them, by name.
 
     Example:
         >>> both = Together(
@@ -716,7 +717,7 @@ class Together:
     """
 
     def __init__(self, parts: Mapping[str, Actions]) -> None:
-        """Takes the encodings, by name."""
+        """Combines encodings, given by name."""
         if not isinstance(parts, Mapping) or not parts:
             raise TypeError(
                 f"parts must be a dictionary of encodings, got {describe(parts)}."
@@ -724,11 +725,11 @@ class Together:
         self._parts = dict(parts)
 
     def spec(self) -> dict[str, NestedSpec]:
-        """Returns the specs of an action, by part."""
+        """Returns the action spec, by part."""
         return {name: part.spec() for name, part in self._parts.items()}
 
     def begin(self) -> list[Event]:
-        """Forgets the episode, and returns the events that release everything."""
+        """Starts an episode: returns the events that release all keys and buttons."""
         return [event for part in self._parts.values() for event in part.begin()]
 
     def events(self, action: Any) -> list[Event]:
@@ -740,10 +741,10 @@ class Together:
         ]
 
     def fitting(self, events: Sequence[Event]) -> int:
-        """Returns how many of the oldest events one action can do in their order.
+        """Returns how many of the oldest events fit into one action, in order.
 
-        They are of one kind, keys or the pointer, because parts act one after the other
-        in an order of their own.
+        Keys and pointer events never share an action, because the parts act one after
+        the other whatever the order of the events.
         """
         kinds = [isinstance(event, KeyEvent) for event in events]
         change = kinds.index(not kinds[0]) if len(set(kinds)) == 2 else len(kinds)
@@ -752,7 +753,7 @@ class Together:
         )
 
     def array(self, events: Iterable[Event]) -> dict[str, NestedArray]:
-        """Returns the action of a step in which a person did this."""
+        """Returns the action for what a person did in a step."""
         events = list(events)
         return {name: part.array(events) for name, part in self._parts.items()}
 
@@ -765,7 +766,7 @@ def _checked_buttons(buttons: Any) -> int:
 
 
 def checked_screen(size: Any) -> Size:
-    """Returns the width and height of a screen, or raises what they must be."""
+    """Returns the width and height of a screen, or raises if they are invalid."""
     try:
         width, height = size
         return checked_size("width", width), checked_size("height", height)
@@ -781,7 +782,7 @@ def _is_short(size: Any) -> bool:
 
 
 def _pixels(fractions: Any, size: Size) -> tuple[int, int]:
-    """Returns the pixel of a place from -1 to 1."""
+    """Converts a position from -1 to 1 into pixels."""
     spans = np.array(size) - 1
     halves = (np.clip(np.asarray(fractions, float), -1.0, 1.0) + 1.0) / 2.0
     x, y = np.rint(halves * spans).astype(int).tolist()
@@ -789,19 +790,19 @@ def _pixels(fractions: Any, size: Size) -> tuple[int, int]:
 
 
 def _fractions(x: int, y: int, size: Size) -> Array:
-    """Returns the place from -1 to 1 of a pixel."""
+    """Converts pixels into a position from -1 to 1."""
     spans = np.maximum(np.array(size) - 1, 1)
     place: Array = np.clip(2.0 * np.array([x, y]) / spans - 1.0, -1.0, 1.0)
     return place.astype(np.float32)
 
 
 def _mask_of(flags: Any) -> int:
-    """Returns flags as the bits of a number."""
+    """Packs flags into the bits of a number."""
     return sum(1 << bit for bit, flag in enumerate(_plain(flags)) if flag)
 
 
 def _flags_of(mask: int, count: int) -> Array:
-    """Returns the lowest bits of a number as flags."""
+    """Unpacks the lowest bits of a number into flags."""
     return np.array([bool(mask >> bit & 1) for bit in range(count)])
 
 
@@ -810,7 +811,7 @@ def _plain(value: Any) -> list[Any]:
 
 
 def _entry(entry: Any) -> tuple[list[int], list[Event]]:
-    """Returns the keys that an entry of a menu holds, and the events it sends once."""
+    """Returns the keys that a menu entry holds, and the events that it sends once."""
     if entry is None:
         return [], []
     if isinstance(entry, str):
@@ -836,7 +837,7 @@ def _entry(entry: Any) -> tuple[list[int], list[Event]]:
 def _place_of(events: Sequence[Event], part: list[Event]) -> tuple[int, int] | None:
     """Returns where a list of events begins and ends in another one.
 
-    Others may be between them; `None` if it is not there.
+    Other events may come in between. `None` means that it is missing.
     """
     places: list[int] = []
     for place, event in enumerate(events):

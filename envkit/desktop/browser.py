@@ -1,19 +1,19 @@
 """`BrowserServer`: a web page in which people watch and play desktops.
 
-The page, `browser.html`, is a VNC viewer of our own. What follows the password is the
-remote framebuffer protocol, so a `DesktopServer` treats browsers as all its viewers:
+The page, `browser.html`, contains our own VNC viewer. After the password it speaks the
+remote framebuffer protocol, so a `DesktopServer` treats browsers like other viewers:
 
 ```
 browser ── GET /NAME ─────────────────────▶ the page
-        ── WebSocket /NAME: the password ─▶ judged, all of it
-        ◀═ RFB in binary messages ════════▶ DesktopServer.adopt, by a pair of sockets
+        ── WebSocket /NAME: the password ─▶ checked, every character
+        ◀═ RFB in binary messages ════════▶ DesktopServer.adopt, through a socket pair
 ```
 
-What the browser has not taken yet waits in the buffers of the system, and the next
-update is sent when the page asks for it, so a slow browser costs no memory.
+Unread data waits in the system's buffers, and the next update is sent only when the
+page asks for it, so a slow browser costs no memory.
 
-Pages of others get nothing: a WebSocket must have our own `Origin`, and without a
-certificate, which they cannot have, the `Host` must be ours.
+Pages of other sites get nothing: the `Origin` of a WebSocket must be ours, and so must
+the `Host` unless there is a certificate, which other sites cannot have.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ if TYPE_CHECKING:
 __all__ = ["BrowserServer"]
 
 _PART, _LONGEST_MESSAGE, _MOST_UNSENT = 1 << 16, 1 << 12, 1 << 18
-# Seconds to log in, of which a verdict may take eight; and for all to be told the end.
+# Seconds to log in, of which the verdict on a password may take eight; and seconds for
+# telling all browsers that the server has ended.
 _PATIENCE, _TO_CLOSE = 20.0, 4.0
-# How far the usual port is below that of VNC: 5800 and 5900, as VNC has it.
+# The default port is this far below the VNC port: 5800 and 5900, VNC's convention.
 _BELOW = 100
-# Of WebSockets: why they are closed, and kinds of messages.
+# Close codes and message types of WebSockets.
 _GOING_AWAY, _WRONG_PASSWORD = 1001, 1008
 _CONTINUED, _TEXT, _BINARY = 0, 1, 2
-# Seconds of silence after which a browser must say that it is there.
+# Seconds of silence after which a browser is pinged.
 _SILENCE = 30.0
 _INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>envkit</title>
 <link rel="icon" href="data:,"><h1>envkit</h1><ul>{}</ul></html>"""
@@ -68,14 +69,14 @@ _INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>envkit</
 class BrowserServer(Closable):
     """Lets people watch and play desktops in browsers, beside VNC viewers.
 
-    It needs the package websockets. Browsers need the password of the desktop, and
-    observe with that of observers; they count as its viewers. A password after `#`
+    It needs the package websockets. Browsers count as viewers of the desktop and use
+    its passwords: with that of observers they can only watch. A password after `#`
     stays in the browser: the page removes it from the address and keeps it for its tab.
     Keys and buttons go up when the page loses the focus or is closed.
 
     Attributes:
-        address: The host and the port that it listens at.
-        url: Where the pages are: that of the only desktop, or a list of all.
+        address: The host and port of the server.
+        url: The page of the only desktop, or a page that lists all of them.
 
     Example:
         >>> from envkit.desktop import DesktopServer
@@ -94,22 +95,22 @@ class BrowserServer(Closable):
         tls: ssl.SSLContext | None = None,
         hints: Mapping[str, str] | None = None,
     ) -> None:
-        """Listens.
+        """Starts the server.
 
         Args:
-            desktops: What it shows, each at a page of this name.
+            desktops: The desktops, by the name of their page.
             host: The address to listen at.
-            port: The port; 0 for any that is free, and `None` for the one that is 100
-                below that of the first desktop, or any if that is taken.
-            tls: What encrypts connections.
-            hints: What the pages say below the pictures, by the names of the desktops.
+            port: The port; 0 picks a free one. `None` takes the one 100 below the first
+                desktop's, or a free one if that is taken.
+            tls: The TLS context that encrypts connections; `None` for plain HTTP.
+            hints: The texts below the pictures, by the names of the desktops.
 
         Raises:
             MissingDependencyError: The package websockets is not installed.
             ValueError: There is no desktop.
         """
         if not desktops:
-            raise ValueError("desktops must have a DesktopServer at least.")
+            raise ValueError("desktops must have at least one DesktopServer.")
         try:
             import websockets.server  # noqa: F401
         except ImportError as error:
@@ -120,7 +121,7 @@ class BrowserServer(Closable):
         self._host, self._is_encrypted = host, tls is not None
         self._page = files("envkit.desktop").joinpath("browser.html").read_text("utf-8")
         self._links: set[socket.socket] = set()
-        self._reason = ""  # until it is closed
+        self._reason = ""  # empty until it is closed
         sock = _listener(host, port, next(iter(self._desktops.values())).address[1])
         self.address: tuple[str, int] = sock.getsockname()[:2]
         scheme = "http" if tls is None else "https"
@@ -140,14 +141,14 @@ class BrowserServer(Closable):
 
         Args:
             name: The name of the desktop.
-            password: What stands after `#`, which browsers send nobody: who opens this
-                address need not type it.
+            password: The password, which goes after the `#`: browsers never send that
+                part, and people who open this address need not type the password.
         """
         path = quote(name, ":") if len(self._desktops) > 1 else ""
         return self.url + path + (f"#{quote(password)}" if password else "")
 
     def ended(self) -> str | None:
-        """Returns why it has ended unasked; `None` as long as it serves."""
+        """Returns why the server ended without `close`; `None` while it runs."""
         return self._threads.ended()
 
     def close(self, reason: str = "The server has ended.") -> None:
@@ -158,11 +159,11 @@ class BrowserServer(Closable):
                 link.shutdown(socket.SHUT_RDWR)
         self._threads.close(reason, time.monotonic() + _TO_CLOSE)
 
-    # A connection, in its thread.
+    # One connection, in its thread.
 
     def serve(self, connection: Connection) -> None:
         """Answers a request, or serves a viewer until it leaves."""
-        with contextlib.suppress(EOFError):  # Browsers also connect without a request.
+        with contextlib.suppress(EOFError):  # Browsers may connect and send nothing.
             self._serve(connection)
 
     def _serve(self, connection: Connection) -> None:
@@ -195,7 +196,7 @@ class BrowserServer(Closable):
     ) -> bool | None:
         """Returns whether a viewer may control; `None` if its password is wrong.
 
-        It returns when it is time to say so.
+        It returns when the verdict is due, which is later after wrong passwords.
         """
         controls = _may_control(desktop, password)
         host = connection.stranger.host
@@ -234,13 +235,13 @@ class BrowserServer(Closable):
             _hang_up(connection, protocol, _GOING_AWAY, self._reason or reason)
 
     def refusal(self, reason: str) -> bytes:
-        """Returns what a connection is sent that was no request."""
+        """Returns the answer to a connection that sent no request."""
         return HealthAnswer(400, f"{reason}\n", reason).data()
 
     def _answer(
         self, connection: Connection, protocol: ServerProtocol, request: Request
     ) -> Response:
-        """Returns the answer to a request: a page, or that a WebSocket is accepted."""
+        """Returns the answer to a request: a page, a WebSocket, or an error."""
         headers = [(name.lower(), one) for name, one in request.headers.raw_items()]
         is_socket = "upgrade" in request.headers
         fault = "" if self._is_encrypted else foreign_host(headers, self._host)
@@ -271,14 +272,14 @@ class BrowserServer(Closable):
         return response
 
     def _name_of(self, path: str) -> str | None:
-        """Returns the desktop of a path; the root is that of the only one."""
+        """Returns the desktop's name in a path; the root path is the only desktop."""
         name = unquote(path.partition("?")[0][1:])
         if not name and len(self._desktops) == 1:
             return next(iter(self._desktops))
         return name if name in self._desktops else None
 
     def _index(self) -> str:
-        """Returns a page with links to those of all desktops."""
+        """Returns a page with links to all desktops."""
         names = [f'"/{quote(one, ":")}">{html.escape(one)}' for one in self._desktops]
         return _INDEX.format("".join(f"<li><a href={name}</a>" for name in names))
 
@@ -302,7 +303,7 @@ def _listener(host: str, port: int | None, beside: int) -> socket.socket:
 
 
 def _headers_of(text: str) -> dict[str, str]:
-    """Returns headers that let a page do what it does itself, and nothing else."""
+    """Returns headers that allow the page its own code and styles, and no others."""
     allowed = {"script": "", "style": ""}
     for kind, code in re.findall(r"<(script|style)>(.*?)</\1>", text, re.DOTALL):
         digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
@@ -332,12 +333,12 @@ def _may_control(desktop: DesktopServer, given: bytes) -> bool | None:
 def _events(sock: socket.socket, protocol: ServerProtocol) -> Iterator[Any]:
     """Yields the request and the messages that a browser sends.
 
-    It ends where the socket would have to wait, and must not.
+    It ends when a nonblocking socket has no more data.
 
     Raises:
         EOFError: The browser has left.
         OSError: The connection is lost.
-        ValueError: It has sent something else.
+        ValueError: The browser sent something else.
     """
     while not protocol.close_expected():
         try:
@@ -358,18 +359,18 @@ def _carry(
     events: Iterator[Any],
     link: socket.socket,
 ) -> None:
-    """Carries bytes between a browser and its desktop until one of them has left.
+    """Carries bytes between a browser and its desktop until one of them leaves.
 
     Raises:
         EOFError: The browser has left.
-        OSError: It has left otherwise, is silent, or does not read what it asks for.
+        OSError: The connection is lost, or the browser is silent or does not read.
     """
     sock.setblocking(False)
     out, is_asked = b"", False
     while not protocol.close_expected():
         poller = select.poll()
         poller.register(sock, select.POLLIN | (select.POLLOUT if out else 0))
-        if not out:  # Otherwise the desktop waits with the next update.
+        if not out:  # The desktop waits until the browser has read.
             poller.register(link, select.POLLIN)
         ready = dict(poller.poll(1000 * _SILENCE))
         if len(out) > _MOST_UNSENT or (is_asked and not ready):
@@ -382,7 +383,7 @@ def _carry(
             if not part:
                 return
             protocol.send_binary(part)
-        for frame in events:  # at first those that came with the password
+        for frame in events:  # first those that came with the password
             if frame.opcode in (_BINARY, _CONTINUED):
                 link.sendall(frame.data)
         events = _events(sock, protocol)
@@ -395,7 +396,7 @@ def _carry(
 def _hang_up(
     connection: Connection, protocol: ServerProtocol, code: int, reason: str
 ) -> None:
-    """Closes a WebSocket unless its browser has done so."""
+    """Closes a WebSocket unless its browser already has."""
     if not protocol.close_expected():
         protocol.send_close(code, reason)
         connection.send_last(b"".join(protocol.data_to_send()))

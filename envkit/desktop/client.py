@@ -1,4 +1,4 @@
-"""`DesktopClient`: the picture of a remote desktop, and its keys and pointer."""
+"""`DesktopClient`: shows a remote desktop, and sends keys and pointer events."""
 
 from __future__ import annotations
 
@@ -44,28 +44,27 @@ from envkit.types import Array
 
 __all__ = ["DesktopClient"]
 
-# How often one call draws after its deadline, and for how many seconds.
+# How many reads and seconds one call may spend after its deadline.
 _MOST_READS, _OVERTIME = 64, 0.1
-# Events that a server has not read; and how often one update may draw each pixel.
+# Limits: bytes that the server has not read, and draws of each pixel in one update.
 _MOST_UNSENT, _MOST_TIMES = 1 << 20, 16
 
 
 class DesktopClient(Closable):
-    """Shows a desktop that a VNC server has, and sends keys and the pointer.
+    """Shows the desktop of a VNC server, and sends keys and pointer events.
 
-    The server is asked for changes as soon as it has sent some, so `frame` is as new as
-    the last `update`.
+    It asks for new changes as soon as it has received some, so `frame` is as new as the
+    last `update`.
 
     Attributes:
-        frame: The picture: height, width, and red, green, blue. It is drawn on by
-            `update`; copy what is to be kept.
+        frame: The picture: height, width, and red, green, blue. `update` draws into it,
+            so copy it to keep it.
         name: The name of the desktop.
-        cursor: The picture of the pointer, if that is apart from the picture and the
-            server has sent one.
-        version: The version of the protocol that is spoken.
-        updates: How many updates have come.
-        received_at: When the last one was complete, by `time.monotonic`; `None` before.
-        on_update: A function that is called whenever one is complete.
+        cursor: The pointer's picture, if the server sends it apart from the desktop's.
+        version: The version of the protocol in use.
+        updates: The number of complete updates.
+        received_at: The time of the last one, by `time.monotonic`; `None` before.
+        on_update: A function to call after each one.
 
     Example:
         >>> from envkit.desktop import DesktopClient, DesktopServer
@@ -92,25 +91,27 @@ class DesktopClient(Closable):
         """Connects, and asks for the first picture.
 
         Args:
-            host: The server's name or address; a path of a Unix socket if it has a "/".
-            port: Its port.
-            password: The password, if the server asks for one. The password that a
-                server of the same user on the same machine has drawn is found.
+            host: The server's name or address; the path of a Unix socket if it has a
+                "/".
+            port: The server's port.
+            password: The password, if the server asks for one. Without it, the client
+                finds the password that a server of the same user on the same machine
+                has drawn.
             shared: Whether other viewers may stay connected.
-            encodings: What the server may choose from, the best first: "zrle", "tight"
-                and "zlib" where the network is slow, "raw" on one machine; "copy" goes
-                with any of them.
-            quality: That of JPEG, which is a part of "tight", from 0 to 9; `None` for
-                pictures that are exact. JPEG needs the package pillow.
-            draw_cursor: Whether the server may draw its pointer into the picture; if
-                not, `cursor` has its shape, where servers send that.
+            encodings: The encodings that the server may choose from, best first:
+                "zrle", "tight" and "zlib" for a slow network, "raw" on one machine;
+                "copy" goes with any of them.
+            quality: The quality of JPEG in "tight", from 0 to 9; `None` for exact
+                pictures. JPEG needs the package pillow.
+            draw_cursor: Whether the server may draw its pointer into the picture. If
+                not, `cursor` has the pointer's picture, if the server sends it.
             pixel_format: The format of pixels on the wire; by default 32 bits.
             timeout: Seconds within which the connection must be made.
 
         Raises:
-            DesktopError: The server refuses, or there is none.
+            DesktopError: There is no server, or it refuses.
         """
-        # Raw pixels are understood by all, and servers send them unasked.
+        # All servers know raw pixels, and send them without being asked.
         wanted = [*map(_encoding, encodings), RAW]
         self._encodings = list(dict.fromkeys(wanted))
         if quality is not None:
@@ -135,9 +136,9 @@ class DesktopClient(Closable):
             f"The VNC server at {self._where}", password=password, shared=shared
         )
         self._ready = False
-        # True if an update ended before the last byte received.
+        # True if more bytes were received than the last update took.
         self._has_more = False
-        # How often the current update has changed the size, and pixels that it drew.
+        # Size changes and pixels drawn in the current update.
         self._resized = self._drawn = 0
         self._lost: DesktopError | None = None
         self._closed = False
@@ -160,15 +161,15 @@ class DesktopClient(Closable):
         return self.frame.shape[1], self.frame.shape[0]
 
     def fileno(self) -> int:
-        """Returns the descriptor of the connection, to wait for with others."""
+        """Returns the connection's descriptor, for waiting on several at once."""
         return self._link.fileno()
 
     def update(self, timeout: float | None = 0.0) -> bool:
-        """Draws what has come; returns whether the picture may have changed.
+        """Draws received changes; returns whether the picture may have changed.
 
         Args:
-            timeout: How many seconds to wait for a change if there is none yet;
-                `None` waits as long as it takes.
+            timeout: Seconds to wait for a change if there is none yet; `None` waits as
+                long as it takes.
 
         Raises:
             DesktopError: The connection is lost, or the server breaks the protocol.
@@ -177,7 +178,7 @@ class DesktopClient(Closable):
         before, left = self.updates, _MOST_READS
         try:
             while left and self._wait(deadline if self.updates == before else 0.0):
-                # Because a server may send faster than this reads.
+                # A server may send faster than this client reads.
                 late = 0.0 if deadline is None else time.monotonic() - deadline
                 left -= late >= 0.0 or self.updates > before
                 if late >= _OVERTIME and self.updates > before:
@@ -186,34 +187,34 @@ class DesktopClient(Closable):
             self._lost = error
             if self.updates == before:
                 raise
-            # The picture comes first, and the next call raises.
+            # Return this picture first; the next call raises.
         return self.updates > before
 
     def send(self, *events: KeyEvent | PointerEvent) -> None:
         """Sends events, in this order.
 
         Raises:
-            DesktopError: The connection is lost, or the server reads none.
+            DesktopError: The connection is lost, or the server does not read.
         """
         self._send(b"".join(map(event_message, events)))
 
     def key(self, key: str | int, down: bool) -> None:
-        """Presses a key, or lets go of it.
+        """Presses or releases a key.
 
         Args:
-            key: Its name, a character, or its symbol.
-            down: Whether it goes down.
+            key: The key's name, a character, or its keysym.
+            down: Whether the key goes down.
         """
         self.send(KeyEvent(keysym(key), down))
 
     def press(self, *keys: str | int) -> None:
-        """Presses keys together, and lets go of them in the reverse order."""
+        """Presses keys together, and releases them in reverse order."""
         symbols = [keysym(key) for key in keys]
         self.send(*(KeyEvent(symbol, True) for symbol in symbols))
         self.send(*(KeyEvent(symbol, False) for symbol in reversed(symbols)))
 
     def pointer(self, x: int, y: int, buttons: int = 0) -> None:
-        """Moves the pointer, with these buttons down, a bit for each."""
+        """Moves the pointer, with these buttons down, one bit each."""
         self.send(PointerEvent(x, y, buttons))
 
     def refresh(self) -> None:
@@ -253,13 +254,13 @@ class DesktopClient(Closable):
     def _send(self, data: bytes) -> None:
         if self._link.unsent > _MOST_UNSENT:
             raise DesktopError(
-                f"The VNC server at {self._where} must read what it is sent, and "
-                f"{self._link.unsent} bytes wait for it."
+                f"The VNC server at {self._where} must read what it is sent; "
+                f"{self._link.unsent} bytes are still unread."
             )
         self._link.send(data)
 
     def _read(self, data: bytes) -> None:
-        """Reads bytes of the server, up to the end of an update."""
+        """Handles bytes from the server, up to the end of an update."""
         protocol = self._protocol
         event = protocol.receive(data)
         while event is not None:
@@ -272,7 +273,7 @@ class DesktopClient(Closable):
                 self._begin(event)
             else:
                 self._finish_update()
-                # A few bytes more could be many updates, each of them much work.
+                # A few more bytes could be many updates, each of them much work.
                 self._has_more = True
                 return
             event = protocol.receive()
@@ -291,13 +292,13 @@ class DesktopClient(Closable):
         self._ready = True
 
     def _drawn_password(self) -> str | None:
-        """Returns the password that a server of this user on this machine has drawn."""
+        """Returns the password drawn by a server of this user on this machine."""
         if "/" in self._host:
             return None
         return find("password", self._host, self._port)
 
     def _decoder(self, place: Rectangle, encoding: int) -> Decoder:
-        """Returns what reads and draws a rectangle."""
+        """Returns the generator that reads and draws a rectangle."""
         # Hot: called once per rectangle.
         if encoding == DESKTOP_SIZE:
             return self._resize_again(place)
@@ -308,7 +309,7 @@ class DesktopClient(Closable):
         place.check_inside(self.frame)
         self._drawn += place.area
         if self._drawn > _MOST_TIMES * self.frame.size // 3:
-            # A few bytes could keep this end at work for hours.
+            # Otherwise a few bytes could keep this client busy for hours.
             raise DesktopError(
                 f"An update must draw each pixel at most {_MOST_TIMES} times, got "
                 f"{self._drawn} pixels on a desktop of {self.size[0]} x "

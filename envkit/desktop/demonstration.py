@@ -19,13 +19,13 @@ class Demonstration(Closable):
     """Lets people play in any VNC viewer, in steps that an agent could take.
 
     What a person does in a step becomes the closest action, and only that action
-    reaches the program of a `Desktop`. So a recording has demonstrations with the
-    environment's own actions, and replaying it repeats them.
+    reaches the program of a `Desktop`. A recording therefore has the environment's own
+    actions, and a replay repeats the demonstration.
 
     Attributes:
-        address: The host and port for the viewer.
-        password: What the viewer must know; `None` for nothing.
-        server: What viewers connect to, which a `BrowserServer` shows as well.
+        address: The host and port for viewers.
+        password: The password for viewers; `None` if they need none.
+        server: The server for viewers, which a `BrowserServer` can show too.
 
     Example:
         >>> from envkit.desktop import Desktop, DesktopClient, DesktopServer
@@ -50,18 +50,18 @@ class Demonstration(Closable):
         observer_password: str | None = None,
         actions: Actions | None = None,
     ) -> None:
-        """Begins an episode, and listens for a viewer.
+        """Begins an episode, and listens for viewers.
 
         Args:
-            env: A `Desktop`, or a wrapper around one, such as a `Record`; or any other
+            env: A `Desktop`, a wrapper around one, such as a `Record`, or any other
                 environment with pictures.
             host: The address to listen at.
-            port: The port; 0 for any that is free.
-            password: What the viewer must know, drawn unless given; `None` lets every
-                account of the machine play.
-            observer_password: What viewers must know that only observe.
-            actions: The encoding of actions; by default that of a `Desktop`, or the
-                keys of `envkit play`.
+            port: The port; 0 picks a free one.
+            password: The password for viewers, by default a random one; `None` lets
+                every account of the machine play.
+            observer_password: A password with which viewers can only watch.
+            actions: The action encoding; by default that of a `Desktop`, or the keys of
+                `envkit play`.
         """
         self._person = Person(
             env,
@@ -85,10 +85,10 @@ class Demonstration(Closable):
         self.action: Any = None
 
     def step(self) -> Demonstration:
-        """Steps with what the person has done since the last step.
+        """Makes a step with what the person did since the last one.
 
         Returns:
-            This object, which has the `action` and the `time_step`.
+            This object, with the `action` and the `time_step`.
         """
         self.action = self._person.action()
         self._time_step = self._env.step(self.action)
@@ -102,7 +102,7 @@ class Demonstration(Closable):
 
     @property
     def viewers(self) -> int:
-        """How many viewers are connected."""
+        """The number of connected viewers."""
         return self._person.viewers
 
     def run(
@@ -113,22 +113,22 @@ class Demonstration(Closable):
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Any] = time.sleep,
     ) -> None:
-        """Steps until so many episodes have ended.
+        """Plays a number of episodes.
 
         Args:
-            episodes: How many.
-            hz: The steps in a second.
+            episodes: The number of episodes.
+            hz: The steps per second.
             now: The clock.
-            sleep: A function that waits for so many seconds.
+            sleep: A function that waits for a number of seconds.
         """
         due = now()
         while episodes > 0:
             episodes -= bool(self.step().time_step.is_last())
-            # After a slow step time goes on from now, and is not made up for.
+            # After a slow step, time continues from now and does not catch up.
             due = max(due + 1.0 / hz, now())
             if (left := due - now()) > 0:
                 sleep(left)
 
     def close(self) -> None:
-        """Ends the connection of the viewer; the environment stays open."""
+        """Disconnects the viewers; the environment stays open."""
         self._person.close()

@@ -1,4 +1,4 @@
-"""DES, by which VNC's passwords are proven (FIPS 46-3)."""
+"""DES (FIPS 46-3), with which VNC viewers prove that they know a password."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ __all__ = ["answer"]
 
 
 def answer(challenge: bytes, password: str) -> bytes:
-    """Returns what proves the knowledge of a password, of which 8 characters count.
+    """Returns the proof that a viewer knows a password, of which 8 characters count.
 
-    It is the challenge, encrypted by DES, whose key is the password with the bits of
-    each byte in reverse. It protects little: use it where the network is safe.
+    It is the challenge, encrypted with DES; the key is the password with the bits of
+    each byte reversed. This protects little: use it where the network is safe.
 
     Example:
         >>> answer(bytes(range(16)), "secret").hex()
@@ -53,7 +53,7 @@ def _round_keys(key: int) -> list[int]:
 
 
 def _picked(value: int, size: int, places: list[int]) -> int:
-    """Makes a number of the bits at these places, the highest being the first."""
+    """Returns the bits at these places, counted from 1 at the highest bit."""
     picked = 0
     for place in places:
         picked = picked << 1 | value >> (size - place) & 1
@@ -85,7 +85,7 @@ _CHOICE_2 = [
     *(46, 42, 50, 36, 29, 32),
 ]
 _SHIFTS = [1, 1, 2, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 1]
-# Four rows of sixteen numbers each.
+# Each box has four rows of sixteen numbers.
 _BOXES = [
     "e4d12fb83a6c59070f74e2d1a6cb953841e8d62bfc973a50fc8249175b3ea06d",
     "f18e6b34972dc05a3d47f28ec01a69b50e7ba4d158c6932fd8a13f42b67c05e9",

@@ -33,12 +33,12 @@ from envkit.types import Array, NestedArray, NestedSpec
 __all__ = ["Command", "Desktop", "load"]
 
 _LOGGER = logging.getLogger(__name__)
-# How often a program is started for one episode before that is given up.
+# Attempts to begin an episode before giving up.
 _ATTEMPTS = 3
-# Seconds between two looks while an episode begins.
+# Seconds between checks while an episode begins.
 _POLL_INTERVAL = 0.02
-# Seconds without a change after which a window counts as drawn, and within which one
-# does that keeps changing.
+# A window counts as drawn after this many seconds without a change, and after this many
+# seconds if it keeps changing.
 _QUIET, _LONGEST_DRAWING = 0.1, 1.0
 
 
@@ -50,7 +50,7 @@ class Command(NamedTuple):
 
     Attributes:
         arguments: The program and its arguments.
-        timeout: Seconds that it may take.
+        timeout: Seconds that the command may take.
 
     Example:
         >>> Command(["virsh", "snapshot-revert", "box", "clean"]).timeout
@@ -64,10 +64,10 @@ class Command(NamedTuple):
         """Runs the command, and waits for it.
 
         Raises:
-            DesktopError: There is none, it fails, or it takes too long.
+            DesktopError: The command does not exist, fails, or takes too long.
         """
         shown = " ".join(self.arguments)
-        # A pipe would end with a machine that the command has started, not with it.
+        # A machine that the command has started would keep a pipe open.
         with tempfile.TemporaryFile() as printed:
             try:
                 done = subprocess.run(
@@ -92,12 +92,12 @@ class Command(NamedTuple):
 
 
 def load(address: str, **options: Any) -> Desktop:
-    """Connects with a VNC server: the loader of the scheme `vnc`.
+    """Connects to a VNC server: the loader of the scheme `vnc`.
 
-    Without keys, pointer, buttons and actions, those of people are there: a keyboard,
-    a pointer and three buttons. Unless `reset` says so, nothing is reset. A password
-    may be in a file, `"vnc://box:5900?password_file=secret"`, because recordings keep
-    the address.
+    Without keys, pointer, buttons or actions, the environment has a keyboard, a pointer
+    and three buttons. An episode resets nothing unless you pass `reset`. Recordings
+    keep the address, so the password may be in a file:
+    `"vnc://box:5900?password_file=secret"`.
     """
     path = address if address.startswith("//") else f"//{address}"
     if not options.keys() & {"keys", "pointer", "buttons", "actions"}:
@@ -106,38 +106,38 @@ def load(address: str, **options: Any) -> Desktop:
 
 
 class Desktop(PyEnvironment):
-    """Makes an environment of a program on a screen, by its keys and its pointer.
+    """Turns a program on a screen into an environment, through its keys and pointer.
 
-    The program goes on whether the agent acts or not: `step` sends the events of the
-    action, and returns the newest picture. Around it, `RealTimeEnvironment` keeps a
-    rhythm, and tells how old a picture is and how late an action was.
+    The program runs whether or not the agent acts: `step` sends the events of the
+    action, and returns the newest picture. Wrapped in a `RealTimeEnvironment` it keeps
+    a steady pace, and tells how old a picture is and how late an action was.
 
-    A program that ends, or does nothing for `patience` seconds, ends its episode with a
-    `LAST` that is a truncation, and is started again by the next reset. If an episode
-    does not begin within `start_timeout`, or the program ends first, `reset` tries
-    three times in all, then raises a `DesktopError` with the program's last words.
+    If the program ends, or nothing changes for `patience` seconds, the episode is
+    truncated, and the next reset starts the program again. If an episode does not begin
+    within `start_timeout`, or the program ends first, `reset` tries three times in all,
+    then raises a `DesktopError` with the last lines that the program printed.
 
     A small process, the supervisor, is the parent of the display and of the program.
     When this process ends, by whatever signal, it ends both and removes their files.
 
-    | `display`             | is                                                       |
+    | `display`             | screen                                                   |
     |-----------------------|----------------------------------------------------------|
-    | `"local"`             | an X server of its own: Xvnc                             |
+    | `"local"`             | a new X server: Xvnc                                     |
     | `"vnc://host:5900"`   | a VNC server: a virtual machine, a container, an emulator|
 
-    | `reset`               | begins an episode                                        |
+    | `reset`               | how an episode begins                                    |
     |-----------------------|----------------------------------------------------------|
-    | `"restart"`           | by starting the program again                            |
-    | a list of chords      | by pressing them one after the other: `["ctrl-r"]`       |
-    | a function            | by calling it with this environment                      |
-    | a `Command`           | by running it, and connecting again                      |
-    | `None`                | where the last one has ended                             |
+    | `"restart"`           | the program is started again                             |
+    | a list of chords      | they are pressed one after the other: `["ctrl-r"]`       |
+    | a function            | it is called with this environment                       |
+    | a `Command`           | it is run, and the desktop connects again                |
+    | `None`                | it continues where the last one ended                    |
 
-    | `reward`              | is                                                       |
+    | `reward`              | the reward of a step                                     |
     |-----------------------|----------------------------------------------------------|
-    | a function            | what it returns for the picture and the one before       |
-    | a `RewardChannel`     | the sum of what the program reports, which also says     |
-    |                       | when the episode has ended                               |
+    | a function            | its result for the picture and the one before            |
+    | a `RewardChannel`     | the sum of the program's reports, which also say when    |
+    |                       | the episode ends                                         |
 
     Example:
         >>> import numpy as np
@@ -181,38 +181,41 @@ class Desktop(PyEnvironment):
         """Starts the display, or connects to it; the program starts with a reset.
 
         Args:
-            program: The command of the program: a list of its name and arguments.
-            display: Where the screen is.
-            size: Its width and height; by default 640 and 480, or those of the server.
-            keys: The keys of `Controls`, if there are no `actions`.
-            pointer: Whether these have a pointer.
-            buttons: How many buttons it has.
-            actions: The encoding of actions.
+            program: The program's command: a list of its name and arguments.
+            display: The screen.
+            size: The screen's width and height; by default 640 and 480, or the
+                server's.
+            keys: The keys of `Controls`, the default encoding.
+            pointer: Whether `Controls` has a pointer.
+            buttons: The number of buttons of that pointer.
+            actions: Another action encoding.
             reward: A function of the picture and the one before, or a `RewardChannel`.
-            done: A function of the picture: whether the episode has ended.
+            done: A function of the picture that returns whether the episode has ended.
             reset: How an episode begins.
-            ready: When it has begun: a function of the picture that returns true, a
-                number of seconds, or "reported" for a program that says so to the
-                `RewardChannel`. By default, a program that was started has begun when
-                it has drawn something and the picture then stays the same for a tenth
-                of a second, or has kept changing for a second. The same holds after
-                keys, which get a second to change the picture. After a function, a
-                `Command` or `None`, `reset` does not wait.
+            ready: When the episode has begun: a function of the picture that returns
+                true, a number of seconds, or "reported" if the program tells the
+                `RewardChannel`. By default a started program is ready when it has drawn
+                something, and the picture then stays the same for a tenth of a second,
+                or has kept changing for a second. The same holds after chords, which
+                have a second to change the picture. After a function, a `Command` or
+                `None`, `reset` does not wait.
             pixels: Whether observations have the picture.
-            text: The most characters of text in an observation; 0 for none. Then an
-                observation is a dictionary with `"pixels"` and `"text"`.
-            read_text: A function of the picture that returns the text; by default it is
-                the text that the program has reported since the last step.
-            pause: Seconds from an action to its picture. In real time the clock waits.
-            patience: After how many seconds without a change of the picture or a report
-                the program counts as hung; `None` for never.
-            probe: What the program draws back of a key, so that the time from a key to
-                its pixels is measured; by default any change that follows an event.
-            start_timeout: Seconds within which the display must be there, and an
-                episode must begin.
-            password: The password of the VNC server; it may be in the address.
-            environ: Environment variables of the program.
-            folder: The folder that it runs in.
+            text: The largest number of characters of text in an observation; 0 for
+                none. With text, an observation is a dictionary with `"pixels"` and
+                `"text"`.
+            read_text: A function that reads the text from the picture; by default the
+                text is what the program reported since the last step.
+            pause: Seconds between an action and its picture. In a `RealTimeEnvironment`
+                leave it 0, because the clock waits.
+            patience: Seconds without a changed picture or a report after which the
+                program counts as hung; `None` for never.
+            probe: Where the program shows its response to a key, to measure the time
+                from a key to its pixels; by default any change after an event counts.
+            start_timeout: Seconds within which the display must be ready, and within
+                which an episode must begin.
+            password: The password of the VNC server; the address may have it instead.
+            environ: Environment variables for the program.
+            folder: The program's working directory.
         """
         super().__init__(handle_auto_reset=True)
         self._closed = False
@@ -263,20 +266,20 @@ class Desktop(PyEnvironment):
         except BaseException:
             self.close()
             raise
-        # How many pictures have come with the last step.
+        # Pictures received in the last step, and until then.
         self._updates: int = 0
         self._updates_seen: int = 0
-        # When the probe's key is to be pressed again.
+        # When to press the probe's key again.
         self._probe_due: float = 0.0
         self._frame = self._picture()
         self._begin_counting()
 
     def action_spec(self) -> NestedSpec:
-        """Returns the specs of the encoding of actions."""
+        """Returns the action spec of the encoding."""
         return self._actions.spec()
 
     def observation_spec(self) -> NestedSpec:
-        """Returns the spec of the picture, or those of picture and text."""
+        """Returns the spec of the picture, or those of the picture and the text."""
         width, height = self._size
         pixels = BoundedArraySpec((height, width, 3), np.uint8, 0, 255, "pixels")
         if not self._most_text:
@@ -285,7 +288,7 @@ class Desktop(PyEnvironment):
         return {"pixels": pixels, "text": text} if self._has_pixels else {"text": text}
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of the timing of the picture."""
+        """Returns the specs of the picture's timing."""
         seconds, count = np.float64, np.int64
         return {
             "desktop": {
@@ -298,12 +301,11 @@ class Desktop(PyEnvironment):
         }
 
     def get_info(self) -> dict[str, Any]:
-        """Returns the timing of the picture.
+        """Returns the picture's timing.
 
-        `frame_age` has the seconds since it last changed, `key_to_pixel` those from an
-        event to its change, as measured last, and `missed_frames` the number of
-        pictures that came with the last step and were not looked at, because the next
-        one was there.
+        `frame_age` is the seconds since the picture changed, `key_to_pixel` the last
+        measured seconds from an event to its change, and `missed_frames` the number of
+        pictures in the last step that the next picture replaced before they were used.
         """
         changed = self._display.screen.received_at
         age = 0.0 if changed is None else max(self._seen_at - changed, 0.0)
@@ -319,11 +321,11 @@ class Desktop(PyEnvironment):
 
     @property
     def actions(self) -> Actions:
-        """The encoding of actions."""
+        """The action encoding."""
         return self._actions
 
     def key_map(self) -> ProgramKeys | None:
-        """Returns the keys for `envkit play`, if actions have the program's keys."""
+        """Returns the keys for `envkit play`; `None` if the encoding has no keys."""
         keys = getattr(self._actions, "keys", None)
         if not keys:
             return None
@@ -332,15 +334,15 @@ class Desktop(PyEnvironment):
 
     @property
     def display(self) -> str:
-        """The display as X has it, such as ":7", or the address of the VNC server."""
+        """The X display, such as ":7", or the address of the VNC server."""
         return self._display.name
 
     @property
     def display_environ(self) -> dict[str, str]:
         """The environment variables that programs need to use the display.
 
-        They are `DISPLAY` and `XAUTHORITY`, the file with the cookie that the X server
-        asks for; none if the display is a VNC server.
+        They are `DISPLAY`, and `XAUTHORITY` for the file with the X server's cookie. A
+        VNC server has none.
         """
         return self._display.access()
 
@@ -367,7 +369,7 @@ class Desktop(PyEnvironment):
     def press(self, *chords: str) -> None:
         """Presses chords such as "ctrl-t", one after the other.
 
-        It is for functions that begin an episode; agents have actions.
+        It is meant for `reset` functions; agents have actions.
         """
         self._check_open("press")
         for text in chords:
@@ -376,7 +378,7 @@ class Desktop(PyEnvironment):
             self._display.send([KeyEvent(key, False) for key in reversed(keys)])
 
     def wait_until(self, is_so: Callable[[Array], bool], timeout: float = 60.0) -> bool:
-        """Waits until a function of the picture returns true; false if it does not."""
+        """Waits until a function of the picture is true; returns whether it was."""
         self._check_open("wait_until")
         deadline = time.monotonic() + timeout
         while not is_so(self._picture()):
@@ -387,12 +389,12 @@ class Desktop(PyEnvironment):
         return True
 
     def close(self) -> None:
-        """Ends the program and the display, and frees all that they hold."""
+        """Stops the program and the display, and frees their resources."""
         self._closed = True
         if self._finalizer.detach() is not None:
             try:
                 if self._episode:
-                    # Because not every server lets go of keys when a viewer leaves.
+                    # Not every server releases the keys of a viewer that leaves.
                     self._display.send(self._actions.begin())
             finally:
                 _close(self._display, self._channel)
@@ -416,12 +418,12 @@ class Desktop(PyEnvironment):
             )
         self._frame = self._picture()
         self._begin_counting()
-        # Rewards wait for the first step.
+        # Rewards reported so far count in the first step.
         texts = [] if self._channel is None else self._channel.pop_texts()
         return restart(self._observation(texts))
 
     def _begin(self) -> str | None:
-        """Begins the episode, or returns the reason why it has not begun."""
+        """Begins the episode, or returns why it did not begin."""
         display = self._display
         if self._channel is not None:
             self._channel.begin(self._episode)
@@ -454,7 +456,7 @@ class Desktop(PyEnvironment):
     def _await_beginning(
         self, before: Array | None, *, must_draw: bool = True
     ) -> str | None:
-        """Waits until the episode has begun, or returns the reason why it has not."""
+        """Waits until the episode has begun, or returns why it has not."""
         display, ready = self._display, self._ready
         began = time.monotonic()
         changed_at: float | None = None
@@ -472,7 +474,7 @@ class Desktop(PyEnvironment):
                     if is_quiet or now - changed_at >= _LONGEST_DRAWING:
                         return None
                 elif not must_draw and now - began >= _LONGEST_DRAWING:
-                    return None  # It looks as it did at the end of the last one.
+                    return None  # The first picture may equal the last episode's end.
             elif ready == "reported":
                 if self._channel is not None and self._channel.is_ready():
                     return None
@@ -482,7 +484,7 @@ class Desktop(PyEnvironment):
             elif now - began >= float(ready):
                 return None
             display.update(_POLL_INTERVAL)
-        return "it was not ready in time. ready= says when it is"
+        return "it was not ready in time. Pass ready= to say when it is"
 
     def _step(self, action: NestedArray) -> TimeStep:
         # Hot: called once per step.
@@ -512,7 +514,7 @@ class Desktop(PyEnvironment):
         return self._judged(previous, reported)
 
     def _press_probe(self, probe: Probe) -> None:
-        """Presses the key of the probe, if that is due."""
+        """Presses the probe's key if it is due."""
         now = time.monotonic()
         if probe.key is not None and now >= self._probe_due:
             self._probe_due = now + probe.every
@@ -521,7 +523,7 @@ class Desktop(PyEnvironment):
             self._display.send([KeyEvent(key, True), KeyEvent(key, False)])
 
     def _judged(self, previous: Array, reported: Reported) -> TimeStep:
-        """Returns the time step of a picture: its reward, and whether it is the end."""
+        """Returns the time step of the newest picture and the program's reports."""
         reward = reported.reward
         if self._reward is not None:
             reward += float(self._reward(self._frame, previous))
@@ -533,12 +535,12 @@ class Desktop(PyEnvironment):
             return truncation(observation, reward)
         trouble = self._display.trouble() or self._hang()
         if trouble is not None:
-            _LOGGER.warning("episode %d was cut off: %s", self._episode, trouble)
+            _LOGGER.warning("episode %d was truncated: %s", self._episode, trouble)
             return truncation(observation, reward)
         return transition(observation, reward)
 
     def _hang(self) -> str | None:
-        """Returns that the program hangs, if it does, and ends it then."""
+        """Stops a program that hangs, and returns the reason; else `None`."""
         if self._patience is None:
             return None
         idle = self._seen_at - self._moved_at
@@ -549,7 +551,7 @@ class Desktop(PyEnvironment):
 
     def _begin_counting(self) -> None:
         now = time.monotonic()
-        # When the picture was looked at, and when something has changed.
+        # When the picture was last used, and when something last changed.
         self._seen_at = self._moved_at = now
         self._display.screen.forget()
         self._key_to_pixel = 0.0
@@ -557,7 +559,7 @@ class Desktop(PyEnvironment):
         self._updates, self._updates_seen = 0, self._display.screen.updates
 
     def _observation(self, texts: list[str]) -> NestedArray:
-        # A returned picture is the caller's, and a function of two pictures needs both.
+        # The caller owns the returned picture, and `reward` needs it in the next step.
         frame = self._frame if self._reward is None else self._frame.copy()
         if not self._most_text:
             return frame
@@ -565,7 +567,7 @@ class Desktop(PyEnvironment):
             text = self._read_text(self._frame)
         else:
             text = "\n".join(texts)
-        # Too long a text loses its beginning; the end is the newest.
+        # A text that is too long loses its oldest part.
         found = np.array(text[-self._most_text :], f"<U{self._most_text}")
         if self._has_pixels:
             return {"pixels": frame, "text": found}
@@ -576,7 +578,7 @@ class Desktop(PyEnvironment):
         frame, (width, height) = self._display.screen.frame, self._size
         if frame.shape[:2] == (height, width):
             return frame.copy()
-        # The server has changed its size.
+        # The server has changed the size of its screen.
         picture = np.zeros((height, width, 3), np.uint8)
         part = frame[:height, :width]
         picture[: part.shape[0], : part.shape[1]] = part
@@ -596,7 +598,7 @@ def _close(display: Display, channel: RewardChannel | None) -> None:
 
 
 def _close_and_warn(display: Display, channel: RewardChannel | None) -> None:
-    """Closes a desktop that was not closed, and warns of it."""
+    """Closes a desktop that was not closed, and warns."""
     _close(display, channel)
     warnings.warn(
         "A Desktop was not closed. Use it in a with statement, or call close().",
@@ -633,7 +635,7 @@ def _checked_environ(environ: Any) -> dict[str, str]:
     for name, value in given.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(
-                "environ must have texts by name, such as {'LANG': 'C.UTF-8'}, got "
+                "environ must map names to strings, such as {'LANG': 'C.UTF-8'}, got "
                 f"{describe(value)} for {name!r}."
             )
     return given

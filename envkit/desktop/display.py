@@ -1,4 +1,4 @@
-"""`Display`: a screen with a program on it: started, watched, started again, ended."""
+"""`Display`: starts, watches, restarts and stops a screen and its program."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _LOGGER = logging.getLogger(__name__)
 _SHADOW = 2.0
 # The largest share of the pixels that a cursor covers.
 _CURSOR = 0.01
-# X servers have places up to this number.
+# The largest coordinate of an X server.
 _LARGEST = 32767
-# Variables that let programs show themselves elsewhere, or nowhere.
+# Variables that make programs draw on another screen, or on none.
 _OTHER_SCREENS = (
     *("WAYLAND_DISPLAY", "WAYLAND_SOCKET", "SDL_VIDEODRIVER", "GDK_BACKEND"),
     "QT_QPA_PLATFORM",
@@ -44,11 +44,11 @@ _XVNC = [
 
 
 class Display:
-    """A screen, and the program that is started on it.
+    """Runs a screen, and a program on it.
 
     Attributes:
-        screen: The screen, which is replaced where it has been lost.
-        folder: A folder that lives as long as the display.
+        screen: The screen; `restart` replaces one that was lost.
+        folder: A folder that exists as long as the display.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Display:
         Args:
             display: "local" or an address.
             size: The width and height of a local display.
-            password: The password of a remote one.
-            timeout: Seconds within which it must be there.
+            password: The password of a remote display.
+            timeout: Seconds within which the display must be ready.
         """
         self._address = display
         self._size = size or (640, 480)
@@ -76,7 +76,7 @@ class Display:
         self._probe: Probe | None = None
         self._is_local = display == "local"
         if not self._is_local:
-            _parts_of(display)  # A wrong one is refused before anything is started.
+            _parts_of(display)  # Refuse a wrong address before anything is started.
         elif max(self._size) > _LARGEST:
             raise ValueError(
                 f"size must be at most {_LARGEST} x {_LARGEST} on a local display, got "
@@ -90,7 +90,7 @@ class Display:
             raise
 
     def set_probe(self, probe: Probe | None) -> None:
-        """Sets what the program draws back."""
+        """Sets the probe, which measures the time from a key to its pixels."""
         self._probe = self.screen.probe = probe
 
     @property
@@ -102,7 +102,7 @@ class Display:
         client = self._started() if self._is_local else self._connected()
         self.screen = ScreenThread(client, self._probe)
         self._lost = None
-        # The first picture, which shows what is there without a program.
+        # The first picture shows the screen without a program.
         self.screen.update(self._timeout)
         self._blank = self.screen.frame.copy()
 
@@ -148,20 +148,20 @@ class Display:
         return self._address if self._number is None else f":{self._number}"
 
     def access(self) -> dict[str, str]:
-        """Returns the environment variables by which programs reach the X server."""
+        """Returns the environment variables with which programs reach the X server."""
         if self._number is None:
             return {}
         return {"DISPLAY": f":{self._number}", "XAUTHORITY": self._supervisor.authority}
 
     @property
     def has_program(self) -> bool:
-        """Whether a program has been started, and has not been stopped."""
+        """Whether a program has been started and not stopped."""
         return self._program is not None
 
     def start(
         self, command: Sequence[str], environ: dict[str, str], folder: str | None
     ) -> None:
-        """Starts the program, instead of the one before."""
+        """Starts a program in place of the previous one."""
         self.stop()
         elsewhere = dict.fromkeys(_OTHER_SCREENS) if self._is_local else {}
         try:
@@ -172,7 +172,7 @@ class Display:
             raise DesktopError(str(error)) from error
 
     def stop(self) -> None:
-        """Ends the program, and waits until the screen shows it no more."""
+        """Stops the program, and waits until it is gone from the screen."""
         if self._program is None:
             return
         self._supervisor.stop(self._program)
@@ -186,7 +186,7 @@ class Display:
             self.update(max(deadline - time.monotonic(), 0.0))
 
     def update(self, timeout: float = 0.0) -> bool:
-        """Draws what has come; a connection that is lost is the display's trouble."""
+        """Draws received changes; `trouble` tells if the connection is lost."""
         if self._lost is not None:
             return False
         try:
@@ -196,7 +196,7 @@ class Display:
             return False
 
     def send(self, events: list[Event]) -> None:
-        """Sends events; a connection that is lost is the display's trouble."""
+        """Sends events; `trouble` tells if the connection is lost."""
         if self._lost is not None or not events:
             return
         try:
@@ -205,11 +205,11 @@ class Display:
             self._lost = str(error)
 
     def trouble(self) -> str | None:
-        """Returns the reason why the episode cannot go on; `None` if it can."""
+        """Returns why the episode cannot continue; `None` if it can."""
         if self._program is not None:
             ended = self._supervisor.ended(self._program)
             if ended is not None:
-                words = f"; its last words: {ended.words}" if ended.words else ""
+                words = f"; its last output: {ended.words}" if ended.words else ""
                 return f"the program {ended}{words}"
         if (ended := self._server_end()) is not None:
             return f"the X server {ended}"
@@ -223,7 +223,7 @@ class Display:
         """Restarts a display that has ended, or reconnects to one that was lost.
 
         Args:
-            again: Do so in any case, because the machine was reset.
+            again: Whether to do so in any case, because the machine was reset.
         """
         if self._server_end() is None and self._lost is None and not again:
             return
@@ -234,7 +234,7 @@ class Display:
         self._open()
 
     def close(self) -> None:
-        """Ends the program, the display and everything that they have started."""
+        """Stops the program, the display and everything that they started."""
         try:
             self.screen.close()
         finally:
@@ -276,7 +276,7 @@ def _parts_of(display: Any) -> tuple[str, int, str | None]:
 
 
 def _share_of_changes(frame: Array, other: Array) -> float:
-    """Returns the part of the pixels that differ."""
+    """Returns the share of the pixels that differ."""
     if frame.shape != other.shape:
         return 1.0
     return float(np.mean((frame != other).any(axis=-1)))

@@ -1,21 +1,21 @@
-"""The encodings of rectangles, for both ends of a connection.
+"""Rectangle encodings, for both ends of a connection.
 
-Each end has one `Codec`, because the streams of zlib go on from one rectangle to the
-next. No size that the other end names is trusted: each is checked before memory is
-taken for it, and a compressed rectangle is unpacked as far as its pixels reach.
+Each end has one `Codec`, because its zlib streams continue from one rectangle to the
+next. Sizes from the other end are not trusted: each is checked before memory is
+allocated, and a compressed rectangle is unpacked only as far as its pixels reach.
 
-| number | encoding       | what follows the header of the rectangle                   |
+| number | encoding       | data after the rectangle's header                          |
 |--------|----------------|------------------------------------------------------------|
 | 0      | `RAW`          | the pixels                                                 |
-| 1      | `COPY`         | where in the picture the rectangle was before              |
-| 6      | `ZLIB`         | a length, and the pixels in one stream of zlib             |
-| 7      | `TIGHT`        | filtered pixels in four streams of zlib, or JPEG           |
+| 1      | `COPY`         | the previous position of these pixels in the picture       |
+| 6      | `ZLIB`         | a length, and the pixels in one zlib stream                |
+| 7      | `TIGHT`        | filtered pixels in four zlib streams, or JPEG              |
 | 16     | `ZRLE`         | a length, and tiles of 64 x 64 in another stream           |
 | -223   | `DESKTOP_SIZE` | nothing: the header has the new size of the desktop        |
-| -239   | `CURSOR`       | the picture of the pointer, and which of its pixels count  |
+| -239   | `CURSOR`       | the pointer's picture, and which of its pixels are opaque  |
 | -307   | `NAME`         | the new name of the desktop                                |
-| -20011 | `ROLE`         | nothing: the header's x is 1 if the viewer controls, and   |
-|        |                | its y if it may; envkit's own, for its page in browsers    |
+| -20011 | `ROLE`         | nothing: the header's x is 1 if the viewer controls, its y |
+|        |                | is 1 if it may; envkit's own, for its browser page         |
 """
 
 from __future__ import annotations
@@ -54,28 +54,28 @@ __all__ = [
 
 RAW, COPY, ZLIB, TIGHT, ZRLE = 0, 1, 6, 7, 16
 DESKTOP_SIZE, CURSOR, NAME, ROLE = -223, -239, -307, -20011
-# The lowest of ten numbers, by which a viewer allows JPEG of a quality from 0 to 9.
+# The first of ten numbers with which a viewer allows JPEG of quality 0 to 9.
 QUALITY = -32
-# The encodings of pixels that a server chooses from.
+# The pixel encodings that a server chooses from.
 ENCODINGS = {"raw": RAW, "zlib": ZLIB, "tight": TIGHT, "zrle": ZRLE}
 
-# Yields how many bytes it needs next, and is sent them.
+# Yields the number of bytes that it needs next, and is sent them.
 Decoder = Generator[int, bytes, None]
 
 _LENGTH = struct.Struct(">I")
 _PLACE = struct.Struct(">HH")
-# How many bytes of plain pixels are read at a time.
+# Bytes of raw pixels that are read at a time.
 _PART = 1 << 18
 _LARGEST_CURSOR = 1 << 16
 
 
 class Cursor(NamedTuple):
-    """The picture of the pointer.
+    """Holds the pointer's picture.
 
     Attributes:
         picture: Height, width, and red, green, blue and opacity: 0 or 255.
-        x: The column of the pixel that is at the place of the pointer.
-        y: Its row.
+        x: The column of the pixel that points.
+        y: The row of that pixel.
     """
 
     picture: Array
@@ -87,8 +87,8 @@ class Codec:
     """Encodes and decodes rectangles; each end of a connection has one.
 
     Attributes:
-        format: The format of pixels, which may change between two rectangles.
-        quality: That of JPEG in tight, from 0 to 9; `None` for no JPEG.
+        format: The pixel format, which may change between two rectangles.
+        quality: The JPEG quality in tight, from 0 to 9; `None` for no JPEG.
 
     Example:
         >>> picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
@@ -105,14 +105,14 @@ class Codec:
     """
 
     def __init__(self, pixel_format: PixelFormat, quality: int | None = None) -> None:
-        """Begins the streams of zlib."""
+        """Begins the zlib streams."""
         self.format, self.quality = pixel_format, quality
         self._packers = {number: Packer() for number in (ZLIB, ZRLE)}
         self._unpackers = {number: Unpacker() for number in (ZLIB, ZRLE)}
         self._tight = Tight()
 
     def encode(self, encoding: int, picture: Array) -> bytes:
-        """Returns what follows the header of a rectangle with these pixels."""
+        """Returns the data of a rectangle with these pixels, without its header."""
         if encoding == RAW:
             return self.format.encode(picture)
         if encoding == TIGHT:
@@ -125,14 +125,14 @@ class Codec:
         """Draws a rectangle; yields how many bytes it needs next, and is sent them.
 
         Raises:
-            DesktopError: The bytes are not those of the encoding.
+            DesktopError: The bytes do not fit the encoding.
         """
         _, _, width, height = place
         if not place.area:
             return
         drawn = place.of(picture)
         if encoding == RAW:
-            # By rows, because a large one is not to be in memory twice.
+            # By rows, so that a large rectangle is not in memory twice.
             row = width * self.format.size
             for y in range(0, height, count := max(1, _PART // row)):
                 rows = min(count, height - y)
@@ -160,16 +160,16 @@ class Codec:
             )
 
     def encode_cursor(self, cursor: Cursor) -> bytes:
-        """Returns what follows the header of a rectangle with the pointer's picture."""
+        """Returns the data of a rectangle with the pointer, without its header."""
         opaque = cursor.picture[..., 3] > 0
         pixels = self.format.encode(cursor.picture[..., :3])
         return pixels + np.packbits(opaque, axis=1).tobytes()
 
     def decode_cursor(self, place: Rectangle) -> Generator[int, bytes, Cursor]:
-        """Reads the picture of the pointer.
+        """Reads the pointer's picture.
 
         Raises:
-            DesktopError: It is too large.
+            DesktopError: The picture is too large.
         """
         x, y, width, height = place
         if place.area > _LARGEST_CURSOR:
@@ -202,14 +202,14 @@ def read_name() -> Generator[int, bytes, str]:
     """Reads the name of a desktop.
 
     Raises:
-        DesktopError: It is too long.
+        DesktopError: The name is too long.
     """
     length = checked_name_length(*_LENGTH.unpack((yield _LENGTH.size)))
     return (yield length).decode("utf-8", "replace") if length else ""
 
 
 def blocks_of(encoding: int, place: Rectangle) -> list[Rectangle]:
-    """Returns the rectangles in which a place is sent, none larger than it may be.
+    """Splits a rectangle into ones that are small enough for the encoding.
 
     Example:
         >>> blocks_of(RAW, Rectangle(0, 0, 3000, 5))

@@ -1,4 +1,4 @@
-"""`DesktopError`: what goes wrong with a desktop."""
+"""`DesktopError`: the error of connections to desktops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class DesktopError(PeerError, ConnectionError):
     """A connection to a desktop was refused or lost, or broke the protocol.
 
     Attributes:
-        refused: Whether the other end has refused the password, or asks for one.
+        refused: Whether the other end refused the password, or asks for one.
     """
 
     refused: bool = False

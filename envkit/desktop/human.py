@@ -26,34 +26,34 @@ from envkit.types import Array, NestedArray
 
 __all__ = ["Person"]
 
-# Pictures that are smaller are enlarged, because viewers show pixels as they are.
+# Smaller pictures are enlarged, because viewers show them at their own size.
 _SMALLEST = 300
-# The steps in a second of a desktop, which has no pace of its own.
+# Steps per second of a desktop, which has no pace of its own.
 _OF_DESKTOPS = 30.0
-# Seconds between two checks whether the wait is over.
+# Longest sleep before checking whether a wait is over, in seconds.
 _POLL_INTERVAL = 0.2
 
 
 class Person(Closable):
-    """Lets a person act in a VNC viewer: a policy, for any environment with pictures.
+    """Lets a person act in a VNC viewer: a policy for any environment with pictures.
 
-    It listens for viewers, shows them the environment, and turns the keys and the
-    pointer of the one that controls into actions: those of a `Desktop` come nearest to
-    what the person did, and others have the keys of `envkit play`. It waits for a
-    viewer while it has none. Small pictures are enlarged by whole numbers.
+    It shows viewers the environment, and turns the keys and the pointer of the viewer
+    that controls into actions. A `Desktop` gets the action closest to what the person
+    did; other environments have the keys of `envkit play`. While there is no viewer, it
+    waits for one. Small pictures are enlarged by whole factors.
 
     | `hz`   | a step is due                                                          |
     |--------|------------------------------------------------------------------------|
-    | above 0| so many times a second, whether a key is down or not                   |
+    | above 0| `hz` times a second, whether or not a key is down                      |
     | 0      | when a key with an action goes down; on a `Desktop` also when a key or |
     |        | a button goes up                                                       |
 
     Attributes:
         address: The host and port for viewers.
-        password: What the person must know; `None` for nothing.
-        hz: The steps in a second; 0 if each waits for a key.
-        actions: The encoding of actions.
-        server: What viewers connect to.
+        password: The password for viewers; `None` if they need none.
+        hz: The steps per second; 0 if each step waits for a key.
+        actions: The action encoding.
+        server: The server for viewers.
 
     Example:
         >>> from envkit import make
@@ -80,30 +80,29 @@ class Person(Closable):
         max_viewers: int = 16,
         await_picture: bool = False,
     ) -> None:
-        """Listens for viewers; the first time step has the first picture.
+        """Listens for viewers; the first picture is that of the first time step.
 
         Args:
-            env: An environment, a single one.
+            env: A single environment.
             host: The address to listen at.
-            port: The port; 0 for any that is free. Or a socket that listens already.
-            password: What the person must know, drawn unless given; `None` for no
+            port: The port; 0 picks a free one. Or a socket that already listens.
+            password: The password for viewers, by default a random one; `None` for no
                 password.
-            observer_password: What viewers must know that only observe.
+            observer_password: A password with which viewers can only watch.
             name: The title of viewers' windows.
-            actions: The encoding of actions, such as `Controls`; by default that of a
+            actions: The action encoding, such as `Controls`; by default that of a
                 `Desktop`, or the keys of `envkit play`.
-            hz: The steps in a second; 0 waits for a key before each. By default it is
-                30 for a `Desktop`, and else the environment's own pace, if it tells one
-                and has an action for no key, or 0.
+            hz: The steps per second; with 0 each step waits for a key. The default is
+                30 for a `Desktop`. For other environments it is their own pace, or 0 if
+                they have none, or no action for "no key".
             end_pause: Seconds for which the end of an episode is shown.
-            max_viewers: How many viewers there may be at a time.
+            max_viewers: The largest number of viewers at a time.
             await_picture: Whether viewers that connect before the first picture wait
-                for it. Otherwise they see a black one of 640 x 480 until then, and keep
-                that size if they cannot follow.
+                for it. Otherwise they first see a black one of 640 x 480, and viewers
+                that cannot change the size keep it.
 
         Raises:
-            ValueError: The environment is a batch, or its actions cannot be said with
-                keys.
+            ValueError: The environment is a batch, or keys cannot express its actions.
         """
         if env.batched:
             raise ValueError(
@@ -128,7 +127,7 @@ class Person(Closable):
         self._end_pause = end_pause
         self._due = 0.0
         self._env = env
-        # Before its first episode it may not render.
+        # Some environments cannot render before their first episode.
         self._picture: Callable[[TimeStep], Array] | None = None
         self.server = DesktopServer(
             None if await_picture else (640, 480),
@@ -145,7 +144,7 @@ class Person(Closable):
 
     @property
     def hint(self) -> str:
-        """The pace and the keys, for people."""
+        """The pace and the keys, as text for people."""
         pace = f"{self.hz:g} steps a second" if self.hz else "each step waits for a key"
         table: Any = getattr(self.actions, "keys", None)
         if not hasattr(table, "table"):
@@ -155,7 +154,7 @@ class Person(Closable):
 
     @property
     def viewers(self) -> int:
-        """How many viewers are connected."""
+        """The number of connected viewers."""
         return self.server.viewers
 
     def rename(self, name: str) -> None:
@@ -173,21 +172,21 @@ class Person(Closable):
         self.server.show(self._picture(time_step))
 
     def action(self) -> NestedArray:
-        """Returns the action of what the person did since the last one.
+        """Returns the action for what the person did since the last one.
 
-        What one action cannot do in its order, the next ones do.
+        Events that do not fit into one action, in order, wait for the next ones.
         """
         return self.actions.array(self._pending.pop_fitting(self.actions))
 
     def ended(self) -> str | None:
-        """Returns why the viewers' server has ended; `None` as long as it serves."""
+        """Returns why the server for viewers has ended; `None` while it runs."""
         return self.server.ended()
 
     def __call__(self, time_step: TimeStep) -> NestedArray:
-        """Shows a time step, waits until the step is due, and returns the action.
+        """Shows a time step, waits until the next step is due, and returns its action.
 
         Raises:
-            ClosedError: It was closed meanwhile.
+            ClosedError: The person was closed meanwhile.
         """
         self.show(time_step)
         if time_step.is_last():
@@ -202,18 +201,18 @@ class Person(Closable):
             return self._next_press()
         left = self._due - time.monotonic()
         self._wait_for(lambda: False, left)
-        # Steps that were missed are not made up for.
+        # After a slow step, time continues from now and does not catch up.
         self._due = max(self._due + 1.0 / self.hz, time.monotonic())
         return self.action()
 
     def close(self) -> None:
-        """Ends the connections of viewers; the environment stays open."""
+        """Disconnects the viewers; the environment stays open."""
         self._closed = True
         self._wake.set()
         self.server.close()
 
     def _may_rest(self) -> bool:
-        """Returns whether there is no viewer, and all have let go of what they held."""
+        """Returns whether there is no viewer, and none left a key to be released."""
         is_held = self._pending and (self.hz or self._is_desktop)
         return not self.server.viewers and not is_held
 
@@ -222,7 +221,7 @@ class Person(Closable):
         self._wake.set()
 
     def _next_press(self) -> NestedArray:
-        """Waits for a key that has an action."""
+        """Waits for a key with an action."""
         found: list[NestedArray] = []
 
         def has_action() -> bool:
@@ -247,13 +246,13 @@ class Person(Closable):
     def _wait_for(
         self, is_so: Callable[[], bool], seconds: float | None = None
     ) -> None:
-        """Waits until a condition holds, or for so many seconds."""
+        """Waits until a condition holds, or until the seconds are over."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self._closed and not is_so():
             left = _POLL_INTERVAL if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return
-            # Short, because Ctrl-C and new viewers do not ring.
+            # Short, because Ctrl-C and new viewers do not set the event.
             self._wake.wait(min(left, _POLL_INTERVAL))
             self._wake.clear()
             reason = self.server.ended()
@@ -263,9 +262,9 @@ class Person(Closable):
             raise ClosedError.used("Person", "__call__")
 
     def _pictures(self, env: Any) -> Callable[[TimeStep], Array]:
-        """Returns a function from time steps to the pictures that viewers see."""
+        """Returns a function from time steps to the pictures for viewers."""
         if self._is_desktop:
-            # The agent's own pixels, because the person points at them.
+            # The agent's own pixels: the person points at them.
             return lambda time_step: _seen(env, time_step)
         look = picture_of(env)
         return lambda time_step: _enlarged(look(time_step))
@@ -281,7 +280,7 @@ def _has_idle_action(actions: Any) -> bool:
 
 
 def _seen(env: Any, time_step: TimeStep) -> Array:
-    """Returns the picture in the observation of a desktop, or that of its screen."""
+    """Returns the picture of a desktop's observation, or else of its screen."""
     observation = time_step.observation
     if isinstance(observation, dict):
         observation = observation.get("pixels")
@@ -289,7 +288,7 @@ def _seen(env: Any, time_step: TimeStep) -> Array:
 
 
 def _enlarged(picture: Array) -> Array:
-    """Returns a picture that is large enough for people, enlarged by a whole number."""
+    """Enlarges a picture by a whole factor until it is large enough for people."""
     times = -(-_SMALLEST // max(picture.shape[:2]))
     if times <= 1:
         return picture

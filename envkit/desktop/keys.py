@@ -1,8 +1,8 @@
-"""Keys by their names, and the events that a screen's server takes.
+"""Keys by name, and the events of keys and the pointer.
 
-A key is a keysym, the number that X11 and VNC have for it. Names are those of X11
-(`Left`, `Return`, `F5`, `Control_L`), one character (`a`, `?`), or a short one of the
-table below (`ctrl`, `enter`). Case matters for single characters only.
+A key is a keysym: its number in X11 and VNC. Its name is that of X11 (`Left`, `Return`,
+`F5`, `Control_L`), a single character (`a`, `?`), or a short name from the table below
+(`ctrl`, `enter`). Case matters only for single characters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class KeyEvent(NamedTuple):
-    """A key that goes down or up.
+    """Says that a key goes down or up.
 
     Attributes:
         key: The keysym.
@@ -39,7 +39,7 @@ class KeyEvent(NamedTuple):
 
 
 class PointerEvent(NamedTuple):
-    """Where the pointer is, and which of its buttons are down.
+    """Says where the pointer is, and which of its buttons are down.
 
     Attributes:
         x: Pixels from the left.
@@ -55,7 +55,7 @@ class PointerEvent(NamedTuple):
 
 Event = KeyEvent | PointerEvent
 
-# From 0xff00 on, by X11's names.
+# Keys that are not characters, by X11's names.
 _NAMED = {
     "BackSpace": 0xFF08,
     "Tab": 0xFF09,
@@ -133,15 +133,15 @@ KEYBOARD = [
     *(f"F{number}" for number in range(1, 13)),
 ]
 
-# They go down before other keys, and up after them.
+# These go down before other keys, and up after them.
 MODIFIERS = frozenset(range(0xFFE1, 0xFFED))
 
-# Characters outside of Latin 1 are their code point with this bit.
+# The keysym of a character outside Latin 1 is its code point with this bit.
 _UNICODE = 0x01000000
 
 
 def keysym(name: str | int) -> int:
-    """Returns the number of a key, by its name.
+    """Returns the keysym of a key.
 
     Args:
         name: A name, one character, or the number.
@@ -151,7 +151,7 @@ def keysym(name: str | int) -> int:
         ['0xff51', '0xffe3', '0x61', '0x41', '0x10020ac']
 
     Raises:
-        ValueError: There is no key of that name.
+        ValueError: No key has that name.
     """
     if isinstance(name, int) and not isinstance(name, bool):
         if 0 < name <= 0x1FFFFFFF:
@@ -162,20 +162,20 @@ def keysym(name: str | int) -> int:
     elif isinstance(name, str) and name.lower() in _BY_NAME:
         return _BY_NAME[name.lower()]
     raise ValueError(
-        "A key must be a character, a name of X11 such as 'Left', 'Return' or 'F5', or "
+        "A key must be a character, an X11 name such as 'Left', 'Return' or 'F5', or "
         f"its number, got {describe(name)}."
     )
 
 
 def keysyms(names: Sequence[str | int]) -> list[int]:
-    """Returns the numbers of several keys, all of them different.
+    """Returns the keysyms of several keys, which must be different.
 
     Example:
         >>> keysyms(["a", "b"])
         [97, 98]
 
     Raises:
-        ValueError: There is no such key, or one is there twice.
+        ValueError: A key does not exist, or appears twice.
     """
     if isinstance(names, str):
         raise TypeError(f"keys must be a list of names, got {describe(names)}.")
@@ -187,7 +187,7 @@ def keysyms(names: Sequence[str | int]) -> list[int]:
 
 
 def key_name(key: int) -> str:
-    """Returns the name of a key, as X11 has it.
+    """Returns the X11 name of a key.
 
     Example:
         >>> key_name(0xFF51), key_name(97), key_name(0x10020AC), key_name(0xFE20)

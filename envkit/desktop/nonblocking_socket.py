@@ -1,4 +1,4 @@
-"""`NonblockingSocket`: a socket that never waits, and keeps what it has not sent."""
+"""`NonblockingSocket`: a socket that never waits, and keeps unsent bytes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 
 class NonblockingSocket:
-    """A socket that never waits, and keeps what it could not send yet.
+    """Sends and reads without waiting, and keeps bytes that it could not send yet.
 
     Any thread may send.
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        """Prepares the socket, which is closed with this object."""
+        """Takes over a socket; `close` closes it."""
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             keep_alive(sock)
@@ -29,22 +29,22 @@ class NonblockingSocket:
         self._sending = threading.Lock()
 
     def fileno(self) -> int:
-        """Returns the descriptor of the socket."""
+        """Returns the socket's descriptor."""
         return self._socket.fileno()
 
     @property
     def unsent(self) -> int:
-        """The bytes that wait for the other end."""
+        """The number of bytes that are not sent yet."""
         return len(self._out)
 
     def send(self, data: bytes) -> None:
-        """Sends bytes as far as it can now, and keeps the rest for `write`."""
+        """Sends as many bytes as it can now, and keeps the rest for `write`."""
         with self._sending:
             self._out += data
             self._write()
 
     def write(self) -> None:
-        """Sends what was kept, as far as it can now."""
+        """Sends as many of the kept bytes as it can now."""
         with self._sending:
             self._write()
 
@@ -59,7 +59,7 @@ class NonblockingSocket:
             del self._out[:sent]
 
     def read(self) -> bytes:
-        """Returns the bytes that have come; none if there are none.
+        """Returns the received bytes; none if there are none yet.
 
         Raises:
             DesktopError: The connection is lost.
@@ -80,7 +80,7 @@ class NonblockingSocket:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Sends bytes at once, and notices a machine that has vanished in half a minute."""
+    """Makes a socket send at once, and notice a vanished machine in half a minute."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
     for name, value in _KEEPALIVE.items():

@@ -1,4 +1,4 @@
-"""`PendingEvents`: keys and pointer moves of a person that wait for a step."""
+"""`PendingEvents`: a person's events until a step uses them."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from envkit.desktop.keys import Event, KeyEvent, PointerEvent
 
 __all__ = ["PendingEvents"]
 
-# Events that wait for a step; who sends more does not type them.
+# Most events that wait for a step: nobody types more.
 _MOST_EVENTS, _MOST_RELEASES = 4096, 1024
 
 
 class PendingEvents:
-    """The events that wait for a step; any thread may put and pop.
+    """Keeps events until a step uses them; any thread may put and pop.
 
-    Moves of the pointer that another one follows are left out.
+    It drops a pointer move if the next event is another move.
     """
 
     def __init__(self) -> None:
-        """Begins without events."""
+        """Starts without events."""
         self._events: collections.deque[Event] = collections.deque()
         self._lock = threading.Lock()
-        # The buttons that are down, and whether the last event was a mere move.
+        # The buttons that are down, and whether the newest event is only a move.
         self._buttons, self._has_moved = 0, False
         # The buttons that were down before the oldest event.
         self._buttons_before = 0
 
     def __len__(self) -> int:
-        """Returns how many there are."""
+        """Returns the number of events."""
         return len(self._events)
 
     def put(self, event: Event) -> None:
-        """Puts an event last.
+        """Adds an event.
 
         Raises:
-            DesktopError: There are more than people can make.
+            DesktopError: There are more events than people can make.
         """
         with self._lock:
             events = self._events
@@ -60,13 +60,13 @@ class PendingEvents:
                 self._buttons = event.buttons
 
     def pop(self, most: int | None = None) -> list[Event]:
-        """Returns at most so many events, the oldest first; all unless given."""
+        """Removes and returns the oldest events, `most` of them or all."""
         with self._lock:
             count = len(self._events) if most is None else min(most, len(self._events))
             return self._pop(count)
 
     def pop_fitting(self, actions: Any) -> list[Event]:
-        """Returns as many as one action of an encoding can do in their order."""
+        """Removes and returns the oldest events that fit into one action."""
         with self._lock:
             events = list(self._events)
         return self.pop(fitting(actions, events)) if events else []
@@ -90,7 +90,7 @@ class PendingEvents:
         return False
 
     def pop_press(self) -> list[Event]:
-        """Returns the events up to the first press; none if there is no press."""
+        """Removes and returns the events up to the first press, or none."""
         with self._lock:
             for place, event in enumerate(self._events):
                 if _is_press(event):

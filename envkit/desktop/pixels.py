@@ -1,6 +1,6 @@
 """Rectangles, pixel formats, bits and zlib streams, which all encodings share.
 
-A picture is an array of height, width and red, green, blue, of uint8.
+A picture is a uint8 array of height, width, and red, green, blue.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = [
     "colours_of",
 ]
 
-# Larger desktops than any that there are would only take memory.
+# No real desktop is larger; a larger one would only take memory.
 MOST_PIXELS = 1 << 26
 
 
 class Rectangle(NamedTuple):
-    """A part of the picture."""
+    """Describes a part of a picture."""
 
     x: int
     y: int
@@ -48,10 +48,10 @@ class Rectangle(NamedTuple):
         return picture[self.y : self.y + self.height, self.x : self.x + self.width]
 
     def check_inside(self, picture: Array) -> None:
-        """Raises if a part of it is outside of a picture.
+        """Checks that the rectangle is inside a picture.
 
         Raises:
-            DesktopError: It is.
+            DesktopError: A part of it is outside.
         """
         height, width = picture.shape[:2]
         if self.x + self.width > width or self.y + self.height > height:
@@ -62,14 +62,14 @@ class Rectangle(NamedTuple):
 
 
 class PixelFormat(NamedTuple):
-    """The bits of a pixel on the wire.
+    """Describes the bits of a pixel on the wire.
 
     Attributes:
-        bits: Bits of a pixel: 8, 16 or 32.
-        depth: How many of them are of a colour.
+        bits: The bits of a pixel: 8, 16 or 32.
+        depth: The number of bits that carry colour.
         big_endian: Whether the most significant byte comes first.
         maxima: The largest values of red, green and blue.
-        shifts: The places of their lowest bits.
+        shifts: The positions of their lowest bits.
 
     Example:
         >>> PixelFormat().pack().hex()
@@ -85,16 +85,16 @@ class PixelFormat(NamedTuple):
     depth: int = 24
     big_endian: bool = False
     maxima: tuple[int, int, int] = (255, 255, 255)
-    # Red comes first, as in a picture: nothing is moved around, and clients that never
-    # set a format of their own have the colours in their order.
+    # Red comes first, as in a picture: no byte changes its place, and clients that
+    # never choose a format get the colours in that order.
     shifts: tuple[int, int, int] = (0, 8, 16)
 
     @classmethod
     def unpack(cls, data: bytes) -> PixelFormat:
-        """Reads the 16 bytes of the protocol.
+        """Reads a format from the 16 bytes of the protocol.
 
         Raises:
-            DesktopError: They describe pixels that envkit does not have.
+            DesktopError: They describe pixels that envkit does not support.
         """
         bits, depth, big_endian, true_colour, *rest = _FORMAT.unpack(data)
         maxima, shifts = tuple(rest[:3]), tuple(rest[3:])
@@ -116,24 +116,24 @@ class PixelFormat(NamedTuple):
         return cls(bits, depth, bool(big_endian), maxima, shifts)
 
     def pack(self) -> bytes:
-        """Writes the 16 bytes of the protocol."""
+        """Returns the 16 bytes of the protocol."""
         return _FORMAT.pack(
             self.bits, self.depth, self.big_endian, True, *self.maxima, *self.shifts
         )
 
     @property
     def size(self) -> int:
-        """The bytes of a pixel."""
+        """The number of bytes of a pixel."""
         return self.bits // 8
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """The type of a pixel."""
+        """The dtype of a pixel."""
         return np.dtype(f"{'>' if self.big_endian else '<'}u{self.size}")
 
     @property
     def kept(self) -> slice:
-        """The bytes of a pixel that tiles of ZRLE have: three of four, if they can."""
+        """The bytes of a pixel that ZRLE sends: three of four if one is always 0."""
         if self.bits != 32 or self.depth > 24:
             return slice(0, self.size)
         tops = [most.bit_length() for most in self.maxima]
@@ -152,7 +152,7 @@ class PixelFormat(NamedTuple):
             for band, place in enumerate(places):
                 pixels[..., place] = picture[..., band]
             return pixels.view(self.dtype)[..., 0]
-        # Rounded, so that the largest value is the largest.
+        # Rounded, so that 255 becomes the largest value.
         red, green, blue = (
             (picture[..., band].astype("u4") * most + 127) // 255
             for band, most in enumerate(self.maxima)
@@ -162,7 +162,7 @@ class PixelFormat(NamedTuple):
         return numbers.astype(self.dtype)
 
     def colours(self, numbers: Array) -> Array:
-        """Returns the colours of pixels, with an axis of three added."""
+        """Returns the colours of pixels, in a new last axis of three."""
         places = _places_of(self)
         if places is not None:
             pixels = np.ascontiguousarray(numbers).view(np.uint8)
@@ -175,24 +175,24 @@ class PixelFormat(NamedTuple):
         return self.of_bands(self.bands(numbers))
 
     def bands(self, numbers: Array) -> Array:
-        """Returns red, green and blue of pixels, as large as the format has them."""
+        """Returns red, green and blue of pixels, in the ranges of the format."""
         values = numbers.astype("u4")
         pairs = zip(self.maxima, self.shifts, strict=True)
         return np.stack([values >> shift & most for most, shift in pairs], axis=-1)
 
     def of_bands(self, bands: Array) -> Array:
-        """Returns the colours of red, green and blue as the format has them."""
+        """Scales red, green and blue from the ranges of the format to 0 to 255."""
         if self.maxima != (255, 255, 255):
             most = np.array(self.maxima, "u4")
             bands = (bands * np.uint32(255) + most // 2) // most
         return bands.astype(np.uint8)
 
     def encode(self, picture: Array) -> bytes:
-        """Returns the pixels of a picture."""
+        """Returns the bytes of a picture."""
         return self.numbers(picture).tobytes()
 
     def decode(self, data: bytes, width: int, height: int) -> Array:
-        """Returns the picture of pixels."""
+        """Returns the picture in these bytes."""
         return self.colours(np.frombuffer(data, self.dtype).reshape(height, width))
 
 
@@ -201,7 +201,7 @@ _FORMAT = struct.Struct(">BB??HHHBBBxxx")
 
 @functools.lru_cache(maxsize=16)
 def _places_of(pixel_format: PixelFormat) -> list[int] | None:
-    """Returns where the bytes of red, green and blue are; `None` if they are none."""
+    """Returns the bytes of red, green and blue; `None` if they are no whole bytes."""
     if pixel_format.maxima != (255, 255, 255) or pixel_format.bits != 32:
         return None
     if any(shift % 8 for shift in pixel_format.shifts):
@@ -211,7 +211,7 @@ def _places_of(pixel_format: PixelFormat) -> list[int] | None:
 
 
 class Packer:
-    """Packs one stream of zlib, part by part."""
+    """Compresses one zlib stream, part by part."""
 
     def __init__(self) -> None:
         """Begins the stream."""
@@ -223,7 +223,7 @@ class Packer:
 
 
 class Unpacker:
-    """Unpacks one stream of zlib, part by part, as far as pixels reach."""
+    """Unpacks one zlib stream, part by part, and only as far as pixels reach."""
 
     def __init__(self) -> None:
         """Begins the stream."""
@@ -232,18 +232,19 @@ class Unpacker:
     def read(
         self, length: int, most: int, exact: str = ""
     ) -> Generator[int, bytes, bytes]:
-        """Reads the next part, and returns its bytes.
+        """Reads and unpacks the next part.
 
         Args:
-            length: How long it is.
-            most: How many bytes it unpacks to at most.
-            exact: The encoding whose rectangles unpack to exactly so many.
+            length: The length of the part.
+            most: The largest number of bytes that it may unpack to.
+            exact: The name of an encoding whose rectangles unpack to exactly `most`
+                bytes.
 
         Raises:
-            DesktopError: It is longer than so many bytes can be when compressed, it is
-                damaged, or it unpacks to another size.
+            DesktopError: The part is longer than `most` bytes can be when compressed,
+                is damaged, or unpacks to another size.
         """
-        # Incompressible data grows by five bytes for each block of some kilobytes.
+        # Incompressible data grows by five bytes per block of a few kilobytes.
         if length > most + most // 64 + 1024:
             raise DesktopError(
                 f"A compressed rectangle must have no more bytes than its pixels need, "
@@ -268,15 +269,15 @@ class Unpacker:
 
 
 def colours_of(palette: Array, indices: Array, what: str) -> Array:
-    """Returns the colours of numbers.
+    """Looks up colours in a palette.
 
     Args:
         palette: The colours.
-        indices: Their numbers.
-        what: What has them, for sentences.
+        indices: The index of each pixel's colour.
+        what: The thing with the palette, for the error message.
 
     Raises:
-        DesktopError: A colour is not there.
+        DesktopError: An index is outside the palette.
     """
     if int(indices.max()) >= len(palette):
         raise DesktopError(
@@ -288,7 +289,7 @@ def colours_of(palette: Array, indices: Array, what: str) -> Array:
 
 
 def bits_of(indices: Array, bits: int) -> bytes:
-    """Packs numbers of so many bits, each row from a whole byte on.
+    """Packs numbers into `bits` bits each; each row starts with a new byte.
 
     Example:
         >>> bits_of(np.array([[1, 0, 1], [0, 1, 1]]), 1).hex()

@@ -1,4 +1,4 @@
-"""Between the keys of `envkit play` and those of screens, both ways.
+"""Translates between the keys of `envkit play` and those of screens.
 
 `ProgramKeys` lets `envkit play` type into the program of a `Desktop`; `KeyboardActions`
 lets a VNC viewer play an environment with the keys of `envkit play`.
@@ -25,27 +25,27 @@ from envkit.types import NestedArray
 
 __all__ = ["KeyChanges", "KeyboardActions", "ProgramKeys", "encoding_of", "play_name"]
 
-# Keys that have other names in `envkit play` than in X11.
+# Keys whose names in `envkit play` differ from those in X11.
 _PLAY_NAMES = {"return": "enter", "escape": "esc"}
-# It stays the key that ends the game, as the program's keys are all others.
+# This key ends the game; the program has all others.
 _QUIT = "esc"
-# More keys than these are one line of the table.
+# More keys than this share one line of the table.
 _FEW = 20
 
 
 class KeyChanges:
-    """Turns events of a viewer into keys of `envkit play` that go down or up.
+    """Turns a viewer's events into keys of `envkit play` that go down or up.
 
-    The left button of the pointer is the space bar, unless it is said not to be.
+    The left pointer button is the space bar if `has_space` is true.
     """
 
     def __init__(self, *, has_space: bool = True) -> None:
-        """Begins with no button down."""
+        """Starts with no button down."""
         self.buttons = 0
         self._has_space = has_space
 
     def of(self, event: Event) -> tuple[str, bool] | None:
-        """Returns a key, and whether it is down now; `None` if nothing has changed."""
+        """Returns a key, and whether it is down now; `None` if no key has changed."""
         if isinstance(event, KeyEvent):
             return play_name(event.key), event.down
         changed, self.buttons = event.buttons ^ self.buttons, event.buttons
@@ -54,19 +54,19 @@ class KeyChanges:
 
 
 def play_name(key: int) -> str:
-    """Returns the name that `envkit play` has for a key."""
+    """Returns the name of a key in `envkit play`."""
     name = key_name(key).lower().removeprefix("kp_")
     return {**_PLAY_NAMES, "minus": "-", "plus": "+"}.get(name, name)
 
 
 class KeyboardActions:
-    """The actions of any environment, by the keys that `envkit play` has for them.
+    """Turns a viewer's events into actions of any environment, by `envkit play`'s keys.
 
-    Where an action has a pointer (`ActionPointer`), that is at the place of the
-    viewer's, until the episode ends; a key that is down goes before it.
+    If actions have a pointer (`ActionPointer`), it follows the viewer's pointer until
+    the episode ends; a key that is down takes precedence.
 
     Attributes:
-        keys: The keys.
+        keys: The keys of the environment's actions.
 
     Example:
         >>> from envkit import make
@@ -81,15 +81,15 @@ class KeyboardActions:
     def __init__(
         self, env: Any, size: Callable[[], tuple[int, int]] | None = None
     ) -> None:
-        """Takes an environment.
+        """Finds the keys of an environment.
 
         Args:
             env: The environment.
-            size: Returns the width and height of the picture that is pointed at; `None`
-                leaves the pointer out.
+            size: A function that returns the width and height of the picture under the
+                pointer; `None` ignores the pointer.
 
         Raises:
-            ValueError: Its actions cannot be said with keys.
+            ValueError: Keys cannot express the environment's actions.
         """
         self.keys: KeyMap = key_map(env)
         pointer = None if size is None else ActionPointer.of(env.action_spec())
@@ -101,19 +101,19 @@ class KeyboardActions:
         self._last = nearest_to_zero(env.action_spec())
 
     def begin(self) -> list[Event]:
-        """Forgets the keys that are down, and the pointer."""
+        """Starts an episode: forgets the keys that are down, and the pointer."""
         self._down.clear()
         self._changes.buttons = 0
         self._pointing = None
         return []
 
     def pressed(self, events: Iterable[Event]) -> NestedArray:
-        """Returns the action of keys that are down; `None` if they have none."""
+        """Returns the action of the keys that are down; `None` if they have none."""
         keys = self._tick(events)
         return self.keys.action(keys) if keys else None
 
     def _tick(self, events: Iterable[Event]) -> list[str]:
-        """Returns the keys of a tick in which there were these events."""
+        """Returns the keys of a tick with these events."""
         for event in events:
             change = self._changes.of(event)
             if change is not None:
@@ -122,10 +122,10 @@ class KeyboardActions:
         return self._down.tick()
 
     def fitting(self, events: Sequence[Event]) -> int:
-        """Returns how many of the oldest events one action can do.
+        """Returns how many of the oldest events fit into one action.
 
-        A key waits for the next action where the ones pressed before it would not count
-        beside it, or have been let go of.
+        A key waits for the next action if the keys pressed before it would not count
+        beside it, or have been released.
         """
         down, changes = set(self._down.down), copy.copy(self._changes)
         pressed: list[str] = []
@@ -143,8 +143,8 @@ class KeyboardActions:
         return len(events)
 
     def _adds(self, pressed: list[str], name: str) -> bool:
-        """True if a key and each of those before it count when all of them are down."""
-        # Asking another kind of map may not be without effect.
+        """Returns True if every key still counts when all of them are down."""
+        # Asking another kind of map may change it.
         if not isinstance(self.keys, KeyMap):
             return False
         together = [*pressed, name]
@@ -155,10 +155,10 @@ class KeyboardActions:
         )
 
     def array(self, events: Iterable[Event]) -> NestedArray:
-        """Returns the action of a tick in which there were these events.
+        """Returns the action of a tick with these events.
 
-        Where no key is down that has an action, it is that for no key, or else the last
-        one goes on.
+        If no key with an action is down, it is the action for no key, or else the last
+        action again.
         """
         events = list(events)
         keys = self._tick(events)
@@ -172,7 +172,7 @@ class KeyboardActions:
     def _pointed(
         self, action: NestedArray, events: Sequence[Event], keys: Sequence[str]
     ) -> NestedArray:
-        """Returns an action with the pointer where it is."""
+        """Returns an action with the viewer's pointer."""
         pointer = self._pointer
         if pointer is None or self._size is None:
             return action
@@ -184,16 +184,16 @@ class KeyboardActions:
         seen = self._pointing.array(moves)
         x, y = map(float, seen["pointer"])
         buttons = sum(int(flag) << bit for bit, flag in enumerate(seen["buttons"]))
-        # Another kind of map does not say what its keys set.
+        # Another kind of map does not say which axes its keys set.
         axes = self.keys.axes(keys) if isinstance(self.keys, KeyMap) else set()
         place = (x, y) if axes.isdisjoint(pointer.place) else None
         return pointer.pointed(action, place, buttons)
 
 
 def encoding_of(env: Any) -> Any:
-    """Returns the encoding of a desktop's actions; `None` of another environment.
+    """Returns a copy of a desktop's action encoding; `None` for other environments.
 
-    It is a copy, because that of the environment knows what the environment holds.
+    The original tracks the keys that the environment holds.
     """
     found = getattr(env, "actions", None)
     is_encoding = hasattr(found, "array") and hasattr(found, "begin")
@@ -208,7 +208,7 @@ def _is_same(action: NestedArray, other: NestedArray) -> bool:
 
 
 class ProgramKeys:
-    """The keys of a program, for `envkit play`: each is itself.
+    """Passes the keys of `envkit play` to a program unchanged.
 
     It replaces an `envkit.play.key_map.KeyMap`, and adds a pointer for players who see
     the screen in a window.
@@ -216,7 +216,7 @@ class ProgramKeys:
     Attributes:
         keys: The names of the keys.
         has_idle: True: there is an action for no key.
-        pace: The steps in a second unless the player says so.
+        pace: The default number of steps per second.
 
     Example:
         >>> from envkit.desktop import Controls
@@ -236,14 +236,14 @@ class ProgramKeys:
         keys: Sequence[str | int],
         size: tuple[int, int] | None = None,
     ) -> None:
-        """Takes an encoding of actions, its keys, and the size of the screen."""
+        """Names the keys of an action encoding, for a screen of this size."""
         self._actions = actions
         self._size = size
         self._pending = PendingEvents()
         self._keysyms: dict[str, int] = {}
         for key in map(keysym, keys):
             name = key_name(key).lower()
-            # Players' keys are lower case, so the first one is the plain one.
+            # Players' keys are lower case, so a letter wins over its capital.
             self._keysyms.setdefault(_PLAY_NAMES.get(name, name), key)
             plain = key_name(key)
             if len(plain) == 1 and plain.islower():
@@ -255,18 +255,18 @@ class ProgramKeys:
         self._clicked = self._buttons = 0
 
     def action(self, pressed: Sequence[str]) -> NestedArray:
-        """Returns the action of keys that are down together; `None` for none."""
+        """Returns the action of keys that are down together; `None` if it has none."""
         down = [self._keysyms[key] for key in pressed if key in self._keysyms]
         return self._action_of(down) if down else None
 
     def idle_action(self) -> NestedArray:
-        """Returns the action for no key at all."""
+        """Returns the action for no key."""
         return self._action_of([])
 
     def release(self, down: Sequence[str]) -> NestedArray:
-        """Returns the action that releases all keys but these, and all buttons let go.
+        """Returns the action that releases keys and buttons which are no longer down.
 
-        It is `None` if the program holds nothing else.
+        It is `None` if the program holds no others.
         """
         kept = [self._keysyms[key] for key in down if key in self._keysyms]
         is_due = (
@@ -287,22 +287,22 @@ class ProgramKeys:
             self._buttons = down
 
     def knows(self, key: str) -> bool:
-        """True if a key is one of the program's."""
+        """Returns True if a key is one of the program's."""
         return key in self._keysyms
 
     def table(self) -> list[tuple[str, str]]:
-        """Returns the keys, for people."""
+        """Returns the keys and their meanings, as text for people."""
         rows = [(key_text(key), "is pressed in the program") for key in self._keysyms]
         if len(rows) > _FEW:
             rows = [("a b c …", "are pressed in the program")]
         if self._size is not None:
-            rows.append(("pointer", "is that of the program, in a window"))
+            rows.append(("pointer", "is the program's, in a window"))
         return rows
 
     def _action_of(self, down: list[int]) -> NestedArray:
         for event in self._held.hold(down):
             self._pending.put(event)
-        # Keys that the player presses together are one action, where that can be.
+        # Keys pressed together become one action, if the encoding has no limit.
         most = getattr(self._actions, "limit", None)
         events = self._pending.pop(most)
         self._clicked = self._buttons

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from envkit.extend import Scheme
 
-# It needs nothing that is not there; Pillow is for JPEG, websockets for browsers.
+# Both packages are optional: Pillow is for JPEG, websockets for browsers.
 VNC = Scheme(
     "envkit.desktop.desktop:load",
     title="desktops behind a VNC server",

@@ -1,21 +1,21 @@
-"""The remote framebuffer protocol (RFC 6143), both ends of it, without sockets.
+"""Both ends of the remote framebuffer protocol (RFC 6143), without sockets.
 
 `receive` takes bytes and returns an event once one is complete; `data_to_send` returns
-the bytes that are due to the other end. `CLIENT` and `SERVER` are the tables of states:
-how many bytes the next message has, and which states may follow.
+the bytes for the other end. `CLIENT` and `SERVER` are the state tables: the size of the
+next message, and the states that may follow.
 
 Rules for editing this file:
 
 1. No sockets, threads, clocks, random numbers or pixels: the owner of the connection
-   has them, and passes in what they yield.
-2. Whatever is read is a state. It has a row in the table of its end, and a method
-   `_read_` named after it. `_go` enters only states that the table allows. After the
-   handshake `FROM_SERVER` and `FROM_CLIENT` list the messages, each with its layout.
-3. What the owner decides (a password, a verdict, how to decode a rectangle) is a state
-   that waits: nothing is read in it until the owner calls a method.
-4. Check a size that the other end names before `_go` asks for so many bytes.
-5. Any bytes, cut anywhere, lead to an event, to a wait for more, or to a
-   `DesktopError`. tests/desktop/test_protocol.py tries that for each state.
+   has them, and passes in their results.
+2. Each message that is read is a state. It has a rule in the table of its end, and a
+   method `_read_` named after it. `_go` enters only states that the table allows. After
+   the handshake, `FROM_SERVER` and `FROM_CLIENT` list the messages and their layouts.
+3. Each decision of the owner (a password, a verdict, how to decode a rectangle) is a
+   state that waits: nothing is read in it until the owner calls a method.
+4. Check a size from the other end before `_go` asks for that many bytes.
+5. Any bytes, split anywhere, lead to an event, to a wait for more, or to a
+   `DesktopError`. tests/desktop/test_protocol.py tries this for each state.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ __all__ = [
 
 # Security types.
 _NONE, _VNC_AUTHENTICATION = 1, 2
-# The encoding of a rectangle that ends its update.
+# The encoding number of a rectangle that ends its update.
 LAST = -224
 _LONGEST_NAME, _LONGEST_REASON = 1 << 16, 1 << 12
 _MOST_ENCODINGS = 1 << 10
@@ -81,11 +81,11 @@ _INIT = struct.Struct(">HH16sI")
 _RECTANGLE = struct.Struct(">HHHHi")
 
 
-class State(str, enum.Enum):  # A text's hash is quick.
-    """The message that is read next, or the decision that is waited for."""
+class State(str, enum.Enum):  # strings hash fast
+    """Names the next message to read, or the decision to wait for."""
 
     VERSION = "version"
-    # A client reads the security types; before 3.7 the server picks the one.
+    # A client reads the security types; before 3.7 the server picks one.
     SECURITY_TYPE = "security_type"
     TYPE_COUNT = "type_count"
     SECURITY_TYPES = "security_types"
@@ -96,14 +96,14 @@ class State(str, enum.Enum):  # A text's hash is quick.
     REASON = "reason"
     INIT = "init"
     NAME = "name"
-    # A server waits for its owner three times.
+    # A server waits for its owner in `OFFER`, `JUDGEMENT` and `PICTURE`.
     OFFER = "offer"
     CHOICE = "choice"
     RESPONSE = "response"
     JUDGEMENT = "judgement"
     SHARED = "shared"
     PICTURE = "picture"
-    # After the handshake: the byte that says which message follows, and its body.
+    # After the handshake: the byte with the message's kind, and its body.
     MESSAGE = "message"
     BODY = "body"
     ENCODINGS = "encodings"
@@ -111,11 +111,11 @@ class State(str, enum.Enum):  # A text's hash is quick.
     DECODER = "decoder"
     CONTENT = "content"
     SKIPPED = "skipped"
-    # After a refusal or a broken message nothing counts any more.
+    # After a refusal or a broken message nothing more is read.
     CLOSED = "closed"
 
 
-# After a message that breaks the protocol, the state is `CLOSED` in any case.
+# A message that breaks the protocol leads to `CLOSED` from any state.
 _S = State
 CLIENT: dict[State, Rule] = {
     _S.VERSION: Rule(12, (_S.SECURITY_TYPE, _S.TYPE_COUNT)),
@@ -154,13 +154,13 @@ SERVER: dict[State, Rule] = {
 
 
 class Message(NamedTuple):
-    """A message after the handshake; a method `_on_` with its name gets its fields."""
+    """Describes a message; the method `_on_` with its name gets its fields."""
 
     name: str
     layout: struct.Struct
 
 
-# By the byte that they begin with.
+# Messages by their first byte.
 FROM_SERVER = {
     0: Message("update", struct.Struct(">xH")),
     1: Message("colours", struct.Struct(">xxxH")),
@@ -181,7 +181,7 @@ FROM_CLIENT = {
 
 
 class PasswordNeeded(NamedTuple):
-    """The server asks for a password: `give_password` is due."""
+    """The server asks for a password: call `give_password`."""
 
 
 class Begun(NamedTuple):
@@ -190,7 +190,7 @@ class Begun(NamedTuple):
     Attributes:
         width: The width of the desktop.
         height: Its height.
-        pixel_format: The server's format of pixels, packed.
+        pixel_format: The server's pixel format, packed.
         name: The name of the desktop.
     """
 
@@ -201,10 +201,10 @@ class Begun(NamedTuple):
 
 
 class RectangleBegun(NamedTuple):
-    """A rectangle follows: `decode` is due.
+    """A rectangle follows: call `decode`.
 
     Attributes:
-        place: Where it is.
+        place: The rectangle.
         encoding: The number of its encoding.
     """
 
@@ -220,22 +220,22 @@ class Updated(NamedTuple):
 
 
 class Greeted(NamedTuple):
-    """The client has named its version: `offer` or `refuse` is due."""
+    """The client has named its version: call `offer` or `refuse`."""
 
 
 class Proof(NamedTuple):
-    """The client proves to know the password: `accept` or `refuse` is due."""
+    """The client proves that it knows the password: call `accept` or `refuse`."""
 
     challenge: bytes
     response: bytes
 
     def knows(self, password: str) -> bool:
-        """True if this is the answer of one who knows a password."""
+        """Returns True if this is the right answer for a password."""
         return hmac.compare_digest(self.response, answer(self.challenge, password))
 
 
 class Entered(NamedTuple):
-    """The client is admitted, and waits for the desktop: `begin` is due.
+    """The client is admitted, and waits for the desktop: call `begin`.
 
     Attributes:
         shared: Whether other viewers may stay connected.
@@ -245,13 +245,13 @@ class Entered(NamedTuple):
 
 
 class FormatChosen(NamedTuple):
-    """From now on the client wants pixels of this format."""
+    """From now on the client wants pixels in this format."""
 
     pixel_format: PixelFormat
 
 
 class EncodingsListed(NamedTuple):
-    """The encodings that the client understands, the best first."""
+    """The client has listed the encodings that it understands, the best first."""
 
     encodings: tuple[int, ...]
 
@@ -260,7 +260,7 @@ class UpdateRequested(NamedTuple):
     """The client waits for an update.
 
     Attributes:
-        incremental: Whether what has not changed may be left out.
+        incremental: Whether the update may leave out unchanged parts.
         place: The part of the picture that it wants.
     """
 
@@ -284,18 +284,18 @@ ProtocolEvent = (
 
 
 class End(ProtocolEnd[State, ProtocolEvent]):
-    """One end of a connection: what both have in common.
+    """Implements what both ends of a connection share.
 
     Attributes:
-        state: Where it stands.
-        version: The version of the protocol that both speak.
+        state: The current state.
+        version: The version of the protocol that both ends speak.
     """
 
     closed, error = State.CLOSED, DesktopError
     _messages: ClassVar[Mapping[int, Message]]
 
     def __init__(self) -> None:
-        """Begins with the version."""
+        """Starts with the version."""
         super().__init__(State.VERSION)
         self.version = (3, 8)
 
@@ -331,7 +331,7 @@ class End(ProtocolEnd[State, ProtocolEvent]):
 
 
 class ClientProtocol(End):
-    r"""The end of a client.
+    r"""Implements the client's end.
 
     Example:
         >>> client = ClientProtocol("the server", password="secret")
@@ -348,11 +348,11 @@ class ClientProtocol(End):
     def __init__(
         self, server: str, *, password: str | None = None, shared: bool = True
     ) -> None:
-        """Begins.
+        """Starts the handshake.
 
         Args:
-            server: What sentences call the other end.
-            password: The password, if it is known already.
+            server: The name of the other end in errors.
+            password: The password, if it is already known.
             shared: Whether other viewers may stay connected.
         """
         super().__init__()
@@ -360,10 +360,10 @@ class ClientProtocol(End):
         self._refuses = "connection"
 
     def give_password(self, password: str | None) -> None:
-        """Goes on after `PasswordNeeded`.
+        """Continues after `PasswordNeeded`.
 
         Raises:
-            DesktopError: It is `None`.
+            DesktopError: The password is `None`.
         """
         self._check_may(State.CLOSED)
         if password is None:
@@ -414,7 +414,7 @@ class ClientProtocol(End):
             self._go(State.CHALLENGE)
         elif self.version == (3, 8):
             self._go(State.RESULT)
-        else:  # Before 3.8 there is a verdict only on a password.
+        else:  # Before 3.8 only a password gets a verdict.
             self._enter()
 
     def _read_challenge(self, message: bytes) -> None:
@@ -460,14 +460,14 @@ class ClientProtocol(End):
         return self._go_on()
 
     def _on_colours(self, count: int) -> None:
-        # A map of colours, which pixels of true colour do not need.
+        # A colour map, which true-colour pixels do not need.
         self._skip(6 * count)
 
     def _on_bell(self) -> None:
-        """Ignores it."""
+        """Ignores the bell."""
 
     def _go_on(self) -> ProtocolEvent | None:
-        """Goes on with the next rectangle of an update, or ends it."""
+        """Continues with the next rectangle of an update, or ends the update."""
         if not self._left:
             self._go(State.MESSAGE)
             return Updated()
@@ -483,14 +483,15 @@ class ClientProtocol(End):
         return RectangleBegun(Rectangle(*place), encoding)
 
     def decode(self, decoder: Generator[int, bytes, None]) -> ProtocolEvent | None:
-        """Goes on after `RectangleBegun`.
+        """Continues after `RectangleBegun`.
 
         Args:
-            decoder: Reads what follows the header: it yields how many bytes it needs
-                next, and is sent them. An encoding defines how many these are.
+            decoder: A generator that reads the data after the header. It yields how
+                many bytes it needs next, which depends on the encoding, and is sent
+                them.
 
         Returns:
-            The next event, as `receive` does.
+            The next event, like `receive`.
         """
         self._decoder = decoder
         try:
@@ -512,7 +513,7 @@ class ClientProtocol(End):
 
 
 class ServerProtocol(End):
-    r"""The end of a server, which speaks first.
+    r"""Implements the server's end, which speaks first.
 
     Example:
         >>> server = ServerProtocol()
@@ -526,16 +527,16 @@ class ServerProtocol(End):
     table, _messages = SERVER, FROM_CLIENT
 
     def __init__(self) -> None:
-        """Begins with the version."""
+        """Starts with the version."""
         super().__init__()
         self._challenge: bytes | None = None
         self._out += version_text(self.version)
 
     def offer(self, challenge: bytes | None) -> None:
-        """Goes on after `Greeted`.
+        """Continues after `Greeted`.
 
         Args:
-            challenge: 16 random bytes, which ask for a password; `None` asks for none.
+            challenge: 16 random bytes to ask for a password; `None` asks for none.
         """
         self._challenge = challenge
         if self.version == (3, 3):
@@ -559,12 +560,12 @@ class ServerProtocol(End):
             self._out += _NUMBER.pack(0)
 
     def refuse(self, reason: str) -> None:
-        """Sends the client away, after `Greeted` or `Proof`."""
+        """Refuses the client after `Greeted` or `Proof`."""
         self._check_may(State.CLOSED)
         text = _NUMBER.pack(len(reason)) + reason.encode("ascii")
         if self.state is State.JUDGEMENT:
             self._out += _NUMBER.pack(1) + (text if self.version == (3, 8) else b"")
-        else:  # No way to authenticate, and why.
+        else:  # No security type, and the reason.
             self._out += (bytes(4) if self.version == (3, 3) else b"\0") + text
         self.close()
 
@@ -627,7 +628,7 @@ _VERSION = re.compile(rb"RFB (\d{3})\.(\d{3})\n")
 
 
 def version_text(version: tuple[int, int]) -> bytes:
-    r"""Writes a version of the protocol.
+    r"""Returns the message with a version of the protocol.
 
     Example:
         >>> version_text((3, 8))
@@ -637,10 +638,10 @@ def version_text(version: tuple[int, int]) -> bytes:
 
 
 def version_of(text: bytes) -> tuple[int, int]:
-    """Reads the version that the other end names, and returns the one that is meant.
+    """Reads the other end's version, and returns the standard one that it stands for.
 
-    Newer ones are 3.8, and those between 3.3 and 3.7, which are not in the standard,
-    are 3.3.
+    Newer versions count as 3.8. Versions between 3.3 and 3.7 are not in the standard,
+    and count as 3.3.
 
     Raises:
         DesktopError: The other end does not speak the protocol.
@@ -660,10 +661,10 @@ def version_of(text: bytes) -> tuple[int, int]:
 
 
 def checked_name_length(length: int) -> int:
-    """Returns how many bytes the name of a desktop has, if it is not too long.
+    """Returns the length of a desktop's name, after checking it.
 
     Raises:
-        DesktopError: It is.
+        DesktopError: The name is too long.
     """
     if length > _LONGEST_NAME:
         raise DesktopError(
@@ -674,7 +675,7 @@ def checked_name_length(length: int) -> int:
 
 
 def name_bytes(name: str) -> bytes:
-    """Returns the name of a desktop with its length."""
+    """Returns a desktop's name, preceded by its length."""
     data = name.encode("utf-8")[:_LONGEST_NAME]
     return _NUMBER.pack(len(data)) + data
 
@@ -692,7 +693,7 @@ def format_message(pixel_format: PixelFormat) -> bytes:
 
 
 def encodings_message(encodings: Sequence[int]) -> bytes:
-    """Returns the message that lists the encodings which the client understands."""
+    """Returns the message that lists the client's encodings."""
     count = len(encodings)
     head = _packed(FROM_CLIENT, 2, count)
     return head + struct.pack(f">{count}i", *encodings)
@@ -704,7 +705,7 @@ def request_message(place: Rectangle, *, incremental: bool) -> bytes:
 
 
 def event_message(event: Any) -> bytes:
-    """Returns the message with a key or the pointer.
+    """Returns the message for an event of a key or the pointer.
 
     Raises:
         TypeError: It is neither.
@@ -726,10 +727,10 @@ def event_message(event: Any) -> bytes:
 
 
 def update_header(count: int) -> bytes:
-    """Returns what precedes so many rectangles."""
+    """Returns the header of an update with this many rectangles."""
     return _packed(FROM_SERVER, 0, count)
 
 
 def rectangle_header(place: Rectangle, encoding: int) -> bytes:
-    """Returns what precedes the pixels of a rectangle."""
+    """Returns the header of a rectangle."""
     return _RECTANGLE.pack(*place, encoding)

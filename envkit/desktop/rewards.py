@@ -1,14 +1,14 @@
 """`RewardChannel`: rewards, ends and texts that a program reports itself.
 
 A program writes lines of JSON to a socket, each with the id of its episode, so a line
-that arrives after its episode has ended never counts for the next one.
+that arrives late never counts for the next episode.
 
     {"episode": 3, "reward": 1.0}
     {"episode": 3, "text": "You have died.", "terminated": true}
 
 The channel writes `{"episode": 4}` when an episode begins, and as the first line of a
-connection. The program finds the address in `ENVKIT_REWARDS`, and the id that it was
-started for in `ENVKIT_EPISODE`. `Reporter` is this for programs in Python.
+connection. `ENVKIT_REWARDS` has the address of the socket, and `ENVKIT_EPISODE` the id
+of the episode for which the program was started. Programs in Python use `Reporter`.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ ADDRESS, EPISODE = "ENVKIT_REWARDS", "ENVKIT_EPISODE"
 
 _LONGEST_LINE = 1 << 16
 _MOST_PROGRAMS = 32
-# Bytes that are read of a program at a time: one that floods the channel waits.
+# Bytes read from a program at a time; a program that floods the channel waits.
 _MOST_AT_ONCE = 1 << 20
-# Sums of such rewards stay within what a time step has for one.
+# Sums of such rewards do not overflow the reward of a time step.
 _LARGEST_REWARD = 1e30
 # Seconds within which a channel must write its episode.
 _PATIENCE = 60.0
 
-# The newest texts are kept, if nobody asks for them while a program floods the channel.
+# Only the newest texts are kept if a program floods the channel and nobody reads.
 _MOST_TEXTS = 256
 
 
 @dataclass(slots=True)
 class Reported:
-    """The reports of one episode since the last `RewardChannel.take`.
+    """Holds the reports of one episode since the last `RewardChannel.take`.
 
     Attributes:
-        reward: The sum of its rewards.
-        count: How many lines there were.
-        terminated: Whether it has ended, and nothing can follow.
-        truncated: Whether it was cut off.
-        ready: Whether the program says that it has begun.
+        reward: The sum of the rewards.
+        count: The number of lines.
+        terminated: Whether the episode has ended, and nothing can follow.
+        truncated: Whether the episode was cut off.
+        ready: Whether the program says that the episode has begun.
         texts: The texts, the oldest first.
     """
 
@@ -72,9 +72,8 @@ class Reported:
 class RewardChannel:
     """Receives rewards, ends and texts from the program itself, by episode.
 
-    A `Desktop` opens it, and gives its address to the program. Lines about another
-    episode than the present one are counted in `dropped`; lines that are none of this
-    protocol in `refused`, and the program is told why.
+    A `Desktop` opens it, and gives its address to the program. `dropped` counts lines
+    about another episode; `refused` counts invalid lines, and the program is told why.
 
     Example:
         >>> channel = RewardChannel("tcp://127.0.0.1:0")
@@ -94,9 +93,9 @@ class RewardChannel:
         """Chooses where programs find the channel.
 
         Args:
-            address: `"tcp://127.0.0.1:0"`, or a port of a network that a virtual
-                machine reaches: who reaches it can report rewards. `None` for a
-                Unix socket that only this user can open.
+            address: `"tcp://127.0.0.1:0"`, or an address that a virtual machine can
+                reach; everyone who can reach it can report rewards. `None` for a Unix
+                socket that only this user can open.
         """
         if address is not None:
             _tcp(address)
@@ -117,10 +116,10 @@ class RewardChannel:
         return RewardChannel, (self._address,)
 
     def open(self, folder: str | None = None) -> None:
-        """Begins to listen.
+        """Starts listening.
 
         Args:
-            folder: Where the Unix socket is made; who makes the folder removes it.
+            folder: The folder for the Unix socket; the caller removes it.
         """
         if self._listener is not None:
             return
@@ -145,7 +144,7 @@ class RewardChannel:
         return {ADDRESS: address, EPISODE: str(self._episode)}
 
     def begin(self, episode: int) -> None:
-        """Begins an episode: from now on only lines about this one count."""
+        """Begins an episode: from now on only lines about it count."""
         self._open()
         self._episode = int(episode)
         self._has_ended = False
@@ -154,13 +153,13 @@ class RewardChannel:
             program.send({"episode": self._episode})
 
     def take(self) -> Reported:
-        """Returns what was reported since the last `take`; waits for nothing."""
+        """Returns the reports since the last `take`, without waiting."""
         self._receive()
         reported, self._reported = self._reported, Reported()
         return reported
 
     def pop_texts(self) -> list[str]:
-        """Returns the texts that were reported; all else waits for `take`."""
+        """Returns the reported texts; everything else stays for `take`."""
         self._receive()
         texts, self._reported.texts = self._reported.texts, []
         return texts
@@ -233,7 +232,7 @@ class RewardChannel:
 
 
 class _Program:
-    """A connection of a program, whose lines come in pieces."""
+    """Reads and writes lines on the connection of a program."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
@@ -247,7 +246,7 @@ class _Program:
             self.link.send(json.dumps(message).encode() + b"\n")
 
     def lines(self) -> list[bytes]:
-        """Reads the lines that have come."""
+        """Returns the lines received since the last call."""
         data = self._rest
         size = 0
         while size < _MOST_AT_ONCE:
@@ -267,7 +266,7 @@ class _Program:
         *lines, self._rest = data.split(b"\n")
         if len(self._rest) > _LONGEST_LINE:
             self.send({"error": f"A line must have at most {_LONGEST_LINE} bytes."})
-            # It is not closed, because that could take the error back.
+            # Not closed, because that could discard the error before it is read.
             self._is_muted, self._rest = True, b""
         return [line for line in lines if line.strip()]
 
@@ -275,7 +274,7 @@ class _Program:
 class Reporter:
     """Reports rewards, ends and texts, in a program that a `Desktop` has started.
 
-    Where there is no channel, it does nothing, so the program runs alone, too.
+    Without a channel it does nothing, so the program also runs alone.
 
     Example:
         >>> reporter = Reporter({})
@@ -307,12 +306,12 @@ class Reporter:
             self._link = socket.create_connection(_tcp(address))
 
     def begin(self) -> int | None:
-        """Begins the newest episode, which the program calls when its own begins.
+        """Joins the newest episode; call it when the program's own episode begins.
 
-        A program that was not told an episode when it was started waits for one.
+        A program that was started without an episode's id waits for one.
 
         Raises:
-            TimeoutError: The channel has written none within a minute.
+            TimeoutError: The channel sent no id within a minute.
         """
         self._read()
         self._await_episode()
@@ -321,7 +320,7 @@ class Reporter:
         return self.episode
 
     def is_over(self) -> bool:
-        """Returns True if the channel has begun another episode than this."""
+        """Returns True if the channel has begun another episode."""
         self._read()
         return self._newest != self.episode
 
@@ -333,7 +332,7 @@ class Reporter:
         truncated: bool = False,
         text: str | None = None,
     ) -> None:
-        """Reports a reward, an end or a text of the present episode."""
+        """Reports a reward, an end or a text of the current episode."""
         flags = {"terminated": terminated, "truncated": truncated}
         message: dict[str, Any] = {name: True for name, flag in flags.items() if flag}
         if reward:
@@ -357,11 +356,11 @@ class Reporter:
         line = json.dumps({"episode": self.episode, **message}).encode() + b"\n"
         try:
             self._link.sendall(line)
-        except OSError:  # The desktop has been closed; the program may go on.
+        except OSError:  # The desktop is closed; the program may continue.
             self.close()
 
     def _await_episode(self) -> None:
-        """Waits until the channel has written which episode is the newest."""
+        """Waits until the channel has sent the id of an episode."""
         deadline = time.monotonic() + _PATIENCE
         while self._link is not None and self._newest is None:
             left = deadline - time.monotonic()
@@ -373,7 +372,7 @@ class Reporter:
             self._read(left)
 
     def _read(self, timeout: float = 0.0) -> None:
-        """Reads which episode is the newest."""
+        """Reads the id of the newest episode."""
         while self._link is not None and _is_readable(self._link, timeout):
             timeout = 0.0
             try:
@@ -389,13 +388,13 @@ class Reporter:
 
 
 def _is_readable(link: socket.socket, timeout: float) -> bool:
-    poller = select.poll()  # Not select(), which takes no number above 1023.
+    poller = select.poll()  # Not select(), which refuses descriptors above 1023.
     poller.register(link, select.POLLIN)
     return bool(poller.poll(timeout * 1000))
 
 
 def _is_episode(value: Any) -> bool:
-    # Shells write it as a text.
+    # Shells write it as a string.
     try:
         return not isinstance(value, bool) and int(value) == float(value)
     except (OverflowError, TypeError, ValueError):
@@ -403,7 +402,7 @@ def _is_episode(value: Any) -> bool:
 
 
 def _is_reward(value: Any) -> bool:
-    # Not a number is in no range, and integers may be larger than any float.
+    # NaN is outside any range, and an integer may be larger than any float.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and -_LARGEST_REWARD <= value <= _LARGEST_REWARD
 
@@ -416,7 +415,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-# The keys of a line, with what their values must be.
+# The keys of a line, and what their values must be.
 _KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "episode": (_is_episode, "the id of its episode, a whole number"),
     "ready": (_is_flag, "true or false"),
@@ -431,14 +430,14 @@ _KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
-    """Reads a line, or raises the reason why it is none of the protocol's."""
+    """Parses a line, or raises the reason why it is invalid."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
         shown = line[:80].decode("utf-8", "replace")
-        raise ValueError(f"A line must be an object of JSON, got {shown!r}.")
+        raise ValueError(f"A line must be a JSON object, got {shown!r}.")
     for name, value in {"episode": None, **message}.items():
         if name not in _KEYS:
             raise ValueError(

@@ -1,8 +1,8 @@
-"""`ScreenThread`: reads a screen in a thread, so that its picture is the newest.
+"""`ScreenThread`: reads a screen in a thread, to have always its newest picture.
 
-A VNC server sends the next change when it is asked for it, which is when the last one
-has been read. An agent that looks 30 times a second, and reads then, would see what was
-there a thirtieth of a second ago.
+A VNC server sends the next change only on request, and a client asks for it after it
+has read the last one. Without the thread, an agent that reads 30 times a second would
+see pictures that are a thirtieth of a second old.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ _PATIENCE = 0.05
 
 
 class Probe(NamedTuple):
-    """A region in which a program shows its response, for `Desktop(probe=...)`.
+    """Says where a program shows its response to a key, for `Desktop(probe=...)`.
 
-    `key_to_pixel` is then the time from the key to the first change in this region, and
-    what moves elsewhere is not mistaken for it.
+    `key_to_pixel` is then the time from the key to the first change in this region;
+    changes elsewhere do not count.
 
     Attributes:
-        region: The left, the top, the width and the height of what changes.
-        key: A key that is pressed every so often, and that the program draws back, such
-            as by another colour in a corner; `None` if the agent's own events do so.
+        region: The left, top, width and height of the region.
+        key: A key to press regularly, to which the program responds visibly, for
+            example by another colour in a corner; `None` to measure the agent's own
+            events.
         every: The seconds between two presses.
 
     Example:
@@ -49,7 +50,7 @@ class Probe(NamedTuple):
 
 
 class _Picture(NamedTuple):
-    """A picture as it was when it was whole."""
+    """Holds a complete picture."""
 
     frame: Array
     updates: int
@@ -57,21 +58,21 @@ class _Picture(NamedTuple):
 
 
 class ScreenThread:
-    """A screen that a thread reads; its picture changes with `update` alone.
+    """Reads a screen in a thread; only `update` replaces its picture.
 
     Attributes:
-        frame: The picture of the last `update`, which later ones do not change.
-        updates: How many changes there were until then.
-        received_at: When the last of these came; `None` before.
-        probe: What the program draws back; `None` for any change.
+        frame: The picture of the last `update`; later updates do not change this array.
+        updates: The number of changes until then.
+        received_at: The time of the last of them; `None` before the first.
+        probe: Where the program shows its response; `None` for any change.
     """
 
     def __init__(self, screen: DesktopClient, probe: Probe | None = None) -> None:
-        """Begins to read a screen, which is closed with this one.
+        """Starts reading a screen; `close` closes it too.
 
         Args:
-            screen: The screen, as a client sees it.
-            probe: What the program draws back; `None` for any change.
+            screen: The client of the screen.
+            probe: Where the program shows its response; `None` for any change.
         """
         self._screen = screen
         self.probe = probe
@@ -80,7 +81,7 @@ class ScreenThread:
         self.frame, self.updates, self.received_at = self._newest
         self._error: DesktopError | None = None
         self._closed = False
-        # When events were sent that no change has followed yet, and the region then.
+        # When the unanswered events were sent, and the region at that time.
         self._acted: tuple[float, Array] | None = None
         self._key_to_pixel = 0.0
         screen.on_update = self._publish
@@ -96,23 +97,23 @@ class ScreenThread:
 
     @property
     def unseen(self) -> int:
-        """The number of changes that have come since the last `update`."""
+        """The number of changes since the last `update`."""
         return self._newest.updates - self.updates
 
     @property
     def key_to_pixel(self) -> float:
-        """Seconds from events to their change, as measured last; 0 if never."""
+        """The last measured seconds from an event to its change; 0 for none."""
         return self._key_to_pixel
 
     def update(self, timeout: float | None = 0.0) -> bool:
-        """Switches to the newest picture; returns whether that is another one.
+        """Switches to the newest picture; returns whether it is a new one.
 
         Args:
-            timeout: How many seconds to wait for a change if there is none yet; `None`
-                waits as long as it takes.
+            timeout: Seconds to wait for a change if there is none yet; `None` waits as
+                long as it takes.
 
         Raises:
-            DesktopError: The connection is lost, and all pictures have been taken.
+            DesktopError: The connection is lost, and there is no newer picture.
         """
         with self._changed:
             self._changed.wait_for(
@@ -134,14 +135,14 @@ class ScreenThread:
         self._screen.send(*events)
 
     def expect(self) -> None:
-        """Begins to wait for the change that follows what is sent next."""
+        """Starts to measure how soon a change follows the events sent next."""
         with self._changed:
-            # A probe without an answer is measured from its first press.
+            # An unanswered probe is measured from its first press.
             if self._acted is None or self.probe is None:
                 self._acted = time.monotonic(), self._region().copy()
 
     def forget(self) -> None:
-        """Begins to measure anew."""
+        """Discards the measurements."""
         with self._changed:
             self._acted, self._key_to_pixel = None, 0.0
 
@@ -175,7 +176,7 @@ class ScreenThread:
                 return
 
     def _publish(self) -> None:
-        """Shows the picture, which is whole, and notes what it answers."""
+        """Publishes a complete picture, and measures the events that it answers."""
         screen = self._screen
         picture = _Picture(screen.frame.copy(), screen.updates, screen.received_at)
         with self._changed:
@@ -192,7 +193,7 @@ class ScreenThread:
 
 
 def checked_probe(probe: object, size: tuple[int, int]) -> Probe | None:
-    """Returns a probe whose region is on the screen, or raises the reason.
+    """Returns a probe after checking that its region is on the screen.
 
     Args:
         probe: A `Probe`, or `None`.

@@ -1,4 +1,4 @@
-"""`DesktopServer`: shows pictures to VNC viewers, and takes their keys and pointer."""
+"""`DesktopServer`: shows pictures to VNC viewers, and receives their events."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ __all__ = ["DesktopServer"]
 _log = logging.getLogger(__name__)
 
 _LARGEST = 0xFFFF
-# Connections that may be at the handshake at a time, if no more viewers are allowed.
+# Most connections in the handshake at a time; `max_viewers` if that is more.
 _MOST_STRANGERS = 16
-# Seconds without accepting connections when the process has no descriptor left.
+# Seconds without accepting connections when no descriptor is left.
 _DEAF = 0.25
 
 
 class DesktopServer(Closable):
-    """Shows pictures to VNC viewers, and takes their keys and pointer.
+    """Shows pictures to VNC viewers, and receives their key and pointer events.
 
-    It serves in a thread of its own. A viewer gets what has changed since its last
-    update, and no update before it has taken the one before, so slow viewers see fewer
-    pictures and hold up none of the others.
+    It runs in a thread of its own. A viewer gets the changes since its last update, and
+    no update until it has read the one before, so a slow viewer sees fewer pictures and
+    delays nobody else.
 
-    Viewers need a password, which is drawn unless it is given: `passwords` has it, and
-    a `DesktopClient` of the same user on the same machine finds it.
+    Viewers need a password, by default a random one: `passwords` has it, and a
+    `DesktopClient` of the same user on the same machine finds it.
 
-    One viewer controls: of those that know `password`, the one that has been there
-    longest. Events of the others are dropped; they observe. A viewer that controls and
-    has stopped reading is last in line from then on, and the next one controls.
+    One viewer controls: among those that know `password`, the one that connected first.
+    The others observe, and their events are dropped. If the viewer that controls stops
+    reading, it goes to the end of the line, and the next one controls.
 
-    A viewer that leaves, hangs or breaks the protocol ends its own connection only.
+    A viewer that leaves, hangs or breaks the protocol ends only its own connection.
     After a wrong password, the next attempt from that address is answered a second
     later, then two, then four, on any connection; other addresses do not wait.
 
     Attributes:
-        address: The host and the port that it listens at.
+        address: The host and port of the server.
         name: The name that viewers show.
-        passwords: That of viewers that control, and that of observers.
+        passwords: The password of viewers that control, and that of observers.
 
     Example:
         >>> from envkit.desktop import DesktopClient, DesktopServer
@@ -87,26 +87,26 @@ class DesktopServer(Closable):
         handshake_timeout: float = 10.0,
         control_timeout: float = 5.0,
     ) -> None:
-        """Listens, with a black picture.
+        """Starts the server with a black picture.
 
         Args:
-            size: The width and the height of the first picture, which is black; with
-                `None` viewers wait until `show` has been called.
+            size: The width and height of the black picture; with `None`, viewers wait
+                for the first `show`.
             host: The address to listen at.
-            port: The port; 0 for any that is free. Or a socket that listens already.
+            port: The port; 0 picks a free one. Or a socket that already listens.
             name: The name that viewers show.
-            password: What viewers must know, drawn unless given; `None` lets every
-                account of the machine control.
-            observer_password: What viewers must know that only observe.
-            on_event: Called with each event of the viewer that controls, in the thread
-                of the server: it must return soon. An error that it raises ends the
-                connection of the viewer; any but a `DesktopError` is logged.
-            max_viewers: How many may be connected at a time. Connections that have not
-                finished the handshake do not count: if there are too many of those, the
-                oldest is dropped.
-            handshake_timeout: Seconds within which a viewer must be connected.
-            control_timeout: Seconds after which a viewer that reads nothing hands its
-                controls to the next one that may have them.
+            password: The password for viewers, by default a random one; `None` lets
+                every account of the machine control.
+            observer_password: A password with which viewers can only watch.
+            on_event: Called with each event of the viewer that controls, in the
+                server's thread, so it must return soon. An error that it raises ends
+                the viewer's connection; any but a `DesktopError` is logged.
+            max_viewers: The largest number of viewers at a time. Connections that have
+                not finished the handshake do not count: if there are too many of those,
+                the oldest is dropped.
+            handshake_timeout: Seconds within which a viewer must finish the handshake.
+            control_timeout: Seconds after which a viewer that reads nothing loses
+                control to the next one that may have it.
         """
         width, height = (0, 0) if size is None else size
         if size is not None and not _is_size(width, height):
@@ -163,12 +163,12 @@ class DesktopServer(Closable):
 
     @property
     def viewers(self) -> int:
-        """How many viewers are connected."""
+        """The number of connected viewers."""
         return sum(viewer.ready for viewer in self._viewers)
 
     @property
     def is_closed(self) -> bool:
-        """True if it serves no viewer any more."""
+        """True once the server has ended."""
         return self._closing or self._failure is not None
 
     @property
@@ -177,7 +177,7 @@ class DesktopServer(Closable):
         return self._frame.shape[1], self._frame.shape[0]
 
     def rename(self, name: str) -> None:
-        """Changes the name, which viewers show as the title of their windows."""
+        """Changes the name, which is the title of viewers' windows."""
         if name != self.name:
             self.name = name
             with self._lock:
@@ -187,12 +187,12 @@ class DesktopServer(Closable):
     def adopt(
         self, link: socket.socket, address: tuple[str, int], *, controls: bool
     ) -> None:
-        """Adopts the connection of a viewer whose password was judged elsewhere.
+        """Adopts the connection of a viewer whose password was checked elsewhere.
 
         Args:
-            link: The connection, by which the viewer speaks as by any other.
-            address: Where the viewer is.
-            controls: Whether it may control.
+            link: The connection, with the same protocol as any other.
+            address: The viewer's address.
+            controls: Whether the viewer may control.
         """
         with self._lock:
             if self.is_closed:
@@ -201,17 +201,17 @@ class DesktopServer(Closable):
                 self._adopted.append((link, address, controls))
                 self._ring()
 
-    # What viewers ask of it, in the thread.
+    # Viewers call these methods, in the thread.
 
     def handle(self, viewer: Viewer, event: Event) -> bool:
-        """Hands on an event of a viewer, if it controls; returns whether it does."""
+        """Passes on an event of a viewer if it controls; returns whether it does."""
         if self._on_event is None or not self.is_controller(viewer):
             return False
         self._on_event(event)
         return True
 
     def is_controller(self, viewer: Viewer) -> bool:
-        """True if the events of this viewer count."""
+        """Returns True if this viewer controls."""
         return viewer is self._controller()
 
     def refusal(self) -> str | None:
@@ -222,7 +222,7 @@ class DesktopServer(Closable):
         return f"There {are} {counted(self._most, 'viewer')} already."
 
     def judged_at(self, host: str, *, is_right: bool) -> float:
-        """Returns when a viewer at an address is told whether its password is right."""
+        """Returns when to tell a viewer at an address whether its password is right."""
         now = time.monotonic()
         return self._admission.guesses.judged_at(host, now, is_right=is_right)
 
@@ -235,9 +235,9 @@ class DesktopServer(Closable):
         )
 
     def show(self, picture: Array) -> None:
-        """Shows a picture: height, width, and red, green, blue, of uint8.
+        """Shows a picture: a uint8 array of height, width, and red, green, blue.
 
-        It may be of another size than the one before: viewers that can follow do.
+        Its size may change, and viewers that can change theirs follow.
 
         Raises:
             ValueError: It is not a picture.
@@ -278,11 +278,11 @@ class DesktopServer(Closable):
         self._closing_up.close()
 
     def ended(self) -> str | None:
-        """Returns why it has ended unasked; `None` as long as it serves."""
+        """Returns why the server ended without `close`; `None` while it runs."""
         return None if self._failure is None else repr(self._failure)
 
     def _ring(self) -> None:
-        # A full pipe wakes the thread as well.
+        # A full pipe wakes the thread too.
         with contextlib.suppress(BlockingIOError):
             os.write(self._bell, b"\0")
 
@@ -325,7 +325,7 @@ class DesktopServer(Closable):
         self._send_updates()
 
     def _idle_time(self) -> float:
-        """Returns for how many seconds nothing is due unless the bell rings."""
+        """Returns the seconds until something is due, unless the bell rings first."""
         moments = [viewer.due for viewer in self._viewers if viewer.waits]
         moments.append(self._admission.next_deadline())
         if self._deaf_until is not None:
@@ -340,7 +340,7 @@ class DesktopServer(Closable):
             link, address = self._listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                # The listener stays ready, so this would be tried without a pause.
+                # The listener stays readable, so without a pause this loop would spin.
                 _log.warning("No viewer can connect for a moment: %s.", error)
                 self._admission.make_room()
                 self._selector.unregister(self._listener)
@@ -363,7 +363,7 @@ class DesktopServer(Closable):
         except OSError as error:
             link.close()
             self._admission.lose(stranger)
-            _log.debug("a viewer has gone: %s", error)
+            _log.debug("a viewer has left: %s", error)
             return
         self._viewers.append(viewer)
         self._attend(viewer, 0)
@@ -374,14 +374,14 @@ class DesktopServer(Closable):
                 self._drop(viewer, reason)
 
     def _attend(self, viewer: Viewer, mask: int) -> None:
-        """Reads and writes for a viewer, as far as it can now."""
+        """Reads from and writes to a viewer, as far as it can now."""
         if viewer not in self._viewers:
             return
         with self._on_behalf_of(viewer):
             waiting = viewer.link.unsent
             has_read = bool(mask & selectors.EVENT_READ) and viewer.read()
             viewer.link.write()
-            # One that sends and takes nothing does not see what it controls.
+            # A viewer that sends but reads nothing does not see what it controls.
             if viewer.link.unsent < waiting or (has_read and not viewer.link.unsent):
                 viewer.alive_at = time.monotonic()
             if viewer.leaving and not viewer.link.unsent:
@@ -393,19 +393,17 @@ class DesktopServer(Closable):
 
     @contextlib.contextmanager
     def _on_behalf_of(self, viewer: Viewer) -> Iterator[None]:
-        """Drops the viewer, and no other, if what is done for it fails."""
+        """Drops the viewer, and no other, if the block raises."""
         try:
             yield
         except DesktopError as error:
             self._drop(viewer, str(error))
         except Exception as error:
-            _log.exception(
-                "An error has come up for the viewer at %s.", viewer.stranger.place
-            )
-            self._drop(viewer, f"the server has raised {type(error).__name__}")
+            _log.exception("Serving the viewer at %s failed.", viewer.stranger.place)
+            self._drop(viewer, f"the server raised {type(error).__name__}")
 
     def _watch(self, viewer: Viewer, wanted: int) -> None:
-        """Wakes the thread when a viewer can be read or written."""
+        """Sets whether a viewer that can be read or written wakes the thread."""
         if wanted == viewer.watched:
             return
         if not viewer.watched:
@@ -448,14 +446,14 @@ class DesktopServer(Closable):
         return next((one for one in self._viewers if one.ready and one.controls), None)
 
     def _pass_controls(self, now: float) -> None:
-        """Hands the controls on if the viewer that has them reads nothing any more."""
+        """Passes control on if the viewer that has it has stopped reading."""
         able = [one for one in self._viewers if one.ready and one.controls]
         if len(able) < 2:
             self._contested_at = None
             return
         if self._contested_at is None:
             self._contested_at = now
-        # A viewer that reads asks for the next update when one has come.
+        # A viewer that reads asks for the next update after each one.
         for viewer in able:
             if now - viewer.alive_at >= self._control_timeout / 4:
                 viewer.probe()
@@ -467,7 +465,7 @@ class DesktopServer(Closable):
             return
         with self._on_behalf_of(first):
             first.release_all()
-        # Another list, because other threads may be counting viewers in this one.
+        # A new list, because other threads may be counting the viewers in the old one.
         self._viewers = sorted(self._viewers, key=lambda one: one in hung)
         self._contested_at = now
         _log.info(

@@ -1,14 +1,14 @@
-"""`Supervisor`: a process that starts a display and programs, and ends them all.
+"""`Supervisor`: a process that starts a display and programs, and stops them all.
 
-It is their parent, so it knows when they end, and their last words. The kernel
-hands it the children of programs that have ended, because it is a *subreaper*. When its
-socket closes, its owner is gone, whatever signal killed it: it ends every process below
-it, and removes the folder and the files of X servers.
+It is their parent, so it knows when they end and what they printed last. It is also a
+*subreaper*: the kernel hands it the children of programs that have ended. When its
+socket closes, its owner is gone, whatever signal killed it. The supervisor then kills
+every process below it, and removes its folder and the files of X servers.
 
-X servers admit whoever knows their cookie, which is in a file of the folder. Without
-one they would admit every account of the machine.
+X servers admit every client that knows their cookie, which is in a file in the folder.
+Without a cookie they would admit every account of the machine.
 
-The process runs this file alone, without envkit and NumPy, to start quickly.
+The process runs only this file, without envkit and NumPy, to start quickly.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from typing import Any, NamedTuple, NoReturn
 
 __all__ = ["ProgramEnd", "Supervisor", "SupervisorError"]
 
-_PATIENCE = 120.0  # Seconds within which it answers, also on a busy machine.
-_GRACE = 2.0  # Seconds that an X server has for removing its files.
-_MOST_WORDS = 4096  # The last characters that are kept of what a program prints.
+_PATIENCE = 120.0  # Seconds within which it answers, even on a busy machine.
+_GRACE = 2.0  # Seconds for an X server to remove its files.
+_MOST_WORDS = 4096  # Bytes kept from the end of a program's output.
 _MARK = "ENVKIT_POOL"  # In the environment of a pool's workers and of their children.
-_PDEATHSIG, _SUBREAPER = 1, 36  # Of <linux/prctl.h>.
-_LOCAL, _WILD = 256, 0xFFFF  # Of <X11/Xauth.h>: this machine, and wherever.
+_PDEATHSIG, _SUBREAPER = 1, 36  # From <linux/prctl.h>.
+_LOCAL, _WILD = 256, 0xFFFF  # From <X11/Xauth.h>: this machine, and any.
 _METHOD = b"MIT-MAGIC-COOKIE-1"
 
 
@@ -46,11 +46,11 @@ class SupervisorError(RuntimeError):
 
 
 class ProgramEnd(NamedTuple):
-    """How a program has ended.
+    """Says how a program ended.
 
     Attributes:
         status: Its exit status, or minus the number of a signal.
-        words: The last lines that it has printed.
+        words: The last lines that it printed.
     """
 
     status: int
@@ -64,7 +64,7 @@ class ProgramEnd(NamedTuple):
 
 
 class _Messages:
-    """A socket with messages: a line of JSON each."""
+    """Sends and receives messages, a line of JSON each, over a socket."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -76,7 +76,7 @@ class _Messages:
         self._link.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[dict[str, Any]] | None:
-        """Reads the messages that have come; `None` if the other end is gone."""
+        """Returns the received messages; `None` if the other end is gone."""
         piece = b""
         with contextlib.suppress(OSError):
             piece = self._link.recv(1 << 16)
@@ -85,10 +85,10 @@ class _Messages:
 
 
 class Supervisor:
-    """The supervisor as its owner sees it.
+    """Starts and stops a display and programs through the supervisor process.
 
     Attributes:
-        folder: A folder that only this user can open, which is removed in the end.
+        folder: A folder that only this user can open; it is removed in the end.
         authority: The file in it with the cookie of the display, for `XAUTHORITY`.
 
     Example:
@@ -107,10 +107,11 @@ class Supervisor:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                # A pool kills what bears its mark, and this must live to clean up.
+                # A pool kills processes with its mark, and this one must live to clean
+                # up.
                 env={name: os.environ[name] for name in os.environ if name != _MARK},
                 pass_fds=[theirs.fileno()],
-                # Ctrl-C is not for it.
+                # Ctrl-C must not reach it.
                 start_new_session=True,
             )
         finally:
@@ -127,10 +128,10 @@ class Supervisor:
 
         Args:
             command: The command, in which "{folder}" stands for the folder. The server
-                also gets a cookie, a new one for each display.
+                also gets a new cookie for each display.
 
         Raises:
-            SupervisorError: There is no such program, or it has ended.
+            SupervisorError: The program does not exist, or has ended.
         """
         return int(self._ask({"display": list(command)})["display"])
 
@@ -140,16 +141,16 @@ class Supervisor:
         environ: Mapping[str, str | None] | None = None,
         folder: str | None = None,
     ) -> int:
-        """Starts a program, and returns a number for it.
+        """Starts a program, and returns its number.
 
         Args:
             command: The program and its arguments.
-            environ: Environment variables beside those of this process; `None` takes
-                one away.
-            folder: The folder that it runs in.
+            environ: Environment variables in addition to those of this process; `None`
+                removes one.
+            folder: The program's working directory.
 
         Raises:
-            SupervisorError: There is no such program.
+            SupervisorError: The program or the folder does not exist.
         """
         self._count += 1
         variables = dict(environ or {})
@@ -158,21 +159,21 @@ class Supervisor:
         return self._count
 
     def ended(self, number: int) -> ProgramEnd | None:
-        """Returns how a program has ended; `None` while it runs."""
+        """Returns how a program ended; `None` while it runs."""
         self._read(0.0)
         return self._ended.get(number)
 
     def display_ended(self) -> ProgramEnd | None:
-        """Returns how the X server has ended; `None` while it runs."""
+        """Returns how the X server ended; `None` while it runs."""
         return self.ended(0)
 
     def stop(self, number: int) -> None:
-        """Ends a program with all that it has started, and waits for their end."""
+        """Kills a program and everything it started, and waits for their end."""
         self._ask({"stop": number})
         self._ended.pop(number, None)
 
     def close(self) -> None:
-        """Ends everything; calling it again does nothing."""
+        """Stops everything; calling it again does nothing."""
         if self._link is None:
             return
         self._link.close()
@@ -206,7 +207,7 @@ class Supervisor:
         return self._answers.pop(0)
 
     def _read(self, timeout: float) -> None:
-        """Reads messages, and waits at most so many seconds for one."""
+        """Reads messages, and waits for the first one at most `timeout` seconds."""
         if self._link is None:
             raise SupervisorError("The supervisor is closed.")
         while _readable([self._link.fileno()], timeout):
@@ -222,7 +223,7 @@ class Supervisor:
                     self._answers.append(message)
 
 
-# From here on, it is the process itself.
+# The rest runs in the process itself.
 
 
 class _Running:
@@ -230,7 +231,7 @@ class _Running:
 
     Attributes:
         is_silent: Whether it has closed the pipe.
-        printed: The end of what it has printed.
+        printed: The end of its output.
     """
 
     def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
@@ -242,27 +243,27 @@ class _Running:
         os.set_blocking(process.stdout.fileno(), False)
 
     def read(self) -> None:
-        """Keeps the end of what has been printed."""
+        """Reads the pipe, and keeps the end of the output."""
         pipe = self.process.stdout
         piece: bytes | None = None
         with contextlib.suppress(OSError, ValueError):
             while pipe and (piece := pipe.read(1 << 16)):
                 self.printed = (self.printed + piece)[-_MOST_WORDS:]
-            # Without an end there is nothing to read, which is `None`.
+            # An empty piece is the end of the pipe; `None` means nothing to read yet.
             self.is_silent = self.is_silent or piece == b""
 
     def words(self) -> str:
-        """Returns that as text."""
+        """Returns the end of the output as text."""
         self.read()
         return self.printed.decode("utf-8", "replace").strip()
 
 
 class _Process:
-    """The supervisor's own loop."""
+    """Runs the loop of the supervisor."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = _Messages(link)
-        # The cookie of an X server that has not said its number yet.
+        # The cookie of an X server that has not printed its number yet.
         self._cookie: bytes | None = None
         self._owner = os.getppid()
         self._running: dict[int, _Running] = {}
@@ -271,7 +272,7 @@ class _Process:
         self._folder = tempfile.mkdtemp(prefix="envkit-desktop-")
 
     def run(self) -> None:
-        """Carries out messages until the owner is gone, and cleans up."""
+        """Handles messages until the owner is gone."""
         bell, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(bell, False)
@@ -285,7 +286,8 @@ class _Process:
                 if one.process.stdout is not None and not one.is_silent
             }
             link = self._link.fileno()
-            # A while at most, because a copy of the owner's socket may be elsewhere.
+            # With a timeout, because another process may have a copy of the owner's
+            # socket.
             for ready in _readable([link, bell, *pipes], 0.5):
                 if ready == bell:
                     with contextlib.suppress(BlockingIOError):
@@ -298,7 +300,7 @@ class _Process:
             self._reap()
 
     def clean(self) -> None:
-        """Ends every process below this one, and removes their files."""
+        """Stops every process below this one, and removes their files."""
         display = self._running.pop(0, None)
         kept = [display.process.pid] if display else []
         self._end_all(but=kept)
@@ -311,10 +313,10 @@ class _Process:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _remove_files(self) -> None:
-        """Removes the files of an X server that has ended without doing so."""
+        """Removes the files that an X server has left behind."""
         for file, inode in self._files.items():
             with contextlib.suppress(OSError):
-                # Unless another server has taken the number meanwhile.
+                # Unless another server has taken the number since.
                 if os.stat(file).st_ino == inode:
                     os.unlink(file)
         self._files = {}
@@ -324,7 +326,7 @@ class _Process:
             self._link.send(message)
 
     def _handle(self) -> bool:
-        """Carries out the messages that have come; false if the owner is gone."""
+        """Handles the received messages; returns false if the owner is gone."""
         messages = self._link.receive()
         for message in messages or ():
             try:
@@ -369,7 +371,7 @@ class _Process:
         """Starts an X server, which prints its number when it is ready."""
         self._remove_files()
         self._cookie = os.urandom(16)
-        # The server takes any entry of the file; it has no number yet.
+        # The server accepts any entry of the file; it has no number yet.
         self._write_authority(_entry(_WILD, b"", b"", self._cookie))
         command = [part.replace("{folder}", self._folder) for part in command]
         options = ["-displayfd", "1", "-auth", _authority(self._folder)]
@@ -386,7 +388,8 @@ class _Process:
         for file in (f"/tmp/.X{number}-lock", f"/tmp/.X11-unix/X{number}"):
             with contextlib.suppress(OSError):
                 self._files[file] = os.stat(file).st_ino
-        # Some programs look for this machine by its name, and for the number.
+        # Some programs look up the entry by the name of this machine, and by the
+        # number.
         name, place = socket.gethostname().encode(), str(number).encode()
         self._write_authority(
             _entry(_LOCAL, name, place, cookie) + _entry(_WILD, b"", place, cookie)
@@ -406,7 +409,7 @@ class _Process:
         kept = [one.process.pid for one in self._running.values()]
         if running is not None and running.process.poll() is None:
             _kill(running.process.pid)
-        # With what the program has left: it has been handed to this process.
+        # This includes the program's children, which now belong to this process.
         self._end_all(but=kept)
         if running is not None:
             with contextlib.suppress(OSError):
@@ -414,7 +417,7 @@ class _Process:
                     running.process.stdout.close()
 
     def _end_all(self, but: list[int]) -> None:
-        """Ends the processes below this one, except for some and those below them."""
+        """Kills the processes below this one, except some and those below them."""
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             found = [pid for pid in _children(os.getpid()) if pid not in but]
@@ -423,19 +426,19 @@ class _Process:
             for pid in found:
                 _kill(pid)
             for pid in found:
-                # It is handed the children of the dead before it has their status.
+                # Their children belong to this process by the time this returns.
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
 
     def _reap(self) -> None:
-        """Reports programs that have ended, and reaps what they have left."""
+        """Reports programs that have ended, and reaps the processes that they left."""
         for number, running in list(self._running.items()):
             if running.process.poll() is not None:
                 del self._running[number]
                 words = running.words()
                 if number == 0 and self._cookie is not None:
                     program = running.process.args[0]  # type: ignore[index]  # a list
-                    words = words or "it says nothing"
+                    words = words or "it printed nothing"
                     self._send({"error": f"{program!s} does not start: {words}"})
                 else:
                     status = running.process.returncode
@@ -452,15 +455,15 @@ def _authority(folder: str) -> str:
 
 
 def _entry(family: int, address: bytes, number: bytes, cookie: bytes) -> bytes:
-    """Returns an entry of a file of X's authorities."""
+    """Returns an entry of an Xauthority file."""
     texts = (address, number, _METHOD, cookie)
     parts = [struct.pack(">H", len(text)) + text for text in texts]
     return struct.pack(">H", family) + b"".join(parts)
 
 
 def _readable(numbers: Sequence[int], timeout: float) -> list[int]:
-    """Waits for descriptors; returns those that can be read, or have ended."""
-    poller = select.poll()  # Not select(), which takes no number above 1023.
+    """Waits for descriptors; returns those that can be read or have ended."""
+    poller = select.poll()  # Not select(), which refuses descriptors above 1023.
     for number in numbers:
         poller.register(number, select.POLLIN)
     return [number for number, _ in poller.poll(timeout * 1000)]
@@ -472,11 +475,11 @@ def _kill(pid: int) -> None:
 
 
 def _children(pid: int) -> Iterator[int]:
-    """Returns the processes whose parent this is, those that are dead included."""
+    """Yields the children of a process, including those that are dead."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # The name of the program may have spaces and brackets in it.
+                # The program's name may contain spaces and brackets.
                 if int(file.read().rpartition(b")")[2].split()[1]) == pid:
                     yield int(name)
 
@@ -486,7 +489,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """Ends a program when the supervisor is killed."""
+    """Makes the kernel kill a program when the supervisor dies."""
     _prctl(_PDEATHSIG, signal.SIGKILL)
 
 

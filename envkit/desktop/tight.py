@@ -1,14 +1,14 @@
-"""Tight: rectangles by filters and four streams of zlib, or as JPEG.
+"""The tight encoding: filtered pixels in four zlib streams, or JPEG.
 
 | control byte          | the rectangle                                            |
 |-----------------------|----------------------------------------------------------|
-| bits 0 to 3           | which streams begin anew                                 |
+| bits 0 to 3           | which streams start again                                |
 | 8 in the upper half   | one colour                                               |
 | 9 in the upper half   | JPEG                                                     |
-| 0 to 7                | stream 0 to 3; with 4, a byte that names the filter:     |
-|                       | 0 none, 1 a palette, 2 differences from what is expected |
+| 0 to 7                | stream 0 to 3; plus 4 if a byte names the filter: 0 none,|
+|                       | 1 a palette, 2 differences from a prediction             |
 
-Pixels of 32 bits with bytes for colours are three bytes: red, green, blue.
+A pixel of 32 bits whose colours are bytes is sent as three bytes: red, green, blue.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from envkit.types import Array
 
 __all__ = ["Tight", "check_jpeg", "has_jpeg"]
 
-# Wider rectangles are not in the protocol.
+# The protocol has no wider rectangles.
 WIDEST = 2048
 # Shorter parts are not compressed.
 _SHORT = 12
 _FILL, _JPEG, _NAMED = 8, 9, 4
 _COPY, _PALETTE, _GRADIENT = 0, 1, 2
-# How JPEG is asked for, from 0 to 9, as other servers understand it.
+# The quality of JPEG for the levels 0 to 9, as in other servers.
 _QUALITIES = (15, 29, 41, 42, 62, 77, 79, 86, 92, 100)
-# Pictures with more colours are for JPEG, if that is allowed.
+# Pictures with more colours become JPEG, if that is allowed.
 _MOST_COLOURS = 96
-# How many rows of differences are added up together.
+# Rows of differences that are added up together.
 _BAND = 64
 
 
 def has_jpeg() -> bool:
-    """True if Pillow is installed, which encodes and decodes JPEG."""
+    """Returns True if Pillow is installed, which encodes and decodes JPEG."""
     from importlib.util import find_spec
 
     return find_spec("PIL") is not None
 
 
 def check_jpeg() -> None:
-    """Raises if there is no Pillow.
+    """Checks that Pillow is installed.
 
     Raises:
-        MissingDependencyError: It is not installed.
+        MissingDependencyError: It is not.
     """
     if not has_jpeg():
         raise MissingDependencyError.needed_by("JPEG", package="pillow", extra="vnc")
@@ -62,14 +62,14 @@ class Tight:
     """Encodes and decodes rectangles; each end of a connection has one."""
 
     def __init__(self) -> None:
-        """Begins the streams."""
+        """Starts the streams."""
         self._packers = [Packer() for _ in range(4)]
         self._unpackers = [Unpacker() for _ in range(4)]
 
     def encode(
         self, pixel_format: PixelFormat, picture: Array, quality: int | None
     ) -> bytes:
-        """Returns what follows the header of a rectangle with these pixels."""
+        """Returns the data of a rectangle with these pixels, without its header."""
         numbers = pixel_format.numbers(picture)
         flat = numbers.reshape(-1)
         changes = np.flatnonzero(flat[1:] != flat[:-1])
@@ -100,11 +100,11 @@ class Tight:
         """Reads a rectangle, and returns its picture.
 
         Raises:
-            DesktopError: The bytes are not those of the encoding.
+            DesktopError: The bytes do not fit the encoding.
         """
         if width > WIDEST:
             raise DesktopError(
-                f"A rectangle of tight must be at most {WIDEST} wide, got {width}."
+                f"A tight rectangle must be at most {WIDEST} wide, got {width}."
             )
         size = _size_of(pixel_format)
         (control,) = yield 1
@@ -120,7 +120,7 @@ class Tight:
             return _of_jpeg((yield length), width, height)
         if kind > _JPEG:
             raise DesktopError(
-                f"A rectangle of tight must be of a known kind, got {kind}."
+                f"A tight rectangle must be of a known kind, got {kind}."
             )
         unpacker = self._unpackers[kind & 3]
         filtered = (yield 1)[0] if kind & _NAMED else _COPY
@@ -131,9 +131,7 @@ class Tight:
             data = yield from _unpacked(unpacker, row * height)
             return _by_palette(palette, data, width, height)
         if filtered not in (_COPY, _GRADIENT):
-            raise DesktopError(
-                f"A filter of tight must be one of 0, 1 and 2, got {filtered}."
-            )
+            raise DesktopError(f"A tight filter must be 0, 1 or 2, got {filtered}.")
         data = yield from _unpacked(unpacker, width * height * size)
         if filtered == _GRADIENT:
             return _summed(pixel_format, data, width, height)
@@ -176,7 +174,7 @@ def _unpacked(unpacker: Unpacker, size: int) -> Generator[int, bytes, bytes]:
 
 
 def _is_short(pixel_format: PixelFormat) -> bool:
-    """True for pixels that are three bytes: red, green, blue."""
+    """Returns True for pixels that are sent as three bytes: red, green, blue."""
     of_bytes = pixel_format.maxima == (255, 255, 255)
     return of_bytes and pixel_format.bits == 32 and pixel_format.depth == 24
 
@@ -201,15 +199,15 @@ def _by_palette(palette: Array, data: bytes, width: int, height: int) -> Array:
     indices: Array = np.frombuffer(data, np.uint8).reshape(height, -1)
     if len(palette) <= 2:
         indices = np.unpackbits(indices, axis=1)[:, :width]
-    return colours_of(palette, indices, "A rectangle of tight")
+    return colours_of(palette, indices, "A tight rectangle")
 
 
 def _summed(pixel_format: PixelFormat, data: bytes, width: int, height: int) -> Array:
-    """Adds what is expected to differences, as the gradient filter has it.
+    """Adds the predictions of the gradient filter to differences.
 
-    A pixel is expected to differ from the one above as the pixel to its left does from
-    the one above that. So all pixels of a diagonal are known at once, from the left and
-    below to the right and above, when those before it are.
+    The filter predicts that a pixel differs from the one above it as its left neighbour
+    differs from the pixel above that. So all pixels of a diagonal, from the lower left
+    to the upper right, follow at once from the diagonals before it.
     """
     if _is_short(pixel_format):
         bands: Array = np.frombuffer(data, np.uint8).reshape(height, width, 3)
@@ -227,10 +225,10 @@ def _summed(pixel_format: PixelFormat, data: bytes, width: int, height: int) -> 
 
 
 def _summed_band(bands: Array, before: Array, most: Array) -> Array:
-    """Adds what is expected to the differences of some rows; `before` is above them."""
+    """Adds predictions to the differences of some rows; `before` is the row above."""
     height, width, _ = bands.shape
     # Diagonals as rows: pixel (y, x) is in row y + x + 2 and column y + 1, so that
-    # there is a pixel above and to the left of all of them.
+    # every pixel has one above it and one to its left.
     sums = np.zeros((height + width + 1, height + 1, 3), np.int32)
     sums[1 : width + 1, 0] = before
     slanted = np.zeros((height + width - 1, height, 3), np.int32)
@@ -258,7 +256,7 @@ def _as_jpeg(picture: Array, quality: int) -> bytes:
 def _of_jpeg(data: bytes, width: int, height: int) -> Array:
     if not has_jpeg():
         raise DesktopError(
-            "The server has sent JPEG, which needs the package pillow. "
+            "The server sent JPEG, which needs the package pillow. "
             f'{install_command("vnc")}, or leave "tight" out of encodings.'
         )
     from PIL import Image
@@ -266,14 +264,14 @@ def _of_jpeg(data: bytes, width: int, height: int) -> Array:
     open_image: Callable[..., Any] = Image.open
     try:
         with open_image(io.BytesIO(data), formats=["JPEG"]) as image:
-            # Before its pixels take memory.
+            # Check before its pixels take memory.
             if image.size != (width, height):
                 raise DesktopError(
-                    f"A picture of JPEG must be {width} x {height}, as its rectangle, "
+                    f"A JPEG picture must be {width} x {height}, like its rectangle, "
                     f"got {image.size[0]} x {image.size[1]}."
                 )
             return np.asarray(image.convert("RGB"))
     except DesktopError:
         raise
-    except Exception as error:  # Pillow raises what its parts do.
-        raise DesktopError(f"A picture of JPEG is damaged: {error}.") from error
+    except Exception as error:  # Pillow raises many kinds.
+        raise DesktopError(f"A JPEG picture is damaged: {error}.") from error

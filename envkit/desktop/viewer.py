@@ -1,4 +1,4 @@
-"""The connection of a viewer: what it may do, sends, and has been shown."""
+"""`Viewer`: a viewer's connection, its rights, and the picture it has seen."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ _MOST_KEYS = 256
 
 
 class Desk(Protocol):
-    """The desktop as its viewers see it.
+    """Describes the desktop as its viewers use it.
 
     Attributes:
         name: The name of the desktop.
-        passwords: That of viewers that control, and that of observers.
+        passwords: The password of viewers that control, and that of observers.
         size: The width and the height of the picture.
     """
 
@@ -70,33 +70,33 @@ class Desk(Protocol):
         """The width and the height of the picture; 0 and 0 before the first one."""
 
     def handle(self, viewer: Viewer, event: Event) -> bool:
-        """Hands on an event, if the viewer controls; returns whether it does."""
+        """Passes on an event if the viewer controls; returns whether it does."""
 
     def is_controller(self, viewer: Viewer) -> bool:
-        """True if the events of this viewer count."""
+        """Returns True if this viewer controls."""
 
     def refusal(self) -> str | None:
         """Returns why no more viewers are admitted; `None` if there is room."""
 
     def judged_at(self, host: str, *, is_right: bool) -> float:
-        """Returns when a viewer at an address is told whether its password is right."""
+        """Returns when to tell a viewer at an address whether its password is right."""
 
     def welcome(self, viewer: Viewer) -> None:
         """Logs that a viewer has finished the handshake."""
 
 
 class Viewer:
-    """The connection of a viewer, in the thread of the server.
+    """Serves the connection of a viewer, in the server's thread.
 
     Attributes:
-        link: What it is read from.
-        stranger: Where it is, and when the handshake must be over.
-        due: When a viewer that waits for a decision gets it.
-        alive_at: When it has last sent anything, or taken what was waiting for it.
-        watched: What the server's selector waits for; 0 for nothing.
+        link: The connection.
+        stranger: The viewer's address, and the deadline of its handshake.
+        due: When a viewer that waits for a verdict gets it.
+        alive_at: When the viewer last sent anything, or read waiting data.
+        watched: The events that the server's selector waits for; 0 for none.
         ready: Whether the handshake is over.
-        controls: Whether it knows the password of those that control.
-        leaving: Why it is to leave, when it has been told so; else empty.
+        controls: Whether the viewer may control.
+        leaving: Why the viewer was told to leave; empty if it was not.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class Viewer:
         """Greets the viewer; the handshake must be over by the deadline.
 
         Args:
-            desk: What it shares with others.
+            desk: The desktop.
             link: The connection.
-            stranger: Where it is, and when the handshake must be over.
-            controls: Whether it may control; `None` if its password will tell.
+            stranger: The viewer's address, and the deadline of its handshake.
+            controls: Whether the viewer may control; `None` if its password decides.
         """
         self._desk = desk
         self.stranger = stranger
@@ -124,12 +124,12 @@ class Viewer:
         self.leaving = ""
         self._codec = Codec(PixelFormat())
         self._encoding = RAW
-        # The pseudo-encodings that it understands.
+        # The pseudo-encodings that the viewer understands.
         self._resizes = self._has_cursor = self._has_name = self._has_role = False
         self._size, self._name = (0, 0), ""
         self._role: tuple[bool, bool] | None = None
         self._cursor_sent = False
-        # Tiles that it has not been shown yet, and the region of its last request.
+        # Tiles that the viewer has yet to see, and the region of its last request.
         self._dirty: Array = np.zeros((0, 0), bool)
         self._region: Rectangle | None = None
         self._down: set[int] = set()
@@ -144,17 +144,17 @@ class Viewer:
         return self._protocol.state in (State.JUDGEMENT, State.PICTURE)
 
     def read(self) -> bool:
-        """Reads what has come, or decides what it waits for.
+        """Reads received bytes, or makes the decision that the viewer waits for.
 
         Returns:
-            Whether it has sent anything.
+            Whether the viewer sent anything.
 
         Raises:
             DesktopError: The connection is lost, or the viewer breaks the protocol.
         """
         data = unread = b"" if self.waits else self.link.read()
         while True:
-            # One that sends ahead may wait for two decisions in a row.
+            # A viewer that sends ahead may wait for two decisions in a row.
             if self.waits:
                 self._decide()
             event, unread = self._protocol.receive(unread), b""
@@ -165,7 +165,7 @@ class Viewer:
         return bool(data)
 
     def add_changes(self, frame: Array, changes: Array | None) -> None:
-        """Adds what has changed in the picture to what is to be shown."""
+        """Adds the changes of the picture to those that the viewer has yet to see."""
         grid = grid_of(frame)
         if self._dirty.shape != grid:
             self._dirty = np.ones(grid, bool)
@@ -173,7 +173,7 @@ class Viewer:
             self._dirty |= changes
 
     def wants_update(self) -> bool:
-        """True if it has asked, has taken what was sent, and there is anything new."""
+        """Returns True if the viewer asked, has read everything, and there is news."""
         return (
             self._region is not None
             and not self.link.unsent
@@ -186,18 +186,18 @@ class Viewer:
         )
 
     def silence(self, now: float) -> float:
-        """Returns for how many seconds it has owed a sign that it reads."""
+        """Returns for how many seconds the viewer has not shown that it reads."""
         if self._region is not None and not self.link.unsent:
             return 0.0
         return now - max(self.alive_at, self._sent_at)
 
     def probe(self) -> None:
-        """Sends a part of the picture again, after which one that reads asks anew."""
+        """Sends a part of the picture again: a viewer that reads then asks for more."""
         if self._region is not None:
             self._dirty[_tiles_of(self._region)][:1, :1] = True
 
     def send_update(self, frame: Array) -> None:
-        """Sends what has changed in the region that was asked for."""
+        """Sends the changes in the requested region."""
         height, width = frame.shape[:2]
         rectangles = self._news()
         if self._resizes and self._size != (width, height):
@@ -221,7 +221,7 @@ class Viewer:
             self.link.send(update_header(len(rectangles)) + b"".join(rectangles))
 
     def _news(self) -> list[bytes]:
-        """Returns what is new beside the picture."""
+        """Returns the news that are not pixels: cursor, name and role."""
         found = []
         if self._has_cursor and not self._cursor_sent:
             self._cursor_sent = True
@@ -244,7 +244,7 @@ class Viewer:
         return self._desk.is_controller(self), self.controls
 
     def release_all(self) -> None:
-        """Releases the keys and buttons that the viewer holds, as it leaves."""
+        """Releases the keys and buttons that the viewer holds."""
         with contextlib.suppress(DesktopError):
             for key in sorted(self._down):
                 self._desk.handle(self, KeyEvent(key, False))
@@ -262,7 +262,7 @@ class Viewer:
             case Entered():
                 self.due = self.stranger.deadline = math.inf
             case FormatChosen(pixel_format):
-                # The streams of zlib go on.
+                # The zlib streams continue.
                 self._codec.format = pixel_format
                 self._cursor_sent = False
             case EncodingsListed(encodings):
@@ -275,7 +275,7 @@ class Viewer:
                 self._pointer = event
                 self._desk.handle(self, event)
 
-    # The handshake: what its events ask for.
+    # The handshake: responses to its events.
 
     def _offer(self) -> None:
         password, _ = self._desk.passwords
@@ -289,7 +289,7 @@ class Viewer:
             self._protocol.offer(os.urandom(16))
 
     def _judge(self, proof: Proof) -> None:
-        """Judges a password; `_decide` tells the viewer when it may know."""
+        """Checks a password; `_decide` tells the viewer when the verdict is due."""
         password, observing = self._desk.passwords
         self.controls = password is not None and proof.knows(password)
         self._knows = self.controls or (
@@ -299,7 +299,7 @@ class Viewer:
         self.stranger.deadline += max(0.0, self.due - time.monotonic())
 
     def _decide(self) -> None:
-        """Sends the verdict or the desktop, once that is due."""
+        """Sends the verdict or the desktop once it is due."""
         if self._protocol.state is State.PICTURE:
             if self._desk.size != (0, 0):
                 self._begin()
@@ -320,7 +320,7 @@ class Viewer:
         self._desk.welcome(self)
 
     def _refuse(self, reason: str) -> None:
-        """Sends the viewer away; the connection ends when it has been told."""
+        """Refuses the viewer; the connection ends once it has been told."""
         self._protocol.refuse(reason)
         self.leaving = reason
 
@@ -350,7 +350,7 @@ class Viewer:
 
 
 def grid_of(frame: Array) -> tuple[int, int]:
-    """Returns how many rows and columns of tiles a picture has."""
+    """Returns the numbers of rows and columns of tiles in a picture."""
     return -(-frame.shape[0] // _TILE), -(-frame.shape[1] // _TILE)
 
 
@@ -373,7 +373,7 @@ def _tiles_of(region: Rectangle) -> tuple[slice, slice]:
 
 
 def _areas(dirty: Array, tiles: tuple[slice, slice]) -> Iterator[Rectangle]:
-    """Yields the areas of dirty tiles: runs in rows, and equal ones below as one."""
+    """Yields the areas of dirty tiles: runs in a row, joined with equal ones below."""
     begun: dict[tuple[int, int], int] = {}
     for number in range(len(dirty) + 1):
         row = dirty[number] if number < len(dirty) else np.zeros(0, bool)
@@ -399,7 +399,7 @@ def _clipped(place: Rectangle, width: int, height: int) -> Rectangle:
 
 
 def _around(first: Rectangle, second: Rectangle) -> Rectangle:
-    """Returns the smallest rectangle with both in it."""
+    """Returns the smallest rectangle that contains both."""
     x, y = min(first.x, second.x), min(first.y, second.y)
     right = max(first.x + first.width, second.x + second.width)
     bottom = max(first.y + first.height, second.y + second.height)

@@ -1,14 +1,14 @@
-"""ZRLE: the tiles of 64 x 64 pixels that a compressed rectangle is made of.
+"""ZRLE: the encoding of rectangles as compressed tiles of 64 x 64 pixels.
 
 | first byte | tile                                                                |
 |------------|---------------------------------------------------------------------|
 | 0          | plain pixels                                                        |
 | 1          | one colour                                                          |
-| 2 to 16    | a palette of so many colours, and their numbers in 1, 2 or 4 bits   |
+| 2 to 16    | a palette of that many colours, and indices of 1, 2 or 4 bits       |
 | 128        | runs: a colour, and a length                                        |
-| 130 to 255 | a palette of 128 less, and runs: a number, and a length             |
+| 130 to 255 | a palette of that many less 128, and runs: an index, and a length   |
 
-A length is bytes that add up to one less, of which all but the last are 255.
+A length is one more than the sum of its bytes; all of them but the last are 255.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from envkit.types import Array
 __all__ = ["decode", "encode", "most_bytes"]
 
 _TILE = 64
-# Bytes that are searched for runs first: most tiles have fewer.
+# Bytes that are searched for runs at first; most tiles have fewer.
 _WINDOW = 256
-# Runs of a tile that show whether it has too many colours for a palette.
+# Runs that are sampled to see whether a tile has too many colours for a palette.
 _SAMPLE = 512
 # Runs with a colour that are read together.
 _STRETCH = 256
 
 
 def most_bytes(pixel_format: PixelFormat, width: int, height: int) -> int:
-    """Returns how many bytes tiles can have: each pixel a run, each tile a palette."""
+    """Returns the most bytes of tiles: each pixel is a run, each tile has a palette."""
     tiles = -(-width // _TILE) * -(-height // _TILE)
     return tiles * (1 + 127 * 4) + width * height * (pixel_format.size + 1)
 
@@ -57,7 +57,7 @@ def decode(pixel_format: PixelFormat, data: bytes, width: int, height: int) -> A
         [[[7, 8, 9], [7, 8, 9]]]
 
     Raises:
-        DesktopError: They are no tiles, or too few or too many.
+        DesktopError: The bytes are no tiles, too few, or too many.
     """
     numbers = np.empty((height, width), pixel_format.dtype)
     tiles = _Tiles(pixel_format, data)
@@ -75,7 +75,7 @@ def _tiles(array: Array) -> Iterator[Array]:
 
 
 def _encoded(pixel_format: PixelFormat, tile: Array) -> bytes:
-    """Encodes a tile in the shortest of the ways that are quick to find."""
+    """Encodes a tile in the shortest form that is quick to find."""
     flat = tile.reshape(-1)
     starts = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     if not len(starts):
@@ -84,7 +84,7 @@ def _encoded(pixel_format: PixelFormat, tile: Array) -> bytes:
     of_runs = len(starts) * (pixel_format.size + 1)
     of_pixels = flat.size * pixel_format.size
     colours = flat[starts]
-    # Counting the colours of some saves sorting all of them.
+    # Counting the colours of a sample saves sorting all of them.
     many = len(set(colours[:_SAMPLE].tolist())) > 127
     palette = colours if many else np.unique(colours)
     if len(palette) <= 16:
@@ -112,7 +112,7 @@ def _short(pixel_format: PixelFormat, numbers: Array) -> Array:
 
 
 def _runs(heads: Array, lengths: Array, have_length: Array) -> bytes:
-    """Joins the heads of runs with their lengths, where they have one."""
+    """Joins the heads of runs with their lengths, if they have one."""
     whole, rest = np.divmod(lengths - 1, 255)
     ends = np.cumsum(heads.shape[1] + np.where(have_length, whole + 1, 0))
     data = np.full(ends[-1], 255, np.uint8)
@@ -146,13 +146,13 @@ class _Tiles:
         if kind >= 130:
             palette = self._pixels(kind - 128)
             return self._palette_runs(palette, width * height).reshape(height, width)
-        raise DesktopError(f"A tile of ZRLE must be of a known kind, got {kind}.")
+        raise DesktopError(f"A ZRLE tile must be of a known kind, got {kind}.")
 
     def finish(self) -> None:
-        """Raises if there is more than tiles."""
+        """Raises if there are bytes after the last tile."""
         if self._at != len(self._data):
             raise DesktopError(
-                f"A rectangle of ZRLE must end with its last tile, got "
+                f"A ZRLE rectangle must end with its last tile, got "
                 f"{len(self._data) - self._at} bytes more."
             )
 
@@ -165,15 +165,15 @@ class _Tiles:
 
     def _cut_off(self) -> DesktopError:
         return DesktopError(
-            f"A rectangle of ZRLE must have all its tiles, got {len(self._data)} "
-            "bytes, which end within one."
+            f"A ZRLE rectangle must have all its tiles, got {len(self._data)} bytes, "
+            "which end within a tile."
         )
 
     def _pixels(self, count: int) -> Array:
         return self._whole(self._read(count * self._size).reshape(count, self._size))
 
     def _whole(self, short: Array) -> Array:
-        """Returns pixels with the byte that was left out."""
+        """Restores the byte that ZRLE leaves out of pixels."""
         if self._size == self._format.size:
             whole = np.ascontiguousarray(short)
         else:
@@ -188,7 +188,7 @@ class _Tiles:
         data = self._read(row * height).reshape(height, row, 1)
         shifts = np.arange(8 - bits, -1, -bits, dtype=np.uint8)
         indices = (data >> shifts & ((1 << bits) - 1)).reshape(height, -1)
-        return colours_of(palette, indices[:, :width], "A tile of ZRLE")
+        return colours_of(palette, indices[:, :width], "A ZRLE tile")
 
     def _runs(self, area: int) -> Array:
         """Reads runs with colours.
@@ -201,7 +201,7 @@ class _Tiles:
             count = min((len(self._data) - self._at) // size, _STRETCH)
             rows = self._data[self._at : self._at + count * size].reshape(count, size)
             ends = np.cumsum(rows[:, -1].astype(np.int64) + 1)
-            # Up to the first length of more bytes, or the one that fills the tile.
+            # Up to the first length of several bytes, or the run that fills the tile.
             stops = np.flatnonzero((rows[:, -1] == 255) | (ends >= left))
             stop = int(stops[0]) if len(stops) else count
             if stop:
@@ -226,10 +226,10 @@ class _Tiles:
         return length
 
     def _palette_runs(self, palette: Array, area: int) -> Array:
-        """Reads runs with numbers of colours.
+        """Reads runs with indices of colours.
 
-        How many bytes they have is known when the tile is full, so ever more of them
-        are searched.
+        Their size is known only when the tile is full, so it searches more and more
+        bytes.
         """
         while True:
             window = self._window
@@ -248,34 +248,34 @@ class _Tiles:
         indices = data[starts[: last + 1]] & 127
         used = int(starts[last + 1]) if last + 1 < len(starts) else len(data)
         self._at += used
-        # Tiles beside each other are alike.
+        # Neighbouring tiles are similar.
         self._window = max(_WINDOW, used + used // 4)
         return np.repeat(
-            colours_of(palette, indices, "A tile of ZRLE"), lengths[: last + 1]
+            colours_of(palette, indices, "A ZRLE tile"), lengths[: last + 1]
         )
 
 
 def _runs_in(data: Array) -> tuple[Array, Array, bool]:
     """Finds the runs in bytes that begin with one.
 
-    Each byte is the head of a run or a part of its length. After a byte below 128 there
-    is a head, after one of 255 there is a length, and after others there is a length if
-    they are heads, and a head if they are not. So which is which depends on the last of
-    those that settle it, and on how many others have followed.
+    Each byte is the head of a run or a part of its length. After a byte below 128 comes
+    a head, and after 255 a length. After any other byte comes a length if it is a head,
+    and a head if it is a length. So the role of a byte depends on the last byte that
+    settles it (below 128, or 255), and on the number of other bytes since then.
 
     Returns:
-        Where they start, their lengths, and whether the last one is whole.
+        Where the runs start, their lengths, and whether the last one is complete.
 
     Example:
         >>> starts, lengths, is_whole = _runs_in(np.array([5, 130, 255, 9], np.uint8))
         >>> starts.tolist(), lengths.tolist(), is_whole
         ([0, 1], [1, 265], True)
     """
-    # Before the first byte there is a head to come, as after one below 128.
+    # A zero in front, because the first byte is a head, as after any byte below 128.
     data = np.concatenate([np.zeros(1, np.uint8), data])
     is_open = data == 255
     settles = (data < 128) | is_open
-    # Sums that wrap around are as even or odd as they were.
+    # Sums that wrap around stay even or odd.
     turned = np.cumsum(~settles, dtype=np.uint8) & 1
     places = np.where(settles, np.arange(len(data), dtype=np.intp), 0)
     settled = np.maximum.accumulate(places)
@@ -287,6 +287,6 @@ def _runs_in(data: Array) -> tuple[Array, Array, bool]:
 
 def _too_long(length: int, most: int) -> DesktopError:
     return DesktopError(
-        f"A run of ZRLE must end within its tile, got {length} pixels where {most} "
-        "are left."
+        f"A ZRLE run must end within its tile, got {length} pixels where {most} are "
+        "left."
     )

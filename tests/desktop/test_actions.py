@@ -178,7 +178,7 @@ def test_a_person_who_holds_keys_has_chosen_the_largest_entry_of_these():
 
 
 def test_a_menu_without_nothing_says_that_it_lacks_it():
-    with pytest.raises(ValueError, match="Put None into the menu"):
+    with pytest.raises(ValueError, match="Add None to the menu"):
         Macros(["a"]).array([])
 
 
@@ -232,7 +232,7 @@ def test_keys_have_the_names_of_x11_short_ones_and_characters():
 
 MESSAGES = {
     "no such key": (lambda: keysym("Lefft"),
-        "A key must be a character, a name of X11 such as 'Left', 'Return' or 'F5', or "
+        "A key must be a character, an X11 name such as 'Left', 'Return' or 'F5', or "
         "its number, got the string 'Lefft'."),
     "keys in one text": (lambda: Controls("abc"),
         "keys must be a list of names, got the string 'abc'."),
@@ -256,7 +256,7 @@ MESSAGES = {
         "button must be one of 'left', 'middle', 'right', 'wheel up', 'wheel down', "
         "got the string 'up'."),
     "no place": (lambda: ClickGrid(SIZE, rows=1, columns=1, without=[(0, 0, 64, 48)]),
-        "without leaves no place to click at."),
+        "without must leave at least one cell; it covers all of them."),
     "a standing stick": (lambda: Joystick(SIZE, speed=0),
         "speed must be a positive number of pixels, got 0 of type int."),
     "no parts": (lambda: Together({}),

@@ -248,7 +248,7 @@ def test_a_program_that_dies_is_a_truncation_and_is_started_again(
     first = env.step(NOTHING)
 
     assert 1.0 == float(last.discount)
-    assert "episode 1 was cut off: the program was killed by SIGSEGV" in caplog.text
+    assert "episode 1 was truncated: the program was killed by SIGSEGV" in caplog.text
     assert first.is_first()
     assert is_running(pid_of(tmp_path, 2))
     assert env.step(NOTHING).is_mid()
@@ -278,7 +278,7 @@ def test_a_program_that_cannot_begin_raises_with_its_last_words(make, caplog):
         env.reset()
     assert (
         "An episode must begin within 60 s; in 3 attempts it did not: the program has "
-        "ended with status 7; its last words: cannot open level 1."
+        "ended with status 7; its last output: cannot open level 1."
     ) == str(caught.value)
 
 
@@ -549,7 +549,7 @@ MESSAGES = {
     "a screen that X has not": (lambda: Desktop(["x"], size=(40000, 480)), ValueError,
         "size must be at most 32767 x 32767 on a local display, got 40000 x 480."),
     "a variable that is no text": (lambda: Desktop(["x"], environ={"N": 1}), TypeError,
-        "environ must have texts by name, such as {'LANG': 'C.UTF-8'}, got 1 of type "
+        "environ must map names to strings, such as {'LANG': 'C.UTF-8'}, got 1 of type "
         "int for 'N'."),
     "a strange reset": (lambda: Desktop(["x"], reset=5, keys=["a"]), TypeError,
         "reset must be 'restart', a list of chords such as ['ctrl-r'], a function of "

@@ -203,9 +203,9 @@ def test_tight_has_jpeg_for_many_colours_if_it_is_allowed():
     image.new("RGB", (9000, 9000)).save(file, "JPEG", quality=1)
     data = file.getvalue()
     size = bytes([len(data) & 127 | 128, len(data) >> 7 & 127 | 128, len(data) >> 14])
-    with pytest.raises(DesktopError, match="must be 96 x 64, as its rectangle, got"):
+    with pytest.raises(DesktopError, match="must be 96 x 64, like its rectangle, got"):
         drawn(Codec(PixelFormat()), TIGHT, b"\x90" + size + data, smooth.shape)
-    with pytest.raises(DesktopError, match="JPEG is damaged"):
+    with pytest.raises(DesktopError, match="JPEG picture is damaged"):
         drawn(Codec(PixelFormat()), TIGHT, b"\x90\4abcd", smooth.shape)
 
 
@@ -237,7 +237,7 @@ BROKEN = {
         "must have all its tiles, got 0 bytes",
     ),
     "an unknown kind of tight": (TIGHT, b"\xa0", "must be of a known kind, got 10"),
-    "an unknown filter of tight": (TIGHT, b"\x40\3", "0, 1 and 2, got 3"),
+    "an unknown filter of tight": (TIGHT, b"\x40\3", "0, 1 or 2, got 3"),
     "a long part of tight": (TIGHT, b"\0\xff\xff\xff", "must have no more bytes"),
     "a zip bomb of tight": (
         TIGHT,
@@ -271,13 +271,16 @@ BROKEN_TILES = {
     "a palette that another one is to be": (b"\x81", "must be of a known kind"),
     "a run past the tile": (b"\x80abc\x07", "must end within its tile, got 8"),
     "an endless run": (b"\x80abc" + b"\xff" * 40, "must end within its tile"),
-    "a run that is cut off": (b"\x80abc", "bytes, which end within one"),
+    "a run that is cut off": (b"\x80abc", "bytes, which end within a tile"),
     "a run of a palette past the tile": (
         b"\x82abcdef\1\x80\3",
         "got 4 pixels where 3 are left",
     ),
     "an endless run of a palette": (b"\x82abcdef\x81" + b"\xff" * 40, "must end"),
-    "runs of a palette that are cut off": (b"\x82abcdef\x81", "which end within one"),
+    "runs of a palette that are cut off": (
+        b"\x82abcdef\x81",
+        "end within a tile",
+    ),
     "a colour that is not there": (b"\x83" + b"abc" * 3 + b"\x03" * 4, "got number 3"),
     "a packed colour that is not there": (b"\x03" + b"abc" * 3 + b"\xff\xff", "got"),
     "more than there are": (b"\x01abc\x00", "must end with its last tile, got 1"),

@@ -177,8 +177,8 @@ def test_a_program_of_any_language_writes_lines(channel, raw):
 
 
 REFUSALS = {
-    b"reward 3": "A line must be an object of JSON, got 'reward 3'.",
-    b"[" * 9000: f"A line must be an object of JSON, got {'[' * 80!r}.",
+    b"reward 3": "A line must be a JSON object, got 'reward 3'.",
+    b"[" * 9000: f"A line must be a JSON object, got {'[' * 80!r}.",
     b"{}": "'episode' must be the id of its episode, a whole number, got None.",
     b'{"episode": 1, "rewards": 1}': "A line must have keys of episode, ready, reward, "
     "terminated, text, truncated; got 'rewards'.",
