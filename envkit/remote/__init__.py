@@ -1,7 +1,7 @@
-"""Environments over a network: served by name, and connected with.
+"""Serves environments over a network, and connects to served ones.
 
-Nothing in here unpickles what comes from a network: a peer names environments, and
-sends numbers and plain data.
+Nothing here unpickles data from a network: a peer names environments, and sends numbers
+and plain data.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""`RemoteBackend`: rows of a pool on servers that are asked for environments by name.
+"""`RemoteBackend`: runs the workers of a pool as sessions of servers.
 
 ```
 pool ── RemoteBackend ── a session for each worker, on one of the servers
-            │  dials in a thread  ──▶  proves itself, opens a session: Started
-            └── a link that is lost is taken up again, or its end is Exited
+            │  a thread connects, proves itself, opens a session: Started
+            └── after a lost link the session is resumed, or ends: Exited
 ```
 
-Names and plain data go to a server, numbers and plain data come back: none of it is
-code, and nothing is unpickled. How rows travel stands in `LinkBase`.
+Names and plain data go to a server; numbers and plain data come back. None of it is
+code, and nothing is unpickled. `LinkBase` sends and receives the rows.
 """
 
 from __future__ import annotations
@@ -84,21 +84,20 @@ __all__ = [
 
 _LOGGER = logging.getLogger(__name__)
 
-# Calls that this end answers, without the environment: the time that a question takes,
-# and what the server says of itself.
+# Calls that this end answers itself: the round trip to the server, and its facts.
 PING, SERVER = "envkit_ping", "envkit_server"
-# For how long nothing may listen where a session was.
+# Seconds that nothing may listen at the address of a lost session.
 _REFUSED_FOR = 2.0
 
 
 class ServerInfo(NamedTuple):
-    """One session's server.
+    """The server of one session.
 
     Attributes:
-        address: Where it is.
-        session: What it calls the session.
-        facts: What it says of itself.
-        differences: What differs from this envkit, or from another session.
+        address: The server's address.
+        session: The session's name on the server.
+        facts: The server's description of itself.
+        differences: Its differences from this envkit and from the first session.
     """
 
     address: str
@@ -111,7 +110,7 @@ class _ServerInfos:
     """Compares each server of a pool with this envkit and with the first server."""
 
     def __init__(self, mismatch: str) -> None:
-        """Takes what to do about differences: "warn" or "error"."""
+        """Takes the reaction to differences: "warn" or "error"."""
         if mismatch not in ("warn", "error"):
             raise ValueError(
                 f"mismatch must be 'warn' or 'error', got {mismatch!r:.80}."
@@ -121,17 +120,17 @@ class _ServerInfos:
         self._warned: set[str] = set()
 
     def add(self, address: str, session: str, facts: dict[str, Any]) -> ServerInfo:
-        """Returns what is known of a session's server; warns of what differs.
+        """Adds a session's server; warns of differences.
 
         Raises:
-            ConstructorError: It differs, and that is an error.
+            ConstructorError: It differs, and `mismatch` is "error".
         """
         found = ServerInfo(address, session, facts, ())
         found = found._replace(differences=self._differences(found))
         self._first = self._first or found
         if found.differences and self._mismatch == "error":
             raise ConstructorError(
-                f'{" ".join(found.differences)} (mismatch="warn" goes on all the same.)'
+                f'{" ".join(found.differences)} (mismatch="warn" continues anyway.)'
             )
         for text in found.differences:
             if text not in self._warned:
@@ -161,20 +160,20 @@ class _ServerInfos:
         ):
             if first is not None and first.facts.get(key) != found.facts.get(key):
                 differences.append(
-                    f"The servers at {first.address} and {found.address} have not the "
-                    f"same {what}: {first.facts.get(key)!s:.80} and "
+                    f"The servers at {first.address} and {found.address} differ in the "
+                    f"{what}: {first.facts.get(key)!s:.80} and "
                     f"{found.facts.get(key)!s:.80}."
                 )
         return tuple(map(escaped, differences))
 
 
 class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
-    """Runs each worker as a session with a server of environments.
+    """Runs each worker as a session of a server.
 
     An object serves one pool.
 
     Attributes:
-        launched: What has started the server, and starts it again; `None` for nothing.
+        launched: The command that starts and restarts the server, or `None`.
 
     Example:
         >>> from envkit import ParallelPyEnvironment
@@ -189,7 +188,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
 
     name: ClassVar[str] = "remote"
     keeps_states: ClassVar[bool] = False
-    # A session is what the server was asked for.
+    # A session keeps the environments that it was opened with.
     cuts_workers: ClassVar[bool] = False
     sends_layout_once: ClassVar[bool] = True
     other_end: ClassVar[str] = "server"
@@ -206,15 +205,15 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         patience: float = 0.0,
         resume: float = 30.0,
     ) -> None:
-        """Prepares; nothing is connected yet.
+        """Prepares, without connecting.
 
         Args:
-            addresses: Where the servers are: `"tcp://a:7600,b:7600"`.
-            peer: How to connect.
-            mismatch: What to do about a server with another version of envkit, or that
-                differs from another server: "warn" or "error".
-            patience: For how many seconds to try where no server can be reached.
-            resume: For how many seconds to try to take up a session whose link is lost.
+            addresses: The servers' addresses: `"tcp://a:7600,b:7600"`.
+            peer: The token and TLS settings.
+            mismatch: "warn" or "error": what to do if a server has another version of
+                envkit, or differs from another server.
+            patience: Seconds to keep trying while no server can be reached.
+            resume: Seconds to keep trying to resume a session after a lost link.
         """
         self._infos = _ServerInfos(mismatch)
         self._addresses: list[ServerAddress] = (
@@ -228,15 +227,15 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         super().__init__()
 
     def places(self) -> int | None:
-        """Returns `None`: there may be any number of sessions."""
+        """Returns `None`: the number of sessions is unlimited."""
         return None
 
     def usual_workers(self) -> int:
-        """Returns how many servers there are."""
+        """Returns the number of servers."""
         return len(self._addresses)
 
     def server_infos(self) -> list[ServerInfo]:
-        """Returns what the servers of the sessions say of themselves."""
+        """Returns the servers of all sessions."""
         known = [self._workers[worker] for worker in sorted(self._workers)]
         return [one.info for one in known if one.info is not None]
 
@@ -271,21 +270,21 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         self._in_thread(connect)
 
     def _problem(self) -> str | None:
-        """Returns why no further try to connect has any use; `None` where it has."""
+        """Returns why trying again is pointless; `None` if it is not."""
         return None if self.launched is None else self.launched.problem()
 
     def _revive(self) -> None:
-        """Starts a server again that was started here and has ended."""
+        """Restarts a server that was started here and has ended."""
         if self.launched is not None:
             address = self.launched.revive()
-            if address is not None:  # It may listen elsewhere now.
+            if address is not None:  # it may listen elsewhere now
                 self._addresses = [ServerAddress.parse(address)]
 
     def _in_thread(self, function: Callable[[], None]) -> None:
         threading.Thread(target=function, name="envkit-dial", daemon=True).start()
 
     def _report(self, news: Callable[[], None]) -> None:
-        """Lets the thread of the pool handle what a thread that dials has found."""
+        """Hands the result of a connecting thread to the pool's thread."""
         self._news.append(news)
         self._ring()
 
@@ -318,16 +317,16 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
     def _hello_of(
         self, known: _WorkerSession, facts: dict[str, Any], address: ServerAddress
     ) -> Hello:
-        """Returns who the server is, after comparing it with what is known.
+        """Checks the server's facts, and returns them as a worker's greeting.
 
         Raises:
-            ProtocolError: The facts lack a part, or are not of this job.
-            ConstructorError: It differs, and that is an error.
+            ProtocolError: A fact is missing, or does not fit this job.
+            ConstructorError: The server differs, and `mismatch` is "error".
         """
         spec, info = specs_from_plain(facts.get("specs"))
         try:
             if specs_hash(facts["specs"]) != facts["sha256"]:
-                raise ProtocolError("The hash of the server's specs is another's.")
+                raise ProtocolError("The server's specs do not match their hash.")
             sizes = tuple(
                 None if size is None else int(size) for size in facts["batch_sizes"]
             )
@@ -335,15 +334,15 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
             known.host, known.pid = escaped(str(facts["host"])), int(facts["pid"])
             known.resume = min(self._resume, float(facts["resume"]))
             resident = int(facts["resident"])
-            # Older servers do not say it.
+            # Older servers omit it.
             given = facts.get("continues") or [False] * len(sizes)
             continues = tuple(one is True for one in given)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError(
-                f"The server has left out a part of its greeting: {error}."
+                f"The server left out a part of its greeting: {error}."
             ) from error
         if len(sizes) != known.count or len(continues) != known.count:
-            raise ProtocolError("The server has built another number of environments.")
+            raise ProtocolError("The server built a different number of environments.")
         rows = sum(1 if size is None else size for size in sizes)
         known.conversation = ClientConversation(rows, known.host)
         known.address = address
@@ -376,7 +375,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         if known.link is not None:
             self._send(known, known.conversation.send(message))
 
-    # What links bring.
+    # Incoming messages.
 
     def _handle_message(self, known: _WorkerSession, payload: bytearray) -> None:
         try:
@@ -387,7 +386,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
             raise FrameError(str(error)) from error
         if isinstance(message, EndMessage):
             how = "refused" if message.is_refusal else "ended"
-            # The sentence goes on after the reason.
+            # The sentence continues after the reason.
             reason = escaped(message.reason).removesuffix(".")
             self._end(known, f"was {how} by its server: {reason}")
         elif isinstance(message, RaisedMessage):
@@ -400,20 +399,20 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
 
     def _cut_off(self, known: _WorkerSession, why: str) -> None:
         why = why.removesuffix(".")
-        remedy = f"See whether it is an envkit server that listens at {known.address}."
+        remedy = f"Check that an envkit server listens at {known.address}."
         self._end(known, f"was cut off, because {why}", remedy)
 
-    # Losing a link, and taking the session up again.
+    # Lost links, and resuming sessions.
 
     def _lose(self, known: _WorkerSession, why: str) -> None:
-        # It is taken up again, or without hope ended.
+        # Resume the session, or end it if that is pointless.
         self._unlink(known)
         address = known.address
         if known.resume <= 0 or address is None or known.row_frames is None:
             self._end(known, f"lost its link ({why})", _to_see(address))
             return
         _LOGGER.warning(
-            "worker %d lost its link to %s (%s); it is taken up again within %g s",
+            "worker %d lost its link to %s (%s); trying to resume it for %g s",
             known.worker,
             address,
             why,
@@ -441,9 +440,9 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
                     is_over=lambda: known.is_over or self._problem() is not None,
                 )
             except Exception as error:
-                # It goes on after that: with what the session was doing.
+                # The pool appends what the session was doing.
                 cause = str(error).partition(". ")[0].removesuffix(".")
-                text = f"lost its link ({why}), and could not take it up: {cause}"
+                text = f"lost its link ({why}), and could not resume it: {cause}"
                 self._report(lambda: self._end(known, text, _to_see(address)))
                 return
             self._report(lambda: self._resume_link(known, sock))
@@ -457,11 +456,11 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         self._connect(known, sock)
 
     def _handle_resumed(self, known: _WorkerSession, resumed: ResumedMessage) -> None:
-        """Asks again what the server has not been asked, or has not understood."""
+        """Repeats the requests that the server has not received completely."""
         row_frames, question = known.row_frames, known.question
-        assert row_frames is not None  # else the session would have ended
+        assert row_frames is not None  # otherwise the session would have ended
         known.is_paused = False
-        if resumed.answers is None:  # The lost link has not even brought the layout.
+        if resumed.answers is None:  # the lost link did not even deliver the layout
             self._bind(known)
         else:
             row_frames.ask_again(resumed.answers)
@@ -470,7 +469,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         self._ask(known, None)
 
     def _end(self, known: _WorkerSession, why: str, remedy: str = "") -> None:
-        """Queues that a session is over."""
+        """Queues the end of a session."""
         if self._workers.get(known.worker) is not known:
             return
         known.resident = self._held(known)
@@ -491,10 +490,10 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
             del self._workers[known.worker]
         self._unlink(known)
 
-    # Questions.
+    # Questions to environments.
 
     def request(self, worker: int, request: Request) -> None:
-        """Asks an idle session something; the answer will be an event `Replied`."""
+        """Sends a question to an idle session; `Replied` will bring the answer."""
         known = self._workers.get(worker)
         name = request.arguments[0][0] if request.method == "call" else ""
         info = None if known is None else known.info
@@ -514,10 +513,11 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         with uninterrupted():
             if request.method != "get_info" and name != PING:
                 self._forget_infos(known)
-            # Infos and options belong to numbers, and the pool may have changed those.
+            # Infos and options belong to request numbers, which the pool may have
+            # changed.
             known.asked_at = time.time_ns(), time.perf_counter_ns()
             if known.is_paused:
-                frame_of(question.plain())  # Raises if it is too long for a later link.
+                frame_of(question.plain())  # raises if it is too long for a later link
             else:
                 frame = known.conversation.send(question)
                 self._send(known, [*known.row_frames.numbers_frame(), *frame])
@@ -526,9 +526,9 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
     def _handle_reply(self, known: _WorkerSession, reply: ReplyMessage) -> None:
         question = known.question
         if question is None or question.number != reply.number:
-            return  # It was asked before Ctrl-C, say.
+            return  # asked before Ctrl-C, for example
         if len(reply.values) != known.asked:
-            raise ProtocolError("its server has given another number of answers.")
+            raise ProtocolError("its server sent a different number of answers.")
         self._answer(known, reply.values)
 
     def _handle_pong(self, known: _WorkerSession, pong: PongMessage) -> None:
@@ -537,7 +537,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
             return
         sent, begun = known.asked_at
         took = time.perf_counter_ns() - begun
-        # The server read its clock after the question left and before the answer came.
+        # The server read its clock between the question and the answer.
         lag = {
             "round_trip": took / 1e9,
             "skew_low": (pong.clock - sent - took) / 1e9,
@@ -551,10 +551,10 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         reply = Reply(number, tuple(values))
         self._inbox.queue.append(Replied(known.worker, reply))
 
-    # The end.
+    # Ending sessions.
 
     def kill(self, worker: int) -> None:
-        """Ends a session at once; the server closes its environments."""
+        """Ends a session at once; the server closes the environments."""
         known = self._workers.get(worker)
         if known is not None:
             with uninterrupted():
@@ -564,7 +564,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
     def _end_some(
         self, leaving: Sequence[_WorkerSession], grace: float
     ) -> list[ExitReport]:
-        # No server is waited for.
+        # Do not wait for the servers.
         for known in leaving:
             if known.link is not None:
                 known.link.send(known.conversation.send(CloseMessage()))
@@ -574,7 +574,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
 
 
 class _WorkerSession(WorkerLife):
-    """One session of a worker, from when it is opened to its end."""
+    """A worker's session, from its opening to its end."""
 
     def __init__(self, job: WorkerJob) -> None:
         super().__init__(job.worker)
@@ -585,46 +585,46 @@ class _WorkerSession(WorkerLife):
         self.key = ("", "")
         self.resume = 0.0
         self.is_over = False
-        # Once it is opened.
+        # Set when the session is open.
         self.conversation: ClientConversation
-        # The question that is not answered yet, and of how many environments.
+        # The unanswered question, and its number of environments.
         self.question: AskMessage | PingMessage | None = None
         self.asked = 0
         self.asked_at = (0, 0)
 
 
 def _to_see(address: ServerAddress | None) -> str:
-    return f"See whether the server at {address} still runs, and is reached from here."
+    return f"Check that the server at {address} still runs, and can be reached."
 
 
 def _request_of(job: WorkerJob) -> dict[str, Any]:
-    """Returns what a server is asked for; a job that needs more than names is refused.
+    """Returns the request for a job.
 
     Raises:
-        ValueError: A server does not do that.
+        ValueError: The job needs something that servers don't do.
     """
     if job.setup is not None:
-        raise ValueError("A server runs no worker_setup of a client: leave it out.")
+        raise ValueError("A server does not run a client's worker_setup: leave it out.")
     if job.options.specs == "pad":
         raise ValueError(
-            'specs="pad" is not for environments of servers: their specs must be '
-            "equal, or differ in bounds alone."
+            'specs="pad" does not work with servers: the specs of their environments '
+            "must be equal, or differ only in bounds."
         )
     environments: list[list[Any]] = []
     for index, each in enumerate(job.constructors):
         if not isinstance(each, Constructor) or not each.is_named:
             raise ConstructorError(
-                f"env_constructors[{job.first_env + index}] must be a name; a server "
-                'is asked for environments by name, such as "CartPole", and never sent '
-                "code. envkit serve offers what it has by name.",
+                f"env_constructors[{job.first_env + index}] must be a name, such as "
+                '"CartPole": a server is never sent code. envkit serve offers '
+                "environments by name.",
                 envs=(job.first_env + index,),
             )
         try:
             plain = to_plain(each.arguments, f"The arguments of {each.name}")
         except PlainDataError as error:
             raise ConstructorError(
-                f"env_constructors[{job.first_env + index}]: {error} A server is sent "
-                "numbers, text, arrays, and lists and dictionaries of them.",
+                f"env_constructors[{job.first_env + index}]: {error} Only numbers, "
+                "text, arrays, and lists and dictionaries of them go to a server.",
                 envs=(job.first_env + index,),
             ) from error
         if environments and environments[-1][:2] == [each.name, plain]:
@@ -648,13 +648,13 @@ def _plain_arguments(request: Request) -> Any:
         return to_plain(arguments, "The arguments")
     except PlainDataError as error:
         raise TypeError(
-            f"{request.method}(): {error} A server is sent numbers, text, arrays, and "
-            "lists, tuples and dictionaries of them."
+            f"{request.method}(): {error} Only numbers, text, arrays, and lists, "
+            "tuples and dictionaries of them go to a server."
         ) from error
 
 
 def _not_opened(error: Exception, known: _WorkerSession) -> RemoteFailure:
-    """Returns the failure of a session that could not be opened, in one sentence."""
+    """Returns the failure of a session that could not be opened."""
     if not isinstance(error, ConstructorError):
         refusal = "The server refuses: " if isinstance(error, RefusedError) else ""
         error = ConstructorError(f"{refusal}{error}")

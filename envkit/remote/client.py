@@ -1,8 +1,8 @@
-"""`connect` and `servers`: environments of servers in this program.
+"""`connect` and `servers`: plays environments that run on servers.
 
-`connect` returns a `RemoteEnvironment`: a pool over a `RemoteBackend`, with what only a
-client of servers has. `from envkit import *` loads this module, so functions load the
-engine and the network when they are called.
+`connect` returns a `RemoteEnvironment`: a pool over a `RemoteBackend`, with methods for
+the server. `from envkit import *` loads this module, so its functions import the engine
+and the network only when called.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteEnvironment", "connect", "servers"]
 
-# Strings, because nothing here knows the engine before there is something to connect.
+# Strings, because the engine is imported only when something connects.
 _POOL = "envkit.parallel:ParallelPyEnvironment"
 _POLICY = "envkit.parallel:RestartPolicy"
 _PINGS = 3
@@ -47,23 +47,24 @@ def servers(
     patience: float = 0.0,
     resume: float = 30.0,
 ) -> RemoteBackend:
-    """Returns a backend of pools whose environments are on servers.
+    """Returns a backend for pools whose environments run on servers.
 
-    Where no token and no TLS is needed, and for servers of the same user on the same
-    machine, whose tokens are found, the addresses alone do: `backend="tcp://a:7600"`.
+    The addresses alone are enough, as in `backend="tcp://a:7600"`, if the servers need
+    no token and no TLS, or run on this machine as the same user, so that their tokens
+    are found.
 
     Args:
-        addresses: Where `envkit serve` listens: `"tcp://a:7600,b:7600"`.
-        token: The secret that the servers have in their `--token-file`. Not needed for
-            servers of the same user on the same machine that have drawn theirs.
-        token_file: A file with that secret, which its owner alone can read.
-        cafile: The certificate that the servers show, or that of its authority.
-        tls: What encrypts connections, in place of `cafile`.
-        mismatch: What to do about a server with another version of envkit, or one that
-            differs from another server: "warn" or "error".
-        patience: For how many seconds to try again where no server can be reached.
-        resume: For how many seconds to try to take up a session whose link is lost; 0
-            is not at all.
+        addresses: The addresses of `envkit serve`: `"tcp://a:7600,b:7600"`.
+        token: The servers' secret from their `--token-file`. Not needed for servers
+            that run on this machine as the same user and have drawn their tokens.
+        token_file: A file with the secret that only its owner can read.
+        cafile: The servers' certificate, or that of its authority.
+        tls: An SSL context for connections, instead of `cafile`.
+        mismatch: "warn" or "error": what to do if a server has another version of
+            envkit, or differs from another server.
+        patience: Seconds to keep trying while no server can be reached.
+        resume: Seconds to keep trying to resume a session after a lost link; 0 to end
+            it at once.
 
     Example:
         >>> servers("tcp://a:7600,b:7600").usual_workers()
@@ -95,30 +96,31 @@ def connect(
     start_timeout: float = 60.0,
     **arguments: Any,
 ) -> RemoteEnvironment:
-    """Connects with a server of environments, and returns a batch of one of them.
+    """Connects to a server, and returns a batch of one of its environments.
 
-    A server that is lost ends the episodes with a `LAST` that is a truncation, and the
-    next ones begin as soon as it is there again, within a `RestartPolicy()`.
+    If the server is lost, the episodes end with a truncating `LAST`. The next ones
+    begin as soon as it is back, within the limits of a `RestartPolicy()`.
 
     Args:
-        address: Where `envkit serve` listens, and which environment is meant:
+        address: The address of `envkit serve` and the environment's name:
             `"tcp://gpu-box:7600/CartPole"`; `tls://` for encrypted connections.
-        num_envs: How many rows.
-        token: The secret that the server has in its `--token-file`, or prints. Not
-            needed for a server of the same user on the same machine that has drawn it.
-        token_file: A file with that secret, which its owner alone can read.
-        cafile: The certificate that the server shows, or that of its authority.
-        tls: What encrypts the connection, in place of `cafile`.
-        mismatch: What to do about a server with another version of envkit: "warn", or
-            "error". What differs is in `provenance()` in any case.
-        patience: For how many seconds to try again where no server can be reached.
-        resume: For how many seconds to try to take up a session whose link is lost.
-        command: What starts the server: its words. It is ended with the environment.
-            Without an address it must print one, as `envkit serve` does.
-        start_timeout: How many seconds that server has until it answers.
-        **arguments: What the environment is made with, as plain data. Those that
-            `ParallelPyEnvironment` knows, such as `num_workers` and `step_timeout`, go
-            to the pool that carries the rows.
+        num_envs: The number of rows.
+        token: The server's secret, which is in its `--token-file` or which it prints.
+            Not needed for a server that runs on this machine as the same user and has
+            drawn its token.
+        token_file: A file with the secret that only its owner can read.
+        cafile: The server's certificate, or that of its authority.
+        tls: An SSL context for the connection, instead of `cafile`.
+        mismatch: "warn" or "error": what to do if the server has another version of
+            envkit. `provenance()` lists the differences either way.
+        patience: Seconds to keep trying while the server cannot be reached.
+        resume: Seconds to keep trying to resume a session after a lost link.
+        command: A command that starts the server, as a list of words. It ends with the
+            environment. Without an `address` it must print one, as `envkit serve` does.
+        start_timeout: Seconds that this server has to answer.
+        **arguments: Arguments for the environment's constructor, as plain data.
+            Arguments of `ParallelPyEnvironment`, such as `num_workers` and
+            `step_timeout`, go to the pool.
 
     Example:
         >>> import sys
@@ -141,13 +143,13 @@ def connect(
     if address is None and command is None:
         raise TypeError(
             "connect() needs the address of a server, such as "
-            '"tcp://gpu-box:7600/CartPole", or the command that starts one.'
+            '"tcp://gpu-box:7600/CartPole", or a command that starts one.'
         )
     launched = None if command is None else Launched(command, start_timeout)
     try:
         if launched is not None and address is None:
             address = launched.await_address()
-        assert address is not None  # one of the two has given it
+        assert address is not None  # one of the two provided it
         where = ServerAddress.parse(address)
         return RemoteEnvironment(where, num_envs, arguments, settings, launched)
     except BaseException:
@@ -157,7 +159,7 @@ def connect(
 
 
 class _RemoteInternals(WrapperInternals):
-    """Asks the server where the environments come from."""
+    """Includes the server in the environments' provenance."""
 
     def recipe(self, env: Any) -> dict[str, Any]:
         recipe: dict[str, Any] = env._recipe()
@@ -165,11 +167,10 @@ class _RemoteInternals(WrapperInternals):
 
 
 class RemoteEnvironment(PyEnvironmentBaseWrapper):
-    """A batch of an environment that a server runs; `connect` makes these.
+    """A batch of an environment that runs on a server; `connect` creates it.
 
-    `get_info()` has the entry `"remote"` beside those of the environments: the round
-    trip of the last ping, and between which numbers of seconds the server's clock is
-    ahead of this machine's.
+    `get_info()` adds the entry `"remote"` to those of the environments: the round trip
+    of the last ping, and bounds on the seconds by which the server's clock is ahead.
     """
 
     _envkit = _RemoteInternals()
@@ -182,7 +183,7 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
         settings: Mapping[str, Any],
         launched: Launched | None = None,
     ) -> None:
-        """Connects; the arguments are those of `connect`."""
+        """Connects; takes the same arguments as `connect`."""
         self._address = address
         self._settings = dict(settings)
         self._launched = launched
@@ -198,28 +199,28 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
         super().__init__(pool)
         self._lag: dict[str, float] = {}
         self._pinged_at = -_STALE
-        # The bounds of several pings are tighter than those of one.
+        # Several pings give tighter bounds than one.
         for _ in range(_PINGS):
             self.ping()
 
     @property
     def session(self) -> str:
-        """What the server calls the session; observers name it."""
+        """The session's name on the server, which observers need."""
         return self.servers()[0].session
 
     def servers(self) -> list[ServerInfo]:
-        """Returns what each session's server says of itself, and what differs."""
+        """Returns each session's server, its facts, and how it differs."""
         from envkit.remote.backend import SERVER
 
-        self._ask_server(SERVER)  # It raises where there is none any more.
+        self._ask_server(SERVER)  # raises if the session is gone
         return self._backend.server_infos()
 
     def ping(self) -> dict[str, float]:
-        """Asks the server for its clock.
+        """Compares the server's clock with this machine's.
 
         Returns:
-            The seconds that it took, `round_trip`, and between which numbers of
-            seconds its clock is ahead of this machine's: `skew_low`, `skew_high`.
+            The seconds it took, `round_trip`, and bounds on the seconds by which the
+            server's clock is ahead: `skew_low` and `skew_high`.
         """
         from envkit.remote.backend import PING
 
@@ -253,15 +254,15 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
     def switch(
         self, name: str, *, num_envs: int | None = None, **arguments: Any
     ) -> RemoteEnvironment:
-        """Asks the same server for another environment, and closes this one.
+        """Switches to another environment of the same server, and closes this one.
 
         Args:
-            name: What the server calls it.
-            num_envs: How many rows; `None` for as many as this has.
-            **arguments: As those of `connect`.
+            name: The other environment's name on the server.
+            num_envs: The number of rows; `None` for as many as now.
+            **arguments: Arguments as for `connect`.
 
         Returns:
-            The other environment. Where it cannot be had, this one stays as it is.
+            The other environment. If that fails, this one stays open.
         """
         launched = self._launched
         other = RemoteEnvironment(
@@ -283,7 +284,7 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
         return {**recipe, "environments": [{"count": self._count(), **found}]}
 
     def _server_recipe(self) -> dict[str, Any] | None:
-        with contextlib.suppress(Exception):  # It is closed, or lost.
+        with contextlib.suppress(Exception):  # it is closed or lost
             found = self.servers()[0].facts.get("provenance")
             keys = ("id", "version", "class", "arguments", "seed", "wrappers")
             if isinstance(found, dict) and all(key in found for key in keys):
@@ -295,7 +296,7 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
         return len(self._env.envs)
 
     def provenance(self) -> dict[str, Any]:
-        """Returns where the environments come from, and from which servers."""
+        """Returns the environments' provenance, including that of the servers."""
         found = {**self._env.provenance(), **self._recipe()}
         infos = self.servers()
         first = infos[0].facts.get("provenance") if infos else None
@@ -313,7 +314,7 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
         return found
 
     def close(self) -> None:
-        """Ends the session, and the server if `connect` has started it."""
+        """Ends the session, and the server if `connect` started it."""
         try:
             self._env.close()
         finally:

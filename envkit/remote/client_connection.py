@@ -1,4 +1,4 @@
-"""How a client finds a server or starts one, and opens or resumes a session there."""
+"""Finds or starts a server for a client, and opens or resumes a session there."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ __all__ = [
 _LOGGER = logging.getLogger(__name__)
 
 _TO_ANSWER = 30.0
-# How long a session may take to build its environments.
+# Seconds that a session may take to build its environments.
 _TO_OPEN = 600.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _ADDRESS = re.compile(rb"\bt(?:cp|ls)://[^\s,]+")
 _POLL_INTERVAL = 0.05
-# Seconds that a command has to end, and how much is quoted of what it has said.
+# Seconds that a command has to end, and the bytes of its stderr to quote.
 _GRACE, _TAIL = 5.0, 2000
 
 
 class ServerAddress(NamedTuple):
-    """Where a server listens, and which of its environments is meant.
+    """A server's address, and the name of one of its environments.
 
     Attributes:
-        host: Its machine.
-        port: Its port.
-        is_tls: Whether the address says that connections are encrypted.
+        host: The machine.
+        port: The port.
+        is_tls: Whether the address begins with `tls://`.
         name: The environment; "" if the address names none.
 
     Example:
@@ -87,7 +87,7 @@ class ServerAddress(NamedTuple):
         """Reads an address.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The text is no address.
         """
         scheme, _, rest = text.partition("://")
         place, _, name = rest.partition("/")
@@ -95,13 +95,13 @@ class ServerAddress(NamedTuple):
         if scheme not in ("tcp", "tls") or found is None or not found[1]:
             raise ValueError(
                 "The address of a server must be tcp://host:port or tls://host:port, "
-                f"with /Name behind it for an environment, got {text[:80]!r}."
+                f"with /Name after it for an environment, got {text[:80]!r}."
             )
         return cls(*found, scheme == "tls", name)
 
 
 def addresses_in(text: str) -> list[ServerAddress]:
-    """Reads addresses between which there are commas.
+    """Reads addresses separated by commas.
 
     Example:
         >>> [str(each) for each in addresses_in("tcp://a:7600,b:7601")]
@@ -116,12 +116,12 @@ def addresses_in(text: str) -> list[ServerAddress]:
 
 
 class Peer(NamedTuple):
-    """How a client connects.
+    """A client's token and TLS settings.
 
     Attributes:
-        token: The secret that the server has in its `--token-file`, or has drawn; with
-            `None` the file of a server of the same user is looked for.
-        tls: What checks the server's certificate; `None` for what the address says.
+        token: The server's secret; `None` to look for the file of a server of the same
+            user.
+        tls: An SSL context; `None` to go by the address.
     """
 
     token: bytes | None = None
@@ -136,11 +136,11 @@ def peer_of(
     cafile: str | os.PathLike[str] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Peer:
-    """Returns how to connect; warns of a token that goes with a link in the clear."""
+    """Returns the settings to connect with; warns of a token without encryption."""
     if token is not None and token_file is not None:
-        raise ValueError("Pass token or token_file, and not both of them.")
+        raise ValueError("Pass either token or token_file, not both.")
     if tls is not None and cafile is not None:
-        raise ValueError("Pass tls or cafile, and not both of them.")
+        raise ValueError("Pass either tls or cafile, not both.")
     if token_file is not None:
         token = secret_in(token_file, "token_file")
     secret = token.encode() if isinstance(token, str) else token
@@ -155,7 +155,7 @@ def peer_of(
     ]
     if secret is not None and open_links:
         warnings.warn(
-            f"The connection with {', '.join(open_links)} is not encrypted: the token "
+            f"The connection to {', '.join(open_links)} is not encrypted: the token "
             "does not travel, but everything else can be read and changed on the way. "
             "Serve with --cert and --key, and pass cafile=.",
             InsecureWarning,
@@ -173,23 +173,23 @@ def dial(
     refused_for: float | None = None,
     is_over: Callable[[], bool] = bool,
 ) -> tuple[socket.socket, dict[str, Any], ServerAddress]:
-    """Connects with the first server that can be reached, and asks it.
+    """Connects to the first server that can be reached, and sends it a request.
 
     Args:
-        addresses: Where there are servers, in the order in which to try them.
-        request: What to ask for.
-        peer: How to connect.
-        patience: For how many seconds to try again where none can be reached.
-        refused_for: The same where machines are there and nothing listens on them;
-            `None` for `patience`.
-        is_over: Tells that no further try is to be made.
+        addresses: The servers, in the order in which to try them.
+        request: The request.
+        peer: The token and TLS settings.
+        patience: Seconds to keep trying while no server can be reached.
+        refused_for: Seconds to keep trying while machines answer but nothing listens
+            there; `None` for `patience`.
+        is_over: Returns True to stop trying.
 
     Returns:
-        The connection, what the server has answered, and where it is.
+        The connection, the server's answer, and the server's address.
 
     Raises:
-        RefusedError: A server has refused; it is not asked again.
-        OSError: None could be reached, or it broke off.
+        RefusedError: A server refused; it is not asked again.
+        OSError: No server could be reached, or the connection broke off.
     """
     begun = time.monotonic()
     pause = _SHORTEST_PAUSE
@@ -218,21 +218,21 @@ def _explained(error: OSError, address: ServerAddress, peer: Peer) -> OSError:
     kind = type(error)
     if isinstance(error, ssl.SSLError):
         return ConnectionError(
-            f"{address} cannot be spoken to by TLS: {error}. Does the server have "
-            "--cert, and is cafile= the certificate that it shows?"
+            f"{address} cannot be reached with TLS: {error}. Does the server have "
+            "--cert, and is cafile= its certificate?"
         )
     if isinstance(error, ProtocolError):
         hint = (
-            " Does the server use TLS? Then the address begins with tls://."
+            " If the server uses TLS, the address must begin with tls://."
             if peer.tls is None and not address.is_tls
             else ""
         )
         return ConnectionError(
-            f"{address} did not answer as a server of envkit: {error}{hint}"
+            f"{address} did not answer like an envkit server: {error}{hint}"
         )
     text = f"{address} cannot be reached: {error.strerror or error}."
     if isinstance(error, ConnectionRefusedError):
-        return ConnectionRefusedError(f"{text} Does envkit serve run there?")
+        return ConnectionRefusedError(f"{text} Is envkit serve running there?")
     return kind(text) if kind in (TimeoutError, ConnectionResetError) else OSError(text)
 
 
@@ -241,7 +241,8 @@ def _connect(
 ) -> tuple[socket.socket, dict[str, Any]]:
     sock = socket.create_connection((address.host, address.port), _TO_ANSWER)
     try:
-        # As with a pool, only this end gives up what is not taken for some seconds.
+        # As in a pool, only this end gives up when its data is not read for some
+        # seconds.
         keep_alive(sock, is_pool=True)
         sock = _encrypted(sock, address, peer)
         return sock, _ask(sock, request, peer, address)
@@ -269,7 +270,7 @@ def _ask(
     greeted = run_handshake(handshake, sock, time.monotonic() + _TO_ANSWER)
     assert isinstance(greeted, GreetingReceived)  # it comes first
     token = peer.token
-    if token is None and greeted.needs_token:  # That of a server of the same user.
+    if token is None and greeted.needs_token:  # perhaps a server of the same user
         found = find("token", address.host, address.port)
         token = None if found is None else found.encode()
     handshake.ask(request, token)
@@ -278,15 +279,15 @@ def _ask(
     return granted.facts
 
 
-# A server that the client starts.
+# A server started by the client.
 
 
 class LaunchError(EnvkitError, RuntimeError):
-    """A server that was to be started has ended, or does not answer."""
+    """A server started by the client has ended, or does not answer."""
 
 
 class Launched:
-    """A command that runs a server for a client, as a process with its own group."""
+    """Runs a command that starts a server, in its own process group."""
 
     def __init__(self, command: Sequence[str], start_timeout: float) -> None:
         """Starts the command.
@@ -303,7 +304,7 @@ class Launched:
         self._timeout = start_timeout
         self._changed = threading.Condition()
         self._is_closed = self._has_printed = False
-        # Held while the command is started again.
+        # Held while the command is restarted.
         self._reviving = threading.Lock()
         self._start()
 
@@ -323,7 +324,7 @@ class Launched:
                 f"The command {self._command[0]!r} cannot be started: "
                 f"{error.strerror or error}."
             ) from error
-        # It ends the command where this process ends without doing so.
+        # Ends the command if this process is killed.
         guardian = Guardian()
         guardian.start()
         guardian.watch(self._process.pid)
@@ -338,10 +339,10 @@ class Launched:
         )
 
     def revive(self) -> str | None:
-        """Starts the command again if it has ended.
+        """Restarts the command if it has ended.
 
         Returns:
-            The address that it has printed; `None` if it prints none.
+            The address that it printed; `None` if it prints none.
 
         Raises:
             LaunchError: It cannot be started, or has ended again.
@@ -349,7 +350,7 @@ class Launched:
         with self._reviving:
             problem = self.problem()
             if problem is not None and not self._is_closed:
-                _LOGGER.warning("%s It is started again.", problem)
+                _LOGGER.warning("%s Restarting it.", problem)
                 self._finalizer()
                 self._start()
             return self.await_address() if self._has_printed else None
@@ -358,7 +359,7 @@ class Launched:
         """Returns the first address that the command prints.
 
         Raises:
-            LaunchError: It has ended before, or printed none in time.
+            LaunchError: It ended first, or printed none in time.
         """
         deadline = time.monotonic() + self._timeout
         with self._changed:
@@ -373,14 +374,14 @@ class Launched:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise LaunchError(
-                        f"The command {self._command[0]!r} has printed no address for "
+                        f"The command {self._command[0]!r} printed no address within "
                         f"{self._timeout:g} s (start_timeout).{self._tail()} Pass the "
                         "address if it prints none."
                     )
                 self._changed.wait(min(left, _POLL_INTERVAL))
 
     def problem(self) -> str | None:
-        """Returns how the command has ended; `None` as long as it runs."""
+        """Returns how the command ended; `None` while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -392,18 +393,18 @@ class Launched:
             data = os.pread(self._errors.fileno(), _TAIL, max(0, size - _TAIL))
             text = data.decode(errors="replace").strip()
             if text:
-                return f" It has said: {escaped(text)}"
+                return f" It said: {escaped(text)}"
         return ""
 
     def close(self) -> None:
-        """Ends the command and what it has started; returns when it has ended."""
+        """Ends the command and the processes it started; waits until it has ended."""
         self._is_closed = True
         with self._reviving:
             self._finalizer()
 
 
 def _read(stream: Any, lines: list[bytes], changed: threading.Condition) -> None:
-    """Reads what a command prints, so that it never waits for room."""
+    """Reads a command's output, so that it never blocks on a full pipe."""
     for line in stream:
         with changed:
             if len(lines) < 100:
@@ -416,13 +417,13 @@ def _end(
     owner: int, process: subprocess.Popen[bytes], errors: Any, guardian: Guardian
 ) -> None:
     if os.getpid() != owner:
-        return  # A fork of the client, which has not started it.
+        return  # a fork of the client, which did not start it
     for number in (signal.SIGTERM, signal.SIGKILL):
         signal_group(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE)
             break
-    # Helpers that have outlived it.
+    # Helper processes that outlived it.
     signal_group(process.pid, signal.SIGKILL)
     errors.close()
     guardian.leave(process.pid)

@@ -1,18 +1,18 @@
-"""Environments of clients: one each, in a thread that alone calls it.
+"""Runs each client's environment in a thread of its own.
 
-`EnvThread` has one environment, and `EnvThreads` those of all clients of a server. So
-an environment that is slow, or that hangs, delays its own client alone. Where the
-server has workers it is a pool of one: when its process crashes, the episode ends with
-a truncating `LAST`, and the next one is that of a new process.
+`EnvThread` runs one environment, `EnvThreads` the environments of all clients of a
+server. So a slow or hanging environment delays only its own client. On a server with
+workers, each environment is a pool of one: when its process crashes, the episode ends
+with a truncating `LAST`, and the next episode runs in a new process.
 
 Rules for editing this file:
 
-1. An environment is made, moved and closed by its thread, since libraries for graphics
-   and simulators allow no other. Only `abandon` breaks this, when the server closes and
-   the thread is stuck.
-2. Nobody waits here for an environment: callers get futures. Only `close` waits, for
-   some seconds.
-3. An environment counts until it is closed, so that those that hang count, too.
+1. An environment is made, moved and closed by its own thread, because libraries for
+   graphics and simulators allow no other. Only `abandon` breaks this rule, when the
+   server closes and the thread is stuck.
+2. Nothing here waits for an environment: callers get futures. Only `close` waits, for a
+   few seconds.
+3. An environment counts until it is closed, so hanging ones count too.
 4. The lock is not held while an environment or a caller's function runs.
 """
 
@@ -39,16 +39,16 @@ __all__ = ["EnvThread", "EnvThreads", "FullError", "SingleEnv", "flags_of", "spe
 Result = TypeVar("Result")
 
 _LOGGER = logging.getLogger(__name__)
-# How many seconds environments have to close when the server does.
+# Seconds that environments have to close when the server closes.
 _GRACE = 2.0
 
 
 class FullError(EnvkitError):
-    """As many clients have environments as the server allows."""
+    """The server has no room for another environment."""
 
 
 class SingleEnv:
-    """An environment, or a batch of one row, as the same thing: one environment.
+    """Presents a single environment or a batch of one row as a single environment.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -61,7 +61,7 @@ class SingleEnv:
         """Takes over an environment.
 
         Raises:
-            ValueError: It is a batch of several rows.
+            ValueError: It is a batch with several rows.
         """
         self.env = env
         self._is_batch = bool(env.batched)
@@ -70,20 +70,20 @@ class SingleEnv:
             env.close()
             raise ValueError(
                 f"The environment is a batch of {rows} rows, and each client has a "
-                "single environment here. Serve one that is not a batch."
+                "single environment here. Serve a single environment."
             )
         self._action = nest.Structure(env.action_spec())
         self._has_info = True
 
     def reset(self, seed: int | None = None, options: Any = None) -> TimeStep:
-        """Begins an episode and returns its first time step."""
+        """Resets the environment and returns the first time step."""
         if not self._is_batch:
             return self.env.reset(seed=seed, options=options)  # type: ignore[no-any-return]  # any environment
         seeds = None if seed is None else [seed]
         return self._row(self.env.reset(seed=seeds, options=options))
 
     def step(self, action: NestedArray) -> TimeStep:
-        """Applies an action and returns the time step that follows."""
+        """Applies an action and returns the next time step."""
         # Hot: called once per step.
         if not self._is_batch:
             return self.env.step(action)  # type: ignore[no-any-return]  # likewise
@@ -91,7 +91,7 @@ class SingleEnv:
         return self._row(self.env.step(self._action.unflatten(leaves)))
 
     def info(self) -> Any:
-        """Returns what else there is to know of the time step; `{}` for nothing."""
+        """Returns the info of the time step, `{}` if there is none."""
         if not self._has_info:
             return {}
         try:
@@ -104,10 +104,10 @@ class SingleEnv:
         return info[0] if isinstance(info, list) else _row_of(info)
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Calls a method of the environment, whatever is around it.
+        """Calls a method of the environment inside all wrappers.
 
         Raises:
-            AttributeError: It has none of that name.
+            AttributeError: It has no such method.
         """
         if not self._is_batch:
             return getattr(self.env, name)(*arguments)
@@ -137,7 +137,7 @@ def _row_of(value: Any) -> Any:
 
 
 def flags_of(time_step: TimeStep, info: Any) -> tuple[bool, bool]:
-    """Returns whether an episode was terminated, and whether it was truncated.
+    """Returns whether an episode was terminated and whether it was truncated.
 
     Example:
         >>> from envkit.time_step import termination, truncation
@@ -154,11 +154,11 @@ def flags_of(time_step: TimeStep, info: Any) -> tuple[bool, bool]:
 
 
 class EnvThread:
-    """An environment and its thread, which runs what it is asked, one by one.
+    """An environment and its thread, which runs requests one at a time.
 
     Attributes:
-        made: Is done when the environment is there, or could not be made.
-        closed: Is done when the environment is closed.
+        made: Done when the environment has been made, or could not be made.
+        closed: Done when the environment is closed.
 
     Example:
         >>> thread = EnvThread(lambda: SingleEnv(Offer("CartPole").make()))
@@ -179,38 +179,38 @@ class EnvThread:
         ).start()
 
     def ask(self, function: Callable[[SingleEnv], Result]) -> Future[Result]:
-        """Lets the thread call a function with the environment."""
+        """Queues a function for the thread to call with the environment."""
         future: Future[Result] = Future()
         self._requests.put((function, future))
         return future
 
     def close(self) -> None:
-        """Lets the thread close the environment and end; does not wait for that."""
+        """Tells the thread to close the environment and end; returns at once."""
         self._requests.put(None)
 
     def abandon(self) -> None:
-        """Closes the environment from this thread, because its own is stuck in it."""
+        """Closes the environment from this thread, because its own thread is stuck."""
         if not self.closed.done():
             _close(self._env)
 
     def _run(self, make: Callable[[], SingleEnv]) -> None:
         try:
             self._env = make()
-        except BaseException as error:  # Code of an environment may raise anything.
+        except BaseException as error:  # environments may raise anything
             self.made.set_exception(error)
         else:
             self.made.set_result(None)
         while (request := self._requests.get()) is not None:
             function, future = request
             if not future.set_running_or_notify_cancel():
-                continue  # The one who asked has gone.
+                continue  # the caller has cancelled it
             try:
                 result = function(self._env)
             except BaseException as error:
                 future.set_exception(error)
             else:
                 future.set_result(result)
-            # The answer is not to be kept until the next request.
+            # Do not keep the answer alive until the next request.
             del request, function, future
         _close(self._env)
         self.closed.set_result(None)
@@ -225,19 +225,19 @@ def _close(env: SingleEnv | None) -> None:
 
 
 class EnvThreads:
-    """Has an environment for each client, up to a limit.
+    """Gives each client an environment, up to a limit.
 
-    Without workers each client gets a new environment. With workers those that are left
-    are kept for the next client, as many as there are workers, because processes take
-    long to start.
+    Without workers, each client gets a new environment. With workers, returned
+    environments are kept for the next client, up to the number of workers, because
+    processes are slow to start.
     """
 
     def __init__(self, offer: Offer, *, most: int) -> None:
-        """Makes the first environment, whose specs are those of all.
+        """Makes the first environment, whose specs apply to all.
 
         Args:
-            offer: What is served, and how many processes are kept for it, if any.
-            most: How many clients may have environments at a time.
+            offer: The environment to serve, and the number of processes kept for it.
+            most: The maximum number of environments at a time.
         """
         self._offer, self._most = offer, most
         self._lock = threading.Lock()
@@ -252,13 +252,13 @@ class EnvThreads:
         return EnvThread(lambda: SingleEnv(self._offer.make_row(**arguments)))
 
     def enter(self, **arguments: Any) -> EnvThread:
-        """Returns an environment for a new client, which may be in the making.
+        """Returns an environment for a new client, perhaps before it has been made.
 
         Args:
-            **arguments: What to make it with.
+            **arguments: The client's arguments for the constructor.
 
         Raises:
-            FullError: There are too many.
+            FullError: The limit is reached, or the server is stopping.
         """
         with self._lock:
             if self._is_closed:
@@ -274,14 +274,14 @@ class EnvThreads:
         return thread
 
     def leave(self, thread: EnvThread, *, keep: bool = True) -> Future[None]:
-        """Takes an environment back; the future is done when there is room for another.
+        """Takes back an environment; the future is done when there is room for another.
 
         Args:
             thread: The environment.
-            keep: Whether it can be kept for another client.
+            keep: Whether another client may get it.
         """
         room: Future[None] = Future()
-        room.set_running_or_notify_cancel()  # Nobody can cancel it.
+        room.set_running_or_notify_cancel()  # nobody can cancel it
         with self._lock:
             is_used = thread in self._used
             missing = (self._offer.num_workers or 0) - len(self._idle)
@@ -303,7 +303,7 @@ class EnvThreads:
         return room
 
     def close(self) -> None:
-        """Closes all environments; waits some seconds for those that are busy."""
+        """Closes all environments; waits a few seconds for busy ones."""
         with self._lock:
             self._is_closed = True
             threads = {thread.closed: thread for thread in (*self._used, *self._idle)}

@@ -1,7 +1,7 @@
-"""Observers: connections that are shown the rows of another client's session.
+"""Observers: connections that watch the rows of another client's session.
 
-`observe` returns an `Observed`, which is the end of a client. `SessionObserver` is the
-end of a session, which never waits for it.
+`observe` returns an `Observed`, the client's end. `SessionObserver` is the session's
+end; the session never waits for it.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from envkit.types import Array
 
 __all__ = ["Observed", "SessionObserver", "observe"]
 
-# Seconds that an observer that is sent away has for reading why.
+# Seconds for a dismissed observer to read the reason.
 _FAREWELL = 0.25
 
 
-# The end of a client.
+# The client's end.
 
 
 def observe(address: str, session: str = "", **how: Any) -> Observed:
-    """Watches a session of a server that lets connections watch (`--observers`).
+    """Watches a session of a server that allows observers (`--observers`).
 
     Args:
-        address: Where the server listens: `"tcp://gpu-box:7600"`.
-        session: Which session: the `session` of the environment that `connect` has
-            returned. Not needed where the server has only one.
-        **how: `token`, `token_file`, `cafile` and `tls`, as those of `connect`.
+        address: The server's address: `"tcp://gpu-box:7600"`.
+        session: The session's name, which is the `session` attribute of the environment
+            that `connect` returned. May be omitted if the server has only one session.
+        **how: `token`, `token_file`, `cafile` and `tls`, as for `connect`.
 
     Example:
         >>> from envkit import connect
@@ -76,21 +76,21 @@ def observe(address: str, session: str = "", **how: Any) -> Observed:
 
 
 class Observed(Closable):
-    """The time steps of a session, as its client gets them.
+    """The time steps of a session, as its client receives them.
 
     An observer that reads too slowly misses some; the session never waits for it.
 
     Attributes:
-        batch_size: How many rows there are.
-        facts: What the server says of the session.
+        batch_size: The number of rows.
+        facts: The server's description of the session.
     """
 
     def __init__(self, sock: socket.socket, facts: dict[str, Any]) -> None:
-        """Takes a connection over; `observe` makes these."""
+        """Takes over a connection; use `observe` instead."""
         spec, info = specs_from_plain(facts.get("specs"))
         sizes = facts.get("batch_sizes")
         if not isinstance(sizes, list) or not sizes:
-            raise ProtocolError("The server does not say how many rows there are.")
+            raise ProtocolError("The server did not report the number of rows.")
         self.facts = facts
         self.batch_size = sum(1 if size is None else int(size) for size in sizes)
         layout = SlabLayout(spec, ((0, self.batch_size),), info)
@@ -100,24 +100,22 @@ class Observed(Closable):
         self._conversation = ObserverConversation(Side.CLIENT)
         self._reason = ""
         self._head = bytearray(HEAD.size)
-        # Of the frame whose head has come: the leaves of its rows, or its message.
+        # What the current frame is read into: the leaves of its rows, or its message.
         self._leaves: list[Array] = []
         self._message: bytearray | None = None
         self._link.want(self._head)
 
     def recv(self, timeout: float | None = None) -> TimeStep | None:
-        """Returns the next time step of all rows; `None` if none comes in time.
+        """Returns the next time step of all rows; `None` if the timeout passes.
 
         Raises:
-            ClosedError: The session is over; the message has the server's reason.
+            ClosedError: The session is over; the message gives the server's reason.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         poller = select.poll()
         while True:
             if self._reason:
-                raise ClosedError(
-                    f"The session that was observed is over: {self._reason}"
-                )
+                raise ClosedError(f"The observed session is over: {self._reason}")
             try:
                 while self._link.fill():
                     time_step = self._handle_part()
@@ -146,7 +144,7 @@ class Observed(Closable):
             yield time_step
 
     def _handle_part(self) -> TimeStep | None:
-        """Handles the part of a frame that has come."""
+        """Handles a part of a frame that has arrived."""
         if self._leaves:
             leaves, self._leaves = self._leaves, []
             self._link.want(self._head)
@@ -169,7 +167,7 @@ class Observed(Closable):
         specs = self._structure.leaves
         row = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in specs)
         if (rows, length) != (self.batch_size, self.batch_size * row):
-            raise ProtocolError("the server has sent rows of another size")
+            raise ProtocolError("the server sent rows of a different size")
         self._leaves = [np.empty((rows, *spec.shape), spec.dtype) for spec in specs]
         self._link.want(*(leaf.reshape(-1).view(np.uint8) for leaf in self._leaves))
 
@@ -180,13 +178,13 @@ class Observed(Closable):
         self._link.close()
 
 
-# The end of a session.
+# The session's end.
 
 
 class SessionObserver:
-    """A connection that is shown the time steps of a session, and asks nothing.
+    """A connection that receives the time steps of a session, and asks for nothing.
 
-    One that reads too slowly misses some, so that the session never waits for it.
+    If it reads too slowly it misses some, so that the session never waits for it.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -197,13 +195,13 @@ class SessionObserver:
         self.is_over = False
 
     def greet(self, message: dict[str, Any], others: list[SessionObserver]) -> None:
-        """Sends what comes first, and joins the others; nothing is shown between."""
+        """Sends the first message, and then joins the other observers."""
         with self._lock:
             others.append(self)
             self._link.send(frame_of(message))
 
     def show(self, leaves: Sequence[Array]) -> None:
-        """Sends the time steps of all rows, if the one before is through."""
+        """Sends the time steps of all rows, if the previous ones have been sent."""
         with self._lock:
             if self.is_over:
                 return
@@ -216,7 +214,7 @@ class SessionObserver:
                 self._link.send([head, *body])
 
     def close(self, reason: str) -> None:
-        """Tells the reason, as far as there is room, and ends the connection."""
+        """Sends the reason if it fits in the buffer, and ends the connection."""
         with self._lock:
             if not self.is_over:
                 self._link.send(self._conversation.send(EndMessage(reason)))

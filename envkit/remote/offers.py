@@ -1,9 +1,9 @@
-"""What all protocols of `envkit serve` share: environments, clients, limits.
+"""`Menu`, `Offer` and `ServeOptions`: shared by all protocols of `envkit serve`.
 
 A protocol is a module with a function that takes a `Menu` and `ServeOptions`, listens,
-and returns a `Service`; it serves in threads of its own. The command, which is
-`envkit.cli.serve`, has refused by then to be reached from elsewhere without a token. It
-prints the line of each service when all listen, waits for a signal, and closes them.
+and returns a `Service`, which serves in its own threads. The command `envkit.cli.serve`
+first refuses to let other machines in without a secret. Once all services listen, it
+prints their lines, waits for a signal, and closes them.
 """
 
 from __future__ import annotations
@@ -31,44 +31,44 @@ __all__ = [
     "with_reachable_host",
 ]
 
-# Where a restart policy is, for environments in processes; a string, because only a
-# server that has such environments loads the engine.
+# The restart policy for environments in processes; a string, because only servers with
+# such environments import the engine.
 _POLICY = "envkit.parallel:RestartPolicy"
 _PROCESS = "envkit.parallel:ProcessPyEnvironment"
-# How many rows there are is for the session to say, and for the server to limit.
+# The session sets the number of rows, and the server limits it.
 _COUNTS = ("num_envs", "batch_size")
 
 
 class Refusal(EnvkitError, ValueError):
-    """What a client has asked for is not to be had; the message is for the client."""
+    """A client's request is refused; the message is for the client."""
 
 
 class ServeOptions(NamedTuple):
-    """How a server is to listen, and how much it allows.
+    """The address, secrets and limits of a server.
 
     Attributes:
-        host: The address to listen at; the machine itself alone unless told.
-        port: The port; 0 for any that is free, `None` for the usual one of a protocol.
-        token: What clients have to know; a drawn one unless told, one of several with a
-            `TokensFile`, and `None` lets in everyone who reaches the port.
-        tls: What encrypts connections; `None` for connections in the clear.
-        max_sessions: How many sessions there may be at a time.
-        max_rows: How many environments a session may have.
-        idle_timeout: Seconds after which a session ends that asks nothing.
-        observers: How many connections may watch a session.
-        allow_call: The names that `call` may name.
-        allow_arg: The arguments of environments that clients may give.
-        password: What viewers have to know, by `--vnc` and `--universe`: 8 characters
-            of it count. A drawn one unless told, and `None` for none.
-        observer_password: What viewers have to know that only watch, by `--vnc`.
-        hz: The steps in a second, by `--vnc`; 0 if each waits for a key, and `None` for
-            the environment's own pace.
-        web_port: The port of the pages for browsers, by `--vnc`; 0 for any that is
-            free, `None` for 100 below that of VNC.
-        cert: The file of the certificate in `tls`, for libraries that take no context.
-        key: That of its private key, if it is not in the same file.
-        sockets: Sockets that listen already, at `host`, as systemd hands them over; the
-            server opens its own where there are none.
+        host: The address to listen at; by default only this machine can connect.
+        port: The port; 0 for any free one, `None` for the protocol's usual port.
+        token: The token that clients need; by default the server draws one. A
+            `TokensFile` holds several, and `None` admits everyone who reaches the port.
+        tls: An SSL context for connections; `None` for no encryption.
+        max_sessions: The maximum number of sessions at a time.
+        max_rows: The maximum number of environments in a session.
+        idle_timeout: Seconds without a request after which a session ends.
+        observers: The maximum number of observers of a session.
+        allow_call: The methods that clients may call with `call`.
+        allow_arg: The constructor arguments that clients may pass.
+        password: The password of viewers, for `--vnc` and `--universe`; only 8
+            characters count. By default the server draws one; `None` for none.
+        observer_password: The password of viewers that only watch, for `--vnc`.
+        hz: The steps a second, for `--vnc`; 0 to step once for each key, `None` for the
+            environment's own pace.
+        web_port: The port of the pages for browsers, for `--vnc`; 0 for any free one,
+            `None` for the VNC port minus 100.
+        cert: The certificate's file, for libraries that take no SSL context.
+        key: The private key's file, if it is not in `cert`.
+        sockets: Sockets already listening at `host`, such as systemd's. If empty, the
+            server opens its own.
     """
 
     host: str = "127.0.0.1"
@@ -90,11 +90,11 @@ class ServeOptions(NamedTuple):
     sockets: tuple[socket.socket, ...] = ()
 
     def port_or_socket(self, usual: int, number: int = 0) -> int | socket.socket:
-        """Returns where to listen, for `listener`.
+        """Returns the port or socket to pass to `listener`.
 
         Args:
             usual: The usual port of the protocol.
-            number: How many it listens at before this one.
+            number: The number of sockets that the protocol has opened before.
         """
         if self.sockets:
             return self.sockets[number]
@@ -103,31 +103,31 @@ class ServeOptions(NamedTuple):
 
 
 class Service(Protocol):
-    """A server of one protocol, which listens from when it has been made.
+    """A server of one protocol, which is already listening.
 
     Attributes:
-        line: What the command prints when it listens: the protocol and the address.
-        invitation: How clients connect that do not find the secret: those of other
-            users, on other machines, and of other makers. It has the secret in it; ""
-            if none was drawn.
+        line: The line for the command to print: the protocol and the address.
+        invitation: How clients connect that cannot find the secret, because they belong
+            to other users, machines or libraries. It contains the secret; "" if none
+            was drawn.
     """
 
     line: str
     invitation: str
 
     def health(self) -> list[dict[str, Any]]:
-        """Returns where it serves, and how many sessions it has, for `--health`.
+        """Returns the address and the number of sessions, for `--health`.
 
-        Other packages' services need not have this.
+        Optional for other packages' services.
         """
 
     def ended(self) -> str | None:
-        """Returns why it has ended unasked; `None` as long as it serves."""
+        """Returns why it stopped without `close`; `None` while it serves."""
 
     def close(self, reason: str) -> None:
-        """Tells clients the reason, closes their environments, and stops listening.
+        """Sends clients the reason, closes their environments, and stops listening.
 
-        It returns within some seconds, whatever environments do; calling it again does
+        Returns within a few seconds even if environments hang; calling it again does
         nothing.
         """
 
@@ -136,16 +136,16 @@ class Offer:
     """An environment that a server offers by name.
 
     Attributes:
-        name: What clients call it: the target, or what stands before `=` in it.
-        target: What `envkit.make` takes.
+        name: Its name for clients: the target, or the part before `=`.
+        target: The target for `envkit.make`.
         id: The target with its version, if it has one.
         version: The version, or `None`.
-        arguments: What the server makes it with, which clients cannot change.
-        recipe: What makes one.
-        source: What the target stands for: `"module:attribute"` or `"scheme:id"`.
-        library: The package or scheme in that.
-        num_workers: How many processes are kept for clients; `None` if environments
-            live in this one.
+        arguments: The server's own arguments, which clients cannot change.
+        recipe: Makes an environment.
+        source: The target's origin: `"module:attribute"` or `"scheme:id"`.
+        library: The package or scheme in `source`.
+        num_workers: The number of processes to keep for clients; `None` if environments
+            live in this process.
 
     Example:
         >>> offer = Offer("CartPole")
@@ -163,14 +163,14 @@ class Offer:
         num_workers: int | None = None,
         recover: str | None = None,
     ) -> None:
-        """Takes a target, as `envkit.make` does; a name of its own may come before it.
+        """Takes a target as for `envkit.make`, with an optional name before it.
 
         Args:
             target: `"CartPole"`, `"gymnasium:Hopper-v5"`, `"maze=my_package:make"`.
-            arguments: What to make it with.
-            num_workers: How many processes are kept for clients; `None` to have
-                environments in this one.
-            recover: What the `RestartPolicy` of these processes is to have.
+            arguments: Arguments for the constructor.
+            num_workers: The number of processes to keep for clients; `None` to make
+                environments in this process.
+            recover: The `recover` option of these processes' `RestartPolicy`.
         """
         name, equals, rest = target.partition("=")
         self.name, self.target = (name, rest) if equals else (target, target)
@@ -190,7 +190,7 @@ class Offer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What clients may call it."""
+        """All names that clients may use."""
         if self.name != self.target:
             return (self.name,)
         bare = self.id.removesuffix(f"-v{self.version}")
@@ -199,15 +199,15 @@ class Offer:
     def check_arguments(
         self, arguments: Any, allowed: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """Returns keyword arguments of a client, if it may give them.
+        """Checks and returns a client's keyword arguments.
 
         Args:
-            arguments: What the client has sent.
-            allowed: The names of those that it may give.
+            arguments: The data that the client sent.
+            allowed: The names that the client may use.
 
         Raises:
-            Refusal: They are none, the server has set one of them or does not allow it,
-                or the signature of what makes the environment does not have it.
+            Refusal: They are no keyword arguments; or the server has set one of them,
+                does not allow it, or the constructor does not take it.
         """
         if not isinstance(arguments, dict) or not all(
             isinstance(name, str) for name in arguments
@@ -216,20 +216,20 @@ class Offer:
         known = None
         for name in arguments:
             if name in self.arguments:
-                # Its value is the server's secret.
+                # Its value may be a secret of the server.
                 raise Refusal(
-                    f"{self.name} is served with a {name} of the server's, which a "
-                    "client cannot change: leave it out."
+                    f"The server sets {name} of {self.name}, and a client cannot "
+                    "change it: leave it out."
                 )
             if name in _COUNTS:
                 raise Refusal(
-                    f"The argument {name!r} is not a client's to give: how many "
-                    "environments there are is the session's num_envs."
+                    f"A client cannot pass {name!r}: the session's num_envs is the "
+                    "number of environments."
                 )
             if name not in allowed:
                 may = f"only {listed(allowed)}" if allowed else "no arguments"
                 raise Refusal(
-                    f"A client may give {may} here, not {name!r:.80}"
+                    f"A client may pass {may} here, not {name!r:.80}"
                     " (envkit serve --allow-arg NAME)."
                 )
             known = self._signature() if known is None else known
@@ -241,7 +241,7 @@ class Offer:
         return dict(arguments)
 
     def hide(self, text: str) -> str:
-        """Returns a message for a client without the values that `--arg` has given.
+        """Replaces the values of `--arg` in a message for a client.
 
         Example:
             >>> Offer("CartPole", {"secret": "hush!"}).hide("'hush!' is wrong")
@@ -252,14 +252,14 @@ class Offer:
         return text
 
     def _signature(self) -> dict[str, inspect.Parameter]:
-        """Returns the parameters that a client may give by name."""
+        """Returns the parameters that a client may pass by name."""
         if self._parameters is None:
             build = self.recipe.build
             if isinstance(build, str):
                 build = load(self.name, build)
             try:
                 found = dict(inspect.signature(build).parameters)
-            except (TypeError, ValueError):  # It is of C, and does not say.
+            except (TypeError, ValueError):  # written in C, without a signature
                 found = {}
             by_name = (
                 inspect.Parameter.KEYWORD_ONLY,
@@ -277,12 +277,12 @@ class Offer:
     def make(self, **arguments: Any) -> Any:
         """Makes the environment.
 
-        With workers it lives in a process that is replaced when it crashes, so that its
-        stream goes on, with a `LAST` unless it recovers; without, in this process and
-        thread.
+        With workers it lives in a process that is replaced when it crashes: the client
+        continues, after a `LAST` unless the environment recovers. Without workers it
+        lives in this process and thread.
 
         Args:
-            **arguments: What `check_arguments` has returned.
+            **arguments: Arguments that `check_arguments` returned.
         """
         recipe = constructor(self.recipe, **arguments)
         if self.num_workers is None:
@@ -292,12 +292,12 @@ class Offer:
         return env
 
     def make_row(self, **arguments: Any) -> Any:
-        """Makes the environment, with workers as a batch of one row.
+        """Makes the environment; with workers, as a batch of one row.
 
-        That is a pool, which asks its process for infos only when needed.
+        The batch is a pool, which asks its process for infos only when needed.
 
         Args:
-            **arguments: Likewise.
+            **arguments: As for `make`.
         """
         if self.num_workers is None:
             return self.make(**arguments)
@@ -308,22 +308,22 @@ class Offer:
         return load("num_workers", _POLICY)(recover=self._recover)
 
     def make_drawing(self) -> Any:
-        """Makes a single environment so that it draws pictures."""
+        """Makes a single environment that can draw pictures."""
         env = self.make()
         has_no_mode = getattr(env, "render_mode", "") is None
         if has_no_mode and "render_mode" not in self.arguments:
-            # Those of Gymnasium are told when they are made.
+            # Gymnasium's environments must know when they are made.
             env.close()
             env = self.make(render_mode="rgb_array")
         return env
 
 
-# Shorter values are no secrets, and messages have them for other reasons.
+# Shorter values are no secrets, and occur in messages for other reasons.
 _LEAST_HIDDEN = 4
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """Yields how the parts of an argument's value may stand in a message."""
+    """Yields the texts of an argument's value that may occur in a message."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple | set | frozenset):
@@ -334,7 +334,7 @@ def _texts_in(value: Any) -> Iterator[str]:
     elif value is not None and not isinstance(value, bool):
         text = str(value)
         if len(text) >= _LEAST_HIDDEN:
-            # As it is, and as repr() escapes it.
+            # Verbatim, and as repr() escapes it.
             yield from dict.fromkeys([text, repr(text)[1:-1]])
 
 
@@ -352,25 +352,25 @@ CartPole, corner.
     """
 
     def __init__(self, offers: Sequence[Offer]) -> None:
-        """Takes the offers; the first of those with the same name is found."""
+        """Takes the offers; if two have the same name, the first one counts."""
         self.offers = tuple(offers)
 
     @property
     def names(self) -> list[str]:
-        """What the environments are called."""
+        """The environments' names."""
         return [offer.name for offer in self.offers]
 
     def hide(self, text: str) -> str:
-        """Returns a message for a client without values that `--arg` has given."""
+        """Replaces the values of `--arg` in a message for a client."""
         for offer in self.offers:
             text = offer.hide(text)
         return text
 
     def find(self, name: str) -> Offer:
-        """Returns the environment of that name; "" if there is only one.
+        """Returns the environment with a name; "" finds the only one.
 
         Raises:
-            Refusal: There is none; the message names those that there are.
+            Refusal: There is none; the message lists the names.
         """
         if not name and len(self.offers) == 1:
             return self.offers[0]
@@ -379,7 +379,7 @@ CartPole, corner.
                 return offer
         if not name:
             raise Refusal(
-                "This server has several environments, so one must be named: "
+                "This server has several environments, so name one of them: "
                 f"{', '.join(self.names)}."
             )
         raise Refusal(
@@ -389,7 +389,7 @@ CartPole, corner.
 
 
 def with_reachable_host(address: str, host: str) -> str:
-    """Returns an address for clients of other machines, where a server listens to all.
+    """Replaces a wildcard host in an address with this machine's name.
 
     Example:
         >>> with_reachable_host("tcp://127.0.0.1:7600", "127.0.0.1")
@@ -405,15 +405,15 @@ def with_reachable_host(address: str, host: str) -> str:
 def check_exposure(
     options: ServeOptions, kinds: Collection[str] = ("token",)
 ) -> str | None:
-    """Refuses to be reached from elsewhere without a secret.
+    """Refuses to let other machines in without a secret.
 
     Args:
-        options: Where to listen.
-        kinds: Which secrets the protocols have: "token", "password", or both.
+        options: The options of the server.
+        kinds: The kinds of secrets of the protocols: "token", "password", or both.
 
     Returns:
-        What is to be said of servers without a secret, and of a secret without TLS;
-        `None` if nothing is.
+        A warning about a missing secret, or about a secret without TLS; `None` if all
+        is well.
 
     Raises:
         ValueError: Anyone who reaches the address could use the environments.
@@ -438,10 +438,10 @@ def check_exposure(
         )
     if options.tls is None:
         return (
-            f"The server listens at {options.host} without TLS: what travels can be "
-            "read and changed on the way, the token travels with --openenv and "
-            "--dm-env-rpc, the password with --web-port, and the passwords of "
-            "--universe and --vnc protect little. Pass --cert and --key, with which "
-            "--vnc lets other machines reach its page for browsers alone."
+            f"The server listens at {options.host} without TLS: all traffic can be "
+            "read and changed on the way. It includes the token with --openenv and "
+            "--dm-env-rpc, and the password with --web-port; the passwords of "
+            "--universe and --vnc protect little. Pass --cert and --key; --vnc then "
+            "lets other machines reach only its pages for browsers."
         )
     return None

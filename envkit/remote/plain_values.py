@@ -1,9 +1,8 @@
-"""Specs, values, failures, states and plans of replays as plain data, and back.
+"""Converts specs, values, failures, states and replay plans to plain data and back.
 
-What comes from a peer is checked here before anything is made of it: only the tags of
-plain values are read, no class is looked up beyond the built-in exceptions, and nothing
-is unpickled. Whatever is wrong with it raises `ProtocolError` or, in a plan,
-`ValueError`.
+Data from a peer is checked before use: only the tags of plain values are read, only
+built-in exceptions are looked up as classes, and nothing is unpickled. Wrong data
+raises `ProtocolError` or, in a plan, `ValueError`.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ __all__ = [
     "value_of",
 ]
 
-# How long the texts of a failure may be.
+# The maximum lengths of a failure's texts.
 _MOST_TEXT = 20_000
-# What a client may ask of environments between two moves.
+# The methods that a client may request between two moves.
 _NOTES = frozenset(["reset", "seed", "seed_rows"])
 _MOST_MOVES = 1 << 20
-# How many bytes the key and the signature of a state have.
+# The size of a state's key and signature in bytes.
 _KEY_SIZE, _SIGNATURE_SIZE = 32, 16
 
 
 class ProtocolError(EnvkitError, ConnectionError):
-    """The other end has sent something that the protocol does not have."""
+    """The other end has broken the protocol."""
 
     def __init__(self, message: str = "") -> None:
-        # The text may be the other end's, and terminals obey control characters.
+        # The text may come from the other end, and terminals obey control characters.
         super().__init__(escaped(message))
 
 
@@ -66,7 +65,7 @@ def plain_specs(spec: EnvironmentSpec, info: Mapping[str, Any]) -> dict[str, Any
     """Returns specs as plain data.
 
     Raises:
-        ValueError: A leaf cannot travel; the message has its path.
+        ValueError: A leaf cannot be sent; the message gives its path.
     """
     parts = {**spec._asdict(), "info": dict(info)}
     return {
@@ -81,8 +80,8 @@ def _plain_leaf(value: Any, place: str) -> Any:
     if isinstance(value, Mapping):
         return to_plain(dict(value), place, _plain_leaf)
     raise ValueError(
-        f"{place} has a {type(value).__name__}; over a network go dictionaries, lists, "
-        "tuples and namedtuples of specs."
+        f"{place} has a {type(value).__name__}; only dictionaries, lists, tuples and "
+        "namedtuples of specs go over a network."
     )
 
 
@@ -90,7 +89,7 @@ def specs_from_plain(data: Any) -> tuple[EnvironmentSpec, dict[str, Any]]:
     """Returns the specs, and those of infos, that `plain_specs` wrote.
 
     Raises:
-        ProtocolError: There are none in it.
+        ProtocolError: The data has no specs.
     """
     try:
         parts = {name: from_plain(data[name], _read_leaf) for name in data}
@@ -105,12 +104,12 @@ def specs_from_plain(data: Any) -> tuple[EnvironmentSpec, dict[str, Any]]:
 
 def _read_leaf(tag: str, data: Any) -> Any:
     if tag != "$spec":
-        raise ValueError(f"There is no spec that is called {tag!r:.80}.")
+        raise ValueError(f"There is no spec called {tag!r:.80}.")
     return spec_from_plain(data)
 
 
 def specs_hash(data: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of plain specs, which is the same on every machine."""
+    """Returns the SHA-256 of plain specs, the same on every machine."""
     import json
 
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
@@ -118,10 +117,10 @@ def specs_hash(data: Mapping[str, Any]) -> str:
 
 
 def check_layout(layout: SlabLayout) -> None:
-    """Refuses leaves that do not travel as bytes.
+    """Refuses leaves that cannot be sent as bytes.
 
     Raises:
-        ValueError: There is one; the message has its path.
+        ValueError: There is one; the message gives its path.
     """
     for what, structure, private in (
         ("action", layout.action, layout.private_actions),
@@ -133,7 +132,7 @@ def check_layout(layout: SlabLayout) -> None:
             if leaf in private:
                 raise ValueError(
                     f"{place} has the dtype {spec.dtype}, whose values would be "
-                    "pickled, and nothing that is pickled goes over a network. Wrap "
+                    "pickled, and envkit never sends pickles over a network. Wrap "
                     "the environment so that it is an array of numbers, or text of a "
                     "given length."
                 )
@@ -146,14 +145,14 @@ def check_layout(layout: SlabLayout) -> None:
 
 # Values and failures.
 
-# What values of a peer may be made of. The others name classes or files.
+# The tags allowed in a peer's values; other tags name classes or files.
 _TAGS = frozenset(
     ["$tuple", "$array", "$number", "$dict", "$float", "$bytes", "$complex", "$objects"]
 )
 
 
 def plain_value(value: Any, place: str = "value") -> Any:
-    """Returns any value as plain data; of what is none, a few words."""
+    """Returns a value as plain data, and describes in words what cannot be."""
     return to_plain(value, place, _in_words)
 
 
@@ -168,12 +167,12 @@ def _in_words(value: Any, place: str) -> Any:
 
 
 def value_of(data: Any, *, namedtuples: bool = False) -> Any:
-    """Returns the value of plain data that a peer has sent.
+    """Returns the value of a peer's plain data.
 
     Args:
         data: The data.
-        namedtuples: Whether it may have namedtuples, whose classes are looked up among
-            those that are loaded.
+        namedtuples: Whether namedtuples are allowed; their classes must be loaded
+            already.
 
     Raises:
         ProtocolError: The data cannot be read.
@@ -194,11 +193,11 @@ def _check_tags(data: Any, allowed: frozenset[str]) -> None:
     elif isinstance(data, dict):
         for key, item in data.items():
             if key.startswith("$") and key not in allowed:
-                raise ValueError(f"no value is called {key!r:.80}")
+                raise ValueError(f"there is no kind of value called {key!r:.80}")
             _check_tags(item, allowed)
 
 
-# Exceptions that arrive as what they were.
+# Exceptions that keep their type.
 _KNOWN: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
@@ -235,17 +234,17 @@ def plain_failure(failure: RemoteFailure) -> dict[str, Any]:
 
 
 def failure_from_plain(data: Any, host: str) -> RemoteFailure:
-    """Returns the failure that `plain_failure` wrote; nothing in it is unpickled.
+    """Returns the failure that `plain_failure` wrote; unpickles nothing.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: The data is no failure.
     """
     try:
         texts = [
             escaped(str(data[key])) for key in ("kind", "command", "type", "message")
         ]
         kind, command, type_name, message = texts
-        # Only what Python has of that name; no class is looked up elsewhere.
+        # Only Python's own exceptions; no class is looked up elsewhere.
         known = _KNOWN.get(type_name)
         made = RemoteFailure.of(RuntimeError() if known is None else known(message))
         return made._replace(
@@ -264,17 +263,17 @@ def failure_from_plain(data: Any, host: str) -> RemoteFailure:
 
 
 def numbers_of(data: Any, count: int) -> Any:
-    """Returns so many numbers of rows' requests.
+    """Returns the request numbers of `count` rows.
 
     Raises:
-        ProtocolError: They are none.
+        ProtocolError: The data is something else.
     """
     try:
         numbers = np.array(data, np.uint32)
     except (TypeError, ValueError, OverflowError) as error:
         raise ProtocolError("the numbers of requests must be integers.") from error
     if numbers.shape != (count,):
-        raise ProtocolError(f"there must be numbers of {count} rows.")
+        raise ProtocolError(f"there must be numbers for {count} rows.")
     return numbers
 
 
@@ -282,10 +281,10 @@ def numbers_of(data: Any, count: int) -> Any:
 
 
 class SignedStates:
-    """Writes and reads the states of one session, which its client keeps.
+    """Writes and reads the states of one session; its client keeps them.
 
-    A state is plain data with a signature, so that it is opaque to the client, and
-    nothing that a client has made is ever read as a state.
+    A state is plain data with a signature, so it is opaque to the client, and the
+    server never reads a state that a client has made up.
 
     Example:
         >>> states = SignedStates()
@@ -293,11 +292,11 @@ class SignedStates:
         {'place': (1, 2)}
         >>> SignedStates().load(states.dump(1))
         Traceback (most recent call last):
-        ValueError: it was not made by this session of the server, and no other is read
+        ValueError: it was not made by this session of the server
     """
 
     def __init__(self) -> None:
-        """Draws the key of a session."""
+        """Draws the session's key."""
         self._key = secrets.token_bytes(_KEY_SIZE)
 
     def dump(self, state: Any) -> bytes:
@@ -310,49 +309,47 @@ class SignedStates:
             text = dumped(to_plain(state, "state")).encode()
         except PlainDataError as error:
             raise NotImplementedError(
-                f"The state of this environment does not leave its server: {error} "
-                "Nothing that is pickled goes over a network."
+                f"The state of this environment cannot leave its server: {error} "
+                "envkit never sends pickles over a network."
             ) from error
         return self._signature(text) + text
 
     def load(self, token: bytes) -> Any:
-        """Returns the state that `dump` has written.
+        """Returns the state that `dump` wrote.
 
         Raises:
-            ValueError: Something else has written it.
+            ValueError: It was not written by this object.
         """
         signature, text = token[:_SIGNATURE_SIZE], token[_SIGNATURE_SIZE:]
         if not hmac.compare_digest(signature, self._signature(text)):
-            raise ValueError(
-                "it was not made by this session of the server, and no other is read"
-            )
+            raise ValueError("it was not made by this session of the server")
         return from_plain(loaded(text))
 
     def _signature(self, text: bytes) -> bytes:
         return hmac.new(self._key, text, hashlib.sha256).digest()[:_SIGNATURE_SIZE]
 
 
-# Plans of replays.
+# Replay plans.
 
 
 def plan_to_plain(plan: ReplayPlan) -> list[Any]:
-    """Returns a plan without a class of ours."""
+    """Returns a plan as plain data."""
     return [*plan]
 
 
 def plan_from_plain(data: Any, layout: SlabLayout, rows: int) -> ReplayPlan:
-    """Returns a plan that a client has sent.
+    """Checks and returns a client's plan.
 
     Args:
-        data: What it has sent.
-        layout: Where the rows of the session are.
-        rows: How many rows the environment has.
+        data: The plan as plain data.
+        layout: The layout of the session's rows.
+        rows: The number of the environment's rows.
 
     Raises:
-        ValueError: The plan is not one for such rows.
+        ValueError: The plan does not fit these rows.
     """
     if not isinstance(data, list) or len(data) != len(ReplayPlan._fields):
-        raise ValueError("A plan must be a list of all that plans have.")
+        raise ValueError("A plan must be a list of all its parts.")
     plan = ReplayPlan(*data)
     count = len(plan.times) if isinstance(plan.times, np.ndarray) else -1
     if not 0 <= count <= _MOST_MOVES or not all(
@@ -374,7 +371,7 @@ def plan_from_plain(data: Any, layout: SlabLayout, rows: int) -> ReplayPlan:
     ):
         raise ValueError("The numbers of a plan must be integers.")
     if plan.attributes or plan.state is not None:
-        raise ValueError("A plan for a server has neither attributes nor states.")
+        raise ValueError("A plan for a server must have no attributes and no states.")
     if not isinstance(plan.notes, tuple) or not all(
         isinstance(note, tuple)
         and len(note) == 3
@@ -382,7 +379,7 @@ def plan_from_plain(data: Any, layout: SlabLayout, rows: int) -> ReplayPlan:
         and note[1] in _NOTES
         for note in plan.notes
     ):
-        raise ValueError("A plan for a server has resets and seeds alone.")
+        raise ValueError("A plan for a server must have only resets and seeds.")
     return plan._replace(actions=_within(plan.actions, layout, count))
 
 
@@ -395,9 +392,9 @@ def _is_column(column: Any, dtype: Any, shape: tuple[int, ...]) -> bool:
 
 
 def _within(actions: Any, layout: SlabLayout, count: int) -> tuple[Array, ...]:
-    """Returns the actions of moves, none of which is out of its bounds.
+    """Returns the actions of moves within their bounds.
 
-    Where a step begins an episode, its action is ignored and may have been anything.
+    The action of a step that begins an episode is ignored, and may have been anything.
     """
     specs: Sequence[ArraySpec] = layout.action.leaves
     if not isinstance(actions, tuple) or len(actions) != len(specs):

@@ -1,6 +1,7 @@
-"""The protocols of `envkit serve` and the schemes of remotes, which entry points name.
+"""Declares the protocols of `envkit serve` and the schemes of remote environments.
 
-They name functions by strings, because the command reads all protocols and serves one.
+Entry points name these objects. They hold functions as strings, because the command
+reads all protocols and serves only a few.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from envkit.extend import Scheme
 
 __all__ = ["OWN_PROTOCOL", "ServeProtocol"]
 
-# OpenEnv's own package is not needed, by neither end.
+# Neither end needs OpenEnv's own package.
 OPENENV = Scheme(
     "envkit.remote.openenv_client:load",
     title="OpenEnv",
@@ -47,20 +48,20 @@ UNIVERSE = Scheme(
 
 
 class ServeProtocol(NamedTuple):
-    """A protocol of `envkit serve`: what serves it, and what its flag does.
+    """Describes a protocol of `envkit serve` and its flag.
 
-    An entry point of the group `envkit.protocols` names one; the flag has the name of
-    the entry point.
+    Each entry point in the group `envkit.protocols` names one of these; the flag is
+    called like the entry point.
 
     Attributes:
-        serve: `function(menu, options)`, which listens and returns a `Service`, or
-            `"module:function"`.
-        text: What the flag does, for the help.
-        has: The options with an effect on it, such as `"token_file"` and `"no_token"`,
-            among those that not every protocol has.
-        secret: What clients must know: a "token" or a "password".
-        sockets: At how many sockets it listens, which `options.sockets` may have; -1
-            for one of each environment, and 0 if it opens its own in any case.
+        serve: A function, or `"module:function"`. Called with a menu and options, it
+            listens and returns a `Service`.
+        text: The help text of the flag.
+        has: The options that this protocol supports, such as `"token_file"` and
+            `"no_token"`, among those that not every protocol supports.
+        secret: The kind of secret that clients need: "token" or "password".
+        sockets: The number of inherited sockets it can take from `options.sockets`: -1
+            for one per environment, 0 if it always opens its own.
     """
 
     serve: str | Callable[[Any, Any], Any]
@@ -73,7 +74,7 @@ class ServeProtocol(NamedTuple):
 _TOKENS = ("token_file", "tokens_file", "no_token")
 _PASSWORDS = ("password_file", "no_password")
 
-# envkit's own, which is served unless another is asked for.
+# envkit's own protocol, the default.
 OWN_PROTOCOL = ServeProtocol(
     "envkit.remote.server:serve",
     "",
@@ -108,9 +109,9 @@ UNIVERSE_PROTOCOL = ServeProtocol(
 )
 VNC_PROTOCOL = ServeProtocol(
     "envkit.remote.vnc:serve",
-    "show each environment to VNC viewers and browsers, in which people watch and play "
-    "it with the keys of envkit play: the first at --port (default: 5900), others "
-    "above it, and all in browsers at --web-port",
+    "let people watch and play each environment in VNC viewers and browsers, with the "
+    "keys of envkit play: the first at --port (default: 5900), others above it, and "
+    "all in browsers at --web-port",
     has=(
         *_PASSWORDS,
         "recover",

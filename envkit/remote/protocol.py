@@ -2,48 +2,49 @@
 
 ```
 client                                        server
-  magic, {protocol, nonce, order of bytes} ─▶
-                                           ◀─  {protocol, nonce, whether a token is due}
+  magic, {protocol, nonce, byte order}     ─▶
+                                           ◀─  {protocol, nonce, needs token}
   {proof, open | resume | observe | list}  ─▶
                                            ◀─  {proof, facts} or {refused}
 in a session:
   {bind}, once                             ─▶
-  rows to answer, {ask}, {ping}            ─▶
+  rows of actions, {ask}, {ping}           ─▶
                                            ◀─  answered rows, {raised}, {reply}, {pong}
   {close}                                  ─▶
-                                           ◀─  {end}, in place of anything
-over the next link, where one was lost:
-                                           ◀─  {resumed}, and whatever was lost with it
+                                           ◀─  {end}, at any time
+after a lost link, over the next one:
+                                           ◀─  {resumed}, and all lost answers
 to an observer:
-                                           ◀─  time steps of all rows, at last {end}
+                                           ◀─  time steps of all rows, finally {end}
 ```
 
-A message is a frame of a `Link` with JSON in its body. Rows travel as those of linked
-workers do. Each proof is an HMAC over both nonces, so the token does not travel, and a
-proof is of no use for another connection.
+A message is a frame of a `Link` with JSON in its body. Rows travel as between linked
+workers. Each proof is an HMAC over both nonces, so the token is never sent, and a proof
+is useless for another connection.
 
-`CLIENT` and `SERVER` are the tables of the handshake: how many bytes are read in each
-state, and which states may follow. `SESSION` and `OBSERVERS` are the tables of what
-follows it: who may send a message or a frame of rows, in which states, and where a
-message leads.
+`CLIENT` and `SERVER` are the tables of the handshake: the bytes to read in each state,
+and the states that may follow. `SESSION` and `OBSERVERS` are the tables of the messages
+and frames after it: the sender, the phases in which it may come, and the next phase.
 
 Rules for editing this file:
 
 1. No sockets, threads, clocks or random numbers: the owner of the connection has them,
-   and passes in what they yield.
-2. Each message of the handshake that is read is a state. It has a row in the table of
-   its end, and a method `_read_` named after it. `_go` enters only states that the
-   table allows.
-3. What the owner decides (a token, whether to open a session) is a state that waits:
-   nothing is read in it until the owner calls a method.
-4. Each later message has a row in its table, a class with `plain()` for the end that
-   sends it, and a method `_read_` for the end that reads it. The rows of a session are
-   read by `Link` where the table has let their head pass: they come too often for more.
-5. Check a size that the other end names before as many bytes are asked for.
-6. Any bytes, cut anywhere, lead to an event, to a wait for more, or to `ProtocolError`,
-   `Refusal` or `RefusedError`. tests/remote/test_protocol.py tries that.
-7. Whoever adds a message raises the minor number of `PROTOCOL`, and whoever changes one
-   raises the major number, by which servers refuse clients.
+   and passes in their results.
+2. Each message read in the handshake is a state. It has a rule in its end's table, and
+   a method `_read_` named after it. `_go` enters only states that the table allows.
+3. Each decision of the owner (a token, whether to open a session) is a state that
+waits:
+   nothing is read until the owner calls a method.
+4. Each later message has a rule in its table, a class with `plain()` for the sender,
+and
+   a method `_read_` for the receiver. `Link` reads the rows of a session once the table
+   has accepted their head, because they come too often for more.
+5. Check a size from the other end before asking for as many bytes.
+6. Any bytes, split anywhere, lead to an event, to a wait for more, or to
+`ProtocolError`,
+   `Refusal` or `RefusedError`. tests/remote/test_protocol.py checks this.
+7. If you add a message, raise the minor number of `PROTOCOL`. If you change one, raise
+   the major number: servers refuse clients with another one.
 """
 
 from __future__ import annotations
@@ -127,25 +128,25 @@ PORT = 7600
 # Arrays travel as they lie in memory.
 ORDER = "<" if sys.byteorder == "little" else ">"
 NONCE = 16
-# The kind of frames that observers get: the time steps of all rows. Those of links
-# come before it.
+# The kind of frame for observers, with the time steps of all rows. The numbers below it
+# are kinds of links.
 SHOWN = 5
 
-# The most bytes of a message: of a peer that has proved nothing, and of another.
+# The maximum size of a message in bytes, before and after a peer has proved itself.
 MOST_BEFORE, MOST_MESSAGE = 1 << 16, 1 << 26
 _MOST_REASON, _MOST_REFUSAL = 500, 2000
 
 
 class RefusedError(PeerError, ConnectionError):
-    """A server has refused what it was asked for; the message is the server's."""
+    """A server has refused a request; the message is the server's."""
 
 
 class TooLongError(EnvkitError, ValueError):
-    """A message of this end has more bytes than the other end reads."""
+    """A message is larger than the other end accepts."""
 
 
 def proof_of(token: bytes, side: bytes, greeting: Greeting) -> str:
-    """Returns what proves that one side knows the token.
+    """Returns the proof that one side knows the token.
 
     Example:
         >>> proof_of(b"secret", b"client", Greeting(b"c" * 16, b"s" * 16))[:8]
@@ -156,10 +157,10 @@ def proof_of(token: bytes, side: bytes, greeting: Greeting) -> str:
 
 
 def frame_of(message: Mapping[str, Any], most: int = MOST_MESSAGE) -> list[bytes]:
-    """Returns the frame of a message, which is plain data.
+    """Returns the frame of a message of plain data.
 
     Raises:
-        TooLongError: It has more bytes than the other end reads.
+        TooLongError: It is larger than the other end accepts.
     """
     body = dumped(message).encode()
     if len(body) > most:
@@ -171,7 +172,7 @@ def frame_of(message: Mapping[str, Any], most: int = MOST_MESSAGE) -> list[bytes
 
 
 def refusal_of(reason: str) -> bytes:
-    """Returns the frame that refuses a client, in place of any other."""
+    """Returns the frame that refuses a client at any point."""
     return b"".join(frame_of({"refused": reason}))
 
 
@@ -179,7 +180,7 @@ def message_of(body: bytes | bytearray) -> dict[str, Any]:
     """Reads a message.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: The bytes are no message.
     """
     try:
         message = loaded(bytes(body))
@@ -201,18 +202,18 @@ class Greeting(NamedTuple):
 
 
 class HandshakeState(enum.Enum):
-    """The message of the handshake that is read next, or the decision that is due."""
+    """The next message of the handshake, or the decision that is due."""
 
-    # A server reads both messages of the client.
+    # Messages that a server reads.
     MAGIC = "magic"
     GREETING_HEAD = "greeting_head"
     GREETING = "greeting"
     REQUEST_HEAD = "request_head"
     REQUEST = "request"
-    # It waits for its owner twice.
+    # Decisions of a server's owner.
     JUDGEMENT = "judgement"
     ANSWER = "answer"
-    # A client waits for its owner once, between the server's greeting and its facts.
+    # The decision of a client's owner, between the server's greeting and its facts.
     TOKEN = "token"
     FACTS_HEAD = "facts_head"
     FACTS = "facts"
@@ -247,7 +248,7 @@ class GreetingReceived(NamedTuple):
     """The server has greeted: `ask` is due.
 
     Attributes:
-        needs_token: Whether it asks for a token.
+        needs_token: Whether it needs a token.
     """
 
     needs_token: bool
@@ -257,7 +258,7 @@ class FactsReceived(NamedTuple):
     """The server has granted the request, and the handshake is over.
 
     Attributes:
-        facts: What it says of the session, or of its environments.
+        facts: The facts about the session, or about the server's environments.
     """
 
     facts: dict[str, Any]
@@ -267,10 +268,10 @@ class RequestReceived(NamedTuple):
     """The client has asked for something: `admit` is due, and then `answer`.
 
     Attributes:
-        request: What it asks for: "open", "resume", "observe" or "list".
-        details: What it says of that.
-        proof: What it proves with that it knows the token; empty if it gives none.
-        greeting: The nonces, for which it is a proof.
+        request: The request: "open", "resume", "observe" or "list".
+        details: The details of the request.
+        proof: The proof that the client knows the token; empty if there is none.
+        greeting: The nonces that the proof covers.
     """
 
     request: str
@@ -279,19 +280,19 @@ class RequestReceived(NamedTuple):
     greeting: Greeting
 
     def knows(self, token: bytes) -> bool:
-        """True if this is the proof of one who knows a token."""
+        """Returns True if the proof shows that the client knows a token."""
         known = proof_of(token, b"client", self.greeting).encode()
         return hmac.compare_digest(self.proof, known)
 
 
-# What a client may ask for. The first that its message has counts.
+# The requests of clients; the first of these keys in a message counts.
 REQUESTS = ("resume", "observe", "list", "open")
 
 HandshakeEvent = GreetingReceived | FactsReceived | RequestReceived
 
 
 class _HandshakeEnd(ProtocolEnd[HandshakeState, HandshakeEvent]):
-    """What both ends of the handshake have in common: messages with heads."""
+    """The common part of both ends: messages with heads."""
 
     closed = HandshakeState.CLOSED
     error = ProtocolError
@@ -302,7 +303,7 @@ class _HandshakeEnd(ProtocolEnd[HandshakeState, HandshakeEvent]):
         kind, _, _, _, length = HEAD.unpack(head)
         if kind != MESSAGE or length > most:
             raise ProtocolError(
-                f"a message of at most {most} bytes must come, and something else has."
+                f"a message of at most {most} bytes was expected, not this."
             )
         return self._go(state, length)
 
@@ -314,7 +315,7 @@ class _HandshakeEnd(ProtocolEnd[HandshakeState, HandshakeEvent]):
 
 
 class ClientHandshake(_HandshakeEnd):
-    r"""The end of a client, which speaks first.
+    r"""The client's end, which speaks first.
 
     Example:
         >>> client = ClientHandshake(b"c" * 16)
@@ -331,10 +332,10 @@ class ClientHandshake(_HandshakeEnd):
     table = CLIENT
 
     def __init__(self, nonce: bytes) -> None:
-        """Begins.
+        """Writes the greeting.
 
         Args:
-            nonce: So many random bytes as `NONCE` says.
+            nonce: `NONCE` random bytes.
         """
         super().__init__(HandshakeState.GREETING_HEAD)
         self._nonce = nonce
@@ -350,14 +351,14 @@ class ClientHandshake(_HandshakeEnd):
         )
 
     def ask(self, request: Mapping[str, Any], token: bytes | None = None) -> None:
-        """Asks for something after `GreetingReceived`.
+        """Sends a request after `GreetingReceived`.
 
         Args:
             request: One of `REQUESTS`, with its details.
-            token: What the server must know as well; `None` to trust it.
+            token: The token that the server must know too; `None` to trust the server.
 
         Raises:
-            TooLongError: The request has too many bytes.
+            TooLongError: The request is too large.
         """
         self._go(HandshakeState.FACTS_HEAD)
         self._token = token
@@ -388,7 +389,7 @@ class ClientHandshake(_HandshakeEnd):
             known = proof_of(token, b"server", self._greeting).encode()
             if not hmac.compare_digest(str(given).encode("utf-8", "replace"), known):
                 raise ProtocolError(
-                    "it does not know the token, so it is another server."
+                    "it does not know the token, so it is a different server."
                 )
         facts.setdefault("protocol", self._protocol)
         self._go(HandshakeState.OVER)
@@ -402,7 +403,7 @@ def _unrefused(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class ServerHandshake(_HandshakeEnd):
-    """The end of a server.
+    """The server's end.
 
     Example:
         >>> client, server = ClientHandshake(b"c" * 16), ServerHandshake(b"s" * 16)
@@ -418,7 +419,7 @@ class ServerHandshake(_HandshakeEnd):
         []
 
     Attributes:
-        proof: The part of the answer by which a client knows the server.
+        proof: The part of the answer that proves the server's identity to the client.
     """
 
     table = SERVER
@@ -427,8 +428,8 @@ class ServerHandshake(_HandshakeEnd):
         """Begins.
 
         Args:
-            nonce: So many random bytes as `NONCE` says.
-            needs_token: Whether clients must know a token.
+            nonce: `NONCE` random bytes.
+            needs_token: Whether clients need a token.
         """
         super().__init__(HandshakeState.MAGIC)
         self._nonce, self._needs_token = nonce, needs_token
@@ -438,22 +439,22 @@ class ServerHandshake(_HandshakeEnd):
         """Admits the client after `RequestReceived`.
 
         Args:
-            token: The one that it has shown; `None` if it needs none.
+            token: The token that it has shown; `None` if it needs none.
         """
         self._go(HandshakeState.ANSWER)
         if token is not None:
             self.proof = {"proof": proof_of(token, b"server", self._greeting)}
 
     def answer(self, facts: Mapping[str, Any]) -> None:
-        """Grants the request of the client, which was admitted."""
+        """Grants the request of an admitted client."""
         self._go(HandshakeState.OVER)
         self._send({**self.proof, **facts}, MOST_MESSAGE)
 
     def _read_magic(self, magic: bytes) -> None:
         if magic != MAGIC:
             raise Refusal(
-                "This is a server of envkit environments, and what was sent is not "
-                "its protocol: envkit.connect speaks it."
+                "This is a server of envkit environments, which speaks its own "
+                "protocol: use envkit.connect."
             )
         self._go(HandshakeState.GREETING_HEAD)
 
@@ -469,8 +470,8 @@ class ServerHandshake(_HandshakeEnd):
             )
         if message.get("order") != ORDER:
             raise Refusal(
-                "The two machines have different orders of bytes, and arrays travel "
-                "as they lie in memory."
+                "The two machines have different byte orders, and arrays travel as "
+                "they lie in memory."
             )
         self._greeting = Greeting(_nonce_in(message), self._nonce)
         self._go(HandshakeState.REQUEST_HEAD)
@@ -509,7 +510,7 @@ def _nonce_in(message: Mapping[str, Any]) -> bytes:
     return nonce
 
 
-# What follows the handshake: messages, and frames of rows.
+# After the handshake: messages, and frames of rows.
 
 
 class Side(enum.Enum):
@@ -520,25 +521,25 @@ class Side(enum.Enum):
 
 
 class Phase(enum.Enum):
-    """Where a session, or what an observer sees of one, stands."""
+    """The phase of a session, or of an observer's connection."""
 
-    # The client has the facts, and the server has no layout yet.
+    # The client has the facts; the server has no layout yet.
     OPENED = "opened"
     # Both know the layout: rows may travel.
     BOUND = "bound"
-    # The link is lost, or the next one is there and `resumed` is due.
+    # The link is lost, or `resumed` is due over the next one.
     LOST = "lost"
     ENDED = "ended"
 
 
 class MessageRule(NamedTuple):
-    """A message or a kind of frame that may come after the handshake.
+    """The rule for a message or a kind of frame after the handshake.
 
     Attributes:
-        sender: Who may send it.
-        phases: In which phases.
-        then: The phases that may follow; empty if it changes nothing.
-        most: How many bytes its body may have. Of rows the layout says it.
+        sender: The end that may send it.
+        phases: The phases in which it may come.
+        then: The phases that may follow; empty if the phase stays.
+        most: The maximum bytes of its body. The layout sets the size of rows.
     """
 
     sender: Side
@@ -551,14 +552,14 @@ _P = Phase
 _ANY = (_P.OPENED, _P.BOUND, _P.LOST)
 _BY_LAYOUT = sys.maxsize
 _ROWS = (ASKED, ANSWERED, BEGUN, SHOWN)
-# Messages by the name that is their first key, frames of rows by their kind.
+# Messages by their first key, frames of rows by their kind.
 SESSION: dict[str | int, MessageRule] = {
     "bind": MessageRule(Side.CLIENT, (_P.OPENED,), (_P.BOUND,)),
     "ask": MessageRule(Side.CLIENT, (_P.BOUND,)),
     "ping": MessageRule(Side.CLIENT, (_P.OPENED, _P.BOUND)),
     "close": MessageRule(Side.CLIENT, _ANY, (_P.ENDED,)),
     "end": MessageRule(Side.SERVER, _ANY, (_P.ENDED,)),
-    # A link was offered for a session that has ended meanwhile.
+    # The client tried to resume a session that has ended meanwhile.
     "refused": MessageRule(Side.SERVER, (_P.LOST,), (_P.ENDED,)),
     "raised": MessageRule(Side.SERVER, (_P.BOUND,)),
     "resumed": MessageRule(Side.SERVER, (_P.LOST,), (_P.OPENED, _P.BOUND)),
@@ -594,10 +595,10 @@ class AskMessage(NamedTuple):
     """A question about environments, which `ReplyMessage` answers.
 
     Attributes:
-        number: Which question it is.
-        method: What is asked, as of a worker.
+        number: The question's number.
+        method: The method, as in a request to a worker.
         envs: The indices of the environments in the client's pool.
-        arguments: One for each of them, as plain data at the client's end.
+        arguments: One argument for each environment, as plain data at the client's end.
     """
 
     number: int
@@ -637,7 +638,7 @@ class EndMessage(NamedTuple):
     """The server ends the session.
 
     Attributes:
-        reason: Why.
+        reason: The reason.
         is_refusal: Whether it refuses a link instead.
     """
 
@@ -654,8 +655,8 @@ class RaisedMessage(NamedTuple):
     """Rows have raised; their answers follow.
 
     Attributes:
-        rows: The rows of the session.
-        failure: What they have raised.
+        rows: The rows, as numbered in the session.
+        failure: The failure.
     """
 
     rows: list[int]
@@ -667,12 +668,12 @@ class RaisedMessage(NamedTuple):
 
 
 class ResumedMessage(NamedTuple):
-    """The first message over the link that follows a lost one.
+    """The first message over the next link after a lost one.
 
     Attributes:
-        answers: The numbers of the answers that the server has; `None` if the lost link
-            has not brought the layout.
-        replied: The number of the last question that was answered.
+        answers: The numbers of the server's latest answers; `None` if the lost link did
+            not deliver the layout.
+        replied: The number of the last answered question.
     """
 
     answers: Array | None
@@ -688,7 +689,7 @@ class ReplyMessage(NamedTuple):
     """The answer to a question.
 
     Attributes:
-        number: Which question it was.
+        number: The question's number.
         values: A value or a failure for each environment.
     """
 
@@ -711,7 +712,7 @@ class PongMessage(NamedTuple):
 
     Attributes:
         number: The number of the ping.
-        clock: The nanoseconds of `time.time_ns` there.
+        clock: The server's `time.time_ns()`.
     """
 
     number: Any
@@ -723,14 +724,14 @@ class PongMessage(NamedTuple):
 
 
 class ResumeRequest(NamedTuple):
-    """What a client says of its rows where it asks for a session whose link was lost.
+    """A client's request to resume a session after a lost link.
 
     Attributes:
-        session: The name of the session.
-        secret: What proves that it is this client's.
-        numbers: The numbers of the rows' requests.
-        owing: Which rows wait for an answer.
-        asked: The number of the question that waits for a reply; `None` for none.
+        session: The session's name.
+        secret: Proves that the session belongs to this client.
+        numbers: The numbers of the rows' latest requests.
+        owing: Mask of the rows that wait for an answer.
+        asked: The number of the unanswered question; `None` if there is none.
     """
 
     session: str
@@ -764,11 +765,11 @@ SessionMessage = (
 
 
 class Conversation:
-    """One end of what follows the handshake.
+    """One end of a connection after the handshake.
 
     Attributes:
-        side: Which end it is.
-        phase: Where it stands.
+        side: The end.
+        phase: The current phase.
     """
 
     table: ClassVar[Mapping[str | int, MessageRule]] = SESSION
@@ -778,17 +779,17 @@ class Conversation:
         self.side, self.phase = side, phase
 
     def lose(self) -> None:
-        """Nothing may be sent any more until the next link has brought `resumed`."""
+        """Forbids sending until the next link has delivered `resumed`."""
         if self.phase is not Phase.ENDED:
             self.phase = Phase.LOST
 
     def check_head(self, kind: int, length: int) -> None:
-        """Refuses a frame that must not come now, before memory is taken for it.
+        """Refuses a frame that must not come now, before allocating memory for it.
 
         Raises:
-            ProtocolError: It must not come, or is longer than any message.
+            ProtocolError: It must not come now, or is too long.
         """
-        # Hot: called for each frame of rows that is not the expected one.
+        # Hot: called for each frame of rows other than the expected one.
         rule, most = self.table.get(kind), -1
         if rule is not None and rule.sender is not self.side:
             most = rule.most if self.phase in rule.phases else -1
@@ -811,12 +812,12 @@ class Conversation:
         """Reads a message.
 
         Raises:
-            ProtocolError: It is none, or must not come now.
+            ProtocolError: The bytes are no message, or it must not come now.
         """
         message = message_of(body)
         known = [each for each in self._received() if each[0] in message]
         if not known:
-            raise ProtocolError("a message has come that the protocol does not have.")
+            raise ProtocolError("the message is not one of the protocol.")
         name, rule = known[0]
         if self.phase not in rule.phases:
             raise ProtocolError(f"{name!r} must not come {_WHEN[self.phase]}.")
@@ -825,10 +826,10 @@ class Conversation:
         return found
 
     def send(self, message: SessionMessage) -> list[bytes]:
-        """Returns the frame of a message that this end sends.
+        """Returns the frame of a message to send.
 
         Raises:
-            TooLongError: It has too many bytes.
+            TooLongError: It is too large.
             RuntimeError: This end must not send it now.
         """
         plain = message.plain()
@@ -843,7 +844,7 @@ class Conversation:
         return frame
 
     def _received(self) -> list[tuple[str | int, MessageRule]]:
-        """Returns what the other end may send."""
+        """Returns the rules for the other end's messages."""
         return [each for each in self.table.items() if each[1].sender is not self.side]
 
     def _follow(self, rule: MessageRule, message: SessionMessage) -> None:
@@ -865,7 +866,7 @@ _WHEN = {
 
 
 class ClientConversation(Conversation):
-    """The end of a client in a session.
+    """The client's end of a session.
 
     Example:
         >>> client = ClientConversation(rows=2)
@@ -882,7 +883,7 @@ class ClientConversation(Conversation):
         """Begins after the facts.
 
         Args:
-            rows: How many rows the session has.
+            rows: The number of rows of the session.
             host: The name of the server's machine, for failures.
         """
         super().__init__(Side.CLIENT, Phase.OPENED)
@@ -928,12 +929,12 @@ class ClientConversation(Conversation):
     def _read_pong(self, message: Mapping[str, Any]) -> PongMessage:
         clock = message.get("clock")
         if type(clock) is not int:
-            raise ProtocolError("'pong' must have a clock that is a number.")
+            raise ProtocolError("'pong' must have a number as its clock.")
         return PongMessage(message["pong"], clock)
 
 
 class ServerConversation(Conversation):
-    """The end of a server in a session.
+    """The server's end of a session.
 
     Example:
         >>> server = ServerConversation(range(2), rows=2)
@@ -950,17 +951,17 @@ and environments of the session.
 
         Args:
             envs: The indices of the environments in the client's pool.
-            rows: How many rows they have.
+            rows: The number of their rows.
             info: The names of the infos that they declare.
         """
         super().__init__(Side.SERVER, Phase.OPENED)
         self._envs, self._rows, self._info = envs, rows, info
 
     def read_resume(self, details: Mapping[str, Any]) -> ResumeRequest:
-        """Reads what the client says of its rows where a link was lost.
+        """Reads the client's request to resume the session.
 
         Raises:
-            ProtocolError: It is not of these rows.
+            ProtocolError: It does not fit the rows of the session.
         """
         return ResumeRequest(
             str(details.get("session")),
@@ -985,7 +986,7 @@ and environments of the session.
             raise ProtocolError("first_row must be the number of a row.")
         unknown = [name for name in info if name not in self._info]
         if unknown:
-            raise ProtocolError(f"no info is declared that is called {unknown[0]:.80}.")
+            raise ProtocolError(f"no info is called {unknown[0]:.80}.")
         return BindMessage(info, first_row)
 
     def _read_ask(self, message: Mapping[str, Any]) -> AskMessage:
@@ -1013,7 +1014,7 @@ and environments of the session.
 
 
 class ObserverConversation(Conversation):
-    """One end of what an observer is shown.
+    """One end of an observer's connection.
 
     Example:
         >>> observer = ObserverConversation(Side.CLIENT)

@@ -1,15 +1,15 @@
 """`envkit serve`: the server of envkit's own protocol.
 
 ```
-listener ── a thread for each connection: greeting, proofs, what is asked for
-               ├─ a session: its process builds the environments, and answers itself
-               ├─ a lost session: it gets the connection, too
-               └─ an observer: the session shows it what it answers
+listener ── a thread for each connection: greeting, proofs, request
+               ├─ open: a new process builds the environments, and answers the client
+               ├─ resume: the session's process gets the new connection
+               └─ observe: the session's process sends it the time steps too
 ```
 
-Listening, TLS, strangers and the log are `ConnectionThreads`' and `Admission`'s. A
-connection that has proved nothing is read no more than some bytes of. Everything else a
-client can ask for has a limit, and each refusal is a message that it can read.
+`ConnectionThreads` and `Admission` handle listening, TLS, strangers and the log. Only a
+few bytes are read from a connection that has proved nothing. Everything else that a
+client can ask for has a limit, and each refusal is a message that the client can read.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from envkit.remote.session_request import request_of
 
 __all__ = ["Server", "serve"]
 
-# Of how many sessions is kept how they have crashed.
+# The number of crashed sessions to remember.
 _MOST_CRASHED = 64
-# How long environments have to end what they are doing when the server stops.
+# Seconds that environments have to finish when the server stops.
 _GRACE = 10.0
 
 
 def serve(menu: Menu, options: ServeOptions) -> Server:
-    """Listens, and returns the server; `close` ends it.
+    """Starts a server; `close` stops it.
 
     Example:
         >>> from envkit.remote.offers import Offer
@@ -72,10 +72,11 @@ class Server:
     """Serves environments by name.
 
     Attributes:
-        line: Which environments it serves, and where.
-        address: Where clients find it.
-        token: What clients must know, drawn unless given; `None` if they need not.
-        invitation: The call for clients that do not find a drawn token.
+        line: The environments that it serves, and its address.
+        address: The address for clients.
+        token: The token that clients need, drawn unless given; `None` if they need
+            none.
+        invitation: The call for clients that cannot find a drawn token.
     """
 
     def __init__(
@@ -86,14 +87,13 @@ class Server:
         resume: float = 30.0,
         to_prove: float = 10.0,
     ) -> None:
-        """Listens.
+        """Starts listening.
 
         Args:
-            menu: What there is.
-            options: How to listen, and what is allowed.
-            resume: For how many seconds a session waits for its client after a lost
-                link.
-            to_prove: How many seconds a connection has to say who it is.
+            menu: The environments.
+            options: The address, the secret, and the limits.
+            resume: Seconds that a session waits for its client after a lost link.
+            to_prove: Seconds that a connection has to prove itself.
         """
         self._menu = menu
         self._options = options
@@ -115,10 +115,10 @@ class Server:
         self.invitation = self._invitation()
         self._lock = threading.Lock()
         self._sessions: dict[str, SessionProcess] = {}
-        # Those whose environments are being built, and how many they are.
+        # Sessions whose environments are being built, and their number.
         self._starting: set[SessionProcess] = set()
         self._opening = 0
-        # How processes of sessions have ended that did not do so in order.
+        # How the processes of crashed sessions ended.
         self._crashed: dict[str, str] = {}
         self._guardian = Guardian()
         self._guardian.start()
@@ -139,15 +139,15 @@ class Server:
         )
 
     def health(self) -> list[dict[str, Any]]:
-        """Returns where it serves, and how many sessions it has."""
+        """Returns the address and the number of sessions."""
         return [{"address": self.address, "sessions": len(self._sessions)}]
 
     def ended(self) -> str | None:
-        """Returns why the server has ended unasked; `None` as long as it serves."""
+        """Returns why the server stopped without `close`; `None` while it serves."""
         return self._connections.ended()
 
     def close(self, reason: str) -> None:
-        """Tells clients the reason, closes their environments, and stops listening."""
+        """Sends clients the reason, closes their environments, and stops listening."""
         with self._lock:
             self._closing = self._closing or reason or "the server is stopping"
             sessions = list(self._sessions.values())
@@ -157,7 +157,7 @@ class Server:
         self._templates.stop()
         for each in starting:
             each.cut()
-        # Before another server may have the port.
+        # Remove the file before another server can take the port.
         self._secret.close()
         self._connections.close(self._closing, time.monotonic() + _GRACE)
         for session in sessions:
@@ -165,10 +165,10 @@ class Server:
         self._templates.close()
         self._guardian.dismiss()
 
-    # One connection, in a thread of its own.
+    # One connection, in its own thread.
 
     def serve(self, connection: Connection) -> None:
-        """Runs the handshake, and does what the client asks for."""
+        """Runs the handshake, and carries out the client's request."""
         keep_alive(connection.sock, is_pool=False)
         handshake = ServerHandshake(
             os.urandom(NONCE), needs_token=self._secret.is_needed
@@ -192,13 +192,13 @@ class Server:
             raise Refusal(self._menu.hide(str(refusal))) from refusal
 
     def refusal(self, reason: str) -> bytes:
-        """Returns the message for a client that is refused."""
+        """Returns the message for a refused client."""
         return refusal_of(reason)
 
     def _do(
         self, connection: Connection, handshake: ServerHandshake, asked: RequestReceived
     ) -> None:
-        """Does what a client has asked for."""
+        """Carries out a client's request."""
         if asked.request == "resume":
             self._resume_session(connection, handshake, asked.details)
         elif asked.request == "observe":
@@ -264,7 +264,7 @@ class Server:
     def _built(
         self, request: dict[str, Any], client: socket.socket
     ) -> tuple[SessionProcess, dict[str, Any]]:
-        """Starts a session, and returns it with what its client is told."""
+        """Starts a session, and returns it with the facts for its client."""
         session = SessionProcess(self._templates, self._guardian)
         with self._lock:
             self._starting.add(session)
@@ -276,7 +276,7 @@ class Server:
                 reason = self._closing
                 if not reason:
                     self._sessions[session.id] = session
-        except Refusal as refusal:  # Perhaps because `close` has cut it.
+        except Refusal as refusal:  # perhaps `close` has killed its process
             raise Refusal(self._closing or str(refusal)) from refusal
         finally:
             with self._lock:
@@ -288,7 +288,7 @@ class Server:
         return session, facts
 
     def _tell_how_many(self) -> None:
-        """Tells processes of sessions whether they are alone."""
+        """Tells sessions whether they are the only one."""
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
@@ -296,20 +296,20 @@ class Server:
 
     def _session_of(self, details: Any) -> SessionProcess:
         if not isinstance(details, dict):
-            raise Refusal("A session must be named.")
+            raise Refusal("The request must name a session.")
         with self._lock:
             name = str(details.get("session"))
             session = self._sessions.get(name)
             crash = self._crashed.get(name)
-        # It may have ended just now, and its thread has not noted that yet.
+        # Its process may have ended before its thread noticed.
         if session is not None and session.ended:
             crash = session.end
         if crash:
-            raise Refusal(f"The process of the session {crash}.")
+            raise Refusal(f"The session's process {crash}.")
         if session is None or session.ended:
             raise Refusal(
-                "The server has no such session (any more): it has ended, or the "
-                "server has been started again since."
+                "The server has no such session: it has ended, or the server has been "
+                "restarted."
             )
         return session
 
@@ -319,19 +319,19 @@ class Server:
         session = self._session_of(details)
         secret = str(details.get("secret"))
         if not hmac.compare_digest(secret.encode(), session.secret.encode()):
-            raise Refusal("The session is another client's.")
+            raise Refusal("The session belongs to another client.")
         self._answer(connection, handshake, {"session": session.id})
         if not session.resume(connection.sock, details):
             self._session_of(details)
             raise Refusal("The session has ended.")
         connection.release()
-        self._admission.log(connection.client, f"took up the session {session.id}")
+        self._admission.log(connection.client, f"resumed the session {session.id}")
 
     def _observe(
         self, connection: Connection, proof: dict[str, Any], details: Any
     ) -> None:
         if not self._options.observers:
-            raise Refusal("This server lets nothing observe (--observers N).")
+            raise Refusal("This server allows no observers (--observers N).")
         if isinstance(details, dict) and not details.get("session"):
             details = {"session": self._only_session()}
         session = self._session_of(details)
@@ -344,7 +344,7 @@ class Server:
             names = list(self._sessions)
         if len(names) != 1:
             raise Refusal(
-                f"The server has {counted(len(names), 'session')}; to observe one of "
-                "several, name it: connect's environment has its name as `session`."
+                f"The server has {counted(len(names), 'session')}. Name the one to "
+                "observe: it is the attribute `session` of connect's environment."
             )
         return names[0]

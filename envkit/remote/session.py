@@ -1,9 +1,8 @@
-"""`Session`: the environments of one client, and the link over which they are asked.
+"""`Session`: the environments of one client, and the link to that client.
 
-A session has one thread, which builds the environments, steps them and answers. Where
-its link is lost it keeps them for a while, so that the client can take it up again over
-another link; each row then stands where it stood, because rows are asked and answered
-by number.
+A session has one thread, which builds the environments, steps them and answers. After a
+lost link it keeps them for a while, so that the client can resume the session over
+another link. No step is lost or repeated, because requests and answers are numbered.
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ from envkit.specs.environment_spec import common_info_spec
 
 __all__ = ["Session"]
 
-# Seconds after which a session that waits looks whether it is to end.
+# Seconds between a waiting session's checks whether to end.
 _POLL_INTERVAL = 0.25
-# What a client may ask besides `call`, which is allowed by name.
+# The methods that clients may request besides `call`, whose names are checked.
 _METHODS = frozenset(
     [
         "get_info",
@@ -89,8 +88,8 @@ class Session:
     """Runs the environments of one client.
 
     Attributes:
-        id: What the client calls it.
-        secret: What the client proves with that a lost session is its own.
+        id: Its name for the client.
+        secret: Proves that a client which resumes the session is its owner.
         ended: Whether it is over.
     """
 
@@ -106,11 +105,11 @@ class Session:
         """Prepares; `build` makes the environments.
 
         Args:
-            request: What the client has asked for.
-            options: What the server allows.
-            resume: For how many seconds it waits for its client after a lost link.
+            request: The client's request.
+            options: The limits of the server.
+            resume: Seconds to wait for the client after a lost link.
             forked: Not empty in a process that an environment has forked.
-            may_linger: Tells whether there is a CPU for a moment of busy waiting.
+            may_linger: Returns True if a CPU is free for brief busy waiting.
         """
         self._may_linger = may_linger
         self.id = secrets.token_hex(8)
@@ -140,24 +139,24 @@ class Session:
         self._poller: select.poll
         self._head = memoryview(bytearray(HEAD.size))
         self._received_at = time.monotonic()
-        # When a frame or an answer was begun that is not through.
+        # When the current incomplete frame or answer began.
         self._busy_since: float | None = None
         self._observers: list[SessionObserver] = []
         self._failures: dict[int, RemoteFailure] = {}
         self._last_reply: tuple[int, list[bytes]] | None = None
         self._conversation: ServerConversation
-        # Once the client has laid out the rows.
+        # Set when the client has laid out the rows.
         self._slab: Slab
         self._is_bound = False
         self._unanswered: list[int] = []
 
-    # Before rows travel.
+    # Before any rows are sent.
 
     def build(self) -> dict[str, Any]:
         """Builds the environments; returns their facts for the client.
 
         Raises:
-            Refusal: They cannot be built, or cannot travel.
+            Refusal: They cannot be built, or their specs cannot be sent.
         """
         hello = self._runner.build()
         if isinstance(hello, RemoteFailure):
@@ -178,13 +177,13 @@ class Session:
         rows = sum(1 if size is None else size for size in hello.batch_sizes)
         most = self._options.max_rows
         if rows > most:
-            raise Refusal(f"A session may have {most} rows here, and this has {rows}.")
+            raise Refusal(f"A session may have at most {most} rows; this has {rows}.")
         spec, info = hello.specs[0], common_info_spec(hello.info_specs)
         for other in hello.specs[1:]:
             difference = spec.difference(other)
             if difference is not None:
                 raise Refusal(
-                    f"Environments of one session must have the same specs, and their "
+                    f"Environments of one session must have the same specs, but their "
                     f"{difference[0]} specs differ. {difference[1]}"
                 )
         self._spec, self._info, self._rows = spec, info, rows
@@ -223,14 +222,14 @@ class Session:
         }
         return self._facts
 
-    # From other threads.
+    # Called from other threads.
 
     def resume(self, sock: socket.socket, details: dict[str, Any]) -> bool:
-        """Gives a session another link; returns False if it is over.
+        """Gives the session another link; returns False if the session is over.
 
         Args:
             sock: The link's socket.
-            details: What the client says of its rows.
+            details: The client's `ResumeRequest` as plain data.
         """
         with self._changed:
             if self.ended or self._reason:
@@ -239,26 +238,26 @@ class Session:
                 self._next_sock[0].close()
             self._next_sock = sock, details
             self._changed.notify_all()
-        # The server may not have noticed yet that the old one is lost.
+        # This end may not have noticed yet that the old link is lost.
         self._shut()
         return True
 
     def observe(self, sock: socket.socket, proof: dict[str, Any]) -> None:
-        """Lets a connection see what is shown from now on.
+        """Adds an observer, which receives all time steps from now on.
 
         Args:
-            sock: The connection.
-            proof: What it is sent with the facts, by which it knows the server.
+            sock: The observer's connection.
+            proof: The server's proof, which is sent with the facts.
 
         Raises:
-            Refusal: There are as many as may be.
+            Refusal: The limit on observers is reached.
         """
         with self._changed:
             self._observers = [each for each in self._observers if not each.is_over]
             if len(self._observers) >= self._options.observers:
                 raise Refusal(
-                    f"This session may have {self._options.observers} observers, and "
-                    f"has {len(self._observers)} (--observers says how many)."
+                    "This session has as many observers as the server allows "
+                    f"(--observers={self._options.observers})."
                 )
             observer = SessionObserver(sock)
             observer.greet({**proof, **self._public_facts()}, self._observers)
@@ -268,16 +267,16 @@ class Session:
         return {name: fact for name, fact in self._facts.items() if name not in hidden}
 
     def stop(self, reason: str) -> None:
-        """Lets the session end soon; its client gets the reason."""
+        """Tells the session to end soon; its client gets the reason."""
         with self._changed:
             self._reason = self._reason or reason
             self._changed.notify_all()
 
     def cut_if_stalled(self, now: float) -> None:
-        """Cuts off a client that sends a part of a frame, or takes no answer."""
+        """Cuts off a client that sends half a frame, or reads no answers."""
         since = self._busy_since
         if since is not None and now - since > self._options.idle_timeout:
-            self.stop("a frame was begun and never came to its end")
+            self.stop("a frame was begun and never finished")
             self._shut()
 
     def _shut(self) -> None:
@@ -286,10 +285,10 @@ class Session:
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
-    # The thread of the session.
+    # The session's thread.
 
     def serve(self, sock: socket.socket) -> None:
-        """Answers until the client leaves, is lost for too long, or is sent away."""
+        """Answers until the client leaves, is lost for too long, or is dismissed."""
         try:
             details: dict[str, Any] | None = None
             while True:
@@ -320,7 +319,7 @@ class Session:
             self._close_environments()
 
     def discard(self) -> None:
-        """Closes the environments of a session that is not served."""
+        """Closes the environments of a session that was never served."""
         self.ended = True
         self._close_environments()
 
@@ -342,7 +341,7 @@ class Session:
         self._link.close()
 
     def _await_link(self) -> tuple[socket.socket, dict[str, Any]] | None:
-        """Waits for the client to come back; `None` if it does not."""
+        """Waits for the client's next link; `None` if there is none in time."""
         deadline = time.monotonic() + self._resume
         with self._changed:
             while self._next_sock is None and not self._reason:
@@ -356,12 +355,12 @@ class Session:
             return following
 
     def _await_frame(self) -> bool:
-        """Waits for the next frame; returns False if the session is to end."""
+        """Waits for the next frame; returns False if the session must end."""
         # Hot: once per frame.
         link = self._link
         if link.has_some:
             return True
-        # Falling asleep and waking up takes longer than most clients do.
+        # Most clients answer sooner than a process falls asleep and wakes up.
         if self._may_linger() and linger(link.is_readable):
             return not self._reason
         poll = self._poller.poll
@@ -369,7 +368,7 @@ class Session:
             left = self._received_at + self._options.idle_timeout - time.monotonic()
             if left <= 0:
                 self.stop(
-                    f"nothing was asked for {self._options.idle_timeout:g} s "
+                    f"there was no request for {self._options.idle_timeout:g} s "
                     "(--idle-timeout)"
                 )
                 break
@@ -382,7 +381,7 @@ class Session:
 
         Raises:
             EOFError: The link is lost.
-            ProtocolError: The client does not keep to the protocol.
+            ProtocolError: The client breaks the protocol.
         """
         link = self._link
         expected: Frame | None = None
@@ -428,7 +427,7 @@ class Session:
     # Rows.
 
     def _bind(self, bind: BindMessage) -> None:
-        """Lays out the rows; the client may want less of their infos."""
+        """Lays out the rows, with the infos that the client wants."""
         info = {name: self._info[name] for name in bind.info}
         layout = SlabLayout(self._spec, ((0, self._rows),), info)
         slab = self._slab = Slab(layout)
@@ -441,7 +440,7 @@ class Session:
         self._guard = ActionGuard(slab, self._runner.has_ended)
         self._everyone = [*range(self._rows)]
         self._seen = slab.read(np.arange(self._rows))
-        # Each batch moves as one, so that a row of it fails with the others.
+        # A batch steps as a whole, so its rows fail together.
         self._is_single = self._runner.is_single
 
     def _run(self, flags: int, rows: int) -> None:
@@ -455,7 +454,7 @@ class Session:
         is_all = flags & ALL_ROWS
         self._unanswered = self._everyone[:] if is_all else runner.pending()
         if not slab.commands_are_known():
-            raise ProtocolError("A row was asked for what rows do not do.")
+            raise ProtocolError("The request of a row has an unknown kind.")
         bad = self._guard.bad_rows(self._unanswered)
         if bad:
             self._refuse_actions(bad)
@@ -463,7 +462,7 @@ class Session:
         self._answer(self._unanswered)
 
     def _refuse_actions(self, bad: list[int]) -> None:
-        """Marks rows as raised whose actions the environment was never to see."""
+        """Lets rows with bad actions raise, without showing these to environments."""
         rows = bad if self._is_single else list(self._unanswered)
         error = SpecError(
             f"The actions of rows {listed(bad)} are not within the bounds of "
@@ -499,7 +498,7 @@ class Session:
             self._show(rows)
 
     def _answer_row(self) -> None:
-        """Answers the rows that have just been marked."""
+        """Answers the rows that were just marked as done."""
         done, self._unanswered[:] = self._row_frames.split_done(self._unanswered)
         if done:
             self._answer(done)
@@ -510,7 +509,7 @@ class Session:
         self._send(RaisedMessage([*rows], self._without_secrets(failure)))
 
     def _without_secrets(self, failure: RemoteFailure) -> RemoteFailure:
-        """Returns a failure without values that the server has given."""
+        """Returns a failure without the values of the server's own arguments."""
         hide = self._request.hide
         return failure._replace(
             message=hide(failure.message), traceback=hide(failure.traceback)
@@ -520,29 +519,29 @@ class Session:
         self._link.send(self._conversation.send(message))
 
     def _send_end(self, reason: str) -> None:
-        """Sends the client why the session is over; it may be gone."""
+        """Sends the client the reason for the end, if it is still there."""
         self._reason = self._reason or reason
         self._send(EndMessage(reason))
 
     def _show(self, rows: Sequence[int]) -> None:
-        """Shows observers the time steps of all rows, after some have answered."""
+        """Sends observers the time steps of all rows, after some have answered."""
         chosen = np.asarray(rows)
-        # A copy, because a pool may renumber rows that it does not ask, and numbers
-        # tell where in the slab a time step is.
+        # A copy, because a pool may renumber idle rows, and the numbers tell where in
+        # the slab a time step is.
         for seen, leaf in zip(self._seen, self._slab.read(chosen), strict=True):
             seen[chosen] = leaf
         for observer in self._observers:
             observer.show(self._seen)
 
     def _send_resumed(self, details: dict[str, Any]) -> None:
-        """Sends again what was answered over the link that was lost."""
+        """Sends the answers again that the lost link may not have delivered."""
         reply = self._last_reply
         replied = None if reply is None else reply[0]
         if not self._is_bound:
             self._send(ResumedMessage(None, replied))
             return
         slab = self._slab
-        # A frame that came in part may have been written over the numbers.
+        # An incomplete frame may have overwritten the numbers.
         slab.forget_requests()
         resume = self._conversation.read_resume(details)
         owing = np.flatnonzero(resume.owing)
@@ -559,7 +558,7 @@ class Session:
     # Messages.
 
     def _handle(self, message: SessionMessage) -> bool:
-        """Handles a message; returns False if the client leaves."""
+        """Handles a message; returns False when the client leaves."""
         if isinstance(message, BindMessage):
             self._bind(message)
         elif isinstance(message, AskMessage):
@@ -583,7 +582,7 @@ class Session:
         self._link.send(frame)
 
     def _values(self, request: Request) -> list[Any]:
-        """Returns a value or a failure of each environment."""
+        """Returns a value or a failure for each environment."""
         problem = self._problem_with(request)
         if problem is not None:
             return self._failures_of(request, problem)
@@ -592,7 +591,7 @@ class Session:
                 request = self._checked_replay(request)
             reply = self._runner.handle(request)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            # The arguments are the client's, and need not be what is asked for.
+            # The client's arguments may be wrong.
             raise ProtocolError(f"{request.method}(): {error}") from error
         return [
             self._without_secrets(value) if isinstance(value, RemoteFailure) else value
@@ -600,13 +599,13 @@ class Session:
         ]
 
     def _failures_of(self, request: Request, error: Exception) -> list[Any]:
-        """Returns the failure of a question that no environment was asked."""
+        """Returns the failures for a question that reached no environment."""
         failure = RemoteFailure.of(error, command=f"{request.method}()")
         failure = self._without_secrets(failure._replace(traceback=""))
         return [failure._replace(env=env) for env in request.envs]
 
     def _checked_replay(self, request: Request) -> Request:
-        """Returns a request to play moves again, of which none is against the rules."""
+        """Checks and returns a request to replay moves."""
         first, sizes = self._request.first_env, self._sizes
         plans = [
             plan_from_plain(argument, self._slab.layout, sizes[env - first])
@@ -619,12 +618,12 @@ class Session:
             return None
         if request.method not in ("call", "access"):
             return NotImplementedError(
-                f"{request.method}() does not go to environments of a server."
+                f"{request.method}() is not available for environments of a server."
             )
         try:
             names = [argument[0] for argument in request.arguments]
         except (TypeError, IndexError, KeyError):
-            return ValueError("A call must have a name.")
+            return ValueError("A call must name a method.")
         allowed = self._options.allow_call
         wrong = [name for name in names if name not in allowed]
         if not wrong:
@@ -637,7 +636,7 @@ class Session:
 
 
 def _without_arguments(data: Any, names: frozenset[str]) -> Any:
-    """Returns plain data without the arguments of some names, wherever they are."""
+    """Removes arguments from plain data by name, at any depth."""
     if isinstance(data, list):
         return [_without_arguments(each, names) for each in data]
     if not isinstance(data, dict):
@@ -652,7 +651,7 @@ def _without_arguments(data: Any, names: frozenset[str]) -> Any:
 
 
 def _capabilities(env: Any, info: dict[str, Any]) -> list[str]:
-    """Returns what an environment can do, as far as that is seen without trying."""
+    """Returns an environment's capabilities, as far as they show without trying."""
     inner = env
     while callable(getattr(inner, "wrapped_env", None)):
         inner = inner.wrapped_env()

@@ -1,19 +1,19 @@
-"""What runs in the processes of sessions, and in those that they are forked from.
+"""Runs sessions in their processes, and the templates that these are forked from.
 
 ```
 server                        template                         session
-  {path, targets}         ─▶   imports what targets need
+  {path, targets}         ─▶   imports the targets' libraries
                           ◀─   whether it can be forked
   an end of a channel     ─▶   forks ────────────────────────▶  begins with it
   {offers, said, ...}     ───────────────────────────────────▶  builds environments
-                          ◀───────────────────────────────────  {the facts} or {why not}
+                          ◀───────────────────────────────────  {facts} or {refused}
   sockets, "stop"         ───────────────────────────────────▶  answers its client
-                          ◀─   {"ended": status}, by the channel of the session
+                          ◀─   {"ended": status}, over the session's channel
 ```
 
-A template has one thread, no open files and no environments, so what it forks is whole.
-A library that starts threads, opens files or makes random generators when it is
-imported is not in a template: sessions import it themselves.
+A template has one thread, no open files and no environments, so forking it is safe. If
+a library starts threads, opens files or makes random generators when imported, it has
+no template, and sessions import it themselves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.random  # NumPy imports it at its first use, which would be a session's.
+import numpy.random  # otherwise NumPy would import it in each session
 
 from envkit._shared.processes import signal_group
 from envkit._shared.unread_stderr import unhurried_stderr
@@ -54,17 +54,17 @@ from envkit.remote.session_request import request_of
 __all__ = ["SessionChannel", "begin", "main"]
 
 _POLL_INTERVAL = 0.25
-# Seconds that environments have to end when their server has.
+# Seconds that environments have to end when their server is gone.
 _GRACE = 10.0
 _AT_ONCE = 1 << 16
-# How much is kept of what libraries print when they are imported.
+# Bytes to keep of what libraries print when imported.
 _MOST_PRINTED = 1 << 14
-# Other systems than Linux do not have it.
+# Only Linux has it.
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class SessionChannel:
-    """Carries messages between a server and a session's process, with sockets."""
+    """Carries messages and sockets between a server and a session's process."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -72,7 +72,7 @@ class SessionChannel:
 
     @classmethod
     def attach(cls, fd: int) -> SessionChannel:
-        """Takes an end by its descriptor."""
+        """Returns the end with a descriptor."""
         return cls(socket.socket(fileno=fd))
 
     def fileno(self) -> int:
@@ -80,7 +80,7 @@ class SessionChannel:
         return self._sock.fileno()
 
     def send(self, message: dict[str, Any], fd: int | None = None) -> None:
-        """Sends a message; whether the other end is still there shows elsewhere."""
+        """Sends a message; does nothing if the other end is gone."""
         data = b"".join(frame_of(message))
         with self._sending, contextlib.suppress(OSError):
             if fd is not None:
@@ -89,7 +89,7 @@ class SessionChannel:
             self._sock.sendall(data)
 
     def receive(self) -> tuple[dict[str, Any], int | None]:
-        """Waits for a message; returns it with the descriptor that came along.
+        """Waits for a message; returns it and the descriptor sent with it.
 
         Raises:
             EOFError: The other end is gone.
@@ -112,7 +112,7 @@ class SessionChannel:
         return bytes(data)
 
     def detach(self) -> int:
-        """Leaves the descriptor to the caller."""
+        """Hands the descriptor over to the caller."""
         return self._sock.detach()
 
     def close(self) -> None:
@@ -124,14 +124,14 @@ class SessionChannel:
 
 
 def main(fd: int, targets: Sequence[str], *, forks: bool) -> None:
-    """Imports what targets need, and forks a session whenever the server asks for one.
+    """Imports the targets' libraries, and forks a session for each order of the server.
 
-    It returns when the server is gone, and in each session when that is over.
+    Returns in the template when the server is gone, and in a session when it is over.
 
     Args:
         fd: The template's end of a channel.
         targets: The targets of environments.
-        forks: Whether sessions are forked; otherwise each begins with nothing imported.
+        forks: Whether to fork sessions; otherwise each begins with nothing imported.
     """
     template = _SessionForker(SessionChannel.attach(fd), forks=forks)
     session = template.serve() if template.prepare(targets) else None
@@ -141,12 +141,12 @@ def main(fd: int, targets: Sequence[str], *, forks: bool) -> None:
 
 
 class _SessionForker:
-    """Forks sessions, and tells the server how they ended."""
+    """Forks sessions, and reports to the server how they ended."""
 
     def __init__(self, channel: SessionChannel, *, forks: bool) -> None:
         self._channel, self._forks = channel, forks
         self._sessions: dict[int, SessionChannel] = {}
-        # Gets a byte for each signal, so one wait is enough for orders and for ends.
+        # Gets a byte for each signal, so one poll waits for orders and ended sessions.
         self._signals, self._wakeup = os.pipe()
         for fd in (self._signals, self._wakeup):
             os.set_blocking(fd, False)
@@ -154,10 +154,10 @@ class _SessionForker:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
     def prepare(self, targets: Sequence[str]) -> bool:
-        """Imports what targets need; returns False if that cannot be forked."""
+        """Imports the targets' libraries; returns False if they cannot be forked."""
         printed = unfit = ""
         if self._forks:
-            package_version("numpy")  # It imports more than it looks.
+            package_version("numpy")  # imports modules that every session needs
             codecs.lookup("ascii")
             before = os.listdir("/proc/self/fd")
             generators = _count_generators()
@@ -167,24 +167,25 @@ class _SessionForker:
             if not unfit and os.listdir("/proc/self/fd") != before:
                 unfit = "opens files or connections when it is imported"
             if not unfit and _count_generators() != generators:
-                # All sessions would have the same numbers.
+                # All sessions would draw the same numbers.
                 unfit = "makes random generators when it is imported"
-        # These objects live as long as each session. Frozen, they are not visited by
-        # its garbage collector, which would copy their pages.
+        # All these objects outlive every session. Freezing keeps the sessions' garbage
+        # collectors from visiting them and so copying their pages.
         gc.collect()
         gc.freeze()
         self._channel.send({"unfit": unfit, "printed": printed})
         return not unfit
 
     def serve(self) -> SessionChannel | None:
-        """Starts sessions until the server is gone; returns its channel in each."""
+        """Starts sessions; returns its channel in each, and `None` at the end."""
         poller = select.poll()
         poller.register(self._channel.fileno(), select.POLLIN)
         poller.register(self._signals, select.POLLIN)
         while True:
             ready = dict(poller.poll())
             if self._signals in ready:
-                # Emptied first: who ends from now on wakes it again.
+                # Emptied before reaping, so a session that ends meanwhile wakes it
+                # again.
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._signals, 4096)
                 self._reap()
@@ -213,27 +214,26 @@ class _SessionForker:
         return False
 
     def _leave(self) -> None:
-        """Makes a process of its own of what was just forked."""
+        """Detaches a newly forked session from its template."""
         os.setsid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # Held here as well, they would not end with their processes.
+        # Kept open here, they would not close when their own processes end.
         for channel in (self._channel, *self._sessions.values()):
             channel.close()
         for fd in (self._signals, self._wakeup):
             os.close(fd)
-        # All sessions would have the same numbers otherwise. Python's `random` sees to
-        # that itself.
+        # Otherwise all sessions would draw the same numbers. Python reseeds `random`.
         np.random.seed()  # noqa: NPY002  # environments that use it need it
 
     def _reap(self) -> None:
-        """Tells the server of sessions that have ended, and ends what they left."""
+        """Reports ended sessions to the server, and kills what they left running."""
         with contextlib.suppress(ChildProcessError):
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 pid = ended.si_pid
                 channel = self._sessions.pop(pid, None)
                 if channel is not None:
-                    # As long as nobody has waited for it, the number is its own.
+                    # The process ID cannot be reused before `waitpid`.
                     signal_group(pid, signal.SIGKILL)
                 _, status = os.waitpid(pid, 0)
                 if channel is not None:
@@ -242,7 +242,7 @@ class _SessionForker:
 
 
 def _count_generators() -> int:
-    """Returns how many random generators there are, beside those of the system."""
+    """Counts random generators, except those that draw from the system."""
     kinds = (random.Random, np.random.Generator, np.random.RandomState)
     return sum(
         isinstance(each, kinds) and not isinstance(each, random.SystemRandom)
@@ -251,17 +251,17 @@ def _count_generators() -> int:
 
 
 def _imported(targets: Sequence[str]) -> tuple[str, str]:
-    """Imports what targets need; returns what that prints, and why it has failed."""
+    """Imports the targets' libraries; returns what they printed, and why it failed."""
     reason = ""
     with tempfile.TemporaryFile() as file:
         kept = [(fd, os.dup(fd)) for fd in (1, 2)]
-        # A pipe that nobody reads would have it wait for ever.
+        # Not a pipe: nobody would read it, and printing could block forever.
         for fd, _ in kept:
             os.dup2(file.fileno(), fd)
         try:
             for target in targets:
                 _import(target)
-        except Exception as error:  # Modules may raise anything.
+        except Exception as error:  # modules may raise anything
             reason = f"cannot be imported ({type(error).__name__}: {error!s:.200})"
         finally:
             for stream in (sys.stdout, sys.stderr):
@@ -274,7 +274,7 @@ def _imported(targets: Sequence[str]) -> tuple[str, str]:
 
 
 def _import(target: str) -> None:
-    """Imports what an environment needs, without making one."""
+    """Imports an environment's library without making the environment."""
     build = constructor(target).build
     if isinstance(build, str):
         load(target, build)
@@ -290,7 +290,7 @@ def _import(target: str) -> None:
 
 
 def _spawned(fd: int) -> int:
-    """Starts a session that has imported nothing; returns its process."""
+    """Starts a session with nothing imported; returns its process ID."""
     program = (
         f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import begin; "
         f"begin({fd})"
@@ -304,7 +304,7 @@ def _spawned(fd: int) -> int:
 
 
 def begin(fd: int) -> None:
-    """Runs a session in a process that has just begun."""
+    """Runs a session in a new process."""
     os.setsid()
     os.set_inheritable(fd, False)
     with unhurried_stderr():
@@ -320,7 +320,7 @@ def _run_session(channel: SessionChannel) -> None:
     _say_who(channel)
     try:
         job, _ = channel.receive()
-    except EOFError:  # It was forked ahead, and the server has no use for it.
+    except EOFError:  # forked ahead, and never used
         os._exit(0)
     forked: list[int] = []
     os.register_at_fork(after_in_child=lambda: forked.append(os.getppid()))
@@ -340,14 +340,14 @@ def _run_session(channel: SessionChannel) -> None:
         session.discard()
     else:
         session.serve(sock)
-    # Threads of environments may keep the process from its end.
+    # Threads of environments may keep the process alive.
     channel.send({"over": True})
 
 
 def _say_who(channel: SessionChannel) -> None:
-    """Tells the server which process this is, by a descriptor where there are any."""
+    """Sends the server this process's ID, and a pidfd if the system has them."""
     pidfd = None
-    with contextlib.suppress(AttributeError, OSError):  # Linux has them since 5.3.
+    with contextlib.suppress(AttributeError, OSError):  # Linux 5.3 or newer
         pidfd = os.pidfd_open(os.getpid())
     channel.send({"pid": os.getpid()}, pidfd)
     if pidfd is not None:
@@ -359,7 +359,7 @@ def _session_of(
 ) -> Session:
     names = {key: tuple(job["options"][key]) for key in ("allow_call", "allow_arg")}
     options = ServeOptions(**{**job["options"], **names})
-    # The program may have names of its own.
+    # The server's program may have registered names.
     for name in job["names"].keys() - registered():
         register(name, job["names"][name])
     menu = Menu(
@@ -377,13 +377,13 @@ def _session_of(
         options,
         resume=job["resume"],
         forked=forked,
-        # Several that linger would keep each other from the CPUs.
+        # Several busily waiting sessions would take the CPUs from each other.
         may_linger=lambda: has_cpus and hosted.is_alone,
     )
 
 
 class _HostedSession:
-    """What the server says of the session in this process."""
+    """Carries out the server's orders for the session in this process."""
 
     def __init__(self, channel: SessionChannel) -> None:
         self._channel = channel
@@ -393,13 +393,13 @@ class _HostedSession:
         self._is_over = False
 
     def await_client(self) -> socket.socket | None:
-        """Waits for the client; `None` if it has left already."""
+        """Waits for the client's connection; `None` if it has left already."""
         with self._changed:
             self._changed.wait_for(lambda: self._client is not None or self._is_over)
             return self._client
 
     def listen(self, session: Session) -> None:
-        """Does what the server says, until it is gone; in a thread."""
+        """Carries out the server's orders in a thread, until the server is gone."""
         poller = select.poll()
         poller.register(self._channel.fileno(), select.POLLIN)
         try:
@@ -409,7 +409,7 @@ class _HostedSession:
                 session.cut_if_stalled(time.monotonic())
         except (EOFError, ProtocolError):
             self._end(session, "the server is gone")
-            # Its environments may be anywhere, also in code that never returns.
+            # An environment may be stuck in code that never returns.
             time.sleep(_GRACE)
             os._exit(1)
 

@@ -1,8 +1,8 @@
-"""`SessionProcess`: a session in a process of its own, so that a crash ends it alone.
+"""`SessionProcess`: a session in its own process, so a crash ends only that session.
 
-Sockets travel by the channel between a server and the process of a session, so that no
-row passes the server. Only what is encrypted does: the keys of a connection are in the
-memory of one process. What runs at the other end is in `session_host`.
+The server passes a client's socket to the session's process over a channel, so rows do
+not pass through the server. Encrypted bytes do, because a connection's keys are in the
+memory of one process. `session_host` runs at the channel's other end.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ = ["SessionProcess", "Templates"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# Seconds that a process has to end when its client has left, and in which its template
-# says how it has ended.
+# Seconds that a process has to end after its client has left, and that its template has
+# to report how it ended.
 _GRACE, _TO_SAY_HOW = 10.0, 1.0
-# How often a session is begun whose template has ended at that moment.
+# Attempts to start a session when templates die.
 _TRIES = 3
-# Libraries of other systems may have threads that nobody sees.
+# On other systems libraries may have invisible threads.
 _FORKS = sys.platform == "linux"
 _AT_ONCE = 1 << 16
-# How many bytes of a client wait to be encrypted or read, at most.
+# The maximum number of bytes that wait to be encrypted or read.
 _MOST_WAITING = 1 << 20
 _OPTIONS = ("max_rows", "idle_timeout", "observers", "allow_call", "allow_arg")
 _PROGRAM = """
@@ -55,17 +55,17 @@ main(int(sys.argv[2]), job["targets"], forks=job["forks"])
 
 
 class Templates:
-    """Processes that have libraries imported, from which sessions are forked.
+    """Processes that have imported libraries, from which sessions are forked.
 
-    Each library of the menu has a template, where it can be forked. Sessions with
-    several libraries, and with others, are forked from one that has imported envkit.
+    Each library of the menu has a template if it can be forked. All other sessions, and
+    sessions with several libraries, are forked from a template with envkit alone.
     """
 
     def __init__(self, offers: Iterable[Offer], guardian: Guardian) -> None:
         """Starts a template for each library.
 
         Args:
-            offers: What the server offers.
+            offers: The server's environments.
             guardian: Ends all processes if the server is killed.
         """
         self._guardian = guardian
@@ -83,10 +83,10 @@ class Templates:
         """Starts a session with environments of some libraries.
 
         Returns:
-            A channel to the session, its process, and a descriptor of that.
+            A channel to the session, its process ID, and a pidfd, if there are any.
 
         Raises:
-            Refusal: The system makes no more processes, or the server is stopping.
+            Refusal: The system cannot start another process, or the server is stopping.
         """
         (library, *others) = libraries
         if others:
@@ -102,7 +102,7 @@ class Templates:
             else:
                 self._guardian.watch(pid)
                 return channel, pid, pidfd
-        raise Refusal("The process of the session cannot be started.")
+        raise Refusal("The session's process cannot be started.")
 
     def _template(self, library: str) -> _Template:
         with self._lock:
@@ -117,7 +117,7 @@ class Templates:
             return found
 
     def _drop(self, template: _Template, error: Exception) -> None:
-        """Does without a template that has ended; the first to see that says so."""
+        """Removes a template that has ended; the first caller logs it."""
         library = template.library
         with self._lock:
             if self._is_over or self._templates.get(library) is not template:
@@ -159,20 +159,20 @@ class Templates:
 
 
 class _UnfitError(Exception):
-    """A library cannot be forked, and this is why."""
+    """A library cannot be forked; the message gives the reason."""
 
 
 class _Template:
-    """A process that has libraries imported, as the server sees it.
+    """The server's end of a template process.
 
     Attributes:
-        library: What it has imported; "" for envkit alone.
-        pid: The process.
+        library: The imported library; "" for envkit alone.
+        pid: The process ID.
         is_ready: Whether sessions can be forked from it.
     """
 
     def __init__(self, library: str, targets: list[str]) -> None:
-        """Starts the process, which imports what targets need."""
+        """Starts the process, which imports the targets' libraries."""
         here, there = socket.socketpair()
         path = [each for each in sys.path if isinstance(each, str)]
         job = {"path": path, "targets": targets, "forks": _FORKS}
@@ -185,14 +185,14 @@ class _Template:
         self._unfit = ""
         self._channel = SessionChannel(here)
         self._lock = threading.Lock()
-        # One is forked ahead, so that nobody waits for that.
+        # One session is forked ahead, so that no client waits for the fork.
         self._spare = self._order()
 
     def await_ready(self) -> None:
         """Waits until everything is imported.
 
         Raises:
-            _UnfitError: It cannot be forked.
+            _UnfitError: The library cannot be forked.
             EOFError: The process has ended.
         """
         with self._lock:
@@ -211,28 +211,28 @@ class _Template:
 
         Raises:
             EOFError: The process has ended.
-            Refusal: The system makes no more processes.
+            Refusal: The system cannot start another process.
         """
         with self._lock:
             channel, self._spare = self._spare, self._order()
         try:
             return _begun(channel)
-        except EOFError:  # Something has killed the one that was waiting.
+        except EOFError:  # the waiting session was killed
             return _begun(self._order())
 
     def _order(self) -> SessionChannel:
-        """Has a session forked, which waits for what it is to be."""
+        """Orders a forked session, which waits for its request."""
         here, there = socket.socketpair()
         with there:
             self._channel.send({}, there.fileno())
         return SessionChannel(here)
 
     def cut(self) -> None:
-        """Ends the process, whatever it is doing."""
+        """Kills the process."""
         signal_group(self.pid, signal.SIGKILL)
 
     def end(self) -> str:
-        """Ends the process, and returns how it has ended."""
+        """Ends the process, and returns how it ended."""
         if self._process.poll() is None:
             self.cut()
         code = self._process.end()
@@ -242,11 +242,11 @@ class _Template:
 
 
 def _begun(channel: SessionChannel) -> tuple[SessionChannel, int, int | None]:
-    """Returns what a session's process says first: the channel, and which one it is.
+    """Waits for a session's first message; returns the channel, process ID and pidfd.
 
     Raises:
-        EOFError: It has ended.
-        Refusal: There is none.
+        EOFError: The process has ended.
+        Refusal: It could not be started.
     """
     try:
         message, pidfd = channel.receive()
@@ -267,20 +267,20 @@ def _begun(channel: SessionChannel) -> tuple[SessionChannel, int, int | None]:
 
 
 class SessionProcess:
-    """A session of a server, as its threads see it: another process runs it.
+    """The server's end of a session, which runs in another process.
 
     Attributes:
-        id: What the client calls it.
-        secret: What the client proves with that a lost session is its own.
+        id: Its name for the client.
+        secret: Proves that a client which resumes the session is its owner.
         ended: Whether it is over.
-        end: How its process has ended, if it did not do so in order.
+        end: How its process ended, if it crashed.
     """
 
     def __init__(self, templates: Templates, guardian: Guardian) -> None:
         """Prepares; `build` starts the process.
 
         Args:
-            templates: What starts it.
+            templates: Start the process.
             guardian: Ends the process if the server is killed.
         """
         self.id = self.secret = self.end = ""
@@ -299,17 +299,18 @@ class SessionProcess:
         resume: float,
         client: socket.socket,
     ) -> dict[str, Any]:
-        """Lets a process build the environments; returns what the client is told.
+        """Starts the process, which builds the environments; returns their facts.
 
         Args:
-            said: What the client wants, which has been checked.
-            menu: What the server offers.
-            options: What the server allows.
-            resume: For how many seconds it waits for its client after a lost link.
-            client: The connection of the client; if that leaves, the process ends.
+            said: The client's request, which has been checked.
+            menu: The server's environments.
+            options: The limits of the server.
+            resume: Seconds that the session waits for its client after a lost link.
+            client: The client's connection; if it closes, the process ends.
 
         Raises:
-            Refusal: They cannot be built, or cannot travel, or crash their process.
+            Refusal: The environments cannot be built, crash their process, or have
+                specs that cannot be sent.
             ConnectionError: The client has left.
         """
         names = [name for name, _, _ in said["environments"]]
@@ -345,7 +346,7 @@ class SessionProcess:
         if message is None:
             self._await_end()
             raise Refusal(
-                "The environments were not built: the process of the session "
+                "The environments were not built: the session's process "
                 f"{self.end or 'has ended'}."
             )
         if "refused" in message:
@@ -367,31 +368,31 @@ class SessionProcess:
         return not self.ended
 
     def observe(self, sock: socket.socket, proof: dict[str, Any]) -> None:
-        """Lets a connection see what is shown from now on."""
+        """Hands over an observer's connection."""
         self._hand({"observe": proof}, sock)
 
     def set_alone(self, is_alone: bool) -> None:
-        """Tells the process whether there is another session beside it."""
+        """Tells the process whether it is the only session."""
         self._channel.send({"alone": is_alone})
 
     def stop(self, reason: str) -> None:
-        """Lets the session end soon; its client is told the reason."""
+        """Tells the session to end soon; its client gets the reason."""
         self._channel.send({"stop": reason})
 
     def cut(self) -> None:
-        """Ends the process, whatever it is doing, also before it has begun."""
+        """Kills the process, or prevents it from starting."""
         with self._lock:
             self._is_cut = True
             if self._pid:
                 self._kill()
 
     def discard(self) -> None:
-        """Ends a session that is not served."""
+        """Ends a session that was never served."""
         self.stop("the client has left")
         self._await_end()
 
     def _kill(self) -> None:
-        # Its template ends the group, as long as its number is its own.
+        # Its template kills the group before the process ID can be reused.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self._pidfd >= 0:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -401,10 +402,10 @@ class SessionProcess:
     def _await_message(
         self, until: float | None = None, client: socket.socket | None = None
     ) -> dict[str, Any] | None:
-        """Waits for a message of the process; `None` if it has ended.
+        """Waits for a message from the process; `None` if it has ended.
 
         Raises:
-            TimeoutError: Time is up.
+            TimeoutError: The time limit has passed.
             ConnectionError: The client has left.
         """
         poller = select.poll()
@@ -418,9 +419,10 @@ class SessionProcess:
         if not ready:
             raise TimeoutError
         if client is not None and client.fileno() in ready:
-            raise ConnectionError("it has left before its environments were made")
+            raise ConnectionError("it left before its environments were made")
         if self._channel.fileno() not in ready:
-            # It is gone, and what it has forked may keep its channel open.
+            # The process is gone, but its own child processes may keep the channel
+            # open.
             poller.unregister(self._pidfd)
             if not poller.poll(1000 * _TO_SAY_HOW):
                 return None
@@ -432,7 +434,7 @@ class SessionProcess:
         return None
 
     def _hand(self, message: dict[str, Any], sock: socket.socket) -> None:
-        """Lets the process have a connection, or the open end of an encrypted one."""
+        """Passes a connection to the process, or the plain end of an encrypted one."""
         if isinstance(sock, ssl.SSLSocket):
             here, there = socket.socketpair()
             with there:
@@ -454,14 +456,14 @@ class SessionProcess:
         return True
 
     def _await_end(self) -> None:
-        """Waits for the process to end; kills it if it does not do so in time."""
+        """Waits for the process to end; kills it if it takes too long."""
         if not self._has_ended_within(_GRACE):
             self.cut()
             self._has_ended_within(_GRACE)
-            self._code = 0  # It is not to blame.
+            self._code = 0  # not a crash
         with self._lock:
             if self._code is None:
-                # What its environments have started, where no template ends that.
+                # No template is left to kill its environments' child processes.
                 signal_group(self._pid, signal.SIGKILL)
             self._guardian.leave(self._pid)
             self._pid = 0
@@ -470,18 +472,18 @@ class SessionProcess:
         self.end = "has ended" if self._code is None else ""
         if self._code:
             self.end = exit_text(self._code)
-        self.ended = True  # Last, for threads that look how it ended when it has.
+        self.ended = True  # last, because other threads read `end` afterwards
         self._channel.close()
 
 
 def _relay(encrypted: ssl.SSLSocket, plain: socket.socket) -> None:
-    """Carries bytes between an encrypted connection and a process, until one ends."""
+    """Copies bytes between an encrypted connection and a process, until one ends."""
     with encrypted, plain, contextlib.suppress(OSError):
         for sock in (encrypted, plain):
             sock.setblocking(False)
         to_plain_side, to_client = bytearray(), bytearray()
         is_open = True
-        # What the process has said last is sent before the connection ends.
+        # The process's last bytes are sent before the connection ends.
         while is_open or to_client:
             wants_in = is_open and len(to_plain_side) < _MOST_WAITING
             poller = select.poll()
@@ -502,7 +504,7 @@ def _relay(encrypted: ssl.SSLSocket, plain: socket.socket) -> None:
 
 
 def _carry(recv: Callable[[int], bytes], waiting: bytearray) -> bool:
-    """Reads what is there; returns False at the end of the connection."""
+    """Reads the available bytes; returns False at the end of the connection."""
     try:
         data = recv(_AT_ONCE)
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -512,7 +514,7 @@ def _carry(recv: Callable[[int], bytes], waiting: bytearray) -> bool:
 
 
 def _push(send: Callable[[Any], int], waiting: bytearray) -> None:
-    """Sends what there is room for."""
+    """Sends as many bytes as the socket takes."""
     with contextlib.suppress(
         BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
     ):

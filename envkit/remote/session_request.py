@@ -1,4 +1,4 @@
-"""What a client asks of a session, checked: the session itself, and its actions."""
+"""Checks a client's request for a session, and the actions it sends later."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["ActionGuard", "SessionRequest", "request_of"]
 
 
 class SessionRequest(NamedTuple):
-    """What a client wants a session to be.
+    """A checked request for a session.
 
     Attributes:
-        constructors: What to call for each environment.
-        names: What the environments are called.
-        first_env: The index of the first one, for messages.
+        constructors: The constructor of each environment.
+        names: The names of the environments.
+        first_env: The index of the first environment, for messages.
         validate: Which time steps are checked.
-        seeds: What environments are seeded with before their first reset.
+        seeds: The seed of each environment before its first reset.
         rings: Whether each row is answered as soon as it is done.
-        hide: Removes values that the server has given from messages.
-        hidden: The names of the arguments that the server has given.
+        hide: Removes the values of the server's own arguments from a message.
+        hidden: The names of the server's own arguments.
     """
 
     constructors: tuple[EnvConstructor, ...]
@@ -43,15 +43,15 @@ class SessionRequest(NamedTuple):
 
 
 def request_of(request: Any, menu: Menu, options: ServeOptions) -> SessionRequest:
-    """Returns what a session is to be, checked.
+    """Checks and returns a client's request.
 
     Raises:
-        Refusal: It is not on the menu, or too much.
+        Refusal: The menu lacks an environment, or the client asks for too much.
     """
     if not isinstance(request, dict) or not isinstance(
         request.get("environments"), list
     ):
-        raise Refusal("A session must be opened with a list of environments.")
+        raise Refusal("A session needs a list of environments.")
     makers: list[Callable[[], Any]] = []
     names: list[str] = []
     hidden: set[str] = set()
@@ -70,8 +70,8 @@ def request_of(request: Any, menu: Menu, options: ServeOptions) -> SessionReques
         given = offer.check_arguments(given, options.allow_arg)
         if len(makers) + count > most:
             raise Refusal(
-                f"A session may have {counted(most, 'environment')} here "
-                f"(--max-rows), and {len(makers) + count} were asked for."
+                f"A session may have at most {counted(most, 'environment')} "
+                f"(--max-rows); you asked for {len(makers) + count}."
             )
         makers += [constructor(offer.recipe, **given)] * count
         names += [offer.id] * count
@@ -85,7 +85,7 @@ def request_of(request: Any, menu: Menu, options: ServeOptions) -> SessionReques
         raise Refusal("first_env must be the index of an environment.")
     seeds = value_of(request.get("seeds", []))
     if not isinstance(seeds, list) or len(seeds) not in (0, len(makers)):
-        raise Refusal("seeds must be a list with one for each environment.")
+        raise Refusal("seeds must be a list with one seed per environment.")
     return SessionRequest(
         tuple(makers),
         tuple(names),
@@ -99,7 +99,7 @@ def request_of(request: Any, menu: Menu, options: ServeOptions) -> SessionReques
 
 
 class ActionGuard:
-    """Checks the actions of a client before environments see them."""
+    """Checks a client's actions before the environments see them."""
 
     def __init__(self, slab: Slab, begins: Callable[[int], bool]) -> None:
         self._slab = slab
@@ -114,14 +114,14 @@ class ActionGuard:
                 info = np.iinfo(spec.dtype)
                 if (low <= info.min).all() and (high >= info.max).all():
                     continue
-            # Of a single bound one comparison of all is enough.
             self._bounded.append((leaf, low, high))
-            # From 0 on, it is one: what is below is large without its sign.
+            # With a minimum of 0 one comparison is enough: read as unsigned, negative
+            # numbers are large.
             if spec.dtype.kind in "iu" and not low.any() and not high.ndim:
                 self._unsigned[leaf] = (f"u{spec.dtype.itemsize}", int(high))
 
     def bad_rows(self, rows: Sequence[int]) -> list[int]:
-        """Returns the rows that are to step with an action out of bounds."""
+        """Returns the rows whose next step has an action out of bounds."""
         # Hot: once per request.
         slab, bad = self._slab, None
         columns = slab.action_columns()
@@ -150,6 +150,6 @@ class ActionGuard:
         return [
             row
             for row in chosen[slab.are_to_step(chosen)].tolist()
-            # Where a step begins an episode, its action is ignored.
+            # The action of a step that begins an episode is ignored.
             if not self._begins(row)
         ]

@@ -1,8 +1,8 @@
 """`envkit serve TARGET --universe`: a remote of OpenAI Universe, at two ports.
 
-At one port there is a desktop by RFB: it shows what `render` draws, and its keys are
-those of `envkit play`. At the other there is the rewarder, which tells rewards, ends
-and episodes, and takes resets.
+One port serves a desktop over RFB: it shows the pictures of `render`, and takes the
+keys of `envkit play`. The other port serves the rewarder, which sends rewards, ends and
+episodes, and takes resets.
 
 ```
  desktop, a thread ── keys ──▶ ┐                      ┌ ── pictures ──▶ desktop
@@ -10,12 +10,12 @@ and episodes, and takes resets.
  rewarder, a thread ─ resets ▶ ┘  a step each tick    └ ── rewards ───▶ rewarder
 ```
 
-The environment goes on while clients think, `fps` steps a second, and begins its next
-episode without being asked; it stands still while there are no clients. A client that
-asks for an id with `Sync` at the end of its name has it wait: each press of the key `c`
-is a step, after the keys before it. Episodes are numbered: `resetting` begins the next
-number, also where a client asks for a reset. A client that asks again before it can
-know of the episode that it was given is given the same one.
+The environment makes `fps` steps a second while clients think, and begins its next
+episode by itself; it pauses while there are no clients. If a client asks for an id
+whose name ends in `Sync`, the environment waits: each press of the key `c` is a step
+with the keys pressed before it. Episodes are numbered: `resetting` begins the next
+number, even after a client's reset. A client that asks again before it can know its new
+episode gets the same one.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ __all__ = ["PROBE_KEY", "Remote", "said_in", "serve", "stamped", "texts_in"]
 
 _log = logging.getLogger(__name__)
 
-# What clients of Universe press to measure how long a key takes.
+# The key that Universe's clients press to measure latency.
 PROBE_KEY = 0xBEEF1
-# Clients ask so for an environment that waits for each action.
+# In an id: asks for an environment that waits for each action.
 _SYNC = re.compile(r"Sync(?=-v\d+$|$)")
-# And so for observations of few numbers, which are told in any case.
+# In an id: asks for small observations as numbers, which are always sent.
 _FEW_NUMBERS = re.compile(r"Low[D](?=(?:Sync)?(?:-v\d+)?$)")
 _MOST_EVENTS, _MOST_NUMBERS = 1 << 12, 64
-# Where infos have what an environment says, and how much of it is sent in a step.
+# The infos with an environment's texts, and the maximum sent in a step.
 _SAID = ("env.text", "text")
 _MOST_TEXTS, _LONGEST_TEXT = 64, 1 << 14
 
@@ -92,21 +92,22 @@ def serve(menu: Menu, options: ServeOptions) -> Service:
     """Serves the environments of a menu, one at a time, to Universe's clients.
 
     Args:
-        menu: The environments, between which `v0.env.reset` chooses.
-        options: Where to listen: the desktop at `port`, the rewarder 10,000 above. The
-            password is that of both, of which VNC has 8 characters; with `None` it is
-            the one that Universe's clients have unless told, which everyone knows.
+        menu: The environments; `v0.env.reset` chooses one.
+        options: The options of the server: the desktop is at `port`, the rewarder
+            10,000 above. Both have the same password, of which VNC compares 8
+            characters; `None` means the default of Universe's clients, which everyone
+            knows.
     """
     return Remote(menu, options)
 
 
 class Remote:
-    """An environment that goes on while clients look at it and press its keys.
+    """An environment that clients watch and play while it runs.
 
     Attributes:
-        line: Where it listens, for people.
-        password: What clients must know.
-        invitation: The address for clients that do not find a drawn password.
+        line: The addresses, for people.
+        password: The password for clients.
+        invitation: The address for clients that cannot find a drawn password.
         desktop: The server of pictures and keys.
         rewarder: The server of rewards and resets.
     """
@@ -140,7 +141,7 @@ class Remote:
             )
             stack.callback(self.desktop.close)
             self.desktop.show(first)
-            # A drawn one is found by the address of the desktop.
+            # Clients find a drawn password by the desktop's address.
             self.password = self.desktop.passwords[0] or ""
             self.rewarder = RewarderServer(
                 host=options.host,
@@ -169,22 +170,22 @@ class Remote:
         self._thread.start()
 
     def health(self) -> list[dict[str, Any]]:
-        """Returns where it serves, and how many clients it has."""
+        """Returns the address and the number of clients."""
         sessions, viewers = self.rewarder.clients, self.desktop.viewers
         address = self.line.partition(" ")[2]
         return [{"address": address, "sessions": sessions, "viewers": viewers}]
 
     def ended(self) -> str | None:
-        """Returns why it has ended unasked; `None` as long as it serves."""
+        """Returns why it stopped without `close`; `None` while it serves."""
         return self._failure or self.desktop.ended() or self.rewarder.ended()
 
     def close(self, reason: str) -> None:
-        """Tells clients the reason, and ends; calling it again does nothing."""
+        """Sends clients the reason, and ends; calling it again does nothing."""
         if not self._closed:
             self._closed = True
             self._wake.set()
             self.rewarder.close(reason)
-            # An environment may take as long as it likes; its thread is a daemon.
+            # An environment may take longer; its thread is a daemon.
             self._thread.join(_PATIENCE)
             self.desktop.close()
 
@@ -215,13 +216,13 @@ class Remote:
         self._wake.set()
 
     def _find(self, name: str | None) -> tuple[Offer, bool]:
-        """Returns the environment that a client calls by its id in Gym, `name-v0`.
+        """Returns the environment with an id in Gym's form, `name-v0`.
 
-        Of a name such as `gym-core.CartPole-v0` what counts is after the last dot,
-        and a version that is not here is another one of the same name.
+        In `gym-core.CartPole-v0` only the part after the last dot counts. If the
+        version does not exist here, another version of the same name is returned.
 
         Returns:
-            The environment, and whether it is to wait for each action.
+            The environment, and whether it must wait for each action.
         """
         if name is None:
             return self._offer, self._is_sync
@@ -254,25 +255,25 @@ class Remote:
                     self._wake.clear()
                 else:
                     if self._is_sync:
-                        # The client waits for a picture that is later than the reward.
+                        # The client waits for a picture newer than the reward.
                         self.desktop.show(self._game.stamped_again())
                     else:
                         self._tick(self._game.player.action())
-                    # Ticks that were missed are not made up for.
+                    # Missed ticks are not made up for.
                     next_tick = max(next_tick + 1 / self._fps, time.monotonic())
         except Exception as error:
-            if self._closed:  # An environment that was late has found nothing there.
+            if self._closed:  # a late environment found everything closed
                 _log.info("%s was closed meanwhile: %s", self.line, error)
                 return
             _log.exception("The environment of %s has ended.", self.line)
             self._failure = f"{type(error).__name__}: {error}"
             told = self._menu.hide(self._failure)
-            self.rewarder.close(f"The environment has raised {told}")
+            self.rewarder.close(f"The environment raised {told}")
         finally:
             self._game.close()
 
     def _committed(self) -> NestedArray:
-        """Returns the action that a client has committed; `None` if it need not."""
+        """Returns the action that a client has committed; `None` for no commits."""
         return self._game.player.commit() if self._is_sync else None
 
     def _tick(self, action: NestedArray) -> None:
@@ -290,7 +291,7 @@ class Remote:
             self._run_episode()
 
     def _send_seen(self) -> None:
-        """Sends the observation, where that is a few numbers, and what is said."""
+        """Sends the observation if it is a few numbers, and the environment's texts."""
         number = self._episodes.number
         if self._game.observed is not None:
             self.rewarder.broadcast(Observation(number, self._game.observed))
@@ -298,7 +299,7 @@ class Remote:
             self.rewarder.broadcast(Text(number, text))
 
     def _begin(self, pending: _PendingReset) -> None:
-        """Begins an episode for a client, unless one has begun since it asked."""
+        """Begins an episode for a client, unless one has begun since its request."""
         asked, reset, refused = pending.asked, pending.request.reset, ""
         is_here = pending.offer is self._offer and pending.is_sync is self._is_sync
         if reset.fps is not None:
@@ -324,14 +325,14 @@ class Remote:
             self._describe()
 
     def _refused_seed(self, seed: int | None) -> str:
-        """Seeds the environment; returns why it does not take the seed, or ""."""
+        """Seeds the environment; returns why it refuses the seed, or ""."""
         try:
             if seed is not None:
                 self._game.seed(seed)
         except Exception as error:
-            # One client's seed must not end the service for all others.
+            # One client's seed must not end the service for the others.
             _log.info("A seed was refused.", exc_info=True)
-            return f"The environment does not take the seed {seed}: {error}"
+            return f"The environment refuses the seed {seed}: {error}"
         return ""
 
     def _run_episode(self) -> None:
@@ -340,11 +341,11 @@ class Remote:
         self._send_seen()
 
     def _pace(self) -> float:
-        """Returns the steps in a second, which the environment may say."""
+        """Returns the steps a second; the environment may set them."""
         return self._game.fps or self._asked_fps or USUAL_PACE
 
     def _describe(self) -> None:
-        """Tells clients where the environment stands."""
+        """Sends clients the state of the environment."""
         self._fps = self._pace()
         state = "running" if self._episodes.is_running else "resetting"
         self.rewarder.broadcast(
@@ -352,18 +353,18 @@ class Remote:
         )
 
 
-# Seconds within which an environment must come to its end.
+# Seconds that an environment has to end.
 _PATIENCE = 2.0
 
 
 class _PendingReset(NamedTuple):
-    """A reset that a client has asked for.
+    """A client's request for a reset.
 
     Attributes:
-        offer: Which environment is to be there.
-        is_sync: Whether it is to wait for each action.
-        asked: What tells whether it is repeated.
-        request: What is answered.
+        offer: The environment that the client wants.
+        is_sync: Whether it must wait for each action.
+        asked: The facts that show whether the request is repeated.
+        request: The request, for the answer.
     """
 
     offer: Offer
@@ -373,29 +374,29 @@ class _PendingReset(NamedTuple):
 
 
 class _ClientInput:
-    """What clients do with keys, the pointer and a joystick, and the actions for it.
+    """Turns the clients' keys, pointer and joystick into actions.
 
-    A desktop has actions for it of its own. Those of other environments are by the keys
-    of `envkit play`, and by the pointer if they have one. A joystick moves the numbers
-    of an action; where actions are choices, it presses the arrow keys.
+    A desktop has its own actions for them. Other environments are played with the keys
+    of `envkit play`, and with the pointer if they have one. A joystick sets the numbers
+    of an action; if actions are choices, it presses the arrow keys.
 
     Attributes:
-        probed_at: When the key of latency probes was pressed last; `None` before.
+        probed_at: When the key of latency probes was last pressed; `None` before.
     """
 
     def __init__(self, env: Any, size: Callable[[], tuple[int, int]]) -> None:
-        """Begins with no key down.
+        """Starts with no key down.
 
         Args:
             env: The environment.
-            size: Returns the width and height of the picture that is pointed at.
+            size: Returns the width and height of the picture under the pointer.
         """
         self.probed_at: float | None = None
         self._own = encoding_of(env)
         self._actions: Any = self._own or KeyboardActions(env, size)
         self._numbers = ActionNumbers(env.action_spec())
         self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_EVENTS)
-        # The axes of the joystick that were moved, from -1 to 1.
+        # The joystick axes that were moved, from -1 to 1.
         self._axes: dict[str, float] = {}
 
     def receive(self, event: RemoteEvent) -> None:
@@ -412,9 +413,9 @@ class _ClientInput:
             self._events.append(event)
 
     def action(self) -> NestedArray:
-        """Returns the action for all that was done since the last one.
+        """Returns the action for all events since the last one.
 
-        A desktop does one thing after the other: what is too much for one action waits
+        A desktop does one thing after the other: events that do not fit one action wait
         for the next.
         """
         events = self._pop(len(self._events))
@@ -425,7 +426,7 @@ class _ClientInput:
         return self._steered(self._actions.array(events))
 
     def commit(self) -> NestedArray:
-        """Returns the action that the next press of `c` ends; `None` for no press."""
+        """Returns the action up to the next press of `c`; `None` if there is none."""
         for count, event in enumerate(list(self._events), 1):
             if _is_commit(event) and event[1]:
                 events = [it for it in self._pop(count) if not _is_commit(it)]
@@ -433,7 +434,7 @@ class _ClientInput:
         return None
 
     def begin(self) -> None:
-        """Forgets all: an episode begins with no key down."""
+        """Forgets all events; an episode begins with no key down."""
         self._events.clear()
         self._axes.clear()
         self._actions.begin()
@@ -475,9 +476,9 @@ class _ServedGame:
         except BaseException:
             self._env.close()
             raise
-        # The observation as JSON has it; `None` if it is not a few numbers.
+        # The observation for JSON; `None` if it is not a few numbers.
         self.observed: Any = None
-        # What the environment has said in the last step.
+        # The environment's texts in the last step.
         self.texts: list[str] = []
         self._standing: list[str] = []
         self._infos = InfoReader(self._env)
@@ -498,7 +499,7 @@ class _ServedGame:
         return self._picture(time_step.observation)
 
     def step(self, action: NestedArray) -> tuple[float, float | None, Array]:
-        """Steps; returns the reward, the discount at an end, and a picture."""
+        """Steps; returns the reward, the discount if it is an end, and a picture."""
         time_step = self._env.step(action)
         reward = float(agent_rewards(time_step.reward).sum())
         reward = reward if math.isfinite(reward) else 0.0
@@ -510,11 +511,11 @@ class _ServedGame:
         try:
             picture = self._picture(time_step.observation)
         except Exception:
-            # An environment that has crashed is another one now, before its first
-            # episode, and has no picture of the end.
+            # A crashed environment has been replaced by a new one, which has no picture
+            # before its first episode.
             if discount is None:
                 raise
-            _log.debug("there is no picture of an end", exc_info=True)
+            _log.debug("the episode's end has no picture", exc_info=True)
             picture = self.stamped_again()
         return reward, discount, picture
 
@@ -522,7 +523,7 @@ class _ServedGame:
         self._env.close()
 
     def stamped_again(self) -> Array:
-        """Returns the picture of before, with the time that it is now."""
+        """Returns the previous picture, stamped with the current time."""
         return self._stamped(self._shown)
 
     def _picture(self, observation: NestedArray) -> Array:
@@ -543,7 +544,7 @@ class _ServedGame:
 
 
 def texts_in(value: Any) -> list[str]:
-    """Returns the texts in an observation, or in anything else that may have some.
+    """Returns the texts in an observation or another value.
 
     Example:
         >>> texts_in({"mission": np.array("go to the door"), "image": np.zeros(3)})
@@ -559,7 +560,7 @@ def texts_in(value: Any) -> list[str]:
 
 
 def said_in(info: Any) -> list[str]:
-    """Returns what an environment says in its info, as `env.text` or `text`.
+    """Returns the texts in an info, from `env.text` or `text`.
 
     Example:
         >>> said_in({"text": "hello", "path": "/tmp", "env.text": ["a", "b"]})
@@ -570,7 +571,7 @@ def said_in(info: Any) -> list[str]:
     return [text for name in _SAID for text in texts_in(info.get(name))]
 
 
-# Two rows of two pixels by which clients find the stamp.
+# Two rows of two pixels, which clients search for to find the stamp.
 _ANCHOR = (
     ((0x12, 0x34, 0x56), (0x78, 0x90, 0xAB)),
     ((0x23, 0x45, 0x67), (0x89, 0x0A, 0xBC)),
@@ -580,9 +581,9 @@ _ANCHOR = (
 def stamped(picture: Array, now: float, probed_at: float) -> Array:
     """Draws two times into a corner, as Universe's environments did.
 
-    Clients that probe the latency read them off the picture: when it was drawn, and
-    when the last probe arrived. It is left out where the picture is too small or has
-    one of the colours itself.
+    Clients that probe the latency read them from the picture: when it was drawn, and
+    when the last probe arrived. The picture stays as it is if it is too small or
+    contains one of the stamp's colours.
 
     Example:
         >>> stamped(np.zeros((3, 8, 3), np.uint8), 1.5, 0.25)[1, 2:6].tolist()
@@ -601,7 +602,7 @@ def stamped(picture: Array, now: float, probed_at: float) -> Array:
 
 
 def _env_id_of(offer: Offer) -> str:
-    """Returns the id of an environment as Gym writes ids: a name and a version.
+    """Returns the id of an environment in Gym's form: a name and a version.
 
     Example:
         >>> _env_id_of(Offer("Catch")), _env_id_of(Offer("envkit.envs:CartPole"))
@@ -612,7 +613,7 @@ def _env_id_of(offer: Offer) -> str:
 
 
 def _plain(name: str, with_version: bool = True) -> str:
-    """Returns the last part of a name, in which Gym allows few characters.
+    """Returns the last part of a name, with only the characters that Gym allows.
 
     Example:
         >>> _plain("gym-core.CartPole-v0"), _plain("ale:ALE/Pong-v5", False)
@@ -624,7 +625,7 @@ def _plain(name: str, with_version: bool = True) -> str:
 
 
 def _few_numbers(observation: NestedArray) -> Any:
-    """Returns an observation of few numbers as JSON has it; `None` of another one."""
+    """Returns a small observation for JSON, `None` for any other."""
     if not isinstance(observation, np.ndarray | np.number):
         return None
     is_small = observation.size <= _MOST_NUMBERS and observation.dtype.kind in "biuf"

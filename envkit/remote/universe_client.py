@@ -1,12 +1,12 @@
 """`envkit.make("universe://...")`: remotes of OpenAI Universe as rows of a batch.
 
-A remote is seen by RFB and told about by its rewarder. It goes on while the agent
-thinks; a step sends keys and the pointer, and returns what has come when `1 / hz`
-seconds have passed: the newest picture, and the rewards since, added up.
+A remote sends its screen over RFB, and rewards through its rewarder. It keeps running
+while the agent thinks. A step sends keys and pointer events, and `1 / hz` seconds later
+returns the newest picture and the sum of the rewards since the last step.
 
-What a rewarder says is kept by episode (`RemoteEpisodes`), so that no reward reaches
-another episode, whatever comes late. Two threads bring in what a remote sends, one for
-each connection; one lock holds all rows together.
+`RemoteEpisodes` sorts the rewarder's messages by episode, so that no reward reaches
+another episode, however late it comes. Two threads per remote receive messages, one for
+each connection; one lock protects all rows.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ _FIRST, _MID, _LAST = (
 
 
 def load(target: str, **kwargs: Any) -> UniverseRemotes:
-    """Connects with remotes: the loader of the scheme `universe`."""
+    """Connects to remotes: the loader of the scheme `universe`."""
     return UniverseRemotes(f"universe:{target}", **kwargs)
 
 
 class RemoteAddress(NamedTuple):
-    """Where a remote is.
+    """The address of a remote.
 
     Attributes:
         host: The machine.
-        desktop: The port of VNC.
-        rewarder: The port of the rewarder.
+        desktop: The VNC port.
+        rewarder: The rewarder's port.
     """
 
     host: str
@@ -100,7 +100,7 @@ def remotes_in(target: str) -> tuple[list[RemoteAddress], dict[str, str]]:
         (['box:5901+15901', 'b:5900+15900'], {'password': 'secret'})
 
     Raises:
-        ValueError: It is not an address.
+        ValueError: The target is malformed.
     """
     parts = urllib.parse.urlsplit(target)
     found = [_ADDRESS.fullmatch(part) for part in parts.netloc.split(",")]
@@ -108,8 +108,8 @@ def remotes_in(target: str) -> tuple[list[RemoteAddress], dict[str, str]]:
     unknown = given.keys() - {"password", "env_id"}
     if None in found or parts.path.strip("/") or unknown:
         raise ValueError(
-            "A remote of Universe must be given as universe://HOST:5900+15900, several "
-            "with commas between them, with ?password= and &env_id= after them, got "
+            "A Universe target must be like universe://HOST:5900+15900, with commas "
+            "between several remotes, and ?password= and &env_id= after them, got "
             f"{target!r}."
         )
     desktop, rewarder = USUAL_PORTS
@@ -124,7 +124,7 @@ def remotes_in(target: str) -> tuple[list[RemoteAddress], dict[str, str]]:
 
 
 class _VncEvents:
-    """What a list of events is: the actions of Universe."""
+    """The space of Universe's actions: lists of events."""
 
     def contains(self, value: Any) -> bool:
         try:
@@ -148,16 +148,16 @@ def _events_in(value: Any) -> list[RemoteEvent]:
 
 
 class UniverseRemotes(AsyncEnvironment):
-    """Plays remotes of OpenAI Universe; each is a row that takes its own time.
+    """Plays remotes of OpenAI Universe; each row steps at its own pace.
 
-    `universe_view(env)` shows them with Universe's lists. An observation is
-    `{"vision": uint8[height, width, 3]}`; texts and timing are in `get_info`, under the
-    names of Universe. A row whose connection is lost ends its episode with a truncating
-    `LAST`, and is connected again when it begins the next one.
+    `universe_view(env)` presents them with Universe's lists. An observation is
+    `{"vision": uint8[height, width, 3]}`; texts and timing are in `get_info`, under
+    Universe's names. If a row's connection is lost, its episode ends with a truncating
+    `LAST`, and the row reconnects for the next one.
 
-    Without `keys` and `actions` an action is a list of events as in Universe:
-    `[("KeyEvent", "left", True), ("PointerEvent", 10, 20, 1)]`. Events of a joystick,
-    `("JoystickAxisXEvent", 0.5)`, go by the rewarder.
+    Without `keys` and `actions`, an action is a list of events as in Universe:
+    `[("KeyEvent", "left", True), ("PointerEvent", 10, 20, 1)]`. Joystick events such as
+    `("JoystickAxisXEvent", 0.5)` go through the rewarder.
 
     Example:
         >>> env = UniverseRemotes("universe://box:5900+15900")  # doctest: +SKIP
@@ -182,28 +182,28 @@ class UniverseRemotes(AsyncEnvironment):
         cafile: str | os.PathLike[str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Connects with all remotes.
+        """Connects to all remotes.
 
         Args:
             remotes: Their addresses: `"universe://host:5900+15900,other?password=..."`.
-            env_id: The environment that the remotes are to run; theirs if not given.
-            password: Their password. If none is given, that of remotes of the same user
-                on the same machine is found; else it is "openai", as in Universe.
-            keys: Keys that are held as long as the action says so: a flag for each.
-            actions: Another encoding of actions, of `envkit.desktop`.
-            hz: How many steps a second the agent makes; by default what the remotes
-                tell. 0 returns from each step at once.
-            fps: How many steps a second the remotes are asked to make.
-            observer: Whether it only watches, and sends neither resets nor actions.
-            start_timeout: Seconds within which a connection must be made.
-            encodings: What the desktop may be sent in, the best first.
-            cafile: The certificate that the rewarders show, or that of its authority;
-                the desktop is not encrypted.
-            tls: What encrypts the connection with the rewarders, in place of `cafile`.
+            env_id: The environment for the remotes to run; by default their own.
+            password: Their password. By default it is found for remotes that run on
+                this machine as the same user; otherwise it is "openai", as in Universe.
+            keys: Keys to hold down; the action has a flag for each.
+            actions: Another encoding of actions from `envkit.desktop`.
+            hz: The agent's steps a second; by default the remotes' rate. 0 returns from
+                each step at once.
+            fps: The steps a second to request from the remotes.
+            observer: Whether to only watch, and send neither resets nor actions.
+            start_timeout: Seconds for making a connection.
+            encodings: The encodings accepted from the desktop, the best first.
+            cafile: The rewarders' certificate, or that of its authority; the desktop is
+                not encrypted.
+            tls: An SSL context for the rewarders, instead of `cafile`.
         """
         if cafile is not None:
             if tls is not None:
-                raise ValueError("Pass tls or cafile, and not both of them.")
+                raise ValueError("Pass either tls or cafile, not both.")
             tls = ssl.create_default_context(cafile=os.fspath(cafile))
         self._tls = tls
         self._addresses, given = remotes_in(remotes)
@@ -213,13 +213,13 @@ class UniverseRemotes(AsyncEnvironment):
         self._start_timeout = start_timeout
         self._encodings = tuple(encodings)
         if keys is not None and actions is not None:
-            raise ValueError("Only one of keys and actions must be given, got both.")
+            raise ValueError("Pass either keys or actions, not both.")
         self._changed = threading.Condition()
         self._closed = False
         self._rows = [
             _RemoteRow(self, number) for number in range(len(self._addresses))
         ]
-        # Rows that owe an answer, in the order in which they were asked.
+        # Rows that owe an answer, in the order of their requests.
         self._owing: dict[int, None] = {}
         try:
             for row in self._rows:
@@ -245,7 +245,7 @@ class UniverseRemotes(AsyncEnvironment):
 
     @property
     def num_envs(self) -> int:
-        """How many remotes there are."""
+        """The number of remotes."""
         return len(self._rows)
 
     def observation_spec(self) -> NestedSpec:
@@ -255,13 +255,13 @@ class UniverseRemotes(AsyncEnvironment):
         return {"vision": picture}
 
     def action_spec(self) -> NestedSpec:
-        """Returns the specs of an action: a list of events unless chosen otherwise."""
+        """Returns the specs of an action, by default a list of events."""
         if self._actions is None:
             return ObjectSpec(name="events", kind=_VncEvents())
         return self._actions[0].spec()
 
     def seed(self, seed: Seed) -> Any:
-        """Has the next reset of each remote seed its environment."""
+        """Sets the seed for each remote's next reset."""
         self._check_open("seed")
         for row, own in zip(self._rows, seed_per_row(seed, self.num_envs), strict=True):
             row.seed = own
@@ -274,16 +274,16 @@ class UniverseRemotes(AsyncEnvironment):
         seed: ResetSeed = None,
         options: Options = None,
     ) -> None:
-        """Lets rows begin an episode; returns at once.
+        """Makes rows begin an episode; returns at once.
 
-        After an end the remote begins one without being asked, so it is asked only for
-        the first, in the middle of an episode, and where there is a seed.
+        After an end the remote begins an episode by itself. So a reset is sent only for
+        the first episode, in the middle of an episode, and with a seed.
         """
         self._check_open("reset_async")
         if options is not None:
-            raise NotImplementedError("Remotes of Universe take no options of a reset.")
+            raise NotImplementedError("Universe remotes take no reset options.")
         rows = self._free(env_ids, "reset_async")
-        seeds = seed_per_row(seed, self.num_envs if np.ndim(seed) == 0 else len(rows))  # type: ignore[arg-type]  # None in it has no dimension
+        seeds = seed_per_row(seed, self.num_envs if np.ndim(seed) == 0 else len(rows))  # type: ignore[arg-type]  # np.ndim(None) is 0
         with self._changed:
             for number, row in enumerate(rows):
                 if seed is not None:
@@ -294,7 +294,7 @@ class UniverseRemotes(AsyncEnvironment):
     def send(
         self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None
     ) -> None:
-        """Sends the events of actions; a row whose episode is over begins the next."""
+        """Sends the actions' events; a row whose episode is over begins the next."""
         self._check_open("send")
         rows = self._free(env_ids, "send")
         events = [self._events(actions, number, row) for number, row in enumerate(rows)]
@@ -309,7 +309,7 @@ class UniverseRemotes(AsyncEnvironment):
     def recv(
         self, count: int | None = None, timeout: float | None = None
     ) -> AsyncBatch:
-        """Returns rows that have finished, in the order in which they did.
+        """Returns finished rows in the order in which they finished.
 
         Raises:
             WorkerError: A remote cannot be reached.
@@ -318,7 +318,7 @@ class UniverseRemotes(AsyncEnvironment):
         count = len(self._owing) if count is None else count
         if not self._owing or count > len(self._owing):
             raise CallOrderError(
-                f"recv() was called for {counted(count, 'row')}, and "
+                f"recv() was called for {counted(count, 'row')}, but only "
                 f"{len(self._owing)} owe an answer. Call reset_async() or send()."
             )
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -350,13 +350,13 @@ class UniverseRemotes(AsyncEnvironment):
     def call(
         self, name: str, env_ids: Sequence[int] | Array | None = None
     ) -> list[Any]:
-        """Calls `get_info` of rows, which is what remotes have.
+        """Calls `get_info` of rows; remotes have no other method.
 
         Raises:
-            AttributeError: It is another name.
+            AttributeError: The name is a different one.
         """
         if name != "get_info":
-            raise AttributeError(f"A remote of Universe has no {name!r:.60}.")
+            raise AttributeError(f"A Universe remote has no {name!r:.60}.")
         with self._changed:
             return [
                 copy.deepcopy(self._rows[row].info)
@@ -370,7 +370,7 @@ class UniverseRemotes(AsyncEnvironment):
     def render(
         self, mode: str = "rgb_array", env_ids: Sequence[int] | Array | None = None
     ) -> Array:
-        """Returns what the desktops show now, a picture for each row."""
+        """Returns the desktops' current pictures, one for each row."""
         if mode != "rgb_array":
             raise NotImplementedError(f"The mode must be 'rgb_array', got {mode!r}.")
         with self._changed:
@@ -405,7 +405,7 @@ class UniverseRemotes(AsyncEnvironment):
     def _events(
         self, actions: Any, number: int, row: _RemoteRow
     ) -> Sequence[RemoteEvent]:
-        """Returns the events of a row's action; none where it does not play."""
+        """Returns the events of a row's action; none if it only watches."""
         if not row.plays:
             return []
         if self._actions is not None:
@@ -419,12 +419,12 @@ class UniverseRemotes(AsyncEnvironment):
             return _events_in(actions[number])
         except (TypeError, ValueError, OverflowError) as error:
             raise SpecError(
-                "An action of a remote must be a list of events such as ('KeyEvent', "
+                "A remote's action must be a list of events such as ('KeyEvent', "
                 f"'left', True), got {describe(actions[number])}: {error}"
             ) from error
 
     def _releases(self, row: int) -> list[RemoteEvent]:
-        """Returns the events that let go of everything before an episode."""
+        """Returns the events that release everything before an episode."""
         return [] if self._actions is None else [*self._actions[row].begin()]
 
     def _batch(self, rows: list[_RemoteRow]) -> AsyncBatch:
@@ -449,7 +449,7 @@ class UniverseRemotes(AsyncEnvironment):
 
 
 class _RemoteRow:
-    """One remote: its two connections, and where its episode stands."""
+    """A remote's two connections and the state of its episode."""
 
     def __init__(self, env: UniverseRemotes, number: int) -> None:
         self._env = env
@@ -459,7 +459,7 @@ class _RemoteRow:
         self.seed: int | None = None
         # True between a FIRST and the LAST.
         self.plays = False
-        # True while the FIRST waits to be returned.
+        # True until the FIRST is returned.
         self._is_first = False
         self.due: float | None = None
         self.failure: Exception | None = None
@@ -473,9 +473,9 @@ class _RemoteRow:
         self._dialing: threading.Thread | None = None
         self._wants_reset = True
         self._begins = False
-        # Connections that were lost since an episode began.
+        # The number of connections lost since an episode began.
         self._losses = 0
-        # Changes of the screen since the last time step.
+        # The number of screen updates since the last time step.
         self._updates = 0
 
     @property
@@ -483,7 +483,7 @@ class _RemoteRow:
         return self._frame.shape[1], self._frame.shape[0]
 
     def picture(self, size: tuple[int, int]) -> Array:
-        """Returns a copy of the newest picture, cut or filled up to a size."""
+        """Returns a copy of the newest picture, cut or padded to a size."""
         self._look()
         if size == self.size:
             return self._frame.copy()
@@ -494,7 +494,7 @@ class _RemoteRow:
 
     @property
     def ready(self) -> bool:
-        """True if it can answer now; `finished_at` is since when."""
+        """Returns True if it can answer now, and sets `finished_at`."""
         if self.failure is not None:
             return True
         if self._begins:
@@ -514,7 +514,7 @@ class _RemoteRow:
         return is_due
 
     def begin(self, *, asked: bool) -> None:
-        """Begins an episode: asks for it where the remote does not by its own rules."""
+        """Begins an episode, with a reset if the remote does not begin it by itself."""
         interrupts = self.plays and not self._episodes.done
         self._wants_reset |= asked and (interrupts or self.seed is not None)
         self.plays, self._begins, self.due = False, True, None
@@ -524,7 +524,7 @@ class _RemoteRow:
             self._ask()
 
     def _ask(self) -> None:
-        """Sends the reset that is wanted, and lets go of all keys."""
+        """Sends the reset, and releases all keys."""
         if not self._begins or self._rewarder is None:
             return
         env = self._env
@@ -539,7 +539,7 @@ class _RemoteRow:
             self._lose(error)
 
     def act(self, events: Sequence[RemoteEvent]) -> None:
-        """Sends events; the answer is due when a step has passed."""
+        """Sends events; the answer is due one step later."""
         hz = self._env._hz
         pace = self._episodes.fps if hz is None else hz
         self.due = time.monotonic() + (1 / pace if pace else 0.0)
@@ -558,7 +558,7 @@ class _RemoteRow:
             events, texts = EpisodeEvents(), []
         else:
             texts = episodes.pop_texts()
-            # The rewards until now belong to the first action.
+            # Rewards so far belong to the first action.
             events = EpisodeEvents() if was_first else episodes.pop()
         status: dict[str, Any] = {
             "env.text": texts,
@@ -581,13 +581,13 @@ class _RemoteRow:
         status["env_status.env_state"] = "resetting"
         status["env_status.complete.episode_id"] = str(episode)
         if not is_over:
-            # The rest of the episode is lost; the next begins with a connection.
+            # The rest of the episode is lost; the next one begins after reconnecting.
             status["error"] = str(lost)
             return TimeStep(_LAST, events.reward, 1.0, picture)
         return TimeStep(_LAST, events.reward, events.discount, picture)
 
     def dial(self) -> None:
-        """Connects in a thread, unless one does already."""
+        """Connects in a thread, unless a thread is connecting already."""
         if self._dialing is None or not self._dialing.is_alive():
             self._dialing = threading.Thread(
                 target=self._dial, name=f"envkit dials {self.address}", daemon=True
@@ -598,7 +598,7 @@ class _RemoteRow:
         """Waits for the first connection.
 
         Raises:
-            RewarderError, DesktopError: There is none in time.
+            RewarderError, DesktopError: It took too long.
         """
         assert self._dialing is not None
         self._dialing.join()
@@ -621,12 +621,12 @@ class _RemoteRow:
             screen.close()
 
     def _dial(self) -> None:
-        """Connects, again and again until the time is over."""
+        """Connects, and retries until the time is up."""
         env, attempt = self._env, 0
         deadline = time.monotonic() + env._start_timeout
         self._hang_up()
         if self._losses > 1:
-            # Because a remote that sends one away may be busy with the one before.
+            # A remote that refuses may still be busy with the previous connection.
             with self._changed:
                 self._changed.wait_for(lambda: env._closed, 0.05 * 2**self._losses)
         while True:
@@ -638,8 +638,8 @@ class _RemoteRow:
                 attempt += 1
                 with self._changed:
                     is_over = time.monotonic() + pause > deadline
-                    # Another time the password would be no better, unless the remote
-                    # has drawn it meanwhile.
+                    # Retrying a wrong password is pointless, unless the remote has
+                    # drawn a new one meanwhile.
                     refused = isinstance(error, DesktopError) and error.refused
                     is_over |= refused and password == self._password()
                     if is_over or env._closed:
@@ -653,7 +653,7 @@ class _RemoteRow:
                 return
 
     def _password(self) -> str:
-        """Returns the password of the remote, as far as it is known here."""
+        """Returns the remote's password: given, found, or the default."""
         given, address = self._env._password, self.address
         if given is not None:
             return given
@@ -692,7 +692,7 @@ class _RemoteRow:
                 tls=env._tls,
             )
             stack.callback(rewarder.close)
-            # The remote describes itself first, or says why it hangs up.
+            # The remote first describes itself, or says why it hangs up.
             described.wait(timeout)
             if episodes.failure is not None:
                 raise episodes.failure
@@ -708,7 +708,7 @@ class _RemoteRow:
     def _receive(
         self, episodes: RemoteEpisodes, received: Received | RewarderError
     ) -> None:
-        """Handles what the rewarder says, in its thread."""
+        """Handles a message of the rewarder, in its thread."""
         with self._changed:
             try:
                 if isinstance(received, RewarderError):
@@ -721,7 +721,7 @@ class _RemoteRow:
             self._changed.notify_all()
 
     def _look(self) -> None:
-        """Gets the newest picture of the screen."""
+        """Fetches the newest picture of the screen."""
         screen = self._screen
         if screen is None:
             return
@@ -739,7 +739,7 @@ class _RemoteRow:
         axes = [event for event in events if isinstance(event, AxisEvent)]
         keys = [event for event in events if not isinstance(event, AxisEvent)]
         if axes and self._rewarder is not None:
-            # A desktop has no joystick.
+            # RFB has no joystick.
             try:
                 self._rewarder.send(Action(self._episodes.env_id, list(axes)))
             except RewarderError as error:
@@ -748,7 +748,7 @@ class _RemoteRow:
             self._screen.send(*keys)
 
     def _lose(self, error: Exception) -> None:
-        """Ends the connection, and dials again if an episode is to begin."""
+        """Ends the connection, and reconnects if an episode must begin."""
         if self._lost is None and not self._env._closed:
             self._lost = error
             self._losses += 1

@@ -1,36 +1,36 @@
-"""Universe's episodes, both ends of them: which one is played, and what is about it.
+"""Tracks the episodes of Universe remotes, at the client and at the server.
 
-A remote numbers its episodes. It begins the next one without being asked, and tells
-what happens as it happens, so messages about an episode may come before the one before
-it is seen through, or after the next has begun. `EPISODES` is the table of states of a
-client (`RemoteEpisodes`); a server has two states (`ServedEpisodes`).
+A remote numbers its episodes. It begins the next one by itself and reports events as
+they happen. So messages about an episode may arrive before the client has finished the
+previous one, or after the next one has begun. `EPISODES` is the table of a client's
+states (`RemoteEpisodes`); a server has two states (`ServedEpisodes`).
 
-| state of a client | the episode that is played                          |
+| state of a client | the played episode                                  |
 |-------------------|-----------------------------------------------------|
-| `ASKED`           | none: a reset is not answered yet                   |
-| `WAITING`         | none: the newest is, as soon as it runs             |
-| `PLAYING`         | is under way                                        |
-| `OVER`            | has ended; `pop` has the rest of it until `begin`   |
+| `ASKED`           | none: a reset is unanswered                         |
+| `WAITING`         | none: the newest one will be, as soon as it runs    |
+| `PLAYING`         | is running                                          |
+| `OVER`            | has ended; `pop` returns the rest until `begin`     |
 
 | message about     | counts                                              |
 |-------------------|-----------------------------------------------------|
-| the one played    | always, also late: until the next one begins        |
-| the newest        | always; it ends the one that is played, if need be  |
+| the played one    | always, even late, until the next one begins        |
+| the newest one    | always; it ends the played one if necessary         |
 | any other         | never                                               |
 
 | state of a server | the environment                                     |
 |-------------------|-----------------------------------------------------|
 | `running`         | makes steps                                         |
-| `resetting`       | is about to begin the episode of this number        |
+| `resetting`       | is about to begin the episode with this number      |
 
 Rules for editing this file:
 
-1. No sockets, threads or clocks: the owner hands in messages and times.
-2. A client's state changes by `_go` alone, and only as `EPISODES` says.
-3. What is kept is about two episodes, the one that is played and the newest, and each
+1. No sockets, threads or clocks: the owner passes in messages and times.
+2. Only `_go` changes a client's state, and only as `EPISODES` allows.
+3. Data is kept about two episodes, the played one and the newest one, and each
    collection in it has a limit.
-4. A reward is added to the sum of the episode in its header, and to no other one.
-   tests/remote/test_universe_episodes.py tries that for any order of messages.
+4. A reward is added to the episode in its header and to no other.
+   tests/remote/test_universe_episodes.py checks this for any order of messages.
 """
 
 from __future__ import annotations
@@ -65,19 +65,20 @@ __all__ = [
 
 _MOST_TEXTS, _LONGEST_TEXTS = 1 << 10, 1 << 20
 _MOST_INFOS = 1 << 8
-# How far a client's episode may be ahead of the server's, as after that began anew.
+# How far a client's episode may be ahead of the server's, as after the server
+# restarted.
 _MOST_AHEAD = 10**9
 
 
 class ResetRefusedError(RewarderError):
-    """The remote does not do what it is asked: to ask again is of no use."""
+    """The remote refuses a reset; asking again is pointless."""
 
 
 # The client's end.
 
 
 class EpisodeState(enum.Enum):
-    """Where a client is with the episodes of a remote."""
+    """The state of a client."""
 
     ASKED = "asked"
     WAITING = "waiting"
@@ -86,12 +87,12 @@ class EpisodeState(enum.Enum):
 
 
 class Happening(enum.Enum):
-    """What moves a client from state to state."""
+    """The events that change a client's state."""
 
     ASK = "a reset is sent"
     REPLY = "the reply to the reset comes"
     BEGIN = "the newest episode begins"
-    END = "the end comes, or word of a newer episode"
+    END = "the end comes, or news of a newer episode"
 
 
 _S, _H = EpisodeState, Happening
@@ -104,19 +105,19 @@ EPISODES: dict[EpisodeState, dict[Happening, EpisodeState]] = {
 
 
 class EpisodeEvents:
-    """What a rewarder has said about an episode since the last look.
+    """The rewarder's reports about an episode since the last `pop`.
 
     Attributes:
         reward: The sum of the rewards.
-        count: How many they were.
-        done: Whether it is over.
+        count: The number of rewards.
+        done: Whether the episode is over.
         discount: The discount of its end.
-        state: "running" or "resetting", as the rewarder has said last.
-        info: What came with rewards, under Universe's names.
+        state: The rewarder's last report: "running" or "resetting".
+        info: The infos sent with rewards, under Universe's names.
     """
 
     def __init__(self, state: str = "", *, done: bool = False) -> None:
-        """Begins with nothing."""
+        """Starts empty."""
         self.reward, self.count = 0.0, 0
         self.state, self.done, self.discount = state, done, 0.0
         self.info: dict[str, Any] = {}
@@ -124,7 +125,7 @@ class EpisodeEvents:
         self._length = 0
 
     def pop_texts(self) -> list[Any]:
-        """Returns the texts, and forgets them."""
+        """Returns and removes the texts."""
         texts = [text for _, text in self._texts]
         self._texts.clear()
         self._length = 0
@@ -150,7 +151,7 @@ class EpisodeEvents:
             self.count += 1
             info.update(message.info)
             if message.done:
-                # Universe did not tell terminations from truncations; envkit's
+                # Universe did not distinguish terminations from truncations; envkit's
                 # remotes do.
                 discount = message.info.get("discount", 0.0)
                 is_number = isinstance(discount, int | float) and 0 <= discount <= 1
@@ -165,14 +166,14 @@ class EpisodeEvents:
 
 
 class RemoteEpisodes:
-    """The episodes of a remote, at the end of a client.
+    """The episodes of a remote, at the client's end.
 
     Attributes:
-        state: Where the client is.
-        episode: The number of the episode that is played; `None` for none.
-        env_id: What the remote calls its environment.
-        fps: How many steps a second it makes.
-        failure: What has ended the connection; `None` as long as nothing has.
+        state: The client's state.
+        episode: The number of the played episode, or `None`.
+        env_id: The remote's name for its environment.
+        fps: The remote's steps a second.
+        failure: The error that ended the connection, or `None`.
 
     Example:
         >>> episodes = RemoteEpisodes()
@@ -193,29 +194,29 @@ class RemoteEpisodes:
     """
 
     def __init__(self) -> None:
-        """Begins without an episode."""
+        """Starts without an episode."""
         self.state = EpisodeState.WAITING
         self.episode: int | None = None
         self.env_id, self.fps = "", 60.0
         self.failure: RewarderError | None = None
-        # What is about the episode that is played, and about the newest one.
+        # Events of the played episode and of the newest one.
         self._events: dict[int, EpisodeEvents] = {}
-        # Episodes below this one are of the past.
+        # Episodes below this number are past.
         self._least = 0
         self._request: int | None = None
 
     @property
     def newest(self) -> int:
-        """The number of the newest episode that the remote spoke of; 0 before."""
+        """The number of the newest reported episode; 0 before."""
         return max(self._events, default=0)
 
     @property
     def done(self) -> bool:
-        """True if the episode that is played is over."""
+        """True if the played episode is over."""
         return self.state is EpisodeState.OVER
 
     def ask(self, request: int) -> None:
-        """Lets no episode begin before the reply to a reset with this number."""
+        """Delays the next episode until the reply to a reset with this number."""
         self._go(Happening.ASK)
         newest = self.newest
         self._request, self.episode = request, None
@@ -225,7 +226,7 @@ class RemoteEpisodes:
         """Reads a message.
 
         Raises:
-            ResetRefusedError: The remote refuses the reset that it was asked for.
+            ResetRefusedError: The remote refuses the reset.
         """
         message = received.message
         is_reply = self._request is not None and received.parent == self._request
@@ -253,7 +254,7 @@ class RemoteEpisodes:
         self._end_played()
 
     def begin(self) -> bool:
-        """Goes to the newest episode if it runs and is another; True if it has."""
+        """Plays the newest episode if it is another and runs; returns True if so."""
         newest = self._events.get(self.newest)
         if (
             Happening.BEGIN not in EPISODES[self.state]
@@ -269,14 +270,14 @@ class RemoteEpisodes:
         return True
 
     def pop(self) -> EpisodeEvents:
-        """Returns what is new about the episode that is played."""
+        """Returns and removes the events of the played episode."""
         assert self.episode is not None
         events = self._events[self.episode]
         self._events[self.episode] = EpisodeEvents(events.state, done=events.done)
         return events
 
     def pop_texts(self) -> list[Any]:
-        """Returns the texts of the episode that is played, and leaves the rest."""
+        """Returns and removes only the texts of the played episode."""
         assert self.episode is not None
         return self._events[self.episode].pop_texts()
 
@@ -286,12 +287,12 @@ class RemoteEpisodes:
         self.state = EPISODES[self.state][happening]
 
     def _end_played(self) -> None:
-        """Ends the episode that is played, if it is done or a newer one is there."""
+        """Ends the played episode if it is done or a newer one exists."""
         if self.episode is None:
             return
         events = self._events[self.episode]
         if not events.done and self.newest > self.episode:
-            # The remote has not said so: it was interrupted.
+            # The remote did not report its end, so it was interrupted.
             events.end(1.0)
             events.info["env_status.artificial.done"] = True
         if events.done:
@@ -308,14 +309,14 @@ class RemoteEpisodes:
 
 
 class AskedReset(NamedTuple):
-    """A reset that a client has asked for.
+    """A client's request for a reset.
 
     Attributes:
-        client: Who asks.
-        seed: The seed; `None` for none.
-        episode: The episode that the client knows; 0 if none.
-        asked_at: When it has come, by our clock, which never goes back.
-        sent_at: When it was sent, by the client's clock.
+        client: The client.
+        seed: The seed, or `None`.
+        episode: The latest episode that the client knows; 0 if none.
+        asked_at: The time of arrival by this machine's monotonic clock.
+        sent_at: The time of sending by the client's clock.
     """
 
     client: Hashable
@@ -326,11 +327,11 @@ class AskedReset(NamedTuple):
 
 
 class ServedEpisodes:
-    """The numbers of episodes, at the end of a server.
+    """The numbers of episodes, at the server's end.
 
     Attributes:
         number: The number of the episode.
-        is_running: True if it is under way, and false if it is about to begin.
+        is_running: True if it is running, False if it is about to begin.
 
     Example:
         >>> episodes = ServedEpisodes()
@@ -343,43 +344,43 @@ class ServedEpisodes:
     """
 
     def __init__(self) -> None:
-        """Begins with the first episode, which runs."""
+        """Starts with the first episode, already running."""
         self.number, self.is_running = 1, True
-        # When it began.
+        # When the episode began.
         self._began_at = -math.inf
-        # The reset that was done last, its episode, and the seconds until the reply.
+        # The last reset, its episode, and the seconds until the reply.
         self._last: tuple[AskedReset, int, float] | None = None
 
     def check(self, episode: int) -> None:
         """Checks the episode that a client wants to end.
 
         Raises:
-            RewarderError: There cannot be one of that number.
+            RewarderError: There cannot be an episode with that number.
         """
         if episode > self.number + _MOST_AHEAD:
-            raise RewarderError(f"There is no episode {episode}, which you ask to end.")
+            raise RewarderError(f"You ask to end episode {episode}, which is unknown.")
 
     def reset(self, known: int = 0) -> int:
-        """Goes to the next episode, after the one that a client knows; returns it."""
+        """Moves past the episode that a client knows; returns the new number."""
         self.number, self.is_running = max(known, self.number) + 1, False
         return self.number
 
     def run(self, now: float) -> None:
-        """Lets the episode run."""
+        """Marks the episode as running."""
         self.is_running, self._began_at = True, now
 
     def remember(self, asked: AskedReset | None, now: float) -> None:
-        """Remembers the reset that the episode was for; `None` forgets the last."""
+        """Remembers the reset that began the episode; `None` forgets the last one."""
         self._last = None
         if asked is not None:
             self._last = (asked, self.number, now - asked.asked_at)
 
     def is_repeated(self, asked: AskedReset) -> bool:
-        """Returns True if its client would not have asked, had it known the episode.
+        """Returns True if the client asked only because it did not know the episode.
 
-        Of two resets in a row the second is sent before the first is answered. With an
-        episode for each, the client would be told of one that ends at once, with reward
-        0. It says which episode it knows, or 0 where it does not matter to it.
+        If a client sends two resets in a row, the second leaves before the first is
+        answered. With an episode for each, the first would end at once, with reward 0.
+        The client sends the episode that it knows, or 0 if it does not care.
         """
         last, number, took = self._last or (None, 0, 0.0)
         if last is not None and last.client is not asked.client:
@@ -392,6 +393,6 @@ class ServedEpisodes:
             return False
         if last is None or asked.asked_at <= self._began_at:
             return asked.asked_at <= self._began_at
-        # The reply was still on its way. Both times are of the client's clock.
+        # The reply was still on its way. Both times are by the client's clock.
         since = asked.sent_at - last.sent_at
         return 0 < asked.episode < number or 0 <= since < took

@@ -1,8 +1,8 @@
 """`envkit serve TARGET --vnc`: people watch and play in VNC viewers and in browsers.
 
-Each environment has a port of its own for VNC, and all share one for browsers. An
-environment goes on `hz` times a second, or whenever the viewer that controls presses a
-key, and stands still while there is no viewer; further viewers observe.
+Each environment has its own VNC port, and all share one port for browsers. An
+environment makes `hz` steps a second, or one for each key press of the controlling
+viewer. It pauses while nobody is connected. Other viewers only watch.
 """
 
 from __future__ import annotations
@@ -33,28 +33,29 @@ __all__ = ["PlayedEnv", "host_for_vnc", "pages_for", "serve"]
 _log = logging.getLogger(__name__)
 
 _PORT = 5900
-# How many may observe, unless the options say so.
+# The default limit on observers.
 _OBSERVERS = 15
-# Seconds within which an environment must come to its end.
+# Seconds that an environment has to end.
 _PATIENCE = 2.0
 
 
 def serve(menu: Menu, options: ServeOptions) -> Service:
-    """Shows the environments of a menu to VNC viewers, each at a port of its own.
+    """Shows the environments of a menu to VNC viewers, each at its own port.
 
-    Browsers find all of them at one port. A certificate encrypts that one alone: with
-    one, other machines reach the page, and VNC is for this machine.
+    Browsers find all of them at one port. A certificate encrypts only the browsers'
+    port: other machines then reach the pages, and VNC listens only on this machine.
 
     Args:
         menu: The environments.
-        options: Where to listen: the first environment at `port`, the others above it.
-            Viewers need the password, of which VNC has 8 characters; those who know the
-            `observer_password` observe.
+        options: The options of the server. The first environment is at `port`, the
+            others are above it. Viewers need the password, of which VNC compares 8
+            characters; the `observer_password` only lets them watch.
 
     Raises:
-        ValueError: An environment has no pictures, or its actions no keys.
-        MissingDependencyError: Other machines are to be let in by TLS, and the package
-            of the page is not installed.
+        ValueError: An environment has no pictures, or there are no keys for its
+            actions.
+        MissingDependencyError: Other machines need the pages, and the package for the
+            pages is not installed.
     """
     return _Shop(menu, options)
 
@@ -62,22 +63,22 @@ def serve(menu: Menu, options: ServeOptions) -> Service:
 def pages_for(
     people: Mapping[str, Person], options: ServeOptions
 ) -> tuple[BrowserServer | None, str]:
-    """Lets browsers in as well, where that is safe or asked for.
+    """Serves pages for browsers if that is safe or requested.
 
     Args:
-        people: Those who play, by the names of their pages.
-        options: Where to listen.
+        people: The players by the names of their pages.
+        options: The options of the server.
 
     Returns:
-        The server of the pages, or `None` and what is to be said about that.
+        The server of the pages, or `None` and a line that explains why there is none.
 
     Raises:
         MissingDependencyError: A package is missing, and there is no other way in.
-        ValueError: The port of the options is in use.
+        ValueError: The chosen port is in use.
     """
     is_private = is_loopback(options.host)
     if not is_private and options.tls is None and options.web_port is None:
-        return None, "with --cert and --key browsers can connect, too"
+        return None, "with --cert and --key, browsers can connect too"
     desktops = {name: person.server for name, person in people.items()}
     hints = {name: person.hint for name, person in people.items()}
     try:
@@ -100,7 +101,7 @@ def pages_for(
 
 
 def host_for_vnc(options: ServeOptions) -> str:
-    """Returns where VNC listens: with a certificate others reach the page alone."""
+    """Returns the host for VNC: with a certificate, only this machine."""
     is_inside = options.tls is not None and not is_loopback(options.host)
     return "127.0.0.1" if is_inside else options.host
 
@@ -109,10 +110,10 @@ class _Shop:
     """All environments that are shown.
 
     Attributes:
-        line: Where they are, for people.
+        line: The addresses, for people.
         invitation: The passwords, if they were drawn.
         shown: The environments.
-        browsers: The server of their pages; `None` without any.
+        browsers: The server of their pages, or `None`.
     """
 
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
@@ -121,8 +122,8 @@ class _Shop:
         inside = options._replace(host=host_for_vnc(options))
         if inside.host != options.host and options.sockets:
             raise ValueError(
-                "With --cert the inherited socket for VNC must be one at "
-                f"127.0.0.1, as VNC is never encrypted, got {options.host}."
+                "With --cert the inherited socket for VNC must listen at 127.0.0.1, "
+                f"because VNC is never encrypted, got {options.host}."
             )
         try:
             for number, offer in enumerate(menu.offers):
@@ -156,7 +157,7 @@ class _Shop:
         self.invitation = "\n".join(filter(None, [*invitations, note]))
 
     def health(self) -> list[dict[str, Any]]:
-        """Returns where they are, and how many viewers each has."""
+        """Returns the address and the number of viewers of each environment."""
         return [
             {
                 "address": f"vnc://{place_of(one.person.address)}",
@@ -166,12 +167,12 @@ class _Shop:
         ]
 
     def ended(self) -> str | None:
-        """Returns why one of them has ended unasked; `None` as long as all serve."""
+        """Returns why one stopped without `close`; `None` while all serve."""
         servers: list[Any] = [*self.shown, *filter(None, [self.browsers])]
         return next(filter(None, (one.ended() for one in servers)), None)
 
     def close(self, reason: str) -> None:
-        """Ends them all; calling it again does nothing."""
+        """Closes all environments; calling it again does nothing."""
         if self.browsers is not None:
             self.browsers.close(reason)
         for one in self.shown:
@@ -181,11 +182,11 @@ class _Shop:
 
 
 class PlayedEnv:
-    """An environment that a person plays, in a thread of its own.
+    """An environment that a person plays, in its own thread.
 
     Attributes:
-        name: What clients call it.
-        line: Where it is, and its keys.
+        name: Its name for clients.
+        line: Its address and its keys.
         invitation: The password for viewers, if it was drawn.
         person: The person who plays.
     """
@@ -193,7 +194,7 @@ class PlayedEnv:
     def __init__(
         self, offer: Offer, options: ServeOptions, port: int | socket.socket
     ) -> None:
-        """Makes the environment, begins an episode, and listens at a port."""
+        """Makes the environment, begins an episode, and listens."""
         self.name = offer.name
         self._env: Any = offer.make_drawing()
         self._failure: str | None = None
@@ -233,12 +234,12 @@ class PlayedEnv:
         self._thread.start()
 
     def ended(self) -> str | None:
-        """Returns why it has ended unasked; `None` as long as it serves."""
+        """Returns why it stopped without `close`; `None` while it serves."""
         return self._failure or self.person.ended()
 
     def join(self) -> None:
-        """Waits a while until the environment is closed."""
-        # It may take as long as it likes; its thread is a daemon.
+        """Waits a few seconds for the environment to close."""
+        # It may take longer; its thread is a daemon.
         self._thread.join(_PATIENCE)
 
     def _run(self) -> None:

@@ -555,7 +555,7 @@ def test_with_a_certificate_other_machines_reach_the_page_alone(tmp_path):
 def test_without_a_certificate_other_machines_reach_a_page_that_was_asked_for():
     with shop_of("Catch", host="0.0.0.0") as shop:
         assert shop.browsers is None
-        assert "with --cert and --key browsers can connect, too" in shop.invitation
+        assert "with --cert and --key, browsers can connect too" in shop.invitation
     with shop_of("Catch", host="0.0.0.0", web_port=0) as shop:
         assert "0.0.0.0" == shop.browsers.address[0]
 

@@ -361,7 +361,7 @@ def test_settings_are_the_arguments_of_the_environment(walks):
 def test_of_several_environments_a_setting_names_one():
     with serving("Catch", "CartPole") as server, connected(server) as connection:
         assert create(connection, environment="Catch").startswith("Catch-")
-        with pytest.raises(error.DmEnvRpcError, match="one must be named: Catch, Cart"):
+        with pytest.raises(error.DmEnvRpcError, match="name one of them: Catch, Cart"):
             create(connection)
         with pytest.raises(error.DmEnvRpcError, match=r"no environment .*Pong"):
             create(connection, environment="Pong")

@@ -213,13 +213,13 @@ REFUSALS = {
     "envkit: order of bytes": (
         "envkit",
         lambda place: say(place, greeting(order="?")),
-        "The two machines have different orders of bytes",
+        "The two machines have different byte orders",
         {},
     ),
     "envkit: not its protocol": (
         "envkit",
         lambda place: say(place, b"SSH-2.0-OpenSSH_9.9\r\n"),
-        "This is a server of envkit environments, and what was sent is not",
+        "This is a server of envkit environments, which speaks its own",
         {},
     ),
     "envkit: TLS without a certificate": ("envkit", hello_by_tls, NO_CERTIFICATE, {}),
@@ -244,7 +244,7 @@ REFUSALS = {
     "envkit: an argument": (
         "envkit",
         lambda place: opened(place, rows=5),
-        "A client may give no arguments here, not 'rows'",
+        "A client may pass no arguments here, not 'rows'",
         {},
     ),
     "envkit: another path": (
@@ -341,7 +341,7 @@ REFUSALS = {
     "dm-env-rpc: an argument": (
         "dm-env-rpc",
         lambda place: made("dm_env_rpc", place, token=SECRET, settings={"rows": 5}),
-        "A client may give no arguments here, not 'rows'",
+        "A client may pass no arguments here, not 'rows'",
         {},
     ),
     "dm-env-rpc: unknown environment": (

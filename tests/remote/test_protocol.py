@@ -193,8 +193,8 @@ def test_a_server_answers_a_recorded_client_as_a_recorded_server(name, places):
 REFUSED = {
     "another version": "speaks protocol 1.0 .* and the client 9.0",
     "another order of bytes": "different orders of bytes",
-    "HTTP": "what was sent is not its protocol",
-    "TLS to a server without": "what was sent is not its protocol",
+    "HTTP": "which speaks its own protocol",
+    "TLS to a server without": "which speaks its own protocol",
 }
 
 

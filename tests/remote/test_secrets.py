@@ -292,7 +292,7 @@ def test_no_value_of_the_server_is_told_to_a_client():
                 connect(f"{it.address}/locked", **given)
             told.append(str(caught.value))
             told.append(caught.value.remote_traceback)
-        assert "locked is served with a secret of the server's" in told[0]
+        assert "The server sets secret of locked" in told[0]
         assert "level must be at least 0, with '…' and …" in told[4]
         with connect(f"{it.address}/locked", on_worker_failure="raise") as env:
             told += [str(env.provenance()), str(env.servers()[0].facts)]
@@ -327,7 +327,7 @@ def test_a_client_gives_no_arguments_unless_the_server_allows_them():
             with pytest.raises(ConstructorError) as caught:
                 connect(f"{server.address}/{target}", **given)
             assert (
-                f"A client may give no arguments here, not {next(iter(given))!r} "
+                f"A client may pass no arguments here, not {next(iter(given))!r} "
                 "(envkit serve --allow-arg NAME)."
             ) in str(caught.value)
     with served(target, allow_arg=("gym_kwargs",)) as server:
@@ -541,7 +541,7 @@ def test_clients_of_dm_env_rpc_find_the_token(monkeypatch):
     with DmEnvRpcServer(Menu([Offer("GridWorld")]), ServeOptions(port=0)) as server:
         with make(f"dm_env_rpc:{server.address}") as env:
             assert env.reset().is_first()
-        with pytest.raises(DmEnvRpcError, match="A client may give no arguments here"):
+        with pytest.raises(DmEnvRpcError, match="A client may pass no arguments here"):
             make(f"dm_env_rpc:{server.address}", settings={"size": 5})
         stranger(monkeypatch)
         for token in (None, WRONG):

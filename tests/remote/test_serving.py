@@ -153,8 +153,7 @@ REFUSED = {
     ),
     "no name": (
         {"name": ""},
-        "This server has several environments, so one must be named: GridWorld, "
-        "corner.",
+        "This server has several environments, so name one of them: GridWorld, corner.",
     ),
     "an unknown argument": (
         {"name": "GridWorld", "sizes": 5},
@@ -162,22 +161,22 @@ REFUSED = {
     ),
     "an argument of the server": (
         {"name": "corner", "max_episode_steps": 5},
-        "corner is served with a max_episode_steps of the server's, which a client "
-        "cannot change: leave it out.",
+        "The server sets max_episode_steps of corner, and a client cannot change it: "
+        "leave it out.",
     ),
     "a batch": (
         {"name": "GridWorld", "batch_size": 10**9},
-        "The argument 'batch_size' is not a client's to give: how many environments "
-        "there are is the session's num_envs.",
+        "A client cannot pass 'batch_size': the session's num_envs is the number of "
+        "environments.",
     ),
     "an argument that is not allowed": (
         {"name": "GridWorld", "seed": 3},
-        "A client may give only size, sizes here, not 'seed' (envkit serve --allow-arg "
+        "A client may pass only size, sizes here, not 'seed' (envkit serve --allow-arg "
         "NAME).",
     ),
     "too many rows": (
         {"name": "GridWorld", "num_envs": 9},
-        "A session may have 8 environments here (--max-rows), and 9 were asked for.",
+        "A session may have at most 8 environments (--max-rows); you asked for 9.",
     ),
     "a constructor that raises": (
         {"name": "GridWorld", "size": -1},
@@ -208,11 +207,11 @@ def test_what_is_refused_says_why(case):
 
 def test_code_is_not_sent():
     with served("CartPole") as server:
-        with pytest.raises(ConstructorError, match="must be a name; a server"):
+        with pytest.raises(ConstructorError, match="must be a name, such as"):
             ParallelPyEnvironment([lambda: make("CartPole")], backend=server.address)
         with pytest.raises(ConstructorError, match="which plain data cannot hold"):
             connect(server.address, max_episode_steps=object())
-        with pytest.raises(ValueError, match="no worker_setup of a client"):
+        with pytest.raises(ValueError, match="does not run a client's worker_setup"):
             connect(server.address, worker_setup="os:getcwd")
 
 
@@ -312,7 +311,7 @@ def test_a_session_that_asks_nothing_is_ended_and_told_so():
         assert until(lambda: not is_running(pid))
         with pytest.raises(envkit.errors.WorkerCrashed) as caught:
             env.reset()
-        assert "ended by its server: nothing was asked for 2 s" in str(caught.value)
+        assert "ended by its server: there was no request for 2 s" in str(caught.value)
 
 
 def is_free(server):
@@ -404,7 +403,7 @@ def test_observers_see_what_the_controller_sees():
     ):
         first = env.reset()
         assert same(first, observed.recv(timeout=PATIENCE))
-        with pytest.raises(ConnectionError, match="may have 1 observers"):
+        with pytest.raises(ConnectionError, match="as many observers as"):
             observe(server.address)
         env.close()
         with pytest.raises(ClosedError, match="over"):
@@ -475,7 +474,7 @@ def test_tls_encrypts_and_checks_the_certificate(certificate):
             make("CartPole", num_envs=3, backend="inline") as local,
         ):
             play_both(env, local, 30, 3)
-        with pytest.raises(ConstructorError, match="cannot be spoken to by TLS"):
+        with pytest.raises(ConstructorError, match="cannot be reached with TLS"):
             connect(server.address, token=SECRET)
         in_the_clear = server.address.replace("tls", "tcp")
         with pytest.raises(ConstructorError, match="This server uses TLS"):
@@ -539,7 +538,7 @@ def test_a_server_that_was_started_and_dies_is_started_again():
 
 
 def test_a_server_that_does_not_start_says_why():
-    with pytest.raises(LaunchError, match=r"exited with code 1\. It has said: no"):
+    with pytest.raises(LaunchError, match=r"exited with code 1\. It said: no"):
         connect(command=[sys.executable, "-c", "import sys; sys.exit('no game')"])
     with pytest.raises(LaunchError, match="cannot be started: No such file"):
         connect(command=["there-is-no-such-command"])
@@ -554,7 +553,7 @@ def test_nothing_answers_at_an_address():
     sock = socket.create_server(("127.0.0.1", 0))
     port = sock.getsockname()[1]
     sock.close()
-    with pytest.raises(ConstructorError, match=r"Does envkit serve run there\?"):
+    with pytest.raises(ConstructorError, match=r"Is envkit serve running there\?"):
         connect(f"tcp://127.0.0.1:{port}/CartPole")
 
 

@@ -52,7 +52,9 @@ def test_a_crash_ends_one_session_and_says_how():
         for each in (env, other, lasting):
             each.reset(), each.step([0, 1])
         os.kill(pid_of(env), signal.SIGSEGV)
-        with pytest.raises(WorkerCrashed, match="session was killed by SIGSEGV while"):
+        with pytest.raises(
+            WorkerCrashed, match="session's process was killed by SIGSEGV while"
+        ):
             env.step([0, 0])
         before = pid_of(lasting)
         os.kill(before, signal.SIGKILL)
@@ -77,7 +79,7 @@ def test_a_link_is_taken_up_and_watched_by_the_same_process():
             observe(server.address, env.session) as observed,
             make("CartPole", num_envs=3, backend="inline") as local,
         ):
-            with pytest.raises(ConnectionError, match="may have 1 observers"):
+            with pytest.raises(ConnectionError, match="as many observers as"):
                 observe(server.address)
             env.seed(5), local.seed(5)
             assert same(env.reset(), local.reset())
@@ -123,7 +125,7 @@ def test_environments_that_cannot_be_made_are_refused_in_words():
         with pytest.raises(ConstructorError, match="OSError: the second one breaks"):
             connect(f"{server.address}/unmade", num_envs=2)
         with pytest.raises(
-            ConstructorError, match="process of the session was killed by SIGABRT"
+            ConstructorError, match="session's process was killed by SIGABRT"
         ):
             connect(f"{server.address}/bad")
         assert not server._sessions
@@ -356,7 +358,7 @@ def test_a_session_whose_template_is_gone_is_told_to_have_ended():
     ):
         os.kill(parent_of(pid_of(env)), signal.SIGKILL)
         os.kill(pid_of(env), signal.SIGKILL)
-        with pytest.raises(WorkerCrashed, match="process of the session has ended"):
+        with pytest.raises(WorkerCrashed, match="session's process has ended"):
             env.reset()
 
 
@@ -461,5 +463,7 @@ def test_sessions_are_new_processes_where_nothing_can_be_forked(game, monkeypatc
     ):
         assert 0 == env.reset().observation[0]
         os.kill(pid_of(env), signal.SIGKILL)
-        with pytest.raises(WorkerCrashed, match="session was killed by SIGKILL"):
+        with pytest.raises(
+            WorkerCrashed, match="session's process was killed by SIGKILL"
+        ):
             env.step([0])

@@ -608,7 +608,7 @@ def test_a_seed_that_an_environment_does_not_take_is_refused(num_workers):
         with Client(remote) as client:
             refusal = client.reset(seed=13)
             assert "v0.reply.error" == refusal.method
-            told = "The environment does not take the seed 13: "
+            told = "The environment refuses the seed 13: "
             assert refusal.body["message"].startswith(told)
             assert "unlucky" in refusal.body["message"]
             assert "v0.reply.env.reset" == client.reset(seed=14).method
@@ -754,7 +754,7 @@ def test_an_environment_that_breaks_ends_the_service_and_says_why():
         screen.press("space")
         message = client.until(lambda it: it.method == "v0.connection.close")
         assert (
-            "The environment has raised RuntimeError: the fire is out"
+            "The environment raised RuntimeError: the fire is out"
             == (message.body["message"])
         )
         assert "RuntimeError: the fire is out" == remote.ended()
