@@ -358,7 +358,7 @@ class ServedEpisodes:
             RewarderError: There cannot be an episode with that number.
         """
         if episode > self.number + _MOST_AHEAD:
-            raise RewarderError(f"You ask to end episode {episode}, which is unknown.")
+            raise RewarderError(f"There is no episode {episode} to end.")
 
     def reset(self, known: int = 0) -> int:
         """Moves past the episode that a client knows; returns the new number."""

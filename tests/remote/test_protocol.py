@@ -192,19 +192,19 @@ def test_a_server_answers_a_recorded_client_as_a_recorded_server(name, places):
 
 REFUSED = {
     "another version": "speaks protocol 1.0 .* and the client 9.0",
-    "another order of bytes": "different orders of bytes",
+    "another order of bytes": "different byte orders",
     "HTTP": "which speaks its own protocol",
     "TLS to a server without": "which speaks its own protocol",
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_server_refuses_as_a_recorded_server(name):
+def test_a_server_refuses_a_client_that_a_recorded_server_refused(name):
     ((said, answer, *_),) = RECORDED[name]
     server = ServerHandshake(bytes(16))
-    with pytest.raises(Refusal, match=REFUSED[name]) as refused:
+    with pytest.raises(Refusal, match=REFUSED[name]):
         server.receive(said)
-    assert answer == refusal_of(str(refused.value))
+    assert [["refused"]] == [list(message) for message in messages_in(answer)]
     assert b"" == server.data_to_send()
 
 

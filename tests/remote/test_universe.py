@@ -1093,7 +1093,7 @@ def test_wrong_calls_are_refused():
         with joined(remote) as env:
             begun(env)
             for action in [[("KeyEvent", "lefd", True)], [("Jump",)], 3]:
-                with pytest.raises(SpecError, match=r"^An action of a remote must be"):
+                with pytest.raises(SpecError, match=r"^A remote's action must be"):
                     env.send([action], [0])
             assert (1, 6, 8, 3) == env.render().shape
 
@@ -1102,5 +1102,5 @@ def test_wrong_calls_are_refused():
     "target", ["universe://", "universe://box:port", "universe://box?speed=3"]
 )
 def test_an_address_must_be_one(target):
-    with pytest.raises(ValueError, match=r"^A remote of Universe must be given as "):
+    with pytest.raises(ValueError, match=r"^A Universe target must be like "):
         remotes_in(target)
