@@ -24,9 +24,9 @@ class NoCertificateError(OSError):
 
 
 def own_certificate() -> ssl.SSLContext:
-    """Returns a context for a server, with a key and a certificate made just now.
+    """Returns a server's context with a new key and certificate.
 
-    They pass through files that only this user can read, and which are deleted again.
+    Both pass through temporary files that only this user can read.
 
     Raises:
         NoCertificateError: The program that makes them is missing, or fails.

@@ -99,7 +99,7 @@ def _timeout(cluster: Cluster, limit: float, *, is_asked: bool) -> WorkerTimeout
 
 
 def _answers(cluster: Cluster, deadline: float) -> bool:
-    """Returns True if a server answers that looks like Ray's control service."""
+    """Returns True if the server that answers looks like Ray's control service."""
 
     def left() -> float:
         return max(0.001, deadline - time.monotonic())

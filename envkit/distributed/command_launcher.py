@@ -16,7 +16,7 @@ from envkit.parallel.system.guardian import Guardian
 __all__ = ["CommandLauncher"]
 
 _PLACE = "{address}"
-# Seconds that forwarding a command's output may take in one look.
+# Longest time to forward a command's output in one poll, in seconds.
 _POLL_INTERVAL = 0.1
 
 
@@ -112,7 +112,7 @@ class CommandLauncher:
         self._guardian.end_helpers([serial])
 
     def close(self) -> None:
-        """Ends everything that it has started."""
+        """Ends all commands."""
         for worker in list(self._running):
             self.kill(worker)
             self._forget_one(worker)

@@ -21,11 +21,11 @@ MESSAGE, ASKED, ANSWERED, BEGUN = range(1, 5)
 
 
 class FrameError(EOFError):
-    """The other end has sent bytes that no end ever sends; the link must end."""
+    """The other end has sent invalid bytes; the link must end."""
 
 
 class Frame(NamedTuple):
-    """A frame that is sent or received again and again.
+    """A frame whose memory is used again for every send or receive.
 
     Attributes:
         head: Its first bytes.

@@ -274,8 +274,8 @@ def prove(sock: socket.socket, address: Address) -> tuple[socket.socket, bytes]:
     sock.settimeout(_TO_CONNECT)
     if address.certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # The address came the same trusted way as the token, and names the right
-        # certificate, so no authority is needed.
+        # The address came by the same trusted way as the token, and contains the hash
+        # of the right certificate, so no authority is needed.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         sock = context.wrap_socket(sock)
@@ -302,7 +302,7 @@ def prove(sock: socket.socket, address: Address) -> tuple[socket.socket, bytes]:
 class Link:
     """One end of a connection between a pool and a worker.
 
-    At the worker's end calls wait; at the pool's they never do: `fill` returns False,
+    Calls block at the worker's end and never at the pool's: there `fill` returns False,
     and `push` sends the bytes for which `send` found no room.
 
     Attributes:
@@ -391,8 +391,8 @@ class Link:
         returns the bytes.
 
         Raises:
-            EOFError: The link has ended before.
-            FrameError: What has come is not what the other end has sent.
+            EOFError: The link has ended.
+            FrameError: The bytes were changed on the way.
         """
         # Hot: called once per worker and batch step.
         frame, got, head_size = self._expected, self._got, self._head_size
@@ -420,7 +420,7 @@ class Link:
                 return True
             self._got = got
             if not self._is_blocking:
-                # Less than there was room for: the socket is empty.
+                # A short read: the socket is empty.
                 if got >= head_size:
                     self._call_at(frame.size - got)
                 return False
@@ -428,8 +428,8 @@ class Link:
     def _call_at(self, size: int) -> None:
         """Makes the link readable only when `size` bytes have arrived, or it has ended.
 
-        Waking up for each piece of a frame would take longer than reading it. But only
-        the rest of a frame whose head has been read is sure to come.
+        Waking up for each piece of a frame would take longer than reading it. Call this
+        only after the head of a frame: nothing else is sure to come.
         """
         # Hot: called once per worker and batch step.
         if _CALLS_LATE and size != self._called_at:
@@ -463,8 +463,8 @@ class Link:
         """Reads into the wanted memory; returns True if it is full.
 
         Raises:
-            EOFError: The link has ended before.
-            FrameError: What has come is not what the other end has sent.
+            EOFError: The link has ended.
+            FrameError: The bytes were changed on the way.
         """
         # Hot: called a few times per frame.
         wanted = self._wanted
@@ -515,7 +515,7 @@ class Link:
             raise EOFError(error.strerror or str(error)) from error
         if not count:
             raise EOFError("the other end has closed it")
-        # Less than there was room for: the socket is empty.
+        # A short read: the socket is empty.
         self._is_drained = count < room and not self._is_blocking and not self.is_tls
         self._begin, self._end = 0, self._take_off(count)
         return True
@@ -566,7 +566,7 @@ class Link:
             if self.is_tls:
                 parts = [b"".join(parts)]
             count = self._send_some(parts)
-            # With no size given and no room at all, both are 0.
+            # Without a size, `size` is 0, and so is `count` if there was no room.
             if size and count == size:
                 return
             missing = (size or sum(map(len, parts))) - count

@@ -67,7 +67,8 @@ class WorkerLife:
         host: The name of its machine, from its greeting.
         pid: Its process there.
         resident: The memory of that process at its greeting, in bytes.
-        is_paused: Whether nothing may be asked, and no answer can come.
+        is_paused: Whether it cannot be reached for now: nothing is asked, and no answer
+        comes.
     """
 
     def __init__(self, worker: int) -> None:
@@ -141,8 +142,8 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         Args:
             job: Its job.
             order: The same, from `_order`.
-            again: Whether it replaces a lost worker. Then failures are events, and
-                nothing is raised.
+            again: Whether it replaces a lost worker. Failures are then events instead
+                of exceptions.
         """
 
     @abc.abstractmethod
@@ -187,7 +188,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         """Stops the workers; returns after at most about `grace` seconds."""
 
     def _end_launched(self) -> None:
-        """Ends everything left that was used to start workers."""
+        """Ends the processes that started workers, if any are left."""
 
     # Starting.
 

@@ -9,7 +9,7 @@ pool                                            worker
   ASKED, with the actions                   ─▶   runs these rows
                                             ◀─   ANSWERED, with their time steps
   Request                                   ─▶   answers it
-  Bind(another layout)                      ─▶   goes on on the rows there
+  Bind(another layout)                      ─▶   continues with those rows
   Close                                     ─▶   closes the environments and ends
 ```
 
@@ -135,7 +135,7 @@ class _LinkedWorker:
             message = self._run(may_linger(bind.on_machine) and not self._link.is_tls)
 
     def _run(self, lingers: bool) -> Packed | Close:
-        """Serves rows and requests until another message comes, and returns that."""
+        """Serves rows and requests; returns the first message of another kind."""
         slab, row_frames = self._slab, self._row_frames
         link, runner, clock = self._link, self._runner, self._clock
         due, writer = runner.due, runner.writer

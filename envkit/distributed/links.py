@@ -7,10 +7,11 @@
             └── messages are pickles; the end of a link is Exited
 ```
 
-A worker's messages are trusted as those of a local worker process, because it has
-proved that this pool started it, and because nobody in between can change them: links
-are encrypted, or each frame is sealed. Before that proof, a connection's bytes are only
-compared with the expected ones. `LinkBase` handles the rows.
+The pool trusts a worker's messages like those of a local process: the worker has proved
+that this pool started it, and links are encrypted or sealed, so nobody in between can
+change anything. Before that proof, a connection's bytes are only compared with the
+expected ones. Answers that were still on a link when its worker was lost are lost too;
+in shared memory they would survive. `LinkBase` handles the rows.
 """
 
 from __future__ import annotations
@@ -58,27 +59,27 @@ __all__ = ["Launcher", "LinkedBackend", "linked"]
 # The remedy for a worker that is out of reach.
 _TO_SEE = (
     "Its machine or the network to it may be down, or the worker was ended there, by a "
-    "person, a batch system or for its memory: see whether that machine is up, and "
-    "what it says of process {pid}."
+    "person, a batch system or for its memory: check whether that machine is up, and "
+    "look for process {pid} in its logs."
 )
 _TO_RUN = (
-    "The program that starts it ended before it had connected, and no environment has "
-    "run: see its last words above, or run its command by hand."
+    "The program that starts it ended before the worker had connected, and no "
+    "environment has run: read its output above, or run its command by hand."
 )
 _TO_CONNECT = (
-    "See whether the job that the command has submitted has begun, and whether its "
-    "machine reaches this one at {address} (host=, reach_as= and port= say where); if "
+    "Check whether the job that the command has submitted has begun, and whether its "
+    "machine can reach this one at {address} (host=, reach_as= and port= set it); if "
     "it only takes long, raise connect_timeout=."
 )
 _TO_COME = (
-    "See whether it was started by its address, and whether its machine reaches this "
-    "one at {address} (host=, reach_as= and port= say where). The address is of no use "
-    "any more: backend.invite() gives another."
+    "Check whether it was started with its address, and whether its machine can reach "
+    "this one at {address} (host=, reach_as= and port= set it). That address has "
+    "expired: backend.invite() returns another."
 )
 _TO_TRUST = (
-    "Something between this machine and the worker changes what they send, repeats it "
-    "or leaves it out, and the pool has believed nothing of that: see which proxies "
-    "and tunnels there are on the way to {address}."
+    "Something between this machine and the worker changes, repeats or drops what they "
+    "send, and the pool has ignored all of it: check the proxies and tunnels on the "
+    "way to {address}."
 )
 # Seconds for a worker's carrier to end after its link, and seconds between two looks at
 # it meanwhile.
@@ -135,29 +136,30 @@ def linked(
 ) -> LinkedBackend:
     """Returns a backend whose workers are started by commands, on any machine.
 
-    A command ends in `envkit worker {address}`, which it runs somewhere, by ssh, srun
-    or kubectl, say. `{address}` is replaced by the address of this pool, with a token
-    that admits one worker, once. A command that begins with `envkit` runs the envkit of
-    this Python. No shell runs it, but words are split as a shell does.
+    A command runs `envkit worker {address}` somewhere, for example by ssh, srun or
+    kubectl. The pool replaces `{address}` with its own address and a token that admits
+    one worker, once. A command that begins with `envkit` runs the envkit of this
+    Python. Commands are split into words like in a shell, but run without one.
 
     Args:
         commands: The command of each worker, as one text or as a list of words.
-        host: The address of this machine to listen on. Only workers on this machine
-            reach the default; "0.0.0.0" means all addresses. "unix:" is a Unix socket,
-            which is faster between processes of one machine, and "unix:/tmp/pool" one
-            that containers can share as a file.
+        host: The address of this machine to listen on. Only workers on this machine can
+            reach the default; "0.0.0.0" means all addresses. "unix:" is a Unix socket
+            without a file, for workers in the same network namespace (Linux only).
+            "unix:/tmp/pool" is a socket file that only this user may open, and that
+            containers can share.
         port: The port to listen on; 0 for any free port.
-        reach_as: The name or address by which workers reach this machine; `None` means
-            `host`, or this machine's name if `host` is all addresses. For a Unix
-            socket, "unix:" and the path at which workers find it.
-        tls: What encrypts the links: a context with the certificate of this side
-            loaded, or True for a certificate that the pool makes for itself. Workers
-            take that certificate and no other. `None` is True, unless all workers are
-            on this machine. Frames of links that are not encrypted are sealed: others
-            may read them and cannot change them. With False all links are such, and
-            between machines there is an `InsecureWarning`.
+        reach_as: The name or address under which workers reach this machine; `None`
+            means `host`, or this machine's name if `host` is "0.0.0.0". For a Unix
+            socket, "unix:" and its path as workers see it.
+        tls: How links are encrypted: with an `ssl.SSLContext` that has loaded your own
+            certificate, or with True by a certificate that the pool makes. Workers
+            accept no other certificate. `None` encrypts unless all workers are on this
+            machine. False never encrypts, and warns with an `InsecureWarning` if
+            workers are on other machines. Frames that are not encrypted are sealed:
+            others can read but not change them.
         connect_timeout: How many seconds a worker has to connect after its command has
-            ended without an error, as commands do that only submit a job.
+            ended without an error, such as a command that only submits a job.
 
     Example:
         >>> from envkit import ParallelPyEnvironment
@@ -199,7 +201,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         tls: ssl.SSLContext | bool | None = None,
         connect_timeout: float = 60.0,
     ) -> None:
-        """Prepares; nothing is started yet. The arguments are those of `linked`."""
+        """Stores the arguments, which are those of `linked`; starts nothing."""
         self._launcher = launcher
         self._connect_timeout = connect_timeout
         self._listener = Listener(host, port, reach_as, tls)
@@ -242,10 +244,11 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         self._by_commands("add_workers").add(commands)
 
     def change_worker(self, worker: int, command: str | Sequence[str]) -> None:
-        """Gives a worker another command, by which it is started when it has ended.
+        """Changes the command for a worker's next start.
 
-        So its environments move to another machine, if the one it is on goes away:
-        where the pool has a `RestartPolicy`, with `recover="replay"` without a seam.
+        Use it when the worker's machine is about to be taken away. A pool with
+        `RestartPolicy(recover="replay")` then continues its environments elsewhere, bit
+        for bit.
 
         Args:
             worker: Its index.
@@ -258,15 +261,15 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
             guest.close()
 
     def invite(self) -> str:
-        """Adds a place for a worker that others start; returns its address.
+        """Adds a place for a worker that you start yourself; returns its address.
 
-        A person or a job starts it with `envkit worker ADDRESS`, once, whenever and
-        wherever it likes. It waits for the pool's next `resize` that needs a worker,
-        which waits for it for `connect_timeout` seconds if it has not come by then.
-        It is not started again if it ends: invite another one into its place.
+        Start it with `envkit worker ADDRESS`, once, anywhere, by hand or in a job. The
+        pool's next `resize` that needs a worker uses it, and waits up to
+        `connect_timeout` seconds for it. The pool cannot start it again: if it ends,
+        invite another one, or give its place a command with `change_worker`.
 
         Raises:
-            CallOrderError: No pool uses this backend, so none can be joined.
+            CallOrderError: No pool uses this backend.
         """
         launcher = self._by_commands("invite")
         if self._bell is None or self._closed:
@@ -281,7 +284,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         return str(address)
 
     def arrived(self) -> int:
-        """Returns how many invited workers have come and wait for rows."""
+        """Returns how many invited workers have connected and wait for rows."""
         if self._guests and not self._closed:
             self._poll(0.0)
         return sum(guest.arrival is not None for guest in self._guests.values())
@@ -327,7 +330,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
             raise
 
     def _adopt_guest(self, worker: int, job: PackedJob) -> None:
-        """Gives a guest's place to the invited worker, whether it has come or not."""
+        """Gives an invited worker its place, whether it has connected or not."""
         guest = self._guests.pop(worker, None)
         if guest is None:
             raise OSError(
@@ -393,7 +396,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
                     self._queue_end(known)
 
     def _handle_unconnected(self, known: _Incarnation, now: float) -> None:
-        """Handles a worker whose command has ended, and that has not connected."""
+        """Handles a worker that has not connected although its command has ended."""
         report = self._launcher.report(known.worker)
         if report.exitcode != 0 and not known.is_invited:
             self._queue_end(known)
@@ -478,7 +481,8 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         with uninterrupted():
             if request.method != "get_info":
                 self._forget_infos(known)
-            # Infos and options belong to numbers, and the pool may have changed those.
+            # Infos and options belong to request numbers, which the pool may have
+            # changed.
             self._send(known, known.row_frames.numbers_frame())
             self._send_message(known, packed)
 
@@ -627,8 +631,8 @@ class _Incarnation(WorkerLife):
     """One life of a worker, from its start to its end.
 
     Attributes:
-        job: Its job, until that has been sent.
-        token: What it proves itself with.
+        job: Its job, until it has been sent.
+        token: The token that admits it.
     """
 
     def __init__(self, worker: int, job: PackedJob, token: Token) -> None:
@@ -638,7 +642,7 @@ class _Incarnation(WorkerLife):
         self.is_killed = self.was_linked = self.is_invited = False
         self.is_cut_off = False
         self.connect_by: float | None = None
-        # Where it finds this pool.
+        # The address under which it reaches this pool.
         self.address = ""
         # Why its link ended, the remedy, and how long to wait for the report about its
         # own end.
@@ -650,9 +654,9 @@ class _Guest:
     """An invited worker that has no rows yet.
 
     Attributes:
-        token: What it proves itself with.
-        address: Where it finds this pool.
-        arrival: Its arrival, once it has come.
+        token: The token that admits it.
+        address: The address under which it reaches this pool.
+        arrival: Its connection, once it has proved itself.
     """
 
     def __init__(self, token: Token, address: str) -> None:
@@ -661,7 +665,7 @@ class _Guest:
         self.arrival: Arrival | None = None
 
     def close(self) -> None:
-        """Sends it away, if it has come."""
+        """Closes its connection, if it has one."""
         if self.arrival is not None:
             self.arrival.sock.close()
 

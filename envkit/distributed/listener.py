@@ -303,7 +303,7 @@ def _unix_places(
     """Returns the name to listen on with a Unix socket, and the name for workers.
 
     Raises:
-        ValueError: There can be no such socket.
+        ValueError: A socket cannot have such a name.
     """
     if port or tls is not None:
         name = "port" if port else "tls"
@@ -353,7 +353,7 @@ def _bind_unix(sock: socket.socket, name: str) -> None:
                 if stat.S_ISSOCK(os.lstat(name).st_mode):
                     os.unlink(name)
             except OSError:
-                pass  # If it cannot be bound, bind() raises the reason.
+                pass  # If the path is still in use, bind() says so.
     sock.bind(name)
     if name.startswith("/"):
         os.chmod(name, 0o600)

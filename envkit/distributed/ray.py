@@ -57,8 +57,9 @@ _NO_CLIENT = (
 class RayBackend(LinkedBackend):
     """Runs each worker beside a Ray actor, on whichever machine Ray has room.
 
-    It uses the cluster to which this program is connected, or else a running one, or
-    else starts one on this machine, which lives as long as the program. Each backend
+    It uses the cluster to which this program is connected, or else a running one. If
+    there is none, it starts one on this machine, which ends with the program. Each
+    backend
     serves one pool; `backend="ray"` means `RayBackend()`.
 
     The same version of envkit must be installed on all machines of the cluster, or be
@@ -346,7 +347,7 @@ class _Carrier:
         self.actor = actor
         self.placed = placed
         self.ended = ended
-        # When to find out why it has no place, if it has none.
+        # When to log why it has no place yet.
         self.look_at = time.monotonic() + _UNPLACED
         self.is_killed = False
 
@@ -358,7 +359,7 @@ class _Carrier:
 
 
 class EnvkitWorker:
-    """The actor: it starts the process of a worker, and watches it."""
+    """Starts the process of a worker, and watches it; the actor."""
 
     def pid(self) -> int:
         """Returns its process."""
@@ -394,7 +395,7 @@ def _copy(read: int, tail: bytearray) -> None:
 
 
 def _imported() -> Any:
-    """Returns Ray, with the modules of it that are used here."""
+    """Returns Ray, with the submodules that this module uses."""
     try:
         # If this is interrupted, Ray cannot be imported in this process any more.
         with uninterrupted():

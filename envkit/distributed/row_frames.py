@@ -29,7 +29,8 @@ from envkit.types import Array
 
 __all__ = ["ALL_ROWS", "RowFrames"]
 
-# Of the flags of ASKED, the lowest two bits are the order, those of others the slot.
+# The lowest two bits of the flags: in ASKED the autoreset order, in other frames the
+# slot.
 _ORDER, _WANTS_INFOS, ALL_ROWS = 3, 4, 8
 _SLOT = 3
 _LINE = 64
@@ -42,8 +43,8 @@ class RowFrames:
     """Packs and unpacks the rows of one worker, in the slab of either side.
 
     Rows are counted from the worker's first one. In lockstep, all rows are asked with
-    one number and answer in one frame, whose every byte has its place in advance: see
-    "Lockstep" below. The other methods are for everything else.
+    one number and answer in one frame of known layout: see "Lockstep" below. The other
+    methods are for everything else.
 
     Attributes:
         size: How many rows there are.
@@ -76,9 +77,9 @@ class RowFrames:
         self._numbers: Array = np.zeros(0, np.uint32)
         self._infos: Array = np.zeros(0, np.uint8)
         self._accepted: Array = np.zeros(0, bool)
-        # For each row, the number that was sent and not answered, with its lowest bit
-        # set; 0 for none. In lockstep the number of all of them stands in `_together`,
-        # and here nothing but 0, unless `_may_be_apart`.
+        # For each row, the number of its unanswered request, with the lowest bit set; 0
+        # for none. In lockstep `_together` has the number of all rows, and these are 0
+        # unless `_may_be_apart`.
         self._outstanding = np.zeros(self.size, np.uint32)
         self._may_be_apart = False
         self._together = 0
@@ -90,7 +91,7 @@ class RowFrames:
         self._head = memoryview(bytearray(HEAD.size))
         self._asked_frames: dict[int, Frame] = {}
         size = self._meters_size + 5 * self.size
-        # The memory of slots begins with such a line, and each page of a socket does.
+        # Slots begin at a cache line, and so do the pages of a socket.
         sizes = [len(view) for view in self._leaf_views[0]]
         largest = sizes.index(max(sizes, default=0)) if sizes else 0
         self._padding = -(HEAD.size + size + sum(sizes[:largest])) % _LINE
@@ -129,7 +130,8 @@ class RowFrames:
             if _travels(array):
                 place = len(self._answers[0].parts) - len(self._leaf_views[0])
                 self._part_of_leaf[index] = place + len(self._part_of_leaf)
-        # What system calls take at once; and objects come in frames of their own.
+        # A system call takes about a thousand pieces at once; objects have frames of
+        # their own.
         self._is_plain = len(self._leaf_views[0]) < 1000 and not (
             self._slab.layout.private_steps or self._slab.private_actions
         )
@@ -142,7 +144,7 @@ class RowFrames:
     def ask_together(self) -> Frame | None:
         """Returns the frame that asks all rows.
 
-        That is `None` if they are not in lockstep, and then `due` tells which to `ask`.
+        `None` if they are not in lockstep; `due` then returns the rows to `ask`.
         """
         # Hot: called once per worker and batch step.
         number: int = self._first_number[0]
@@ -224,8 +226,8 @@ class RowFrames:
         """Forgets the unanswered requests sent over a lost link.
 
         Args:
-            answered: For each row, the number that the other end has answered, which
-                is on its way again.
+            answered: For each row, the number that the other end has answered; it sends
+                that answer again.
         """
         self._may_be_apart, self._together = True, 0
         numbers = self._sequence | _RAISED
@@ -266,7 +268,7 @@ class RowFrames:
         return _view(self._control[:size])
 
     def receive_leaves(self, flags: int, count: int) -> list[Any]:
-        """Returns the memory for the leaves of an answer whose control has come."""
+        """Returns the memory for an answer's leaves, after its first part has come."""
         # Hot in asynchronous use: called once per answer.
         self._count_apart()
         control, slot, place = self._control, flags & _SLOT, self._meters_size
@@ -335,7 +337,7 @@ class RowFrames:
     def expected_request(self, flags: int) -> Frame | None:
         """Returns the frame that asks all rows again, after one with these flags.
 
-        That is `None` if only some were asked, who may be the next ones, too.
+        `None` if only some were asked, because the next request may be for some too.
         """
         if not self._is_plain or not flags & ALL_ROWS:
             return None
@@ -351,10 +353,10 @@ class RowFrames:
         return [*self._numbers_views, self._trash_of(size)]
 
     def check_asked(self, flags: int, count: int, length: int) -> None:
-        """Raises if a frame cannot be a request to rows; nothing is read then.
+        """Raises if the head of a frame cannot be that of a request to rows.
 
         Raises:
-            FrameError: Its size is another, or its flags mean nothing.
+            FrameError: Its size or its flags are wrong.
         """
         is_all = bool(flags & ALL_ROWS)
         size = self._numbers_size + count * (self._asked_size + 4 * (not is_all))
@@ -368,7 +370,7 @@ class RowFrames:
             raise FrameError("the other end has sent an impossible request")
 
     def accept_asked(self, flags: int, count: int) -> None:
-        """Makes the rows pending that are asked, and no others."""
+        """Makes exactly the asked rows pending."""
         # Hot: called once per request.
         slab = self._slab
         slab.order[0] = flags & _ORDER
@@ -391,10 +393,10 @@ class RowFrames:
     def answer_together(self, lent: Mapping[int, Array]) -> Frame | None:
         """Returns the frame with the answers of all rows.
 
-        That is `None` if they are not in lockstep, and then it is for `answer`.
+        `None` if they are not in lockstep: call `answer` then.
 
         Args:
-            lent: By leaf: the values of all rows, where they are not in the slab.
+            lent: By leaf, the values of all rows, for leaves that are not in the slab.
         """
         # Hot: called once per request.
         number: int = self._first_number[0]
@@ -412,7 +414,7 @@ class RowFrames:
         return answer
 
     def split_done(self, rows: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Returns those of the rows that have answered, and those that have not."""
+        """Splits the rows into those that have answered and those that have not."""
         # Hot in asynchronous use: called once per row.
         answered, numbers = self._slab.words.answers, self._slab.words.numbers
         done = [row for row in rows if answered[row] | 1 == numbers[row] | 1]

@@ -132,7 +132,7 @@ class Seal:
         """Checks the bytes that were read into all the wanted memory.
 
         Raises:
-            FrameError: The other end has not sent these bytes, or not now.
+            FrameError: The bytes were changed, repeated or moved on the way.
         """
         # Hot: called a few times per frame.
         if self._head_goes_to is not None:
@@ -161,7 +161,7 @@ class Seal:
         """Checks a sealed frame that has been read completely.
 
         Raises:
-            FrameError: The other end has not sent these bytes, or not now.
+            FrameError: The bytes were changed, repeated or moved on the way.
         """
         # Hot: called once per worker and batch step.
         self._begin()

@@ -39,7 +39,7 @@ _PROGRAM = (
 
 
 def host_worker(address: str) -> int:
-    """Runs one worker for the pool at an address, and ends in the same way.
+    """Runs one worker for the pool at an address, and exits like the worker.
 
     Raises:
         ValueError: The text is not an address.
@@ -112,7 +112,7 @@ def _watch(link: int, process: ChildInterpreter) -> bool:
         True if the connection ended, False if the process did.
     """
     poller = select.poll()
-    # Only wait for the other side to close it; data are the worker's business.
+    # Only wait for the other side to close it; the worker reads the data.
     poller.register(link, getattr(select, "POLLRDHUP", 0))
     timeout: float | None = 1000 * _POLL_INTERVAL
     life = -1

@@ -8,7 +8,7 @@ parent                                          worker
   Bind(layout) + memory, bells              ─▶   lays its slab over the memory
   rings                                     ─▶   runs the rows that were asked, rings
   rings, sends a Request                    ─▶   answers it
-  rings, sends Bind(another layout) + memory ▶   goes on on the rows there
+  rings, sends Bind(another layout) + memory ▶   continues with those rows
   rings, sends Close                        ─▶   closes the environments and ends
 ```
 
