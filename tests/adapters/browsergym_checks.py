@@ -73,7 +73,7 @@ def test_a_task_of_miniwob_is_solved_by_a_click(made):
     assert (1.0, 0.0) == (float(last.reward), float(last.discount))
 
 
-def test_an_action_that_fails_says_so_in_the_observation(made):
+def test_a_failed_action_is_reported_in_the_observation(made):
     env = made(make_buttons())
     env.reset()
     error = env.step("click('none')").observation["last_action_error"].item()
@@ -93,7 +93,7 @@ def test_equal_seeds_give_equal_tasks_in_all_episodes(made):
     assert 1 < len({*first})
 
 
-def test_texts_with_a_length_and_pictures_are_arrays(made):
+def test_texts_with_lengths_and_pictures_are_arrays(made):
     lengths = {"goal": 40, "axtree": 400, "action": 60}
     parts = ["goal", "axtree", "screenshot"]
     env = made(make_buttons(observations=parts, lengths=lengths))
@@ -114,7 +114,7 @@ def test_texts_with_a_length_and_pictures_are_arrays(made):
     assert env.step(click_on("Good", observation["axtree"])).is_last()
 
 
-def test_what_browsergym_has_may_be_observed_as_it_is(made):
+def test_raw_observations_of_browsergym_can_be_chosen(made):
     parts = ["dom", "axtree_object", "open_pages_titles"]
     env = made(make_buttons(observations=parts))
 
@@ -127,7 +127,7 @@ def test_what_browsergym_has_may_be_observed_as_it_is(made):
     assert "Endless" in observation["dom"].item()
 
 
-def test_a_text_that_is_too_long_is_an_error_and_never_cut_off(made):
+def test_a_text_that_is_too_long_is_refused(made):
     env = made(make_buttons(task_kwargs={"goal": "x" * 30}, lengths={"goal": 20}))
     with pytest.raises(SpecError) as told:
         env.reset()
@@ -138,7 +138,7 @@ def test_a_text_that_is_too_long_is_an_error_and_never_cut_off(made):
     assert "Make it with lengths={'goal': 30}" in str(told.value)
 
 
-def test_a_pool_gives_each_task_a_process_and_text_travels_as_numbers(made):
+def test_a_pool_runs_each_task_in_a_process(made):
     lengths = {"goal": 40, "axtree": 1000, "action": 60}
     pool = made(
         envkit.make(
@@ -172,7 +172,7 @@ def processes_with(mark):
     return found
 
 
-def test_a_page_that_hangs_is_killed_and_its_episode_truncated(made):
+def test_a_hanging_page_truncates_its_episode(made):
     mark = uuid.uuid4().hex
     pool = made(
         ParallelPyEnvironment(
@@ -201,7 +201,7 @@ def test_a_page_that_hangs_is_killed_and_its_episode_truncated(made):
     assert until(lambda: not processes_with(mark))
 
 
-def test_after_a_crash_of_the_browser_reset_starts_another(made, caplog):
+def test_reset_restarts_a_crashed_browser(made, caplog):
     env = made(make_buttons())
     env.reset()
     (browser, *_) = [
@@ -245,7 +245,7 @@ def is_browser(pid):
     )
 
 
-def test_another_thread_and_an_event_loop_are_refused(made):
+def test_use_in_another_thread_or_an_event_loop_is_refused(made):
     env = made(make_buttons())
 
     async def begin():
@@ -286,7 +286,7 @@ def test_a_page_has_no_state(made):
         (CLICK, {"lengths": {"goal": 0}}, r"lengths\['goal'\] must be an integer"),
     ],
 )
-def test_mistakes_are_told(name, options, message):
+def test_invalid_arguments_are_refused(name, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         envkit.make(f"browsergym:{name}", **options)
 

@@ -138,7 +138,7 @@ def test_ppo_learns_cartpole(built):
     assert 2 == len(pool_in(algorithm.env_runner.env).statistics().workers)
 
 
-def test_env_runners_in_other_processes_step_pools_of_their_own(built):
+def test_env_runners_in_other_processes_step_their_own_pools(built):
     creator = to_rllib(Counted, num_workers=1)
 
     algorithm = built(
@@ -157,7 +157,7 @@ def test_env_runners_in_other_processes_step_pools_of_their_own(built):
     assert [5] * ROWS == lengths
 
 
-def test_episodes_are_whole_and_end_as_they_did(runner_of):
+def test_episodes_are_complete_and_keep_their_kind_of_end(runner_of):
     runner = runner_of(to_rllib(Counted, num_workers=2, steps_per_episode=3))
 
     episodes = runner.sample(num_episodes=2 * ROWS)
@@ -170,7 +170,7 @@ def test_episodes_are_whole_and_end_as_they_did(runner_of):
         assert not episode.is_truncated
 
 
-def test_a_worker_that_is_killed_truncates_episodes_and_sampling_goes_on(runner_of):
+def test_sampling_continues_after_a_killed_worker(runner_of):
     creator = to_rllib(
         Counted,
         num_workers=2,

@@ -99,12 +99,12 @@ def expect_alike(ours, theirs):
     ],
     ids=["batch", "pool", "processes", "same step", "disabled"],
 )
-def test_results_are_those_of_their_own_vector_environment(make_envs, make):
+def test_results_match_sb3_s_own_vector_environment(make_envs, make):
     """Of the same environments of Gymnasium, with the same seeds and actions."""
     expect_alike(played(to_sb3(make_envs(make))), played(theirs(make)))
 
 
-def test_it_is_a_vec_env():
+def test_to_sb3_returns_a_vec_env():
     from stable_baselines3.common.vec_env import VecEnv
 
     envs = to_sb3(CartPole(batch_size=2))
@@ -112,7 +112,7 @@ def test_it_is_a_vec_env():
     assert envs.unwrapped is envs
 
 
-def test_their_wrappers_wrap_it():
+def test_sb3_wrappers_accept_it():
     from stable_baselines3.common import vec_env
 
     envs = to_sb3(BatchedPyEnvironment([Walk(), Walk()]))
@@ -131,13 +131,13 @@ def test_their_wrappers_wrap_it():
     assert all(episode["l"] <= 6 for episode in episodes)
 
 
-def test_rendering_puts_the_pictures_together():
+def test_render_tiles_the_pictures_of_all_rows():
     envs = to_sb3(BatchedPyEnvironment([Walk() for _ in range(3)]))
     envs.reset()
     assert (8, 12, 3) == envs.render().shape
 
 
-def test_their_evaluation_plays_it():
+def test_evaluate_policy_accepts_it():
     from stable_baselines3.common.evaluation import evaluate_policy
 
     class Always:
@@ -153,7 +153,7 @@ def test_their_evaluation_plays_it():
 
 
 @pytest.mark.parametrize("kind", [Bandit, CartPole, Catch, GridWorld, TicTacToe, Walk])
-def test_their_checker_finds_no_fault(kind):
+def test_check_env_of_sb3_finds_no_fault(kind):
     from stable_baselines3.common.env_checker import check_env
 
     with warnings.catch_warnings(record=True) as caught:
@@ -218,7 +218,7 @@ def test_ppo_learns_to_balance_a_pole(make_envs):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_ppo_hears_of_every_episode_once():
+def test_ppo_sees_every_episode_once():
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.vec_env import VecMonitor
@@ -245,7 +245,7 @@ def test_ppo_hears_of_every_episode_once():
 
 
 @pytest.mark.parametrize("kind", [Walk, Seeing, Switches, Dials])
-def test_ppo_takes_observations_and_actions_of_every_kind(kind):
+def test_ppo_accepts_every_kind_of_observation_and_action(kind):
     from stable_baselines3 import PPO
 
     policy = "MultiInputPolicy" if kind is Seeing else "MlpPolicy"
@@ -272,7 +272,7 @@ BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize(
     "page", ["adapters/stable_baselines3.md", "coming_from_stable_baselines3.md"]
 )
-def test_the_program_of_the_page_learns_and_logs_what_episodes_come_to(page, capsys):
+def test_the_program_in_the_docs_learns_and_logs_episode_returns(page, capsys):
     blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
     programs = [code for kind, code in blocks if kind == "text"]
     (program,) = programs
@@ -292,7 +292,7 @@ def test_the_program_of_the_page_learns_and_logs_what_episodes_come_to(page, cap
 
 @pytest.mark.parametrize("infos", ["all", "final"])
 @pytest.mark.parametrize("where", ["around", "in workers"])
-def test_episodes_are_told_with_their_names_when_they_end(where, infos):
+def test_episode_statistics_come_under_sb3_s_names_at_the_end(where, infos):
     if where == "around":
         env = RecordEpisodeStatistics(pool_of(make_cart_pole, backend="inline"))
     else:
@@ -317,7 +317,7 @@ def test_episodes_are_told_with_their_names_when_they_end(where, infos):
 # Pictures and wrappers.
 
 
-def test_pictures_of_all_rows_are_one_picture_as_theirs_are():
+def test_render_matches_sb3_s_tiled_picture():
     def drawn():
         return gymnasium.make("CartPole-v1", render_mode="rgb_array")
 
@@ -334,7 +334,7 @@ def test_pictures_of_all_rows_are_one_picture_as_theirs_are():
         envs.close()
 
 
-def test_a_monitor_is_found_in_workers():
+def test_env_is_wrapped_finds_a_monitor_in_workers():
     from stable_baselines3.common.monitor import Monitor
 
     makers = [
@@ -350,7 +350,7 @@ def test_a_monitor_is_found_in_workers():
     envs.close()
 
 
-def test_attributes_are_set_in_workers_row_by_row():
+def test_set_attr_sets_attributes_of_chosen_rows_in_workers():
     envs = to_sb3(ParallelPyEnvironment([Walk] * ROWS, num_workers=2))
     envs.set_attr("level", 5, indices=[0, 2])
     assert [5, 1, 5] == envs.get_attr("level")

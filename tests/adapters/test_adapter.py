@@ -80,13 +80,13 @@ def seen(first, **settings):
     ],
     ids=["alone", "with mask", "float32"],
 )
-def test_an_adapter_keeps_every_promise(make_env):
+def test_an_adapter_passes_check_environment(make_env):
     check_environment(
         make_env, steps=60, require=["episodes", "info", "render", "seed", "state"]
     )
 
 
-def test_a_batch_keeps_every_promise_too():
+def test_a_batch_of_adapters_passes_check_environment():
     def make_env():
         envs = [WalkAdapter(), WalkAdapter()]
         return BatchedPyEnvironment(envs, multithreading=False)
@@ -113,7 +113,7 @@ def test_worker_processes_start_the_library_themselves():
 
 @settings(max_examples=20)
 @given(actions=st.lists(st.integers(0, 2), min_size=1, max_size=25))
-def test_the_numbers_are_those_of_the_library(actions):
+def test_time_steps_match_the_library(actions):
     walk, env = Walk(3), WalkAdapter()
     walk.begin()
     env.reset()
@@ -132,7 +132,7 @@ def test_the_numbers_are_those_of_the_library(actions):
 # Lifecycle
 
 
-def test_the_library_is_started_once_when_it_is_needed():
+def test_the_library_is_started_once_on_first_use():
     env = WalkAdapter()
     env.action_spec()
     assert env.env_instance is None
@@ -154,7 +154,7 @@ def test_declared_specs_need_no_library():
     assert (ArraySpec((2,), np.float64), None) == (specs[0], env.env_instance)
 
 
-def test_start_may_assign_the_instance_itself():
+def test_start_may_assign_env_instance():
     class Assigning(WalkAdapter):
         def start(self):
             self.env_instance = Walk(self.edge)
@@ -185,9 +185,7 @@ def test_a_start_that_fails_is_tried_again():
 @pytest.mark.parametrize(
     ("realtime", "first"), [(False, 1), (True, 2)], ids=["no clock", "a clock goes on"]
 )
-def test_the_episode_that_specs_are_inferred_from_is_lost_to_a_clock_alone(
-    realtime, first
-):
+def test_only_real_time_loses_the_episode_used_for_inference(realtime, first):
     class Counting(Fixed):
         resets = 0
 
@@ -200,7 +198,7 @@ def test_the_episode_that_specs_are_inferred_from_is_lost_to_a_clock_alone(
     assert (first, first + 1) == (env.reset().observation, env.reset().observation)
 
 
-def test_restart_closes_and_begins_in_another_instance():
+def test_restart_closes_the_instance_and_begins_in_a_new_one():
     env = WalkAdapter()
     env.reset()
     env.step(1)
@@ -211,7 +209,7 @@ def test_restart_closes_and_begins_in_another_instance():
     assert env.restart().is_first()
 
 
-def test_close_asks_the_instance_once_if_the_author_does_not():
+def test_close_closes_the_instance_once():
     env = WalkAdapter()
     env.reset()
     instance = env.env_instance
@@ -220,7 +218,7 @@ def test_close_asks_the_instance_once_if_the_author_does_not():
     assert (1, None) == (instance.closed, env.env_instance)
 
 
-def test_close_asks_the_author_first_and_not_before_the_start():
+def test_close_calls_the_authors_method_only_after_start():
     class Closing(WalkAdapter):
         asked = 0
 
@@ -239,7 +237,7 @@ def test_close_asks_the_author_first_and_not_before_the_start():
 
 
 @pytest.mark.parametrize("call", ["reset", "step", "render", "get_state", "start"])
-def test_what_is_closed_is_not_used(message_of, call):
+def test_a_closed_adapter_raises_closed_error(message_of, call):
     env = WalkAdapter()
     env.reset()
     env.close()
@@ -251,7 +249,7 @@ def test_what_is_closed_is_not_used(message_of, call):
 # The author's methods, and the environment's
 
 
-def test_within_the_authors_methods_they_are_the_authors():
+def test_the_authors_methods_call_one_another_directly():
     class Nested(WalkAdapter):
         def reset(self):
             super().reset()
@@ -262,7 +260,7 @@ def test_within_the_authors_methods_they_are_the_authors():
     assert [1.0] == [time_step.observation[1]]
 
 
-def test_within_them_restart_gives_a_new_instance_and_what_reset_returns():
+def test_restart_inside_a_method_returns_the_result_of_reset():
     class Crashing(WalkAdapter):
         def step(self, action):
             crashed = self.env_instance
@@ -278,7 +276,7 @@ def test_within_them_restart_gives_a_new_instance_and_what_reset_returns():
     assert [0.0, 0.0] == time_step.observation.tolist()
 
 
-def test_a_helper_that_others_call_is_the_authors_too():
+def test_a_helper_calls_the_authors_methods():
     class Helping(WalkAdapter):
         def twice(self, action):
             self.step(action)
@@ -290,7 +288,7 @@ def test_a_helper_that_others_call_is_the_authors_too():
     assert isinstance(env.twice(1), Result)
 
 
-def test_attributes_of_the_author_are_read_and_written_outside():
+def test_the_authors_attributes_are_readable_and_writable():
     env = WalkAdapter()
     env.edge, env.since_then = 7, 8
     env.reset()
@@ -298,7 +296,7 @@ def test_attributes_of_the_author_are_read_and_written_outside():
 
 
 @pytest.mark.parametrize("limit", [None, 5])
-def test_attributes_of_the_author_are_written_by_pools_and_through_wrappers(limit):
+def test_pools_and_wrappers_write_the_authors_attributes(limit):
     class Telling(WalkAdapter):
         def tell(self):
             return self.edge
@@ -312,7 +310,7 @@ def test_attributes_of_the_author_are_written_by_pools_and_through_wrappers(limi
 
 
 @pytest.mark.parametrize("kind", [WalkAdapter, EnvAdapter, Adapter, PyEnvironment])
-def test_an_environment_is_an_instance_of_what_made_it(kind):
+def test_an_environment_is_an_instance_of_its_adapter_class(kind):
     assert isinstance(WalkAdapter(), kind)
     assert not isinstance(WalkAdapter(), Fixed)
 
@@ -354,7 +352,7 @@ def namesake(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - REFUSED))
-def test_an_author_may_give_any_name_to_what_is_theirs(name):
+def test_an_author_may_use_any_name(name):
     """A helper of the class, and an attribute that `reset` sets, of the same name."""
     kind = namesake(name)
     env, twin = kind(), kind()
@@ -373,14 +371,14 @@ def test_an_author_may_give_any_name_to_what_is_theirs(name):
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_names_through_which_python_reaches_the_others_are_refused(name, message_of):
+def test_reserved_names_of_python_are_refused(name, message_of):
     assert message_of(TypeError, lambda: namesake(name)) == (
         f"Namesake defines {name}, through which Python and envkit reach what else is "
         "in the class. An Adapter may define any other name."
     )
 
 
-def test_a_class_may_be_called_what_the_adapter_is():
+def test_an_adapter_class_may_be_called_adapter():
     class Adapter(WalkAdapter):
         def reset(self):
             self.__environment = self._Adapter__author = 7
@@ -389,7 +387,7 @@ def test_a_class_may_be_called_what_the_adapter_is():
     assert Adapter().reset().is_first()
 
 
-def test_an_author_may_choose_the_class_of_the_environments():
+def test_an_author_may_choose_the_environment_class():
     class Started(AdaptedEnvironment):
         def __init__(self, *given):
             super().__init__(*given)
@@ -406,7 +404,7 @@ def test_an_author_may_choose_the_class_of_the_environments():
     assert [False, True, True] == [env.env_instance is not None for env in made]
 
 
-def test_observations_that_are_new_arrays_are_handed_on_as_they_are():
+def test_fresh_arrays_are_not_copied():
     class Fresh(WalkAdapter):
         fresh_arrays = True
         shown: ClassVar[list] = []
@@ -430,7 +428,7 @@ def test_observations_that_are_new_arrays_are_handed_on_as_they_are():
     )
 
 
-def test_a_mixin_can_be_the_author_and_an_init_needs_no_super():
+def test_a_mixin_may_define_the_methods_and_init_needs_no_super():
     class Mixin:
         def __init__(self, first):
             self.first = first
@@ -450,7 +448,7 @@ def test_a_mixin_can_be_the_author_and_an_init_needs_no_super():
 
 
 @pytest.mark.parametrize("call", ["reset", "step", "legal_actions"])
-def test_what_fails_is_called_what_the_author_calls_it(call):
+def test_a_traceback_shows_the_authors_method(call):
     def fails(self, *args):
         raise ArithmeticError("not today")
 
@@ -496,7 +494,7 @@ def test_what_fails_is_called_what_the_author_calls_it(call):
     ],
     ids=str,
 )
-def test_every_shape_of_a_result_is_read(later, step_type, discount):
+def test_every_form_of_step_result_is_accepted(later, step_type, discount):
     time_step, _ = stepped(later)
     assert (int(step_type), 2.0, np.float32, discount, np.float32) == (
         int(time_step.step_type),
@@ -507,12 +505,12 @@ def test_every_shape_of_a_result_is_read(later, step_type, discount):
     )
 
 
-def test_an_end_of_both_kinds_keeps_both_flags():
+def test_terminated_and_truncated_together_are_both_kept():
     _, info = stepped(Result(0, 0.0, True, True, {"lives": 0}))
     assert {"terminated": True, "truncated": True, "lives": 0} == info
 
 
-def test_a_library_with_an_order_of_its_own_is_declared():
+def test_step_returns_declares_the_order_of_the_result():
     time_step, info = stepped(
         (1.5, True, {"a": 1}, "secret", 7),
         step_returns="reward done info _ observation",
@@ -526,7 +524,7 @@ def test_a_library_with_an_order_of_its_own_is_declared():
     )
 
 
-def test_a_missing_observation_at_the_end_is_the_last_one_again():
+def test_a_missing_final_observation_repeats_the_last_one():
     env = Fixed(first=[1, 2], later=(None, 1.0, True))
     first = env.reset().observation
     first[:] = 7
@@ -535,7 +533,7 @@ def test_a_missing_observation_at_the_end_is_the_last_one_again():
     assert not np.shares_memory(first, last)
 
 
-def test_a_restored_state_has_an_observation_to_repeat():
+def test_after_set_state_a_missing_observation_repeats_the_restored_one():
     env = Fixed(first=[1, 2])
     env.reset()
     state = env.get_state()
@@ -545,19 +543,19 @@ def test_a_restored_state_has_an_observation_to_repeat():
     assert [1, 2] == other.step(0).observation.tolist()
 
 
-def test_the_adapters_discount_holds_until_the_episode_terminates():
+def test_the_adapters_discount_applies_until_a_termination():
     going_on, _ = stepped((0, 0.0, False), discount=0.9)
     over, _ = stepped((0, 0.0, True), discount=0.9)
     assert (np.float32(0.9), 0.0) == (going_on.discount, over.discount)
 
 
 @pytest.mark.parametrize("reward", [fractions.Fraction(1, 2), np.array([0.5]), [0.5]])
-def test_numbers_of_any_kind_are_rewards(reward):
+def test_rewards_may_be_numbers_of_any_type(reward):
     time_step, _ = stepped((0, reward, False))
     assert (np.float32, 0.5) == (time_step.reward.dtype, time_step.reward)
 
 
-def test_rewards_of_several_parts_are_declared():
+def test_rewards_with_several_parts_can_be_declared():
     class Parts(Fixed):
         reward_spec = BoundedArraySpec((2,), np.float64, -1.0, 1.0)
         later = (0, [0.5, -0.5], False)
@@ -624,7 +622,7 @@ DECLARE = (
     ],
     ids=["None", "two", "four", "float", "no info", "FIRST", "batch"],
 )
-def test_what_cannot_be_read_is_refused(message_of, later, expected):
+def test_unreadable_results_are_refused(message_of, later, expected):
     assert expected == message_of(SpecError, lambda: stepped(later))
 
 
@@ -642,13 +640,13 @@ def test_what_cannot_be_read_is_refused(message_of, later, expected):
     ],
     ids=["observation", "with info", "time step", "dm_env", "PySC2"],
 )
-def test_every_shape_of_a_reset_is_read(first, info):
+def test_every_form_of_reset_result_is_accepted(first, info):
     env = Fixed(first=first)
     assert repr(restart(np.array(7))) == repr(env.reset())
     assert (info or {}) == (env.get_info() or {})
 
 
-def test_an_observation_that_looks_like_one_with_an_info_is_declared():
+def test_reset_returns_declares_an_observation_that_resembles_a_pair():
     spec, value = seen((7, {"lives": 3}), reset_returns="observation")
     assert (ArraySpec((), np.int64), {"lives": 3}) == (spec[0], value[1])
 
@@ -690,24 +688,24 @@ def test_specs_are_inferred_from_the_first_observation(first, spec):
         assert check_arrays_nest(observation, spec)
 
 
-def test_every_float_becomes_what_floats_says():
+def test_floats_sets_the_dtype_of_all_floats():
     spec, value = seen({"a": 0.5, "b": np.zeros(2), "c": 1}, floats=np.float32)
     assert ["float32", "float32", "int64"] == [spec[k].dtype.name for k in "abc"]
     assert ["float32", "float32", "int64"] == [value[k].dtype.name for k in "abc"]
 
 
-def test_longer_texts_are_announced():
+def test_text_length_makes_room_for_longer_texts():
     spec, value = seen("x" * 300, text_length=10)
     assert (300, "x" * 300) == (spec.max_length, str(value))
 
 
-def test_a_list_is_named_by_its_place_where_others_have_its_key():
+def test_max_lengths_accepts_the_path_of_a_list():
     first = {"red": {"path": [1]}, "blue": {"path": [1, 2]}}
     spec, _ = seen(first, max_lengths={"path": 5, "['red']['path']": 3})
     assert [(5,), (3,)] == [spec[k]["path"]["values"].shape for k in ("blue", "red")]
 
 
-def test_lists_that_vary_are_padded():
+def test_lists_of_varying_length_are_padded():
     first = {"enemies": [{"x": 1, "name": "a"}], "me": 0}
     spec, _ = seen(first, max_lengths={"enemies": 3})
     later = {"enemies": [{"x": 1, "name": "a"}, {"x": 5, "name": "b"}], "me": 0}
@@ -748,20 +746,20 @@ class Growing(Adapter):
     ],
     ids=["an empty list with a spec", "an empty array"],
 )
-def test_what_is_empty_is_padded_if_it_is_known_what_elements_look_like(first, lengths):
+def test_an_empty_list_is_padded_if_its_elements_are_described(first, lengths):
     spec, observation = seen({"seen": first}, max_lengths={"seen": lengths})
     assert ArraySpec((2, 3), np.float32) == spec["seen"]["values"]
     assert 0 == observation["seen"]["length"]
 
 
-def test_a_probe_sees_what_the_first_observation_does_not_show():
+def test_a_probe_widens_what_the_first_observation_shows():
     env = Growing(probe_steps=3, max_lengths={"path": 4})
     assert ArraySpec((), np.float64) == env.observation_spec()["speed"]
     assert ArraySpec((4, 2), np.int64) == env.observation_spec()["path"]["values"]
     check_environment(lambda: Growing(probe_steps=9, max_lengths={"path": 4}), steps=20)
 
 
-def test_a_probe_plays_legal_actions_in_an_instance_of_its_own():
+def test_a_probe_plays_legal_actions_in_its_own_instance():
     made = []
 
     class Probed(WalkAdapter):
@@ -813,7 +811,7 @@ REMEDY = (
     ],
     ids=["None", "object", "ragged"],
 )
-def test_what_cannot_be_inferred_has_a_remedy(
+def test_an_observation_that_cannot_be_inferred_gets_a_remedy(
     message_of, first, place, expected, got, remedy
 ):
     message = message_of(SpecError, Fixed(first=first).observation_spec)
@@ -892,7 +890,7 @@ KNOWN = "numbers, strings, arrays; dictionaries, lists and tuples of them"
     ],
     ids=["keys", "no keys", "lengths", "shapes", "kinds", "dataclass"],
 )
-def test_what_a_probe_finds_to_differ_has_a_remedy(
+def test_differing_observations_in_a_probe_get_a_remedy(
     message_of, seen, place, expected, got, remedy
 ):
     message = message_of(SpecError, Turning(seen=seen).observation_spec)
@@ -907,7 +905,7 @@ def test_what_a_probe_finds_to_differ_has_a_remedy(
 # Declared specs
 
 
-def test_declared_specs_are_held_against_what_is_returned(message_of):
+def test_observations_are_checked_against_declared_specs(message_of):
     class Declared(Fixed):
         observation_spec = BoundedArraySpec((2,), np.float32, 0.0, 1.0, name="pair")
         first = (0.0, 1.0)
@@ -927,7 +925,7 @@ def test_declared_specs_are_held_against_what_is_returned(message_of):
     assert [0.5, 2.0] == unchecked.step(0).observation.tolist()
 
 
-def test_what_is_no_array_is_declared_as_an_object():
+def test_objects_can_be_declared():
     board = {"e4", "d4"}
 
     class Board(Fixed):
@@ -942,7 +940,7 @@ def test_what_is_no_array_is_declared_as_an_object():
     )
 
 
-def test_objects_are_held_against_who_knows_them(message_of):
+def test_objects_are_checked_by_their_kind(message_of):
     class Words:
         def contains(self, value):
             return isinstance(value, str)
@@ -958,7 +956,7 @@ def test_objects_are_held_against_who_knows_them(message_of):
     )
 
 
-def test_specs_may_depend_on_the_library():
+def test_declared_specs_may_depend_on_the_library():
     class Asking(WalkAdapter):
         def observation_spec(self):
             edge = self.env_instance.edge
@@ -983,7 +981,7 @@ def test_specs_may_depend_on_the_library():
         ({"reward_spec": "float32"}, "reward_spec is 'float32', not an ArraySpec."),
     ],
 )
-def test_what_is_declared_as_specs_is_specs(message_of, declared, message):
+def test_declared_specs_must_be_specs(message_of, declared, message):
     env = type("Declaring", (Fixed,), declared)()
     assert f"Declaring.{message}" == message_of(TypeError, env.reset)
 
@@ -1003,7 +1001,7 @@ def test_specs_may_be_properties_and_class_methods(kind):
 # Actions
 
 
-def test_a_menu_is_a_number_with_names():
+def test_actions_lists_named_actions():
     env = WalkAdapter()
     assert BoundedArraySpec((), np.int64, 0, 2) == env.action_spec()
     assert ("left", "right", "stay") == env.action_names
@@ -1018,7 +1016,7 @@ def test_a_menu_is_a_number_with_names():
     ],
     ids=["number", "names", "enumeration"],
 )
-def test_the_library_may_know_what_actions_there_are(setting, value, names):
+def test_start_may_set_the_actions(setting, value, names):
     class Knowing(Fixed):
         num_actions = None
 
@@ -1055,7 +1053,7 @@ class Taking(Adapter):
     ],
     ids=str,
 )
-def test_a_step_gets_plain_numbers(spec, action, taken):
+def test_step_gets_plain_numbers(spec, action, taken):
     env = Taking()
     if spec is not None:
         env = type("Declared", (Taking,), {"action_spec": spec})()
@@ -1100,7 +1098,7 @@ def test_a_step_gets_plain_numbers(spec, action, taken):
     ],
     ids=["none", "zero", "float", "string", "two answers"],
 )
-def test_actions_that_make_no_sense_are_refused(
+def test_invalid_declarations_of_actions_are_refused(
     message_of, attributes, error, expected
 ):
     env = type("Odd", (Taking,), attributes)()
@@ -1138,13 +1136,13 @@ class Ruled(Adapter):
     ],
     ids=["mask", "bytes", "ones", "numbers", "set", "names", "set of names", "mixed"],
 )
-def test_legal_actions_are_said_in_any_way(legal):
+def test_legal_actions_may_have_any_form(legal):
     env = Ruled(legal=legal)
     env.reset()
     assert [True, False, True] == env.get_info()["legal_actions"].tolist()
 
 
-def test_the_mask_is_declared():
+def test_the_mask_is_a_declared_info():
     make = functools.partial(Ruled, legal=["up"])
     with BatchedPyEnvironment([make(), make()]) as env:
         env.reset()
@@ -1158,14 +1156,14 @@ def test_the_mask_is_declared():
     check_environment(make, steps=20)
 
 
-def test_without_legal_actions_nothing_is_declared():
+def test_without_legal_actions_no_info_is_declared():
     class Free(Ruled):
         legal_actions = None
 
     assert {} == Free().info_spec()
 
 
-def test_the_mask_can_be_observed_and_after_the_end_every_action_is_legal():
+def test_at_the_end_the_observed_mask_allows_every_action():
     class Ending(Ruled):
         later = (0, 0.0, True)
 
@@ -1192,7 +1190,7 @@ def test_the_mask_can_be_observed_and_after_the_end_every_action_is_legal():
     ],
     ids=str,
 )
-def test_actions_that_cannot_be_legal_are_refused(message_of, legal, got, why):
+def test_invalid_legal_actions_are_refused(message_of, legal, got, why):
     assert message_of(SpecError, Ruled(legal=legal).reset) == (
         f"Ruled.legal_actions() returned {got}.\n\n"
         "  expected   3 booleans, or places from 0 to 2, or actions of the menu\n\n"
@@ -1200,7 +1198,7 @@ def test_actions_that_cannot_be_legal_are_refused(message_of, legal, got, why):
     )
 
 
-def test_actions_whose_specs_are_declared_are_legal_or_not():
+def test_legal_actions_work_with_a_declared_action_spec():
     class Declared(Ruled):
         actions = None
         action_spec = BoundedArraySpec((), np.int32, 0, 2)
@@ -1220,7 +1218,7 @@ class Seeded(Fixed):
 
 
 @pytest.mark.parametrize("seed", [7, np.uint8(7), np.array(7), [7], np.array([7])])
-def test_a_reset_may_take_the_seed(seed):
+def test_reset_may_take_the_seed(seed):
     env = Seeded()
     env.observation_spec()
     env.seed(seed)
@@ -1229,7 +1227,7 @@ def test_a_reset_may_take_the_seed(seed):
     assert 0 <= env.reset().observation
 
 
-def test_an_author_may_know_modes():
+def test_render_may_take_a_mode():
     class Drawing(Fixed):
         def render(self, mode):
             return mode
@@ -1276,11 +1274,11 @@ class OfferingWalk(Walk):
 
 
 @pytest.mark.parametrize("make_env", [Keeping, Offering])
-def test_an_author_or_the_library_may_save_the_state(make_env):
+def test_the_author_or_the_library_may_save_the_state(make_env):
     check_environment(make_env, steps=60, require=["state"])
 
 
-def test_what_does_not_pickle_has_no_state(message_of):
+def test_an_unpicklable_instance_has_no_state(message_of):
     class Windowed(WalkAdapter):
         def start(self):
             walk = super().start()
@@ -1306,7 +1304,7 @@ def test_what_does_not_pickle_has_no_state(message_of):
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))]
 )
-def test_an_adapter_travels_with_its_state(copied):
+def test_a_started_adapter_pickles_with_its_state(copied):
     env = WalkAdapter(edge=5)
     env.reset()
     env.step(1)
@@ -1317,12 +1315,12 @@ def test_an_adapter_travels_with_its_state(copied):
     ]
 
 
-def test_an_adapter_that_has_not_started_travels_as_a_recipe():
+def test_an_adapter_that_has_not_started_pickles_without_an_instance():
     other = pickle.loads(pickle.dumps(WalkAdapter(edge=5)))
     assert (5, None) == (other.edge, other.env_instance)
 
 
-def test_functions_that_it_was_made_with_are_no_state():
+def test_functions_in_the_adapter_are_not_part_of_the_state():
     class Told(WalkAdapter):
         def __init__(self, choose):
             self.choose = choose
@@ -1334,7 +1332,7 @@ def test_functions_that_it_was_made_with_are_no_state():
     assert 1 == env.choose()
 
 
-def test_a_name_makes_a_pool_of_it():
+def test_make_accepts_the_import_path_of_an_adapter():
     target = "tests.adapters.adapter_games:WalkAdapter"
     with make(target, num_envs=2, backend="inline", limit=1) as env:
         env.reset()
@@ -1484,7 +1482,7 @@ NOT_INFERRED = "Fixed returns observations whose spec cannot be inferred.\n\n"
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, text, message_of):
+def test_invalid_arguments_are_refused(call, error, text, message_of):
     assert text == message_of(error, call)
 
 
@@ -1514,5 +1512,5 @@ def test_what_makes_no_sense_is_refused(call, error, text, message_of):
     ],
     ids=["a number", "a long list", "no info", "two numbers"],
 )
-def test_what_can_be_mistaken_has_a_hint(call, part, message_of):
+def test_common_mistakes_get_a_hint(call, part, message_of):
     assert part in message_of(SpecError, call)

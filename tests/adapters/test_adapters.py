@@ -41,19 +41,19 @@ print(json.dumps([name for name in {LIBRARIES} if name in sys.modules]))
     assert [] == json.loads(run(program))
 
 
-def test_a_name_is_the_object_of_its_home():
+def test_every_public_name_is_the_object_of_its_module():
     for name, home in adapters._HOMES.items():
         assert getattr(importlib.import_module(home), name) is getattr(adapters, name)
 
 
-def test_a_suite_is_the_module_of_its_name():
+def test_every_suite_is_the_module_of_its_name():
     for name in adapters._MODULES:
         module = importlib.import_module(f"envkit.adapters.{name}")
         assert module is getattr(adapters, name)
 
 
 @pytest.mark.parametrize(("alias", "home"), adapters._ALIASES.items())
-def test_a_module_that_has_moved_is_found_under_its_old_name(alias, home):
+def test_a_moved_module_is_importable_under_its_old_name(alias, home):
     module = importlib.import_module(f"envkit.adapters.{alias}")
     spec = module.__spec__
     assert module is importlib.import_module(home) is getattr(adapters, alias)
@@ -61,7 +61,7 @@ def test_a_module_that_has_moved_is_found_under_its_old_name(alias, home):
     assert alias in dir(adapters)
 
 
-def test_type_checkers_are_told_the_same_homes_as_the_interpreter():
+def test_type_checkers_see_the_same_modules_as_the_interpreter():
     tree = ast.parse(Path(adapters.__file__).read_text("utf-8"))
     (block,) = (
         node
@@ -91,7 +91,7 @@ def test_dir_lists_the_public_names():
     assert set(adapters.__all__) <= set(dir(adapters))
 
 
-def test_an_unknown_name_is_an_attribute_error():
+def test_an_unknown_name_raises_attribute_error():
     with pytest.raises(AttributeError) as caught:
         _ = adapters.GymWrappper
     assert "module 'envkit.adapters' has no attribute 'GymWrappper'" == str(
@@ -130,9 +130,7 @@ def test_an_unknown_name_is_an_attribute_error():
         ),
     ],
 )
-def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    statement, message
-):
+def test_a_missing_package_is_named_with_its_pip_command(statement, message):
     # None in sys.modules is how Python itself marks a module that cannot be imported.
     program = f"""
 import sys

@@ -51,13 +51,13 @@ def same(first, second):
         ("PongNoFrameskip-v4", "PongNoFrameskip-v4"),
     ],
 )
-def test_a_game_has_many_names(name, expected):
+def test_a_game_has_several_names(name, expected):
     with envkit.make(f"ale:{name}") as env:
         assert isinstance(env, GymnasiumWrapper)
         assert expected == env.spec.id
 
 
-def test_an_unknown_game_is_refused_with_the_nearest(message_of):
+def test_an_unknown_game_gets_a_suggestion(message_of):
     message = message_of(ValueError, lambda: envkit.make("ale:Breakot"))
     assert message.startswith("ale-py has no game named 'Breakot'. Did you mean 'Brea")
     assert message.endswith(
@@ -66,13 +66,13 @@ def test_an_unknown_game_is_refused_with_the_nearest(message_of):
     )
 
 
-def test_keyword_arguments_are_the_games():
+def test_keyword_arguments_go_to_the_game():
     with suite_ale.load("Pong", obs_type="ram", full_action_space=True) as env:
         assert (128,) == env.observation_spec().shape
         assert 17 == env.action_spec().maximum
 
 
-def test_limits_and_wrappers_are_envkits():
+def test_limits_and_wrappers_are_applied():
     def crop(env):
         return gymnasium.wrappers.TransformObservation(
             env, lambda seen: seen[:9], gymnasium.spaces.Box(0, 255, (9,), np.uint8)
@@ -91,7 +91,7 @@ def test_limits_and_wrappers_are_envkits():
 
 
 @pytest.mark.parametrize("name", ["Breakout-v5", "Pong-v4"])
-def test_the_numbers_are_those_of_the_game(name):
+def test_time_steps_match_the_bare_game(name):
     with suite_ale.load(name) as env:
         game = gymnasium.make(env.spec.id)
         env.seed(3)
@@ -112,7 +112,7 @@ def played(env, seed, actions):
     return [env.reset(), *map(env.step, actions)]
 
 
-def test_a_state_brings_back_sticky_actions_and_random_frames():
+def test_a_state_restores_sticky_actions_and_random_frameskips():
     make = functools.partial(
         suite_ale.load, "Breakout", frameskip=(2, 5), obs_type="ram"
     )
@@ -134,7 +134,7 @@ def test_a_state_brings_back_sticky_actions_and_random_frames():
                 assert all(map(same, expected, stream))
 
 
-def test_after_a_state_the_picture_is_that_of_the_state():
+def test_set_state_restores_the_picture():
     make = functools.partial(suite_ale.load, "Breakout", render_mode="rgb_array")
     with make() as env, make() as other:
         played(env, 3, [1, 2, 2, 3])
@@ -148,7 +148,7 @@ def test_after_a_state_the_picture_is_that_of_the_state():
             assert np.array_equal(picture, restored.render())
 
 
-def test_a_stick_that_is_pushed_to_any_degree_has_no_state_where_it_sticks():
+def test_continuous_sticky_actions_have_no_state():
     with suite_ale.load("Pong", continuous=True) as env:
         env.reset()
         with pytest.raises(NotImplementedError, match="cannot save its state"):
@@ -159,7 +159,7 @@ def test_a_stick_that_is_pushed_to_any_degree_has_no_state_where_it_sticks():
 
 
 @pytest.mark.slow
-def test_a_game_keeps_the_contract_of_environments():
+def test_a_game_passes_check_environment():
     make = functools.partial(
         suite_ale.load, "Pong", obs_type="ram", max_num_frames_per_episode=20
     )
@@ -172,7 +172,7 @@ def recipe():
 
 
 @pytest.mark.slow
-def test_games_step_alike_alone_in_a_batch_and_in_workers():
+def test_batches_and_workers_return_the_same_stream():
     actions = [np.array([number % 6, 2]) for number in range(20)]
     streams = []
     for env in (
@@ -208,7 +208,7 @@ def test_games_step_alike_alone_in_a_batch_and_in_workers():
     ids=["games", "lives", "scaled", "colours"],
 )
 @pytest.mark.parametrize("game", ["Pong", "Breakout"])
-def test_preprocessing_is_gymnasiums_to_the_bit(game, arguments):
+def test_preprocessing_matches_gymnasium_bit_for_bit(game, arguments):
     pytest.importorskip("cv2", reason="OpenCV is not installed")
     name = f"{game}NoFrameskip-v4"
     arguments = {"noop_max": 0, "grayscale_newaxis": False, **arguments}
@@ -250,7 +250,7 @@ def test_make_makes_the_vector_environment():
         assert (3, 2, 12, 10) == env.reset().observation.shape
 
 
-def test_a_recipe_makes_the_vector_environment_in_workers():
+def test_a_constructor_makes_the_vector_environment_in_workers():
     recipe = envkit.constructor(
         "ale:Pong", vectorization="native", num_envs=2, num_threads=1, **SMALL
     )
@@ -258,7 +258,7 @@ def test_a_recipe_makes_the_vector_environment_in_workers():
         assert (4, 2, 12, 10) == env.reset().observation.shape
 
 
-def test_the_numbers_are_those_of_the_vector_environment():
+def test_time_steps_match_the_bare_vector_environment():
     limits = {"noop_max": 3, "max_num_frames_per_episode": 60, **SMALL}
     theirs = vector.AtariVectorEnv(
         "breakout", 2, repeat_action_probability=0.25, **limits
@@ -308,7 +308,7 @@ def streams_of(env, count):
     return streams
 
 
-def test_the_transitions_are_the_same_under_every_order():
+def test_every_autoreset_order_gives_the_same_transitions():
     streams = []
     for order in (NEXT_STEP, SAME_STEP, DISABLED):
         with batch(order, max_num_frames_per_episode=20) as env:
@@ -322,7 +322,7 @@ def test_the_transitions_are_the_same_under_every_order():
             assert one[:count] == other[:count]
 
 
-def test_under_disabled_rows_are_reset_alone(message_of):
+def test_disabled_resets_rows_individually(message_of):
     with batch(DISABLED, max_num_frames_per_episode=10) as env:
         before = env.reset()
         while not before.is_last().any():
@@ -334,7 +334,7 @@ def test_under_disabled_rows_are_reset_alone(message_of):
         assert np.array_equal(before.observation[0], time_step.observation[0])
 
 
-def test_a_row_takes_its_seed_whenever_it_is_reset_and_however_many_there_are():
+def test_a_rows_seed_does_not_depend_on_the_batch_size_or_the_reset():
     many = batch(rows=3, noop_max=30)
     alone = batch(DISABLED, noop_max=30)
     with many, alone:
@@ -348,7 +348,7 @@ def test_a_row_takes_its_seed_whenever_it_is_reset_and_however_many_there_are():
         assert np.array_equal(one[:2], other)
 
 
-def test_arrays_belong_to_the_caller_and_a_wrong_action_and_a_state_are_refused(
+def test_arrays_are_copies_and_invalid_actions_and_states_are_refused(
     message_of,
 ):
     with batch() as env:
@@ -391,12 +391,12 @@ def test_arrays_belong_to_the_caller_and_a_wrong_action_and_a_state_are_refused(
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, text, message_of):
+def test_invalid_arguments_are_refused(call, text, message_of):
     assert text == message_of(ValueError, call)
 
 
 @pytest.mark.slow
-def test_the_vector_environment_keeps_the_contract_of_environments():
+def test_the_vector_environment_passes_check_environment():
     make = functools.partial(
         batch, name="Pong", rows=1, max_num_frames_per_episode=12, num_threads=1
     )
@@ -404,6 +404,6 @@ def test_the_vector_environment_keeps_the_contract_of_environments():
     assert () == check_environment(make, steps=20, require=features).failed
 
 
-def test_gymnasiums_scheme_knows_the_games_once_their_module_is_named():
+def test_the_gymnasium_scheme_accepts_games_with_their_module():
     with suite_gymnasium.load("ale_py:ALE/Pong-v5", obs_type="ram") as env:
         assert "ALE/Pong-v5" == env.spec.id

@@ -46,7 +46,7 @@ def pendulum():
     return envs.get_environment("inverted_pendulum", backend="positional")
 
 
-def test_a_batch_returns_the_numbers_of_brax_bit_for_bit():
+def test_a_batch_matches_brax_bit_for_bit():
     ours = BraxWrapper(pendulum(), batch_size=2, seed=3)
     split = jax.vmap(jax.random.split)
     keys = jax.vmap(jax.random.PRNGKey)(np.array(seed_per_row(3, 2), np.uint32))
@@ -62,7 +62,7 @@ def test_a_batch_returns_the_numbers_of_brax_bit_for_bit():
         np.testing.assert_array_equal(state.done == 1, time_step.is_last())
 
 
-def test_what_is_done_has_terminated():
+def test_done_is_a_termination():
     env = BraxWrapper(pendulum(), seed=1)
     time_step = env.reset()
     while not time_step.is_last():
@@ -71,7 +71,7 @@ def test_what_is_done_has_terminated():
     assert {"terminated": True, "truncated": False}.items() <= env.get_info().items()
 
 
-def test_the_end_of_an_episode_wrapper_is_a_truncation():
+def test_the_limit_of_episode_wrapper_is_a_truncation():
     env = BraxWrapper(of_five(), batch_size=2)
     env.reset()
     action = np.zeros((2, 1), np.float32)
@@ -80,17 +80,17 @@ def test_the_end_of_an_episode_wrapper_is_a_truncation():
     assert [1.0, 1.0] == time_steps[4].discount.tolist()
 
 
-def test_actions_are_between_minus_one_and_one():
+def test_actions_have_bounds_of_minus_1_and_1():
     env = BraxWrapper(fast())
     assert BoundedArraySpec((1,), np.float32, -1, 1, "action") == env.action_spec()
     assert env.brax is fast()
 
 
-def test_it_passes_the_check():
+def test_the_environment_passes_check_environment():
     check_environment(functools.partial(BraxWrapper, of_five(), batch_size=2), steps=20)
 
 
-def test_wrappers_that_do_what_envkit_does_are_refused(message_of):
+def test_wrappers_that_duplicate_envkit_are_refused(message_of):
     wrapped = training.AutoResetWrapper(of_five())
     assert (
         "BraxWrapper was given an environment in Brax's AutoResetWrapper. envkit "
@@ -99,7 +99,7 @@ def test_wrappers_that_do_what_envkit_does_are_refused(message_of):
     ) == message_of(TypeError, lambda: BraxWrapper(wrapped))
 
 
-def test_what_is_no_environment_of_brax_is_refused(message_of):
+def test_an_object_other_than_a_brax_environment_is_refused(message_of):
     assert (
         "BraxWrapper was given the class PipelineEnv, which is not an environment of "
         "Brax. brax.envs.get_environment(...) makes one."

@@ -39,7 +39,7 @@ def play(env, episodes):
 
 
 @needs_bsuite
-def test_specs_and_time_steps_are_those_of_the_environment():
+def test_specs_and_time_steps_match_the_environment():
     env = catch()
     env.reset()
     assert isinstance(env, DmEnvWrapper)
@@ -67,7 +67,7 @@ def test_specs_and_time_steps_are_those_of_the_environment():
         ),
     ],
 )
-def test_they_keep_the_contract_of_environments(bsuite_id):
+def test_experiments_pass_check_environment(bsuite_id):
     check_environment(
         lambda: suite_bsuite.load(bsuite_id, record=False),
         steps=50,
@@ -80,7 +80,9 @@ def test_they_keep_the_contract_of_environments(bsuite_id):
 @pytest.mark.parametrize(
     "bsuite_id", ["cartpole_noise/0", "cartpole_scale/2", "cartpole_swingup/3"]
 )
-def test_those_that_hold_a_function_keep_the_contract_without_states(bsuite_id):
+def test_experiments_that_hold_a_function_pass_check_environment_without_states(
+    bsuite_id,
+):
     report = check_environment(
         lambda: suite_bsuite.load(bsuite_id, record=False), steps=50, require=["seed"]
     )
@@ -88,7 +90,7 @@ def test_those_that_hold_a_function_keep_the_contract_without_states(bsuite_id):
 
 
 @needs_bsuite
-def test_where_nothing_is_random_there_is_nothing_to_seed():
+def test_a_deterministic_experiment_skips_the_seeding_checks():
     def chain():
         return suite_bsuite.load("discounting_chain/0", record=False)
 
@@ -97,7 +99,7 @@ def test_where_nothing_is_random_there_is_nothing_to_seed():
 
 
 @needs_bsuite
-def test_many_of_them_keep_the_contract_of_batches():
+def test_a_batch_of_experiments_passes_check_environment():
     check_environment(
         lambda: BatchedPyEnvironment([catch(), catch()], multithreading=False),
         steps=40,
@@ -107,7 +109,7 @@ def test_many_of_them_keep_the_contract_of_batches():
 
 @pytest.mark.slow
 @needs_bsuite
-def test_worker_processes_give_the_stream_that_this_process_gives():
+def test_worker_processes_return_the_same_stream():
     recipe = envkit.constructor(
         "envkit.adapters.bsuite:load", bsuite_id="catch/0", record=False
     )
@@ -122,7 +124,7 @@ def test_worker_processes_give_the_stream_that_this_process_gives():
 
 
 @needs_bsuite
-def test_what_bsuite_says_of_itself_is_there():
+def test_attributes_of_bsuite_are_forwarded():
     env = catch()
     play(env, episodes=1)
     assert 10000 == env.bsuite_num_episodes
@@ -130,7 +132,7 @@ def test_what_bsuite_says_of_itself_is_there():
 
 
 @needs_bsuite
-def test_results_are_recorded_in_a_file_that_bsuite_finds(tmp_path):
+def test_results_are_recorded_in_bsuites_format(tmp_path):
     env = suite_bsuite.load("catch/3", save_path=str(tmp_path / "results"))
     steps = play(env, episodes=3)
     (path,) = (tmp_path / "results").iterdir()
@@ -165,7 +167,7 @@ def test_a_file_is_overwritten_only_on_request(tmp_path):
 
 
 @needs_bsuite
-def test_results_may_go_to_the_log(caplog):
+def test_results_can_go_to_the_log(caplog):
     handlers = list(logging.getLogger().handlers)
     try:
         env = suite_bsuite.load("catch/3", logging_mode="terminal")
@@ -220,12 +222,12 @@ def test_loading_prints_nothing(capsys, tmp_path):
     ],
     ids=["path", "mode", "number", "form", "name"],
 )
-def test_what_cannot_be_loaded_is_explained(kwargs, message, message_of):
+def test_invalid_arguments_are_refused(kwargs, message, message_of):
     assert message == message_of(ValueError, lambda: suite_bsuite.load(**kwargs))
 
 
 @needs_bsuite
-def test_by_id_alone_nothing_is_recorded_unless_there_is_a_folder(tmp_path):
+def test_load_by_id_records_only_into_a_given_folder(tmp_path):
     recording = suite_bsuite.load_by_id("catch/0", save_path=str(tmp_path))
     playing = suite_bsuite.load_by_id("catch/0")
     told_not_to = suite_bsuite.load_by_id("catch/0", record=False, save_path="x")
@@ -241,7 +243,7 @@ def test_make_knows_the_scheme():
         assert (2, 10, 5) == env.reset().observation.shape
 
 
-def test_it_is_known_whether_bsuite_is_installed(monkeypatch):
+def test_is_available_tells_whether_bsuite_is_installed(monkeypatch):
     installed = importlib.util.find_spec("bsuite") is not None
     assert installed == suite_bsuite.is_available()
     monkeypatch.setattr(sys, "path", [])

@@ -152,7 +152,7 @@ ADAPTED = {
 
 @pytest.mark.parametrize("name", ADAPTED)
 @pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")
-def test_every_promise_of_environments_is_kept(name):
+def test_adapters_pass_check_environment(name):
     make, features = ADAPTED[name]
     check_environment(make, steps=100, require=features)
 
@@ -166,7 +166,7 @@ def test_every_promise_of_environments_is_kept(name):
         ("dm_env within", "pool"),
     ],
 )
-def test_many_of_them_keep_every_promise_of_batches(name, gather):
+def test_batches_of_adapters_pass_check_environment(name, gather):
     one, features = ADAPTED[name]
 
     def make():
@@ -179,7 +179,7 @@ def test_many_of_them_keep_every_promise_of_batches(name, gather):
 
 
 @WANTS_SETTLED
-def test_values_that_are_no_arrays_come_from_other_processes_as_they_are():
+def test_objects_arrive_unchanged_from_worker_processes():
     batch = BatchedPyEnvironment([odd(), odd()], multithreading=False)
     with ParallelPyEnvironment([odd, odd], num_workers=1) as pool:
         assert batch.observation_spec() == pool.observation_spec()
@@ -210,7 +210,7 @@ every_class = pytest.mark.parametrize("kind", FOREIGN)
 
 
 @every_class
-def test_closing_twice_closes_once_and_what_is_closed_says_so(kind, message_of):
+def test_closing_twice_closes_once(kind, message_of):
     make, within, _ = FOREIGN[kind]
     env = make()
     first = env.reset()
@@ -235,9 +235,7 @@ def test_closing_twice_closes_once_and_what_is_closed_says_so(kind, message_of):
 
 
 @every_class
-def test_public_attributes_of_the_environment_within_are_there_and_no_others(
-    kind, message_of
-):
+def test_public_attributes_of_the_wrapped_environment_are_forwarded(kind, message_of):
     make, within, name = FOREIGN[kind]
     env = make()
     theirs = getattr(env, within)
@@ -294,9 +292,7 @@ class Rows(Gym17):
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_what_is_no_environment_of_the_library_is_refused(
-    kind, thing, text, message_of
-):
+def test_an_object_of_another_library_is_refused(kind, thing, text, message_of):
     expected = text.format(
         gym="which is not an environment of Gym. gym.make(...) makes one.",
         gymnasium="which is not an environment of Gymnasium. gymnasium.make(...) makes "
@@ -321,7 +317,7 @@ def test_what_is_no_environment_of_the_library_is_refused(
         ),
     ],
 )
-def test_a_discount_lies_between_0_and_1(kind, make, discount, message_of):
+def test_a_discount_must_lie_between_0_and_1(kind, make, discount, message_of):
     assert f"discount must be between 0 and 1, got {discount}." == message_of(
         ValueError, lambda: kind(make(), discount=discount)
     )
@@ -330,11 +326,11 @@ def test_a_discount_lies_between_0_and_1(kind, make, discount, message_of):
 # Libraries that are not installed.
 
 
-def test_a_package_that_is_installed_is_not_imported():
+def test_require_does_not_import_an_installed_package():
     assert require("this", needed_by="Poetry", extra="test") is None
 
 
-def test_a_package_that_is_missing_is_known_to_the_error():
+def test_the_error_names_the_missing_package():
     with pytest.raises(MissingDependencyError) as caught:
         require("no_such_package", needed_by="This test", extra="test")
     assert (
@@ -344,7 +340,9 @@ def test_a_package_that_is_missing_is_known_to_the_error():
     assert ("no_such_package", "test") == (caught.value.package, caught.value.extra)
 
 
-def test_a_folder_of_that_name_is_no_package(tmp_path, monkeypatch):
+def test_a_folder_with_the_name_of_a_package_does_not_count_as_installed(
+    tmp_path, monkeypatch
+):
     (tmp_path / "some_library").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(MissingDependencyError):
@@ -355,7 +353,7 @@ def test_a_folder_of_that_name_is_no_package(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [bool, np.bool_, np.array])
-def test_flags_of_any_make_are_taken_out(make):
+def test_flags_of_any_boolean_type_are_taken_out(make):
     info = {"terminated": make(True), "lives": 2, "truncated": make(False)}
     assert (True, False) == take_flags(info)
     assert {"lives": 2} == info
@@ -372,19 +370,19 @@ def test_flags_of_any_make_are_taken_out(make):
         {"terminated": np.zeros(2, bool), "truncated": np.zeros(2, bool)},
     ],
 )
-def test_what_is_no_pair_of_flags_stays(info):
+def test_incomplete_or_invalid_flags_stay_in_the_info(info):
     before = dict(info)
     assert take_flags(info) is None
     assert before.keys() == info.keys()
 
 
-def test_an_info_is_a_dictionary_of_its_own():
+def test_as_info_copies_a_dictionary():
     info = {"lives": 2}
     as_info(info)["lives"] = 3
     assert {"lives": 2} == info
 
 
-def test_what_is_no_dictionary_becomes_the_only_value_of_one():
+def test_as_info_puts_other_values_into_a_dictionary():
     assert {"info": (1, 2)} == as_info((1, 2))
 
 
@@ -412,7 +410,7 @@ class Careful(Settings):
     """Inherits further."""
 
 
-def test_an_object_is_of_the_class_and_of_its_late_base():
+def test_an_object_is_an_instance_of_the_class_and_its_late_base():
     settings = Settings(speed=2)
     assert (True, True) == (
         isinstance(settings, Settings),
@@ -420,22 +418,22 @@ def test_an_object_is_of_the_class_and_of_its_late_base():
     )
 
 
-def test_super_finds_what_the_late_base_has():
+def test_super_reaches_the_late_base():
     settings = Settings(speed=2)
     settings.update({"speed": 3})
     assert ({"speed": 3}, 2) == (settings.data, settings.times)
 
 
-def test_all_objects_of_a_class_are_of_one_completed_class():
+def test_all_objects_of_a_class_share_one_completed_class():
     assert type(Settings()) is type(Settings())
     assert "Settings" == type(Settings()).__name__
 
 
-def test_the_completed_class_can_be_called_too():
+def test_the_completed_class_is_callable():
     assert type(Settings()) is type(type(Settings())(speed=2))
 
 
-def test_a_subclass_is_completed_by_itself():
+def test_a_subclass_is_completed_separately():
     careful = Careful(speed=2)
     assert (True, True, "Careful") == (
         isinstance(careful, Settings),
@@ -444,7 +442,7 @@ def test_a_subclass_is_completed_by_itself():
     )
 
 
-def test_an_object_is_copied_and_pickled():
+def test_an_object_can_be_copied_and_pickled():
     settings = Settings(speed=[2])
     for twin in (copy.deepcopy(settings), pickle.loads(pickle.dumps(settings))):
         twin["speed"].append(3)

@@ -51,7 +51,7 @@ def _elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["", "cartpole", "cartpole/", "/swingup", "a/b/c"])
-def test_a_path_of_another_form_is_refused(path, message_of):
+def test_a_malformed_path_is_refused(path, message_of):
     assert (
         f"{path!r} is not a task of dm_control: write 'domain/task', such as "
         "'cartpole/swingup'."
@@ -70,14 +70,14 @@ def test_make_knows_the_scheme():
 
 
 @needs_dm_control
-def test_every_digit_can_be_kept():
+def test_float64_can_be_kept():
     env = envkit.make("dm_control:cartpole/swingup", as_float32=())
     assert np.float64 == env.reset().observation["position"].dtype
     assert np.float64 == env.step(env.action_spec().minimum * np.ones(1)).reward.dtype
 
 
 @needs_dm_control
-def test_a_constructor_travels_as_its_string():
+def test_a_constructor_pickles():
     recipe = envkit.constructor("dm_control:point_mass/easy", task_kwargs={"random": 3})
     first, second = recipe(), pickle.loads(pickle.dumps(recipe))()
     assert repr(first.reset()) == repr(second.reset())
@@ -87,7 +87,7 @@ def test_a_constructor_travels_as_its_string():
 @pytest.mark.parametrize(
     "path", ["acrobot/swingup", "cheetah/run", "manipulator/bring_ball"]
 )
-def test_an_episode_keeps_to_its_specs(path):
+def test_episodes_fit_their_specs(path):
     env = envkit.make(f"dm_control:{path}", task_kwargs={"time_limit": 0.5})
     env.seed(3)
     validate_py_environment(env, episodes=2)
@@ -96,7 +96,7 @@ def test_an_episode_keeps_to_its_specs(path):
 
 @pytest.mark.slow
 @needs_dm_control
-def test_what_make_makes_keeps_the_contract_of_environments():
+def test_an_environment_from_make_passes_check_environment():
     recipe = envkit.constructor(
         "dm_control:cartpole/swingup", task_kwargs={"time_limit": 0.2}
     )
@@ -107,7 +107,7 @@ def test_what_make_makes_keeps_the_contract_of_environments():
 
 
 @needs_dm_control
-def test_many_of_them_keep_the_contract_of_batches():
+def test_a_batch_passes_check_environment():
     def make():
         envs = [bead_on_a_wire(), bead_on_a_wire()]
         return BatchedPyEnvironment(envs, multithreading=False)
@@ -122,7 +122,7 @@ def test_many_of_them_keep_the_contract_of_batches():
 
 @pytest.mark.slow
 @needs_dm_control
-def test_worker_processes_give_the_stream_that_this_process_gives():
+def test_worker_processes_return_the_same_stream():
     recipe = envkit.constructor("dm_control:reacher/easy")
 
     def play(env):
@@ -157,7 +157,7 @@ def test_equal_seeds_give_equal_episodes():
 
 
 @needs_dm_control
-def test_arguments_are_passed_on():
+def test_arguments_are_passed_to_dm_control():
     env = suite_dm_control.load(
         "cartpole", "swingup", environment_kwargs={"flat_observation": True}
     )
@@ -180,12 +180,12 @@ def test_wrappers_are_applied_from_the_inside():
 
 @needs_dm_control
 @pytest.mark.parametrize("path", ["cartpol/swingup", "cartpole/swing"])
-def test_an_unknown_task_is_explained_by_dm_control(path):
+def test_an_unknown_task_raises_dm_controls_error(path):
     with pytest.raises(ValueError, match=r"does not exist"):
         envkit.make(f"dm_control:{path}")
 
 
-def test_it_is_known_whether_dm_control_is_installed(monkeypatch):
+def test_is_available_tells_whether_dm_control_is_installed(monkeypatch):
     installed = importlib.util.find_spec("dm_control") is not None
     assert installed == suite_dm_control.is_available()
     monkeypatch.setattr(sys, "path", [])
@@ -195,7 +195,7 @@ def test_it_is_known_whether_dm_control_is_installed(monkeypatch):
 
 
 @needs_dm_control
-def test_an_environment_that_exists_already_is_wrapped():
+def test_wrap_env_wraps_an_existing_environment():
     from dm_control import suite
 
     dm_env = suite.load("cartpole", "swingup")
@@ -223,7 +223,7 @@ def test_an_environment_that_exists_already_is_wrapped():
         ),
     ],
 )
-def test_a_state_goes_on_with_the_same_digits_in_another_environment(path):
+def test_a_state_continues_exactly_in_another_environment(path):
     env, twin = (envkit.make(f"dm_control:{path}", as_float32=()) for _ in range(2))
     physics, task = twin.physics, twin.task
     spec = env.action_spec()
@@ -249,7 +249,7 @@ def test_a_state_goes_on_with_the_same_digits_in_another_environment(path):
 
 
 @needs_dm_control
-def test_what_the_physics_measured_last_comes_back_too():
+def test_a_state_restores_the_last_measurements_of_the_physics():
     env = envkit.make("dm_control:walker/walk", as_float32=())
     for _ in range(20):
         env.step(np.full(6, 0.5))
@@ -267,7 +267,7 @@ def test_what_the_physics_measured_last_comes_back_too():
 
 
 @needs_dm_control
-def test_the_state_of_another_body_is_refused(message_of):
+def test_the_state_of_another_model_is_refused(message_of):
     one = envkit.make("dm_control:cartpole/two_poles")
     other = envkit.make("dm_control:cartpole/three_poles")
     one.reset()
@@ -282,7 +282,7 @@ def test_the_state_of_another_body_is_refused(message_of):
 
 
 @needs_dm_control
-def test_what_looks_into_the_memory_of_mujoco_is_no_state(message_of):
+def test_a_view_of_mujocos_memory_prevents_saving_the_state(message_of):
     env = envkit.make("dm_control:cartpole/swingup")
     env.task.angles = env.physics.data.qpos[1:]
     assert (
@@ -422,7 +422,7 @@ print(json.dumps([hasattr(_render, "NOTHING"), _render.BACKEND]))
 @pytest.mark.slow
 @needs_dm_control
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
-def test_who_draws_nothing_loads_nothing_that_draws():
+def test_without_rendering_no_renderer_is_loaded():
     """Mesa's compiler and TensorFlow's do not live in one process: it crashes."""
     pytest.importorskip("tensorflow", reason="tensorflow is not installed")
     told = told_by(PLAYED)
@@ -432,7 +432,7 @@ def test_who_draws_nothing_loads_nothing_that_draws():
 
 @pytest.mark.slow
 @needs_dm_control
-def test_dm_control_itself_can_be_asked_what_it_draws_with():
+def test_dm_control_reports_its_renderer():
     """Its viewer does so."""
     unknown, backend = json.loads(told_by(CHOSEN_LATE).stdout)
     assert not unknown
@@ -477,7 +477,7 @@ def no_egl(tmp_path):
 
 @pytest.mark.slow
 @needs_dm_control
-def test_who_has_imported_dm_control_without_a_display_is_told_what_to_do():
+def test_importing_dm_control_early_without_a_display_is_explained():
     told = told_by(IMPORTED_BEFORE)
     assert [
         f"Environment {NO_DISPLAY}",
@@ -487,7 +487,7 @@ def test_who_has_imported_dm_control_without_a_display_is_told_what_to_do():
 
 @pytest.mark.slow
 @needs_dm_control
-def test_where_nothing_can_draw_environments_play_without_pictures(no_egl):
+def test_without_a_renderer_environments_work_without_pictures(no_egl):
     told = told_by(WITHOUT_EGL, **no_egl)
     assert ["0", f"Environment {NO_DISPLAY}"] == told.stdout.splitlines()
     assert "" == told.stderr
@@ -495,7 +495,7 @@ def test_where_nothing_can_draw_environments_play_without_pictures(no_egl):
 
 @pytest.mark.slow
 @needs_dm_control
-def test_a_library_that_the_variable_names_and_that_is_missing_is_told(no_egl):
+def test_a_missing_library_named_in_mujoco_gl_is_explained(no_egl):
     told = told_by(WITHOUT_EGL, MUJOCO_GL="egl", **no_egl)
     assert [
         "dm_control cannot be imported: AttributeError: 'NoneType' object has no "
@@ -514,11 +514,11 @@ def test_the_examples_of_the_guide_run():
     assert 0 == drawn("\n".join([*blocks, "print(0)"]))
 
 
-def test_it_is_an_adapter_of_dm_env():
+def test_dm_control_wrapper_is_a_dm_env_wrapper():
     assert issubclass(DmControlWrapper, DmEnvWrapper)
 
 
-def test_whatever_is_float64_becomes_float32():
+def test_float64_becomes_float32():
     env = DmControlWrapper(Walk())
     env.reset()
     time_step = env.step(RIGHT)
@@ -542,7 +542,7 @@ def test_whatever_is_float64_becomes_float32():
     ]
 
 
-def test_an_action_reaches_the_environment_in_its_own_dtype():
+def test_an_action_reaches_the_environment_in_the_dtype_of_its_spec():
     env = DmControlWrapper(Walk())
     env.reset()
     env.step({"way": np.int64(1), "speed": np.array([0.5], np.float32)})
@@ -550,7 +550,7 @@ def test_an_action_reaches_the_environment_in_its_own_dtype():
         spec.validate(env.actions[0][name])
 
 
-def test_every_digit_of_any_environment_can_be_kept():
+def test_float64_of_any_environment_can_be_kept():
     step = dm_env.transition(reward=0.1, observation=0.1)
     env = DmControlWrapper(Told(step), as_float32=())
     env.reset()
@@ -558,7 +558,7 @@ def test_every_digit_of_any_environment_can_be_kept():
     assert (0.1, 0.1) == (time_step.reward, time_step.observation)
 
 
-def test_it_keeps_the_contract_of_environments():
+def test_an_environment_passes_check_environment():
     check_environment(
         lambda: DmControlWrapper(Walk(random=np.random.RandomState(0))),
         steps=60,
@@ -566,7 +566,7 @@ def test_it_keeps_the_contract_of_environments():
     )
 
 
-def test_an_action_that_does_not_fit_is_refused(message_of):
+def test_an_invalid_action_is_refused(message_of):
     env = DmControlWrapper(
         Told(dm_env.restart(0.0), action=specs.DiscreteArray(2, name="way"))
     )

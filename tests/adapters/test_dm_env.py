@@ -60,7 +60,7 @@ def told(observation_spec, observation, **more):
     return Told(time_step, observation=observation_spec, **more)
 
 
-def test_specs_are_those_of_the_environment():
+def test_specs_match_the_environment():
     env = DmEnvWrapper(Walk())
 
     observation, action = env.observation_spec(), env.action_spec()
@@ -80,14 +80,14 @@ def test_specs_are_those_of_the_environment():
     )
 
 
-def test_rewards_and_discounts_are_float32_and_the_rest_is_what_it_was():
+def test_only_rewards_and_discounts_become_float32():
     env = DmEnvWrapper(Walk())
     assert ArraySpec((), np.float32) == env.reward_spec()
     assert BoundedArraySpec((), np.float32, 0, 1) == env.discount_spec()
     assert np.float64 == env.reset().observation["place"].dtype
 
 
-def test_what_becomes_float32_can_be_chosen():
+def test_as_float32_chooses_what_becomes_float32():
     env = DmEnvWrapper(Walk(), as_float32=["observation", "action", "discount"])
     env.reset()
     time_step = env.step({"way": 1, "speed": np.array([0.1], np.float32)})
@@ -101,7 +101,7 @@ def test_what_becomes_float32_can_be_chosen():
     assert np.float64 == env.dm_env.actions[0]["speed"].dtype
 
 
-def test_every_digit_can_be_kept():
+def test_float64_can_be_kept():
     env = DmEnvWrapper(Dice(), as_float32=())
     env.reset()
     twin = Dice()
@@ -112,7 +112,7 @@ def test_every_digit_can_be_kept():
 
 @settings(max_examples=15)
 @given(st.floats(*map(float, np.float32([0.1, 0.3])), width=32))
-def test_a_narrow_action_stays_within_the_bounds_of_the_environment(action):
+def test_a_float32_action_stays_within_float64_bounds(action):
     spec = specs.BoundedArray((1,), np.float64, 0.1, 0.3)
     walk = told(specs.Array((), np.float64), 0.0, action=spec)
     env = DmEnvWrapper(walk, as_float32=["action"])
@@ -121,7 +121,7 @@ def test_a_narrow_action_stays_within_the_bounds_of_the_environment(action):
     spec.validate(walk.actions[0])
 
 
-def test_other_rewards_keep_their_dtype_and_shape():
+def test_rewards_of_other_dtypes_are_unchanged():
     spec = specs.BoundedArray((2,), np.int8, 0, 3)
     step = dm_env.transition(reward=np.array([1, 2], np.int8), observation=0.0)
     env = DmEnvWrapper(Told(step, reward=spec))
@@ -130,7 +130,7 @@ def test_other_rewards_keep_their_dtype_and_shape():
     assert env.reward_spec().check_array(env.step(0).reward)
 
 
-def test_without_specs_of_reward_and_discount_they_are_the_usual_ones():
+def test_missing_reward_and_discount_specs_have_defaults():
     env = DmEnvWrapper(
         types.SimpleNamespace(
             observation_spec=lambda: specs.Array((), np.int64),
@@ -153,7 +153,7 @@ def test_without_specs_of_reward_and_discount_they_are_the_usual_ones():
 
 
 @pytest.mark.parametrize(("reward", "discount"), [(None, None), (0.0, 0.0), (5.0, 0.5)])
-def test_a_first_is_the_same_whatever_numbers_a_library_puts_there(reward, discount):
+def test_a_first_always_has_reward_0_and_discount_1(reward, discount):
     step = dm_env.TimeStep(dm_env.StepType.FIRST, reward, discount, 3.0)
     assert repr(restart(np.array(3.0))) == repr(DmEnvWrapper(Told(step)).reset())
 
@@ -166,7 +166,7 @@ def test_rewards_may_be_nested():
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
-def test_discount_at_the_end_is_that_of_the_environment(discount):
+def test_the_final_discount_comes_from_the_environment(discount):
     env = DmEnvWrapper(Walk(last_discount=discount))
     env.reset()
     time_steps = [env.step(RIGHT) for _ in range(3)]
@@ -174,7 +174,7 @@ def test_discount_at_the_end_is_that_of_the_environment(discount):
     assert [1.0, 1.0, discount] == [float(step.discount) for step in time_steps]
 
 
-def test_the_step_after_the_end_begins_the_next_episode():
+def test_a_step_after_the_end_begins_the_next_episode():
     env = DmEnvWrapper(Walk())
     assert [0, 1, 1, 2, 0, 1] == [int(env.step(RIGHT).step_type) for _ in range(6)]
     assert 4 == len(env.actions)
@@ -184,7 +184,7 @@ def test_every_time_step_fits_its_specs():
     validate_py_environment(DmEnvWrapper(Walk()), episodes=3)
 
 
-def test_worker_processes_give_the_stream_that_this_process_gives():
+def test_worker_processes_return_the_same_stream():
     def play(env):
         env.seed(3)
         return [repr(env.step(np.zeros(2, np.int32))) for _ in range(6)]
@@ -194,13 +194,13 @@ def test_worker_processes_give_the_stream_that_this_process_gives():
         assert play(here) == play(there)
 
 
-def test_observations_stay_although_the_environment_reuses_its_array():
+def test_observations_are_copies_of_a_reused_array():
     env = DmEnvWrapper(Walk())
     places = [env.step(RIGHT).observation["place"] for _ in range(3)]
     np.testing.assert_array_equal([[0, 0], [1, 1], [2, 2]], places)
 
 
-def test_an_action_reaches_the_environment_as_its_specs_say():
+def test_an_action_reaches_the_environment_in_the_form_of_its_spec():
     env = DmEnvWrapper(Walk())
     env.reset()
     env.step({"way": np.array(1), "speed": np.array([0.5], np.float32)})
@@ -210,7 +210,7 @@ def test_an_action_reaches_the_environment_as_its_specs_say():
     assert ({1: "right"}[action["way"]], np.int32) == ("right", type(action["way"]))
 
 
-def test_an_action_that_does_not_fit_is_named_and_moves_nothing(message_of):
+def test_an_invalid_action_is_explained_and_moves_nothing(message_of):
     env = DmEnvWrapper(Walk())
     env.reset()
 
@@ -268,7 +268,7 @@ def test_an_action_that_does_not_fit_is_named_and_moves_nothing(message_of):
     ],
     ids=["observation", "reward", "discount", "nothing", "tuple", "step_type"],
 )
-def test_what_the_environment_returns_is_checked(time_step, message, message_of):
+def test_invalid_results_of_the_environment_are_refused(time_step, message, message_of):
     env = DmEnvWrapper(Told(time_step))
     assert message == message_of(SpecError, env.reset)
 
@@ -280,7 +280,7 @@ def test_specs_may_be_nested_in_lists_and_tuples():
     assert [1.0, (True,)] == env.reset().observation
 
 
-def test_a_spec_that_has_no_counterpart_is_named_with_its_place():
+def test_an_unsupported_spec_in_a_nest_is_named_with_its_path():
     wave = specs.Array((), np.complex128, name="wave")
 
     with pytest.raises(SpecError) as caught:
@@ -304,7 +304,7 @@ def test_strings_are_objects(value):
     assert "word" == observation[()]
 
 
-def test_strings_of_a_known_length_are_text():
+def test_strings_with_a_text_length_become_text():
     env = DmEnvWrapper(told(specs.StringArray((2,)), ["one", "three"]), text_length=5)
     observation = env.reset().observation
     assert TextSpec((2,), "<U5") == env.observation_spec()
@@ -314,7 +314,7 @@ def test_strings_of_a_known_length_are_text():
 @pytest.mark.parametrize(
     ("text", "length"), [("sixsix", 6), ("nul\0", 4)], ids=["long", "nul"]
 )
-def test_text_is_never_cut(text, length, message_of):
+def test_text_that_is_too_long_is_refused(text, length, message_of):
     env = DmEnvWrapper(told([specs.StringArray(())], [text]), text_length=5)
     assert (
         "Told returned an observation that does not fit its spec at observation[0].\n\n"
@@ -356,7 +356,7 @@ def test_text_is_never_cut(text, length, message_of):
     ],
     ids=repr,
 )
-def test_what_are_no_strings_is_refused(shape, value, got, reason, message_of):
+def test_values_other_than_strings_are_refused(shape, value, got, reason, message_of):
     env = DmEnvWrapper(told(specs.StringArray(shape), value))
     assert (
         "Told returned an observation that does not fit its spec.\n\n"
@@ -368,7 +368,7 @@ def test_what_are_no_strings_is_refused(shape, value, got, reason, message_of):
 
 @pytest.mark.parametrize("kind", [str, bytes])
 @pytest.mark.parametrize("text_length", [None, 5])
-def test_strings_reach_the_environment_as_pythons_own(kind, text_length):
+def test_strings_reach_the_environment_as_str_or_bytes(kind, text_length):
     spec = {"word": specs.StringArray((), kind), "words": specs.StringArray((2,), kind)}
     walk = told(specs.Array((), np.int64), 0, action=spec)
     env = DmEnvWrapper(walk, text_length=text_length)
@@ -384,7 +384,7 @@ def test_strings_reach_the_environment_as_pythons_own(kind, text_length):
 
 
 @pytest.mark.parametrize("text_length", [None, 5])
-def test_an_action_that_is_no_string_is_refused(text_length):
+def test_an_action_other_than_a_string_is_refused(text_length):
     walk = told(specs.Array((), np.int64), 0, action=specs.StringArray(()))
     env = DmEnvWrapper(walk, text_length=text_length)
     env.reset()
@@ -415,7 +415,7 @@ def test_objects_are_passed_through():
     ],
     ids=lambda generator: type(generator).__name__,
 )
-def test_a_seed_makes_the_next_episodes_repeatable(generator):
+def test_a_seed_makes_later_episodes_repeatable(generator):
     env = DmEnvWrapper(Dice(generator))
 
     def rolls(seed):
@@ -428,14 +428,14 @@ def test_a_seed_makes_the_next_episodes_repeatable(generator):
     assert rolls(2**40) == rolls(2**40)
 
 
-def test_a_seed_is_the_seed_of_the_only_generator():
+def test_a_seed_seeds_the_only_generator():
     env = make_walk()
     env.seed(7)
     expected = np.random.RandomState(7).uniform(size=2)
     np.testing.assert_array_equal(expected, env.reset().observation["place"])
 
 
-def test_of_several_generators_each_has_a_stream_of_its_own():
+def test_each_of_several_generators_gets_its_own_stream():
     env = DmEnvWrapper(Noise(Noise(Dice(np.random.default_rng(0)))))
     env.seed(7)
     env.reset()
@@ -444,7 +444,7 @@ def test_of_several_generators_each_has_a_stream_of_its_own():
     assert 3 == len({generator.random() for generator in (outer, inner, dice)})
 
 
-def test_a_seed_does_not_touch_the_episode_that_is_running():
+def test_a_seed_leaves_the_running_episode_alone():
     generator = np.random.RandomState(0)
     env = DmEnvWrapper(Walk(random=generator))
     env.reset()
@@ -453,7 +453,7 @@ def test_a_seed_does_not_touch_the_episode_that_is_running():
     assert before == generator.get_state()[1].tolist()
 
 
-def test_a_method_that_seeds_is_asked_instead():
+def test_a_seed_method_is_called_instead():
     class Seeded(Dice):
         def seed(self, seed):
             self.seeds = [*getattr(self, "seeds", []), seed]
@@ -467,14 +467,14 @@ def test_a_method_that_seeds_is_asked_instead():
     assert ([], [7]) == (before, env.dm_env.seeds)
 
 
-def test_a_batch_gives_each_row_a_stream_of_its_own():
+def test_each_row_of_a_batch_has_its_own_stream():
     env = BatchedPyEnvironment([make_walk(), make_walk()], multithreading=False)
     env.seed(7)
     first, second = env.reset().observation["place"].tolist()
     assert first != second
 
 
-def test_a_picture_is_a_copy_of_what_the_physics_draw():
+def test_render_returns_a_copy_of_the_physics_picture():
     env = DmEnvWrapper(DrawnWalk(), render_kwargs={"height": 2})
     first, second = env.render(), env.render("rgb_array")
     assert ((2, 6, 3), np.uint8) == (first.shape, first.dtype)
@@ -518,11 +518,11 @@ def test_a_picture_is_a_copy_of_what_the_physics_draw():
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, message, message_of):
+def test_invalid_arguments_are_refused(call, error, message, message_of):
     assert message == message_of(error, call)
 
 
-def test_an_info_is_that_of_the_environment_if_it_has_one():
+def test_get_info_returns_the_environments_info():
     class Informed(Walk):
         def get_info(self):
             return {"walked": 3}
@@ -530,14 +530,14 @@ def test_an_info_is_that_of_the_environment_if_it_has_one():
     assert {"walked": 3} == DmEnvWrapper(Informed()).get_info()
 
 
-def test_the_environment_within_is_given_out():
+def test_the_wrapped_environment_is_accessible():
     walk = DrawnWalk()
     env = DmEnvWrapper(walk)
     assert walk is env.dm_env is env.wrapped_env()
     assert walk.physics is env.physics
 
 
-def test_a_state_brings_back_a_seed_that_waits():
+def test_a_state_includes_a_pending_seed():
     env = make_dice()
     env.seed(7)
     state = env.get_state()
@@ -546,7 +546,7 @@ def test_a_state_brings_back_a_seed_that_waits():
     assert first == env.reset().observation
 
 
-def test_an_environment_that_knows_its_state_is_asked_for_it():
+def test_an_environments_own_state_methods_are_used():
     class Knowing(Walk):
         def get_state(self):
             return self._left
@@ -563,7 +563,7 @@ def test_an_environment_that_knows_its_state_is_asked_for_it():
     assert ((3, None), 3) == (state.environment, env.dm_env._left)
 
 
-def test_out_and_in_again_nothing_is_lost():
+def test_a_round_trip_from_envkit_loses_nothing():
     def there_and_back():
         return DmEnvWrapper(PyToDMWrapper(TracingEnv()))
 
@@ -576,7 +576,7 @@ def test_out_and_in_again_nothing_is_lost():
         assert repr(twin.step(0)) == repr(env.step(0))
 
 
-def test_out_and_in_again_pictures_are_those_of_the_environment():
+def test_a_round_trip_from_envkit_keeps_render():
     class Drawn(CountingEnv):
         def render(self, mode="rgb_array"):
             return mode
@@ -584,7 +584,7 @@ def test_out_and_in_again_pictures_are_those_of_the_environment():
     assert "ansi" == DmEnvWrapper(PyToDMWrapper(Drawn())).render("ansi")
 
 
-def test_a_row_of_a_batch_comes_in_again_as_an_environment():
+def test_a_row_of_a_batch_can_be_wrapped_again():
     def there_and_back():
         envs = [TracingEnv(row) for row in range(2)]
         batch = BatchedPyEnvironment(envs, multithreading=False)
@@ -594,7 +594,7 @@ def test_a_row_of_a_batch_comes_in_again_as_an_environment():
     assert {"state", "render"} <= set(report.skipped)
 
 
-def test_in_and_out_again_nothing_is_lost():
+def test_a_round_trip_from_dm_env_loses_nothing():
     dice = PyToDMWrapper(DmEnvWrapper(Dice(), as_float32=()))
     twin = Dice()
     theirs, ours = [twin.reset()], [dice.reset()]
@@ -642,7 +642,7 @@ def rolls(env, steps=5):
     ]
 
 
-def test_a_state_repeats_what_followed_here_and_in_a_twin():
+def test_a_state_repeats_the_stream_here_and_in_a_twin():
     env, twin = (DmEnvWrapper(Noise(Noise(Dice()))) for _ in range(2))
     rolls(env)
     rolls(twin, 2)
@@ -653,7 +653,7 @@ def test_a_state_repeats_what_followed_here_and_in_a_twin():
         assert before == rolls(other)
 
 
-def test_the_parts_of_an_environment_stay_the_objects_they_are():
+def test_restoring_a_state_keeps_the_identity_of_the_parts():
     dice, task = Held(Task()), Task()
     dice.task, dice.here = task, dice
     env = DmEnvWrapper(Noise(dice))
@@ -674,14 +674,14 @@ def test_the_parts_of_an_environment_stay_the_objects_they_are():
     assert expected == [part.random.random() for part in parts[:2]]
 
 
-def test_a_function_without_a_name_makes_a_state_impossible():
+def test_a_lambda_in_the_environment_prevents_saving_its_state():
     env = DmEnvWrapper(Held(lambda: 7))
     env.reset()
     with pytest.raises(NotImplementedError, match=r"does not pickle: .*<lambda>"):
         env.get_state()
 
 
-def test_what_does_not_pickle_makes_a_state_impossible(message_of):
+def test_an_unpicklable_attribute_prevents_saving_the_state(message_of):
     env = DmEnvWrapper(Held(threading.Lock()))
     env.reset()
     assert (
@@ -691,7 +691,7 @@ def test_what_does_not_pickle_makes_a_state_impossible(message_of):
     ) == message_of(NotImplementedError, env.get_state)
 
 
-def test_an_environment_without_attributes_has_no_state_to_take():
+def test_an_environment_without_attributes_has_no_state():
     class Closed:
         __slots__ = ()
         observation_spec = Dice.observation_spec
@@ -713,7 +713,7 @@ def test_an_environment_without_attributes_has_no_state_to_take():
 @pytest.mark.parametrize(
     ("other", "got"), [(Dice(), "Dice"), (Noise(Walk()), "Walk in Noise")]
 )
-def test_a_state_of_another_environment_is_refused(other, got, message_of):
+def test_the_state_of_another_environment_is_refused(other, got, message_of):
     env, other = DmEnvWrapper(Noise(Dice())), DmEnvWrapper(other)
     env.reset()
     other.reset()
@@ -733,7 +733,7 @@ def test_a_state_of_another_environment_is_refused(other, got, message_of):
 
 @settings(max_examples=20)
 @given(strategies.specs("biufUS"))
-def test_a_spec_comes_back_as_it_was(spec):
+def test_a_spec_survives_a_round_trip(spec):
     back = spec_from_dm_env(spec_to_dm_env(spec))
     assert (type(spec), spec, spec.name) == (type(back), back, back.name)
 
@@ -753,14 +753,14 @@ def test_a_spec_comes_back_as_it_was(spec):
     ],
     ids=repr,
 )
-def test_a_spec_of_dm_env_comes_back_as_it_was(spec):
+def test_a_spec_of_dm_env_survives_a_round_trip(spec):
     back = spec_to_dm_env(spec_from_dm_env(spec))
     assert repr(spec) == repr(back)
 
 
 @settings(max_examples=20)
 @given(strategies.bounded_specs())
-def test_what_fits_the_one_fits_the_other(spec):
+def test_values_of_the_dm_env_spec_fit_the_spec(spec):
     theirs = spec_to_dm_env(spec)
     assert spec.check_array(np.asarray(theirs.generate_value()))
 
@@ -771,7 +771,7 @@ def test_booleans_have_no_bounds():
     assert ArraySpec((2,), bool) == spec_from_dm_env(theirs)
 
 
-def test_narrowing_makes_float32_of_float64_and_of_nothing_else():
+def test_narrowing_changes_float64_only():
     double = specs.BoundedArray((2,), np.float64, [0.1, -np.inf], [0.3, np.inf])
     half, whole = specs.Array((), np.float16), specs.Array((), np.int64)
 
@@ -786,12 +786,12 @@ def test_narrowing_makes_float32_of_float64_and_of_nothing_else():
     ]
 
 
-def test_narrowing_keeps_bounds_within_what_float32_can_be():
+def test_narrowing_clips_bounds_to_float32():
     double = specs.BoundedArray((), np.float64, -1e300, 1e300)
     assert BoundedArraySpec((), np.float32) == spec_from_dm_env(double, narrow=True)
 
 
-def test_strings_of_a_known_length_are_text_of_a_fixed_width():
+def test_strings_with_a_text_length_have_a_fixed_width():
     words = specs.StringArray((2,), name="words")
     bits = specs.StringArray((), bytes, name="bits")
     assert TextSpec((2,), "<U7") == spec_from_dm_env(words, text_length=7)
@@ -807,7 +807,7 @@ def test_strings_of_any_length_are_objects():
 
 
 @pytest.mark.parametrize("kind", [str, bytes])
-def test_strings_know_their_own(kind):
+def test_strings_contain_their_own_samples(kind):
     strings = Strings(kind)
     assert strings.contains(strings.sample(np.random.default_rng(0)))
     assert strings.contains(strings.sample(np.random.RandomState(0)))
@@ -820,7 +820,7 @@ def test_strings_know_their_own(kind):
 @pytest.mark.parametrize(
     "spec", [specs.Array((), np.complex64), "no spec at all"], ids=["complex", "text"]
 )
-def test_a_spec_that_is_not_supported_is_named_with_its_path(spec):
+def test_an_unsupported_spec_is_named_with_its_path(spec):
     with pytest.raises(SpecError) as caught:
         spec_from_dm_env(spec, "observation['a']")
     assert (

@@ -49,7 +49,7 @@ def assert_same_observation(expected, got):
 
 
 @each_game
-def test_the_numbers_are_those_of_the_pool(name):
+def test_time_steps_match_the_bare_pool(name):
     pool = bare(name, SEEDS, **GAMES[name])
     with wrapped(name) as env:
         actions = Actions(env.action_spec(), 3)
@@ -70,7 +70,7 @@ def test_the_numbers_are_those_of_the_pool(name):
 
 
 @each_game
-def test_what_is_returned_fits_the_specs_exactly(name):
+def test_time_steps_match_their_specs_exactly(name):
     with wrapped(name) as env:
         structure = nest.Structure(env.time_step_spec())
         for time_step in (env.reset(), env.step(Actions(env.action_spec(), 3).batch())):
@@ -88,7 +88,7 @@ def test_a_truncation_keeps_the_discount():
     assert np.array_equal(np.float32([1, *[0.9] * 6, 1]), discounts)
 
 
-def test_what_an_environment_gives_for_a_reset_is_no_reward():
+def test_a_first_has_no_reward():
     with wrapped("MetaWorld/ButtonPress-v3", [1], max_episode_steps=1) as env:
         rewards = [env.reset().reward]
         rewards += [env.step(np.zeros((1, 4), np.float32)).reward for _ in range(4)]
@@ -96,7 +96,7 @@ def test_what_an_environment_gives_for_a_reset_is_no_reward():
     assert rewards[1] > 0
 
 
-def test_a_pool_that_was_made_already_gives_the_same_numbers():
+def test_an_existing_pool_gives_the_same_stream():
     with EnvPoolWrapper(bare("CartPole-v1", SEEDS)) as env, wrapped() as other:
         assert row_of(env.reset(), 1) == row_of(other.reset(), 1)
 
@@ -147,7 +147,7 @@ masks = st.lists(st.booleans(), min_size=3, max_size=3)
 
 @settings(max_examples=12)
 @given(st.lists(st.tuples(st.sampled_from(["step"] * 7 + ["reset"]), masks)))
-def test_a_row_goes_its_own_way_whatever_others_do(ops):
+def test_a_rows_stream_does_not_depend_on_other_rows(ops):
     ops = [*ops, *[("step", [True, True, False])] * 15]
     with wrapped() as env:
         actions = Actions(env.action_spec(), 3)
@@ -162,7 +162,7 @@ def test_a_row_goes_its_own_way_whatever_others_do(ops):
     assert solo_streams(ops, 3) == rows
 
 
-def test_some_rows_can_step_while_others_begin():
+def test_rows_can_step_while_others_reset():
     with wrapped() as env:
         env.reset()
         env.step([0, 0, 0])
@@ -176,7 +176,7 @@ def test_some_rows_can_step_while_others_begin():
         assert [2, 0, 1] == env.get_info()["elapsed_step"].tolist()
 
 
-def test_a_row_that_is_over_can_begin_while_others_step():
+def test_an_ended_row_can_reset_while_others_step():
     with wrapped("Pendulum-v1") as env:
         env.reset()
         action = np.zeros((3, 1), np.float32)
@@ -216,7 +216,7 @@ def transitions_of(env, count):
 
 @each_game
 @pytest.mark.parametrize("order", [SAME_STEP, DISABLED])
-def test_the_transitions_are_the_same_under_every_order(name, order):
+def test_every_autoreset_order_gives_the_same_transitions(name, order):
     with wrapped(name) as env:
         expected = transitions_of(env, 30)
     with wrapped(name, autoreset=order) as env:
@@ -236,7 +236,7 @@ def ended(**arguments):
     return env, action
 
 
-def test_same_step_wastes_no_step_and_shows_where_it_stands():
+def test_same_step_returns_the_last_and_keeps_the_first_as_current():
     env, action = ended(autoreset="same_step")
     last, standing = env.reset(np.zeros(3, bool)), env.current_time_step()
     after = env.step(action)
@@ -250,7 +250,7 @@ def test_same_step_wastes_no_step_and_shows_where_it_stands():
     assert [MID, MID, MID] == after.step_type.tolist()
 
 
-def test_under_same_step_infos_say_of_which_episode_they_are():
+def test_same_step_separates_the_infos_of_both_episodes():
     env, action = ended(autoreset="same_step")
     with env:
         assert [6, 1, 1] == env.get_info()["elapsed_step"].tolist()
@@ -265,7 +265,7 @@ def test_under_same_step_infos_say_of_which_episode_they_are():
 
 
 @pytest.mark.parametrize("mask", [None, np.array([True, False, False])])
-def test_under_same_step_a_reset_after_the_end_begins_one_episode(mask):
+def test_same_step_reset_after_the_end_begins_one_episode(mask):
     env, _ = ended(autoreset="same_step")
     with env:
         standing = env.current_time_step()
@@ -274,7 +274,7 @@ def test_under_same_step_a_reset_after_the_end_begins_one_episode(mask):
         assert 0 == env.get_info()["elapsed_step"][0]
 
 
-def test_under_same_step_a_held_row_stands_where_it_stood():
+def test_same_step_leaves_a_held_row_where_it_is():
     env, action = ended(autoreset="same_step")
     with env:
         standing = env.current_time_step()
@@ -283,7 +283,7 @@ def test_under_same_step_a_held_row_stands_where_it_stood():
         assert row_of(standing, 0) == row_of(env.current_time_step(), 0)
 
 
-def test_under_disabled_a_row_that_is_over_does_not_step(message_of):
+def test_disabled_refuses_to_step_an_ended_row(message_of):
     env, action = ended(autoreset=DISABLED)
     with env:
         before = env.current_time_step()
@@ -306,7 +306,7 @@ def test_under_disabled_a_row_that_is_over_does_not_step(message_of):
 
 
 @pytest.mark.parametrize("order", [NEXT_STEP, DISABLED])
-def test_another_order_does_not_change_where_rows_stand(order):
+def test_changing_the_order_does_not_move_rows(order):
     env, action = ended(autoreset=SAME_STEP)
     with env:
         standing = env.current_time_step()
@@ -317,7 +317,7 @@ def test_another_order_does_not_change_where_rows_stand(order):
         assert [MID] * 3 == env.step(action).step_type.tolist()
 
 
-def test_what_was_over_before_another_order_begins_with_a_step():
+def test_a_row_that_ended_under_another_order_begins_with_a_step():
     env, action = ended()
     with env:
         env.autoreset = "same_step"
@@ -337,7 +337,7 @@ def test_equal_seeds_give_equal_streams():
     assert [row_of(ts, 1) for ts in first] == [row_of(ts, 1) for ts in again]
 
 
-def test_the_seed_of_a_row_does_not_depend_on_how_many_there_are():
+def test_a_rows_seed_does_not_depend_on_the_batch_size():
     with wrapped(seeds=[0, 0]) as few, wrapped(seeds=[0] * 5) as many:
         few.seed(7)
         many.seed(7)
@@ -345,7 +345,7 @@ def test_the_seed_of_a_row_does_not_depend_on_how_many_there_are():
         assert row_of(many.reset(), 1) != row_of(many.current_time_step(), 2)
 
 
-def test_a_seed_for_each_row_is_what_envpool_gets():
+def test_seeds_by_row_reach_envpool():
     with wrapped(seeds=[0, 0, 0]) as env:
         env.seed(SEEDS)
         assert_same_observation(
@@ -353,7 +353,7 @@ def test_a_seed_for_each_row_is_what_envpool_gets():
         )
 
 
-def test_seeds_wait_for_a_reset_of_all_rows():
+def test_seeds_take_effect_at_a_reset_of_all_rows():
     with wrapped(seeds=[0, 0]) as env, wrapped(seeds=[5, 6]) as seeded:
         env.reset()
         env.seed([5, 6])
@@ -362,12 +362,12 @@ def test_seeds_wait_for_a_reset_of_all_rows():
         assert row_of(seeded.reset(), 0) == row_of(env.reset(), 0)
 
 
-def test_without_a_seed_one_is_drawn():
+def test_without_a_seed_streams_differ():
     with EnvPoolWrapper("CartPole-v1") as env, EnvPoolWrapper("CartPole-v1") as other:
         assert row_of(env.reset(), 0) != row_of(other.reset(), 0)
 
 
-def test_a_seed_of_none_is_another_one_each_time():
+def test_seed_none_draws_a_new_seed():
     with wrapped(seeds=[0]) as env:
         env.seed(None)
         first = row_of(env.reset(), 0)
@@ -384,7 +384,7 @@ def by_row(array, info):
     return array.reshape(2, 2, *array.shape[1:])[order]
 
 
-def test_players_are_the_first_dimension_of_a_row():
+def test_players_are_the_first_dimension_of_a_rows_arrays():
     pool = bare("IntersectionMultiAgent-v0", [1, 2])
     with wrapped("IntersectionMultiAgent-v0", [1, 2]) as env:
         observation, info = pool.reset()
@@ -405,7 +405,7 @@ def test_players_are_the_first_dimension_of_a_row():
         assert speed.tolist() == env.get_info()["players"]["speed"].tolist()
 
 
-def test_players_who_take_turns_have_one_action():
+def test_players_who_take_turns_share_one_action():
     with wrapped("Go9x9-v1", [1, 2]) as env:
         assert () == env.action_spec().shape
         assert (2, 9, 9, 17) == env.observation_spec().shape
@@ -421,7 +421,7 @@ def test_players_who_take_turns_have_one_action():
     )
 
 
-def test_rows_with_players_move_together(message_of):
+def test_players_of_one_row_move_together(message_of):
     with wrapped("IntersectionMultiAgent-v0", [1, 2]) as env:
         env.reset()
         action, mask = np.zeros((2, 2), int), np.array([True, False])
@@ -460,7 +460,7 @@ def test_rows_with_players_move_together(message_of):
         ),
     ],
 )
-def test_a_wrong_action_moves_nothing(action, problem, message_of):
+def test_an_invalid_action_moves_nothing(action, problem, message_of):
     with wrapped() as env:
         before = env.reset()
         message = message_of(SpecError, lambda: env.step(action))
@@ -471,7 +471,7 @@ def test_a_wrong_action_moves_nothing(action, problem, message_of):
         assert [1, 1, 1] == env.get_info()["elapsed_step"].tolist()
 
 
-def test_the_action_of_a_row_that_begins_may_be_anything():
+def test_actions_of_resetting_rows_are_ignored():
     with wrapped(max_episode_steps=1) as env:
         env.reset()
         env.step([0, 0, 0])
@@ -524,11 +524,11 @@ def test_the_action_of_a_row_that_begins_may_be_anything():
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, text, message_of):
+def test_invalid_arguments_are_refused(call, error, text, message_of):
     assert text == message_of(error, call)
 
 
-def test_an_unknown_name_is_refused_with_the_nearest(message_of):
+def test_an_unknown_name_gets_a_suggestion(message_of):
     message = message_of(ValueError, lambda: EnvPoolWrapper("Cartpole-v1"))
     assert message.startswith(
         "EnvPool has no environment named 'Cartpole-v1'. Did you mean 'CartPole-v1'"
@@ -538,14 +538,14 @@ def test_an_unknown_name_is_refused_with_the_nearest(message_of):
 # The rest.
 
 
-def test_pictures_are_of_all_rows():
+def test_render_returns_a_picture_of_every_row():
     with wrapped(render_mode="rgb_array") as env:
         env.reset()
         pictures = env.render()
     assert ((3, 400, 600, 3), np.uint8) == (pictures.shape, pictures.dtype)
 
 
-def test_pictures_that_envpool_does_not_have_are_not_implemented(message_of):
+def test_environments_that_envpool_cannot_draw_refuse_render(message_of):
     with wrapped("FrozenLake-v1", render_mode="rgb_array") as env:
         env.reset()
         assert (
@@ -553,7 +553,7 @@ def test_pictures_that_envpool_does_not_have_are_not_implemented(message_of):
         ) == message_of(NotImplementedError, env.render)
 
 
-def test_other_attributes_are_the_pools():
+def test_other_attributes_come_from_the_pool():
     with wrapped() as env:
         assert 3 == len(env.pool)
         assert env.pool.config == env.config
@@ -565,7 +565,7 @@ def test_other_attributes_are_the_pools():
         assert [0, 1, 2] == info["players"]["env_id"].tolist()
 
 
-def test_closing_twice_is_fine_and_a_closed_one_stays_closed():
+def test_a_closed_pool_stays_closed():
     env = wrapped()
     env.reset()
     env.close()
@@ -578,7 +578,7 @@ def test_closing_twice_is_fine_and_a_closed_one_stays_closed():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["CartPole-v1", "MiniGrid-Empty-5x5-v0"])
-def test_it_keeps_the_contract_of_environments(name):
+def test_the_pool_passes_check_environment(name):
     make = functools.partial(EnvPoolWrapper, name, num_envs=2, **GAMES[name])
     features = ["episodes", "held_rows", "info", "masked_reset", "seed"]
     report = check_environment(make, steps=60, require=features)
@@ -586,14 +586,14 @@ def test_it_keeps_the_contract_of_environments(name):
 
 
 @pytest.mark.slow
-def test_rows_of_players_keep_the_contract_of_environments():
+def test_a_pool_with_several_players_passes_check_environment():
     make = functools.partial(EnvPoolWrapper, "IntersectionMultiAgent-v0", num_envs=2)
     assert () == check_environment(make, steps=40, require=["episodes", "seed"]).failed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_pools_step_in_workers(backend):
+def test_worker_processes_can_hold_pools(backend):
     recipe = envkit.constructor("envpool:CartPole-v1", num_envs=2)
     assert recipe == pickle.loads(pickle.dumps(recipe))
     with wrapped(seeds=[1, 2, 3, 4]) as env:
@@ -607,7 +607,7 @@ def test_pools_step_in_workers(backend):
             assert row_of(one, row) == row_of(other, row)
 
 
-def test_the_specs_are_those_of_the_spaces():
+def test_specs_match_the_spaces():
     with wrapped("MiniGrid-Empty-5x5-v0") as env:
         kinds = map_specs(lambda spec: (spec.shape, spec.dtype), env.observation_spec())
         assert {
@@ -618,7 +618,7 @@ def test_the_specs_are_those_of_the_spaces():
         assert BoundedArraySpec((), np.int64, 0, 6, "action") == env.action_spec()
 
 
-def test_where_envpool_knows_no_minimum_there_is_none():
+def test_a_missing_minimum_is_no_bound():
     """It writes the smallest number above zero instead."""
     with wrapped("CartpoleSwingup-v1") as env:
         spec = env.observation_spec()["position"]
@@ -632,7 +632,7 @@ def threads():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists threads")
-def test_the_threads_of_a_pool_end_with_it():
+def test_closing_a_pool_ends_its_threads():
     before = threads()
     with EnvPoolWrapper("CartPole-v1", num_envs=4, num_threads=3) as env:
         begun = threads() - before

@@ -27,7 +27,7 @@ def of_ends(seen):
     return [None if one is None else (one["l"], sorted(one)) for one in seen]
 
 
-def test_a_single_environment_tells_of_an_episode_when_it_has_ended():
+def test_a_single_environment_reports_an_episode_at_its_end():
     env = PyToGymnasium(counted())
     _, began = env.reset(seed=7)
     infos = [began, env.step(1)[-1], env.step(1)[-1]]
@@ -41,7 +41,7 @@ def test_a_single_environment_tells_of_an_episode_when_it_has_ended():
     assert [float, int, float] == [type(episode[name]) for name in "rlt"]
 
 
-def test_another_key_is_renamed_as_well():
+def test_entries_under_another_key_are_renamed():
     env = PyToGymnasium(RecordEpisodeStatistics(Catch(rows=ROWS), stats_key="mine"))
     env.reset()
     env.step(1)
@@ -91,7 +91,7 @@ NAMES = [*[kind.__name__ for kind in BATCHES], "vectorize", "to_rllib"]
 
 
 @pytest.mark.parametrize("make", VECTORS, ids=NAMES)
-def test_a_vector_tells_of_the_rows_that_have_ended(make):
+def test_a_vector_reports_episodes_of_ended_rows(make):
     with closing(make()) as envs:
         _, began = envs.reset(seed=7)
         infos = [began, *(envs.step(np.ones(2, int))[-1] for _ in range(4))]
@@ -114,7 +114,7 @@ def test_a_vector_tells_of_the_rows_that_have_ended(make):
     ],
     ids=NAMES[:-1],
 )
-def test_with_the_next_episode_comes_the_info_of_the_end_alone(make):
+def test_same_step_puts_the_episode_into_final_info(make):
     with closing(make()) as envs:
         envs.reset(seed=7)
         envs.step(np.ones(2, int))
@@ -124,7 +124,7 @@ def test_with_the_next_episode_comes_the_info_of_the_end_alone(make):
     assert "episode" not in infos
 
 
-def test_rows_that_go_on_are_masked_out():
+def test_running_rows_are_masked_out():
     batch = BatchedPyEnvironment([CountingEnv(2), CountingEnv(3)])
     envs = PyToGymnasiumVector(RecordEpisodeStatistics(batch))
     envs.reset()

@@ -209,7 +209,7 @@ def run(tmp_path_factory):
 # Names.
 
 
-def test_every_name_of_tf_agents_is_one_of_ours():
+def test_every_gin_name_of_tf_agents_is_registered():
     ours = {
         f"{module}.{name}"
         for module, homes in gin_names.HOMES.items()
@@ -219,7 +219,7 @@ def test_every_name_of_tf_agents_is_one_of_ours():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_parameter_of_tf_agents_can_be_bound_by_every_spelling(name):
+def test_every_parameter_of_tf_agents_can_be_bound_under_every_name(name):
     bindings = [
         f"{spelling}.{parameter} = {number}"
         for number, spelling in enumerate(spellings(name))
@@ -234,7 +234,7 @@ def test_every_parameter_of_tf_agents_can_be_bound_by_every_spelling(name):
 @pytest.mark.parametrize(
     "name", ["wrappers.TimeLimit", "tf_py_environment.TFPyEnvironment"]
 )
-def test_a_parameter_that_does_not_exist_is_refused(name):
+def test_an_unknown_parameter_is_refused(name):
     with configured():
         message, _ = told(ValueError, gin.parse_config, f"{name}.colour = 'red'")
     assert message.startswith(
@@ -286,7 +286,7 @@ def test_a_file_with_wrappers_wraps_its_environment():
     assert (2, 4) == env.reset().observation.shape
 
 
-def test_a_file_says_which_environment_a_users_function_is_given():
+def test_a_file_chooses_the_environment_for_a_users_function():
     def train_eval(env_load_fn=None, env_name=None, parallel=None):
         return env_load_fn(env_name), parallel
 
@@ -332,7 +332,7 @@ def test_files_include_others(tmp_path):
     assert "TimeLimit(ActionRepeat(CountingEnv(), times=2), duration=50)" == repr(env)
 
 
-def test_a_bound_environment_of_gym_is_wrapped():
+def test_load_wraps_a_bound_gym_environment():
     with configured(
         """
         suite_gym.wrap_env.max_episode_steps = 2
@@ -347,7 +347,7 @@ def test_a_bound_environment_of_gym_is_wrapped():
     assert [1.0, 0.5] == [float(env.step(0).discount) for _ in range(2)]
 
 
-def test_a_name_that_is_bound_reaches_the_library(monkeypatch):
+def test_a_bound_environment_name_reaches_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "gym", None)
     with configured("suite_gym.load.environment_name = 'Maze-v3'"):
         message, _ = told(MissingDependencyError, suite_gym.load)
@@ -367,14 +367,14 @@ def test_a_name_that_is_bound_reaches_the_library(monkeypatch):
         "import tf_agents.environments.wrappers as w",
     ],
 )
-def test_what_files_import_of_tf_agents_is_not_needed(statement):
+def test_imports_of_tf_agents_in_files_are_skipped(statement):
     with configured(f"{statement}\nTimeLimit.duration = 5"):
         assert 5 == TimeLimit(CountingEnv()).duration
         assert statement.partition(" as ")[0] in gin.config_str()
     assert not any(name.startswith("tf_agents") for name in sys.modules)
 
 
-def test_other_imports_of_files_are_made(tmp_path, monkeypatch):
+def test_other_imports_in_files_are_executed(tmp_path, monkeypatch):
     (tmp_path / "gin_test_games.py").write_text("import gin\nplayed = True\n")
     monkeypatch.syspath_prepend(tmp_path)
     with configured("import gin_test_games"):
@@ -417,14 +417,14 @@ def test_files_with_dynamic_registration_import_envkit():
         {"history_length": 5, "include_actions": True, "tile_first_step_obs": True},
     ],
 )
-def test_values_are_arguments_that_the_caller_may_replace(bound, passed):
+def test_the_callers_arguments_override_bound_values(bound, passed):
     lines = [f"HistoryWrapper.{name} = {value}" for name, value in bound.items()]
     with configured("\n".join(lines)):
         env = HistoryWrapper(CountingEnv(), **passed)
     assert repr(HistoryWrapper(CountingEnv(), **{**bound, **passed})) == repr(env)
 
 
-def test_a_value_may_be_required():
+def test_required_parameters_must_be_bound():
     with configured():
         message, _ = told(RuntimeError, TimeLimit, CountingEnv(), gin.REQUIRED)
         gin.bind_parameter("TimeLimit.duration", 4)
@@ -436,7 +436,7 @@ def test_a_value_may_be_required():
     assert 4 == env.duration
 
 
-def test_scopes_have_values_of_their_own_and_arguments_by_position_come_first():
+def test_scopes_have_their_own_values():
     with configured("TimeLimit.duration = 5\neval/TimeLimit.duration = 500"):
         with gin.config_scope("eval"):
             longer = TimeLimit(CountingEnv())
@@ -444,7 +444,7 @@ def test_scopes_have_values_of_their_own_and_arguments_by_position_come_first():
     assert ([5, 3], 500) == (durations, longer.duration)
 
 
-def test_a_subclass_hands_values_up():
+def test_a_subclass_passes_values_to_its_base():
     class Nap(TimeLimit):
         def __init__(self, env):
             super().__init__(env)
@@ -453,7 +453,7 @@ def test_a_subclass_hands_values_up():
         assert 5 == Nap(CountingEnv()).duration
 
 
-def test_a_class_without_a_constructor_of_its_own_takes_values_alone():
+def test_values_of_a_class_without_a_constructor_do_not_reach_its_siblings():
     """Its base has the constructor, and is the base of others."""
     with configured("EpisodeCountingEnv.steps_per_episode = 1"):
         env, other = EpisodeCountingEnv(), NestedCountingEnv()
@@ -463,7 +463,7 @@ def test_a_class_without_a_constructor_of_its_own_takes_values_alone():
     assert [[0, 2], [0, 1]] == kinds
 
 
-def test_gin_finds_what_is_configured():
+def test_gin_finds_configured_classes_and_bindings():
     with configured("suite_gym.load.discount = 0.5\nTimeLimit.duration = 4"):
         assert {"discount": 0.5} == gin.get_bindings("suite_gym.load")
         assert {"duration": 4} == gin.get_bindings(TimeLimit)
@@ -485,7 +485,7 @@ def test_specs_are_made_by_reference():
     assert BoundedArraySpec((3,), np.float32, -1, 1) == spec
 
 
-def test_what_is_made_is_of_the_class_itself_and_pickles():
+def test_scoped_instances_have_the_original_class_and_pickle():
     with configured("train/TimeLimit.duration = 5\nLIMIT = @train/TimeLimit"):
         make = gin.query_parameter("%LIMIT").scoped_configurable_fn
         env = pickle.loads(pickle.dumps(make(CountingEnv())))
@@ -506,7 +506,7 @@ def test_signatures_stay_as_they_are():
     assert before == after
 
 
-def test_configured_environments_keep_their_contract():
+def test_configured_environments_pass_check_environment():
     def make_env():
         return HistoryWrapper(TimeLimit(CountingEnv()))
 
@@ -517,7 +517,7 @@ def test_configured_environments_keep_their_contract():
         check_environment(make_batch, steps=40)
 
 
-def test_what_was_used_is_written_down():
+def test_operative_config_str_lists_the_used_values():
     with configured("TimeLimit.duration = 4"):
         TimeLimit(CountingEnv(), handle_auto_reset=False)
         written = gin.operative_config_str()
@@ -528,7 +528,7 @@ def test_what_was_used_is_written_down():
 # Errors.
 
 
-def test_errors_of_envkit_keep_their_facts():
+def test_errors_of_envkit_keep_their_attributes():
     makers = ["envkit.testing:CountingEnv", "envkit.testing:CountingEnvs"]
     pool = functools.partial(
         ParallelPyEnvironment, makers, num_workers=2, backend="inline"
@@ -542,7 +542,7 @@ def test_errors_of_envkit_keep_their_facts():
     assert message == str(pickle.loads(pickle.dumps(error)))
 
 
-def test_errors_of_what_a_value_refers_to_keep_their_facts(monkeypatch):
+def test_errors_of_referenced_configurables_keep_their_attributes(monkeypatch):
     monkeypatch.setitem(sys.modules, "gym", None)
     with configured(
         "RunStats.env = @suite_gym.load()\nsuite_gym.load.environment_name = 'Maze'"
@@ -552,7 +552,7 @@ def test_errors_of_what_a_value_refers_to_keep_their_facts(monkeypatch):
     assert (MissingDependencyError, "gym") == (type(error), error.package)
 
 
-def test_other_errors_say_what_gin_says():
+def test_other_errors_get_gins_remark():
     with configured("TimeLimit.duration = 0"):
         message, _ = told(ValueError, TimeLimit, CountingEnv())
     assert (
@@ -561,7 +561,7 @@ def test_other_errors_say_what_gin_says():
     ) == message
 
 
-def test_an_argument_that_nobody_gave_is_named_by_gin():
+def test_gin_names_a_missing_argument():
     with configured():
         message, _ = told(TypeError, ActionRepeat, CountingEnv())
     assert "No values supplied by Gin or caller for arguments: ['times']" in message
@@ -570,7 +570,7 @@ def test_an_argument_that_nobody_gave_is_named_by_gin():
 # Pools.
 
 
-def test_values_for_pools_reach_them():
+def test_pools_use_bound_values():
     with (
         configured(
             """
@@ -588,7 +588,7 @@ def test_values_for_pools_reach_them():
         assert [2, 2, 2] == env.step([0, 0, 0]).step_type.tolist()
 
 
-def test_workers_are_given_the_values():
+def test_workers_receive_the_values():
     with (
         configured(
             """
@@ -610,7 +610,7 @@ def test_workers_are_given_the_values():
     assert [[0], [1], [2], [0]] == kinds
 
 
-def test_workers_import_what_is_configurable_there(tmp_path, monkeypatch):
+def test_workers_import_the_users_configurables(tmp_path, monkeypatch):
     (tmp_path / "gin_test_maze.py").write_text(
         "import gin\n"
         "from envkit.testing import CountingEnv\n"
@@ -658,7 +658,7 @@ def test_workers_without_a_process_share_the_values(backend):
             assert 9 == env._envs[0].duration
 
 
-def test_what_carries_the_values_pickles():
+def test_worker_setup_pickles():
     with configured("import tf_agents.environments.wrappers\nTimeLimit.duration = 2"):
         data = pickle.dumps(worker_setup())
     assert b"TimeLimit.duration = 2" in data
@@ -672,7 +672,7 @@ def constructors():
     return {name: vars(thing).get("__init__") for name, thing in targets().items()}
 
 
-def test_unregistering_brings_everything_back():
+def test_unregister_restores_everything():
     before = targets(), constructors(), gin.config.ParseContext.process_import
     register()
     assert before[:2] != (targets(), constructors())
@@ -685,13 +685,13 @@ def test_unregistering_brings_everything_back():
     )
 
 
-def test_a_class_takes_no_values_any_more():
+def test_after_unregister_classes_use_no_values():
     with configured("HistoryWrapper.history_length = 2"):
         unregister()
         assert 3 == HistoryWrapper(CountingEnv()).history_length
 
 
-def test_twice_is_once():
+def test_registering_twice_changes_nothing():
     before = constructors()
     register()
     once = constructors()
@@ -705,7 +705,7 @@ def test_twice_is_once():
     assert before == after == constructors()
 
 
-def test_names_can_be_taken_again():
+def test_names_can_be_registered_again():
     for duration in (3, 4):
         with configured(f"TimeLimit.duration = {duration}"):
             assert duration == TimeLimit(CountingEnv()).duration
@@ -727,7 +727,7 @@ print(TimeLimit.__init__ is before)
     ] == run(program)
 
 
-def test_configurables_of_ones_own_are_made_as_gin_says():
+def test_users_own_configurables_work():
     class Patient(PyEnvironmentBaseWrapper):
         def __init__(self, env, patience=1):
             super().__init__(env)
@@ -739,7 +739,7 @@ def test_configurables_of_ones_own_are_made_as_gin_says():
         assert 7 == Patient(CountingEnv()).patience
 
 
-def test_what_was_configurable_before_is_afterwards():
+def test_unregister_keeps_the_users_registrations():
     gin.external_configurable(TimeLimit, "Nap", module="users")
     before = gin.get_configurable("users.Nap")
     with configured("users.Nap.duration = 3\nTimeLimit.duration = 4"):
@@ -748,7 +748,7 @@ def test_what_was_configurable_before_is_afterwards():
     assert [3, 4] == durations
 
 
-def test_bases_are_not_configurable():
+def test_base_classes_are_not_configurable():
     """What they are given would reach every wrapper."""
     with configured():
         message, _ = told(
@@ -795,7 +795,7 @@ def packaged(folder):
     return folder
 
 
-def test_tf_agents_in_the_same_process_is_refused_in_a_sentence(run):
+def test_tf_agents_in_the_same_process_is_refused(run):
     program = """
 import tf_agents.environments.wrappers
 before = TimeLimit.__init__
@@ -817,7 +817,7 @@ print(TimeLimit.__init__ is before)
 # TensorFlow.
 
 
-def test_tensorflow_is_left_alone(run):
+def test_registering_does_not_import_tensorflow(run):
     program = """
 ours.register()
 gin.parse_config("TFPyEnvironment.check_dims = True")
@@ -827,7 +827,7 @@ print([name for name in sys.modules if name.startswith(("tensorflow", "envkit.tf
 
 
 @pytest.mark.slow
-def test_tensorflow_may_come_later(run):
+def test_tensorflow_may_be_imported_later(run):
     program = """
 import os
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -856,7 +856,7 @@ print(hasattr(TFPyEnvironment.__init__, "__wrapped__"))
 
 
 @pytest.mark.slow
-def test_tensorflow_that_is_there_has_its_environment_configured_in_calls(run):
+def test_with_tensorflow_loaded_tf_py_environment_is_configured(run):
     program = """
 import os
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

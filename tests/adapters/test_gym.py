@@ -118,7 +118,7 @@ def test_specs_come_from_the_spaces(make):
     )
 
 
-def test_bounds_stay_arrays_and_dtypes_are_chosen_if_that_is_asked_for():
+def test_bounds_can_stay_arrays_and_dtypes_can_be_chosen():
     env = GymWrapper(gym17(), simplify_box_bounds=False)
     assert (2,) == env.observation_spec().maximum.shape
     env = GymWrapper(gym17(), spec_dtype_map={Box: np.float16, Discrete: np.int32})
@@ -128,7 +128,7 @@ def test_bounds_stay_arrays_and_dtypes_are_chosen_if_that_is_asked_for():
 
 
 @EVERY_AGE
-def test_an_episode_has_the_discounts_of_the_wrapper_until_it_ends_by_itself(make):
+def test_the_discount_is_the_argument_until_a_termination(make):
     env = GymWrapper(make(), discount=0.5)
     env.seed(0)
     first, second = env.step(0), env.step(0)
@@ -143,7 +143,7 @@ def test_an_episode_has_the_discounts_of_the_wrapper_until_it_ends_by_itself(mak
 
 
 @EVERY_AGE
-def test_an_episode_that_ends_at_the_limit_keeps_its_discount(make):
+def test_a_truncation_keeps_the_discount(make):
     env = GymWrapper(make(), discount=0.5)
     env.seed(0)
     time_step = env.reset()
@@ -178,7 +178,7 @@ def test_discount_and_info_tell_termination_from_truncation(
     assert flags == {name: env.get_info()[name] for name in flags}
 
 
-def test_a_step_that_goes_on_need_not_be_a_tuple():
+def test_a_step_may_return_a_list():
     env = scripted([(1, 1), 1.0, False, {}])
     assert env.step(0).is_mid()
 
@@ -213,14 +213,14 @@ def test_done_and_info_are_those_of_the_current_time_step(make):
 @pytest.mark.parametrize(
     ("make", "info"), [(gym17, None), (gym23, None), (gym26, {"began": True})]
 )
-def test_after_a_reset_there_is_an_info_if_the_environment_gave_one(make, info):
+def test_a_reset_has_an_info_if_the_environment_returns_one(make, info):
     env = GymWrapper(make())
     end_of_episode(env)
     env.reset()
     assert info == env.get_info()
 
 
-def test_an_info_that_is_no_dictionary_is_left_alone():
+def test_an_info_other_than_a_dictionary_is_unchanged():
     env = scripted(((1, 1), 1.0, True, ["a text"]))
     env.step(0)
     assert ["a text"] == env.get_info()
@@ -234,7 +234,7 @@ def test_an_info_that_is_no_dictionary_is_left_alone():
     ],
     ids=["alone", "with an info"],
 )
-def test_an_observation_that_ends_in_a_dictionary_is_not_taken_for_a_pair_with_an_info(
+def test_an_observation_ending_in_a_dictionary_is_not_mistaken_for_an_info(
     observation, is_all
 ):
     space = Tuple(Box(0, 9, (2,)), Dict(lives=Discrete(4)))
@@ -245,7 +245,7 @@ def test_an_observation_that_ends_in_a_dictionary_is_not_taken_for_a_pair_with_a
 
 
 @EVERY_AGE
-def test_observations_stay_although_the_environment_reuses_its_array(make):
+def test_observations_are_copies_of_a_reused_array(make):
     env = GymWrapper(make())
     observations = [env.step(0).observation for _ in range(3)]
     assert [0, 1, 2] == [int(observation[1]) for observation in observations]
@@ -300,12 +300,12 @@ def _in_order(space, value):
         (Tuple(Discrete(4)), {"place": 1}),
     ],
 )
-def test_observations_that_would_lose_something_are_refused(space, observation):
+def test_observations_that_would_lose_precision_are_refused(space, observation):
     with pytest.raises(SpecError):
         observing(space, observation).reset()
 
 
-def test_an_observation_that_does_not_fit_is_named(message_of):
+def test_an_invalid_observation_is_explained(message_of):
     space = Dict(camera=Box(0, 255, (2, 2), np.uint8))
     env = observing(space, {"camera": np.full((2, 2), 0.5)})
 
@@ -320,7 +320,7 @@ def test_an_observation_that_does_not_fit_is_named(message_of):
     ) == message_of(SpecError, env.reset)
 
 
-def test_observations_keep_their_dtype_if_that_is_asked_for():
+def test_observations_can_keep_their_dtype():
     given = np.array([1.0, 2.5])
     env = observing(Box(0, 9, (2,), np.uint8), given, match_obs_space_dtype=False)
     found = env.reset().observation
@@ -330,7 +330,7 @@ def test_observations_keep_their_dtype_if_that_is_asked_for():
 
 
 @pytest.mark.parametrize("observation", [np.zeros(3), [[1], [1, 2]], None])
-def test_a_shape_is_looked_at_although_the_dtype_is_not(observation):
+def test_shapes_are_checked_even_if_dtypes_are_not(observation):
     env = observing(Box(0, 9, (2,)), observation, match_obs_space_dtype=False)
     with pytest.raises(SpecError):
         env.reset()
@@ -354,7 +354,7 @@ def test_a_reward_becomes_a_float32_scalar(reward):
         (None, "None"),
     ],
 )
-def test_a_reward_that_is_no_number_is_refused(reward, shown, message_of):
+def test_a_reward_other_than_a_number_is_refused(reward, shown, message_of):
     env = scripted(((1, 1), reward, False, {}))
     assert (
         "Script returned a reward that does not fit its spec.\n\n"
@@ -372,7 +372,7 @@ def test_a_reward_that_is_no_number_is_refused(reward, shown, message_of):
         (np.zeros(4), "array of shape (4,), dtype float64, values 0.0 … 0.0"),
     ],
 )
-def test_a_step_that_returns_something_else_is_refused(result, what, message_of):
+def test_a_step_with_an_invalid_result_is_refused(result, what, message_of):
     env = scripted(result)
     assert (
         f"Script.step() returned {what}; in Gym it returns the tuple (observation, "
@@ -384,7 +384,7 @@ def test_a_step_that_returns_something_else_is_refused(result, what, message_of)
 @pytest.mark.parametrize(
     "action", [1, True, np.int64(1), np.uint8(1), np.array(1), np.array(1, np.int32)]
 )
-def test_a_choice_reaches_the_environment_as_a_number_of_python(action):
+def test_a_discrete_action_reaches_the_environment_as_an_int(action):
     env = acting(Discrete(2))
     env.step(action)
     assert [(int, 1)] == [(type(given), given) for given in env.gym.actions]
@@ -415,7 +415,7 @@ def test_an_array_stays_in_the_dtype_of_its_spec_if_the_space_has_none():
     assert np.float32 == env.gym.actions[0].dtype
 
 
-def test_a_nest_of_actions_has_numbers_of_python_at_its_choices():
+def test_discrete_actions_in_a_nest_reach_the_environment_as_ints():
     env = acting(Dict(way=Tuple(Discrete(2), Box(-1, 1, (1,))), push=Discrete(3)))
     env.step({"way": (np.array(1), [0.5]), "push": np.array(2)})
     (given,) = env.gym.actions
@@ -423,7 +423,7 @@ def test_a_nest_of_actions_has_numbers_of_python_at_its_choices():
     assert (1, 0.5, 2) == (given["way"][0], given["way"][1][0], given["push"])
 
 
-def test_choices_may_begin_elsewhere():
+def test_discrete_actions_may_have_a_start():
     space = Discrete(3)
     space.start = 5
     env = acting(space)
@@ -432,7 +432,7 @@ def test_choices_may_begin_elsewhere():
     assert [7] == env.gym.actions
 
 
-def test_the_array_of_an_action_is_the_environments():
+def test_an_action_is_copied_for_the_environment():
     env = acting(Box(-1, 1, (2,)))
     action = np.zeros(2, np.float32)
     env.step(action)
@@ -440,14 +440,14 @@ def test_the_array_of_an_action_is_the_environments():
 
 
 @pytest.mark.parametrize("action", [2, -1, np.array([1]), 0.5, "left", None])
-def test_an_action_that_does_not_fit_moves_nothing(action):
+def test_an_invalid_action_moves_nothing(action):
     env = acting(Discrete(2))
     with pytest.raises(SpecError):
         env.step(action)
     assert [] == env.gym.actions
 
 
-def test_an_action_that_does_not_fit_is_named(message_of):
+def test_an_invalid_action_is_explained(message_of):
     assert (
         "GymWrapper.step() was given an action that does not fit its spec.\n\n"
         "  expected   BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=1, "
@@ -466,7 +466,7 @@ def test_an_environment_with_a_seed_method_is_seeded_at_once():
     assert [None, 7] == env.gym.seeds
 
 
-def test_a_seed_in_the_middle_of_an_episode_is_for_the_next():
+def test_a_seed_in_the_middle_of_an_episode_applies_to_the_next():
     streams = []
     for steps in (0, 1):
         env = GymWrapper(gym17())
@@ -481,7 +481,7 @@ def test_a_seed_in_the_middle_of_an_episode_is_for_the_next():
 
 
 @pytest.mark.parametrize("make", [gym23, gym26])
-def test_an_environment_whose_reset_takes_a_seed_gets_it_there(make):
+def test_an_environment_whose_reset_takes_a_seed_is_seeded_by_reset(make):
     env = GymWrapper(make())
     answer = env.seed(7)
     env.reset()
@@ -490,7 +490,7 @@ def test_an_environment_whose_reset_takes_a_seed_gets_it_there(make):
     assert [7, None] == env.gym.seeds
 
 
-def test_an_environment_that_knows_both_ways_is_seeded_both_ways():
+def test_an_environment_with_both_ways_of_seeding_is_seeded_both_ways():
     class Both(Gym23):
         def seed(self, seed=None):
             self.seeds.append(("method", seed))
@@ -504,7 +504,7 @@ def test_an_environment_that_knows_both_ways_is_seeded_both_ways():
     assert [("method", 7), 7] == env.gym.seeds
 
 
-def test_a_wrapper_that_takes_no_seed_has_the_environment_seeded_by_its_method():
+def test_under_a_wrapper_without_seeds_the_seed_method_is_called():
     class Deaf(Wrapper):
         def reset(self):
             return self.env.reset()
@@ -523,7 +523,7 @@ def test_a_wrapper_that_takes_no_seed_has_the_environment_seeded_by_its_method()
     assert streams[0] == streams[1]
 
 
-def test_a_reset_that_takes_anything_is_thought_to_take_a_seed():
+def test_a_reset_with_keyword_arguments_gets_the_seed():
     class Open(Gym26):
         def reset(self, **kwargs):
             return super().reset(**kwargs)
@@ -535,7 +535,7 @@ def test_a_reset_that_takes_anything_is_thought_to_take_a_seed():
     assert [7] == env.gym.seeds
 
 
-def test_a_reset_that_does_not_tell_what_it_takes_is_given_no_seed_it_need_not_have():
+def test_a_reset_of_unknown_signature_gets_a_seed_only_if_there_is_one():
     env = GymWrapper(Gym17())
     env.gym.reset = Untold(env.gym.reset)
     env.seed(7)
@@ -555,13 +555,13 @@ class Untold:
         return self._function()
 
 
-def test_an_environment_without_seeds_says_so(message_of):
+def test_an_environment_without_seeds_refuses_seed(message_of):
     assert (
         "Script cannot be seeded: it has no seed(), and its reset() takes no seed."
     ) == message_of(NotImplementedError, lambda: GymWrapper(Script()).seed(7))
 
 
-def test_a_seed_that_no_reset_has_used_is_kept_when_the_reset_fails():
+def test_a_seed_is_kept_when_the_reset_fails():
     env = GymWrapper(Gym26())
     env.seed(7)
     env.gym.reset = lambda seed=None: 1 / 0
@@ -589,7 +589,7 @@ def test_a_seed_reaches_gym_as_a_python_integer(make, seed):
 @EVERY_AGE
 @given(seed=st.integers(0, 2**32 - 1), steps=st.integers(0, 12))
 @settings(max_examples=4)
-def test_what_follows_a_seed_depends_on_it_alone(make, seed, steps):
+def test_the_stream_after_a_seed_depends_on_the_seed_alone(make, seed, steps):
     streams = []
     for before in (0, steps):
         env = GymWrapper(make())
@@ -603,7 +603,7 @@ def test_what_follows_a_seed_depends_on_it_alone(make, seed, steps):
 
 
 @EVERY_AGE
-def test_a_batch_gives_each_row_a_stream_of_its_own(make):
+def test_each_row_of_a_batch_has_its_own_stream(make):
     rows = [GymWrapper(make()), GymWrapper(make())]
     env = BatchedPyEnvironment(rows, multithreading=False)
     env.seed(7)
@@ -613,7 +613,7 @@ def test_a_batch_gives_each_row_a_stream_of_its_own(make):
 
 
 @EVERY_AGE
-def test_a_picture_is_a_copy(make):
+def test_render_returns_a_copy(make):
     env = GymWrapper(make())
     env.seed(0)
     env.reset()
@@ -628,7 +628,7 @@ def test_a_picture_is_a_copy(make):
 
 
 @pytest.mark.parametrize("make", [gym17, gym23])
-def test_what_is_no_picture_is_rendered_as_it_is(make):
+def test_results_of_render_other_than_pictures_are_unchanged(make):
     env = GymWrapper(make())
     env.reset()
     assert env.render("human") is None
@@ -679,11 +679,11 @@ def test_keyword_arguments_of_render_reach_the_environment():
         (Script(), "rgb_array", "Script cannot render: it has no render()."),
     ],
 )
-def test_a_mode_that_cannot_be_had_is_refused(env, mode, why, message_of):
+def test_an_unsupported_render_mode_is_refused(env, mode, why, message_of):
     assert why == message_of(NotImplementedError, lambda: GymWrapper(env).render(mode))
 
 
-def test_a_wrapper_that_passes_on_anything_asks_the_environment_for_a_mode():
+def test_a_forwarding_wrapper_uses_the_environments_render_mode():
     class Passing(Wrapper):
         def render(self, *args, **kwargs):
             return self.env.render(*args, **kwargs)
@@ -695,7 +695,7 @@ def test_a_wrapper_that_passes_on_anything_asks_the_environment_for_a_mode():
     assert [(4, 4, 3)] * 2 == [picture.shape for picture in pictures]
 
 
-def test_a_render_that_takes_anything_is_given_the_mode():
+def test_a_render_with_variable_arguments_gets_the_mode():
     class Open(Gym17):
         def render(self, *args):
             return args
@@ -708,7 +708,7 @@ def test_an_environment_need_not_have_a_close():
 
 
 @EVERY_AGE
-def test_attributes_are_set_in_the_environment_within(make):
+def test_attributes_are_set_in_the_wrapped_environment(make):
     env = BatchedPyEnvironment([GymWrapper(make()), GymWrapper(make())])
     envs = PyToGymnasiumVector(env)
 
@@ -721,7 +721,7 @@ def test_attributes_are_set_in_the_environment_within(make):
 
 
 @pytest.mark.parametrize("gather", [BatchedPyEnvironment, None])
-def test_a_beginning_without_an_info_has_an_empty_one_in_gymnasium(gather):
+def test_a_reset_without_an_info_has_an_empty_one_in_gymnasium(gather):
     if gather is None:
         game = PyToGymnasium(GymWrapper(gym17()))
     else:
@@ -730,7 +730,7 @@ def test_a_beginning_without_an_info_has_an_empty_one_in_gymnasium(gather):
 
 
 @EVERY_AGE
-def test_a_copy_is_an_environment_of_its_own(make):
+def test_a_copy_is_independent(make):
     env = GymWrapper(make())
     env.seed(3)
     env.reset()
@@ -742,7 +742,7 @@ def test_a_copy_is_an_environment_of_its_own(make):
 @EVERY_AGE
 @given(seed=st.integers(0, 2**31 - 1), before=st.integers(0, 30))
 @settings(max_examples=4)
-def test_after_set_state_the_same_actions_give_the_same_time_steps(make, seed, before):
+def test_set_state_repeats_the_stream(make, seed, before):
     env = GymWrapper(make())
     env.seed(seed)
     for _ in range(before):
@@ -755,7 +755,7 @@ def test_after_set_state_the_same_actions_give_the_same_time_steps(make, seed, b
 
 
 @EVERY_AGE
-def test_a_state_has_the_seed_of_the_next_reset(make):
+def test_a_state_includes_the_seed_of_the_next_reset(make):
     env = GymWrapper(make())
     env.reset()
     env.seed(7)
@@ -771,7 +771,7 @@ def test_a_state_has_the_seed_of_the_next_reset(make):
     assert streams[0] == streams[1]
 
 
-def test_set_state_brings_back_that_an_episode_has_ended():
+def test_set_state_restores_an_ended_episode():
     env = GymWrapper(gym17(), auto_reset=False)
     end_of_episode(env)
     state = env.get_state()
@@ -783,7 +783,7 @@ def test_set_state_brings_back_that_an_episode_has_ended():
         env.step(0)
 
 
-def test_workers_play_what_the_environment_plays_here():
+def test_worker_processes_return_the_same_stream():
     def play(env):
         with env:
             env.seed(7)
@@ -795,7 +795,7 @@ def test_workers_play_what_the_environment_plays_here():
     assert play(here) == play(ParallelPyEnvironment(makers, num_workers=1))
 
 
-def test_an_environment_with_an_id_goes_by_it():
+def test_an_environment_with_an_id_is_called_by_its_id():
     class Registered(Script):
         spec = type("EnvSpec", (), {"id": "Script-v0"})()
 
@@ -803,7 +803,7 @@ def test_an_environment_with_an_id_goes_by_it():
         GymWrapper(Registered()).seed(7)
 
 
-def test_positional_arguments_come_in_the_order_of_tf_agents():
+def test_gym_wrapper_takes_arguments_in_tf_agents_order():
     env = GymWrapper(gym17(), 0.5, {Box: np.float64}, True, False, False, {"a": 1})
     env.reset()
     assert 0.5 == env.step(0).discount
@@ -885,9 +885,7 @@ def length_of_an_episode(env, most=20):
 @pytest.mark.parametrize(
     ("kind", "entry_point"), [(OldSpec, Gym17), (LateSpec, Gym17), (LateSpec, Gym26)]
 )
-def test_an_environment_has_the_limit_of_its_id_and_no_other(
-    monkeypatch, kind, entry_point
-):
+def test_load_applies_the_limit_of_the_id(monkeypatch, kind, entry_point):
     spec = install(monkeypatch, kind, entry_point, 5)
     env = suite_gym.load("Walk-v0")
     assert isinstance(env, TimeLimit)
@@ -902,7 +900,7 @@ def test_an_environment_has_the_limit_of_its_id_and_no_other(
     ids=["none", "another", "none at all", "negative"],
 )
 @pytest.mark.parametrize("kind", [OldSpec, LateSpec])
-def test_another_limit_can_be_set_or_none(
+def test_load_accepts_another_limit_or_none(
     monkeypatch, kind, of_the_id, asked_for, length
 ):
     install(monkeypatch, kind, max_episode_steps=of_the_id)
@@ -911,7 +909,7 @@ def test_another_limit_can_be_set_or_none(
     assert length == length_of_an_episode(env)
 
 
-def test_arguments_come_in_the_order_of_tf_agents(monkeypatch):
+def test_load_takes_arguments_in_tf_agents_order(monkeypatch):
     class Sized(Gym17):
         def __init__(self, size, colour=None):
             super().__init__()
@@ -952,9 +950,7 @@ def test_a_module_that_registers_the_id_is_imported_first(monkeypatch, tmp_path)
     assert isinstance(env.gym, gym_spec.entry_point)
 
 
-def test_a_missing_gym_is_named_and_not_needed_for_an_environment_that_is_there(
-    monkeypatch, message_of
-):
+def test_a_missing_gym_is_named_and_not_needed_by_the_wrapper(monkeypatch, message_of):
     monkeypatch.setitem(sys.modules, "gym", None)
     assert (
         "The environment 'CartPole-v1' needs the package gym, which is not installed. "
@@ -965,11 +961,11 @@ def test_a_missing_gym_is_named_and_not_needed_for_an_environment_that_is_there(
 
 
 @EVERY_AGE
-def test_wrap_env_limits_nothing_by_itself(make):
+def test_wrap_env_sets_no_limit_by_default(make):
     assert GymWrapper is type(suite_gym.wrap_env(make()))
 
 
-def test_arguments_of_wrap_env_come_in_the_order_of_tf_agents():
+def test_wrap_env_takes_arguments_in_tf_agents_order():
     class Limit(TimeLimit):
         pass
 
@@ -1026,9 +1022,7 @@ def python_with_gym(version: str, folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", PACKAGES)
-def test_real_environments_play_through_the_wrapper_what_they_play_without(
-    version, tmp_path
-):
+def test_real_environments_match_gym_without_the_wrapper(version, tmp_path):
     finished = subprocess.run(
         [
             python_with_gym(version, tmp_path / "venv"),
@@ -1130,7 +1124,7 @@ def dtypes_in(space):
         (Box("", "", (), "<U3"), ArraySpec((), "<U3")),
     ],
 )
-def test_a_space_becomes_the_spec_that_tf_agents_makes_of_it(space, spec):
+def test_a_space_becomes_the_spec_of_tf_agents(space, spec):
     found = spec_from_gym_space(space, name="it")
     assert spec == found
     assert type(spec) is type(found)
@@ -1147,7 +1141,7 @@ def test_a_space_becomes_the_spec_that_tf_agents_makes_of_it(space, spec):
         (Box(0, 1, (0,)), ((0,), (0,))),
     ],
 )
-def test_bounds_that_are_all_the_same_become_numbers(space, shapes):
+def test_uniform_bounds_become_numbers(space, shapes):
     spec = spec_from_gym_space(space)
     assert shapes == (spec.minimum.shape, spec.maximum.shape)
     if isinstance(space, Box):
@@ -1194,7 +1188,7 @@ def test_dtypes_can_be_chosen_by_class_of_space():
     assert [np.uint16, np.uint8, np.float64, np.int8, np.uint8] == dtypes
 
 
-def test_early_spaces_need_not_have_all_attributes():
+def test_spaces_of_early_versions_may_lack_attributes():
     discrete, multi_binary = Discrete(3), MultiBinary(3)
     box_without, multi_discrete = Box(0, 1, (2,), np.float64), MultiDiscrete([2])
     for space in (discrete, box_without, multi_discrete):
@@ -1206,7 +1200,7 @@ def test_early_spaces_need_not_have_all_attributes():
     assert BoundedArraySpec((3,), np.int32, 0, 1) == spec_from_gym_space(multi_binary)
 
 
-def test_a_class_of_gym_is_known_by_its_name():
+def test_gym_spaces_are_recognised_by_name():
     # Without a shape its attributes would speak for Discrete.
     kind = type("MultiBinary", (), {"__module__": "gym.spaces.multi_binary"})
     space = type("Mine", (kind,), {})()
@@ -1231,7 +1225,7 @@ def test_bounds_outside_of_a_chosen_dtype_are_refused():
         ),
     ],
 )
-def test_what_is_no_space_is_refused(space, name, message, message_of):
+def test_a_value_other_than_a_space_is_refused(space, name, message, message_of):
     assert message == message_of(
         ValueError, lambda: spec_from_gym_space(space, name=name)
     )
@@ -1243,7 +1237,7 @@ LATE = gymnasium.spaces.Dict(
 )
 
 
-def test_spaces_of_late_versions_become_what_they_become_with_gymnasium():
+def test_spaces_of_late_versions_become_the_specs_of_gymnasium_spaces():
     spec = spec_from_gym_space(LATE, name="it")
     assert gymnasium_spaces.spec_from_gym_space(LATE, name="it") == spec
     assert isinstance(spec["list"], ObjectSpec)
@@ -1261,7 +1255,7 @@ def test_spaces_of_late_versions_become_what_they_become_with_gymnasium():
 
 @settings(max_examples=25)
 @given(space=all_spaces(), seed=st.integers(0, 999))
-def test_what_a_space_has_fits_its_spec_and_comes_back(space, seed):
+def test_members_of_a_space_survive_a_round_trip(space, seed):
     spec = spec_from_gym_space(space)
     member = member_of(space, np.random.RandomState(seed))
     value = observation_converter(space, spec, subject="It")(member)

@@ -22,7 +22,7 @@ def kinds(env, steps):
     return [int(env.step(1).step_type) for _ in range(steps)]
 
 
-def test_done_of_an_old_environment_is_a_termination():
+def test_done_is_a_termination():
     env = GymnaxWrapper(Line())
     env.reset()
     env.step(1), env.step(1)
@@ -36,7 +36,7 @@ def test_done_of_an_old_environment_is_a_termination():
     )
 
 
-def test_a_step_that_begins_episodes_itself_loses_no_final_observation():
+def test_a_self_resetting_step_keeps_its_final_observation():
     env = GymnaxWrapper(Circle())
     env.reset()
     observations = [int(env.step(1).observation) for _ in range(5)]
@@ -44,34 +44,34 @@ def test_a_step_that_begins_episodes_itself_loses_no_final_observation():
     assert {"turns", "terminated", "truncated"} == set(env.get_info())
 
 
-def test_bounds_are_those_of_the_space_and_dtypes_those_of_the_observations():
+def test_bounds_come_from_the_space_and_dtypes_from_the_observations():
     env = GymnaxWrapper(Circle())
     assert BoundedArraySpec((), np.int32, 0, 3, "observation") == env.observation_spec()
 
 
-def test_bounds_that_are_not_kept_can_be_left_out():
+def test_observation_bounds_can_be_left_out():
     env = GymnaxWrapper(Circle(), observation_bounds=False)
     assert ArraySpec((), np.int32, "observation") == env.observation_spec()
 
 
-def test_parameters_may_be_given_whole():
+def test_parameters_may_be_passed_as_one_object():
     assert [0, 1, 2] == kinds(GymnaxWrapper(Line(), 2), 3)
 
 
-def test_attributes_of_the_environment_are_found():
+def test_attributes_of_the_environment_are_accessible():
     line = Line()
     env = GymnaxWrapper(line)
     assert (3, line) == (env.default_params, env.gymnax)
 
 
-def test_what_gymnax_make_returns_is_to_be_taken_apart(message_of):
+def test_the_pair_that_gymnax_make_returns_is_refused(message_of):
     assert (
         "GymnaxWrapper was given a pair; gymnax.make returns the environment and its "
         "parameters: GymnaxWrapper(*gymnax.make(...))."
     ) == message_of(TypeError, lambda: GymnaxWrapper((Line(), 3)))
 
 
-def test_what_is_no_environment_is_refused(message_of):
+def test_a_class_in_place_of_an_environment_is_refused(message_of):
     assert (
         "GymnaxWrapper was given the class Line, which is not an environment of "
         "gymnax. gymnax.make(...) makes one."
@@ -99,7 +99,7 @@ def test_a_wrapper_of_gymnax_is_refused(message_of):
 
 
 @pytest.mark.parametrize("game", [Line, Circle])
-def test_it_keeps_the_contract(game):
+def test_the_environment_passes_check_environment(game):
     env = game()
     check_environment(functools.partial(GymnaxWrapper, env, batch_size=2), steps=30)
 
@@ -108,7 +108,7 @@ def make_line(rows):
     return GymnaxWrapper(Line(), batch_size=rows)
 
 
-def test_batches_make_one_pool():
+def test_a_pool_can_hold_batches_of_different_sizes():
     with ParallelPyEnvironment(
         [functools.partial(make_line, 2), functools.partial(make_line, 3)],
         backend="inline",

@@ -75,7 +75,7 @@ def assert_same(expected, time_step):
         np.testing.assert_array_equal(np.asarray(ours).astype(theirs.dtype), theirs)
 
 
-def test_specs_come_from_what_the_functions_return():
+def test_specs_are_inferred_from_what_the_functions_return():
     env = game()
 
     assert {
@@ -91,7 +91,7 @@ def test_specs_come_from_what_the_functions_return():
     )
 
 
-def test_a_batch_returns_the_numbers_of_the_bare_functions_bit_for_bit():
+def test_a_batch_matches_the_bare_functions_bit_for_bit():
     env, moves = game(seed=3), actions(40)
     bare = list(by_hand(seed_per_row(3, ROWS), moves))
     ours = [env.reset(), *(env.step(move) for move in moves)]
@@ -100,7 +100,7 @@ def test_a_batch_returns_the_numbers_of_the_bare_functions_bit_for_bit():
     assert 10 < sum(int(time_step.is_last().sum()) for time_step in ours)
 
 
-def test_a_single_environment_returns_the_numbers_of_the_key_of_its_seed():
+def test_a_single_environment_draws_from_the_key_of_its_seed():
     env, moves = game(None, seed=3), actions(20, 1)
     bare = list(by_hand([3], moves))
     ours = [env.reset(), *(env.step(move[0]) for move in moves)]
@@ -110,7 +110,7 @@ def test_a_single_environment_returns_the_numbers_of_the_key_of_its_seed():
         )
 
 
-def test_a_row_does_the_same_in_a_batch_of_any_size():
+def test_a_row_returns_the_same_in_batches_of_any_size():
     few, many, moves = game(2, seed=3), game(5, seed=3), actions(15, 5)
     few.reset(), many.reset()
     for move in moves:
@@ -118,7 +118,7 @@ def test_a_row_does_the_same_in_a_batch_of_any_size():
         assert_same(jax.tree.map(lambda leaf: leaf[:2], tuple(same)), row)
 
 
-def test_both_flags_are_a_termination_and_stay_in_the_info():
+def test_terminated_and_truncated_together_are_a_termination():
     def ends(key, state, action, params):
         return state, state, 1.0, True, True, {}
 
@@ -147,7 +147,7 @@ def test_truncation_keeps_the_discount():
     assert (2, 0.5) == (time_step.step_type, time_step.discount)
 
 
-def test_done_in_place_of_the_flags_is_a_termination():
+def test_a_done_flag_is_a_termination():
     def done(key, state, action, params):
         return state, state, 1.0, True, {}
 
@@ -157,7 +157,7 @@ def test_done_in_place_of_the_flags_is_a_termination():
     assert 0.0 == env.step(0).discount
 
 
-def test_the_final_observation_is_that_of_the_end():
+def test_the_last_time_step_has_the_final_observation():
     env = game(1, seed=1)
     places = [int(env.reset().observation["place"][0])]
     while not (time_step := env.step([1])).is_last()[0]:
@@ -166,7 +166,7 @@ def test_the_final_observation_is_that_of_the_end():
     assert int(env.step([1]).observation["place"][0]) < 3
 
 
-def test_nothing_is_compiled_again_after_the_first_step():
+def test_steps_after_the_first_compile_nothing():
     traces = []
 
     def counted(key, state, action, params):
@@ -190,7 +190,7 @@ def test_nothing_is_compiled_again_after_the_first_step():
     assert after_first == len(traces)
 
 
-def test_another_environment_of_the_same_functions_compiles_nothing():
+def test_a_second_environment_of_the_same_functions_compiles_nothing():
     traces = []
 
     def counted(key, state, action, params):
@@ -207,7 +207,7 @@ def test_another_environment_of_the_same_functions_compiles_nothing():
     assert after_first == len(traces)
 
 
-def test_parameters_reach_both_functions():
+def test_parameters_reach_reset_and_step():
     plain, doubled = game(seed=1), game(seed=1, params=2.0)
     plain.reset(), doubled.reset()
     move = np.ones(ROWS, np.int32)
@@ -216,7 +216,7 @@ def test_parameters_reach_both_functions():
     )
 
 
-def test_seed_takes_effect_when_a_row_next_begins():
+def test_a_seed_takes_effect_at_the_next_reset():
     env, other = game(seed=1), game(seed=1)
     env.reset(), other.reset()
     env.seed(9)
@@ -230,7 +230,7 @@ def test_seed_takes_effect_when_a_row_next_begins():
         assert ours[0] == fresh[0]
 
 
-def test_a_reset_seeds_some_rows_and_the_others_go_on():
+def test_a_reset_with_some_seeds_leaves_the_other_rows_streams_alone():
     env, other = game(seed=1), game(seed=1)
     env.reset(), other.reset()
 
@@ -245,17 +245,17 @@ def test_a_reset_seeds_some_rows_and_the_others_go_on():
         assert ours[1:].tolist() == gone_on[1:].tolist()
 
 
-def test_no_seed_is_another_one_each_time():
+def test_without_a_seed_streams_differ():
     keys = {game(None).reset().observation["place"].item() for _ in range(40)}
     assert len(keys) > 1
 
 
-def test_seeds_that_jax_would_cut_are_cut_as_jax_does():
+def test_seeds_above_32_bits_are_truncated_as_in_jax():
     first, second = game(None, seed=2**32 + 5), game(None, seed=5)
     assert_same(tuple(first.reset()), second.reset())
 
 
-def test_info_is_that_of_the_time_step_with_both_flags():
+def test_the_info_describes_the_current_time_step():
     env = game(2, seed=1)
     assert {} == env.get_info()
     env.reset()
@@ -269,7 +269,7 @@ def test_info_is_that_of_the_time_step_with_both_flags():
     assert info["noise"][0] == 0 < info["noise"][1]
 
 
-def test_an_info_that_is_no_dictionary_has_a_name():
+def test_an_info_other_than_a_dictionary_becomes_the_value_of_info():
     def told(key, state, action, params):
         return state, state, 1.0, False, False, jnp.int32(5)
 
@@ -280,7 +280,7 @@ def test_an_info_that_is_no_dictionary_has_a_name():
     assert 5 == env.get_info()["info"]
 
 
-def test_state_goes_on_exactly_in_another_environment():
+def test_a_state_continues_exactly_in_another_environment():
     env, moves = game(seed=1), actions(20)
     env.reset()
     for move in moves[:7]:
@@ -306,7 +306,7 @@ def test_the_state_of_another_batch_is_refused(message_of):
     ) == message_of(ValueError, lambda: env.set_state(game(3).get_state()))
 
 
-def test_a_random_key_in_the_state_is_saved_with_it():
+def test_random_keys_are_saved_with_the_state():
     def begin(key, params):
         return jnp.float32(0), jax.random.key(3)
 
@@ -324,7 +324,7 @@ def test_a_random_key_in_the_state_is_saved_with_it():
     assert_same(tuple(expected), env.step([0, 0]))
 
 
-def test_observations_that_are_dataclasses_become_dictionaries():
+def test_dataclass_observations_become_dictionaries():
     import flax.struct as struct
 
     @struct.dataclass
@@ -353,7 +353,7 @@ def stay(key, state, action, params):
     return state, state, 0.0, False, False, {}
 
 
-def test_an_observation_spec_that_does_not_fit_is_refused(message_of):
+def test_a_mismatched_observation_spec_is_refused(message_of):
     assert (
         "The observation_spec does not describe what Stay observes.\n\n"
         "  given      ArraySpec(shape=(2,), dtype=float32)\n"
@@ -366,7 +366,7 @@ def test_an_observation_spec_that_does_not_fit_is_refused(message_of):
     )
 
 
-def test_functions_that_return_different_states_are_refused(message_of):
+def test_reset_and_step_must_return_the_same_kind_of_state(message_of):
     def grows(key, state, action, params):
         return state, jnp.zeros(2), 0.0, False, False, {}
 
@@ -381,7 +381,7 @@ def test_functions_that_return_different_states_are_refused(message_of):
     )
 
 
-def test_functions_that_return_different_nests_are_refused():
+def test_reset_and_step_must_return_observations_of_one_structure():
     def other(key, state, action, params):
         return {"a": state}, state, 0.0, False, False, {}
 
@@ -389,7 +389,7 @@ def test_functions_that_return_different_nests_are_refused():
         FunctionalEnvironment(reset_to_zero, other, WAY)
 
 
-def test_a_step_that_returns_something_else_is_refused(message_of):
+def test_a_step_with_an_invalid_result_is_refused(message_of):
     def three(key, state, action, params):
         return state, state, 0.0
 
@@ -400,7 +400,7 @@ def test_a_step_that_returns_something_else_is_refused(message_of):
     ) == message_of(SpecError, lambda: FunctionalEnvironment(reset_to_zero, three, WAY))
 
 
-def test_a_wrong_action_of_a_single_environment_is_refused(message_of):
+def test_a_single_environment_refuses_an_invalid_action(message_of):
     env = game(None)
     env.reset()
     assert (
@@ -412,7 +412,7 @@ def test_a_wrong_action_of_a_single_environment_is_refused(message_of):
     ) == message_of(SpecError, lambda: env.step(2))
 
 
-def test_a_closed_environment_says_so():
+def test_a_closed_environment_raises_closed_error():
     env = game()
     env.reset()
     env.close()
@@ -421,26 +421,26 @@ def test_a_closed_environment_says_so():
         env.step(np.zeros(ROWS, int))
 
 
-def test_rewards_keep_the_dtype_that_is_asked_for():
+def test_rewards_have_the_requested_dtype():
     env = game(reward_dtype=np.int32)
     assert np.int32 == env.reset().reward.dtype == env.reward_spec().dtype
 
 
 @pytest.mark.parametrize("rows", [None, ROWS])
-def test_it_keeps_the_contract(rows):
+def test_the_environment_passes_check_environment(rows):
     check_environment(
         functools.partial(game, rows), steps=60, require=["episodes", "seed", "state"]
     )
 
 
-def test_single_ones_keep_the_contract_as_a_batch():
+def test_a_batch_of_single_environments_passes_check_environment():
     check_environment(
         lambda: BatchedPyEnvironment([game(None), game(None)], multithreading=False),
         steps=40,
     )
 
 
-def test_it_does_the_same_in_a_worker_process():
+def test_worker_processes_return_the_same_stream():
     make_env = functools.partial(game, 2, seed=4)
     here, moves = make_env(), actions(8, 2)
     with ParallelPyEnvironment([make_env]) as env:

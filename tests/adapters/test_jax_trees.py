@@ -19,7 +19,7 @@ class Seen:
     far: object
 
 
-def test_dataclasses_become_dictionaries_however_deep():
+def test_dataclasses_at_any_depth_become_dictionaries():
     tree = [Seen(1, Pair(Seen(2, ()), {"a": Seen(3, None)}))]
     assert [
         {
@@ -29,11 +29,11 @@ def test_dataclasses_become_dictionaries_however_deep():
     ] == plain_nest(tree)
 
 
-def test_a_class_is_no_dataclass_of_its_own():
+def test_a_dataclass_itself_is_left_alone():
     assert Seen is plain_nest(Seen)
 
 
-def test_a_tree_comes_back_from_its_arrays_with_its_random_keys():
+def test_a_tree_with_random_keys_survives_a_round_trip():
     jax = pytest.importorskip("jax", reason="jax is not installed")
     tree = {"key": jax.random.key(7), "place": jax.numpy.arange(3)}
     again = from_arrays(to_arrays(tree), tree)

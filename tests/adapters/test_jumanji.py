@@ -34,7 +34,7 @@ def game(name):
     return jumanji.make(name)
 
 
-def test_a_batch_returns_the_numbers_of_jumanji_bit_for_bit():
+def test_a_batch_matches_jumanji_bit_for_bit():
     snake = game("Snake-v1")
     ours = JumanjiWrapper(snake, batch_size=2, seed=3)
     split = jax.vmap(jax.random.split)
@@ -109,18 +109,18 @@ def test_a_truncation_keeps_the_discount():
     assert [0.0, 1.0] == time_steps[1].discount.tolist()
 
 
-def test_specs_of_actions_have_their_bounds():
+def test_action_specs_have_bounds():
     snake = JumanjiWrapper(game("Snake-v1"))
     assert BoundedArraySpec((), np.int32, 0, 3, "action") == snake.action_spec()
     assert snake.jumanji is game("Snake-v1")
 
 
-def test_it_passes_the_check():
+def test_the_environment_passes_check_environment():
     make = functools.partial(JumanjiWrapper, game("Snake-v1"), batch_size=2)
     check_environment(make, steps=20)
 
 
-def test_wrappers_that_do_what_envkit_does_are_refused(message_of):
+def test_wrappers_that_duplicate_envkit_are_refused(message_of):
     wrapped = wrappers.AutoResetWrapper(game("Snake-v1"))
     assert (
         "JumanjiWrapper was given an environment in Jumanji's AutoResetWrapper. envkit "
@@ -129,7 +129,7 @@ def test_wrappers_that_do_what_envkit_does_are_refused(message_of):
     ) == message_of(TypeError, lambda: JumanjiWrapper(wrapped))
 
 
-def test_what_is_no_environment_of_jumanji_is_refused(message_of):
+def test_an_object_other_than_a_jumanji_environment_is_refused(message_of):
     assert (
         "JumanjiWrapper was given the class Environment, which is not an environment "
         "of Jumanji. jumanji.make(...) makes one."

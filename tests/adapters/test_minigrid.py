@@ -38,7 +38,7 @@ def test_make_knows_the_scheme():
     assert env.reset().is_first()
 
 
-def test_an_observation_has_a_direction_a_picture_and_a_mission():
+def test_observations_have_a_direction_a_picture_and_a_mission():
     env = load("MiniGrid-Empty-5x5-v0")
     mission = "get to the green goal square"
     assert {
@@ -52,7 +52,7 @@ def test_an_observation_has_a_direction_a_picture_and_a_mission():
 @pytest.mark.parametrize(
     "name", ["MiniGrid-Dynamic-Obstacles-5x5-v0", "BabyAI-GoToLocalS5N2-v0"]
 )
-def test_what_make_makes_keeps_the_contract_of_environments(name):
+def test_an_environment_from_make_passes_check_environment(name):
     pictures = {"render_mode": "rgb_array", "screen_size": 32, "tile_size": 4}
     check_environment(
         functools.partial(envkit.make, f"minigrid:{name}", **pictures),
@@ -61,7 +61,7 @@ def test_what_make_makes_keeps_the_contract_of_environments(name):
     )
 
 
-def test_several_keep_the_contract_of_environments():
+def test_several_environments_pass_check_environment():
     def make():
         envs = [load("MiniGrid-Fetch-5x5-N2-v0") for _ in range(2)]
         return BatchedPyEnvironment(envs, multithreading=False)
@@ -69,7 +69,7 @@ def test_several_keep_the_contract_of_environments():
     check_environment(make, steps=25, require=FEATURES)
 
 
-def test_the_same_comes_from_worker_processes_as_from_the_bare_library():
+def test_worker_processes_match_the_bare_library():
     name = "MiniGrid-Fetch-5x5-N2-v0"
     bare = [gymnasium.make(name) for _ in range(3)]
     actions = np.random.default_rng(0).integers(7, size=(25, 3))
@@ -101,7 +101,7 @@ def assert_same_observation(expected, time_step, row):
     assert np.array_equal(expected["image"], got["image"])
 
 
-def test_its_own_limit_of_steps_truncates():
+def test_minigrids_own_limit_truncates():
     env = load("Empty-5x5", max_steps=3)
     steps = [env.step(0) for _ in range(4)]
     assert [0, 1, 1, 2] == [int(step.step_type) for step in steps]
@@ -118,7 +118,7 @@ def test_episodes_can_be_limited_and_environments_wrapped():
     assert isinstance(env.wrapped_env(), TimeLimit)
 
 
-def test_wrappers_of_minigrid_see_its_own_environment():
+def test_wrappers_of_minigrid_get_the_bare_environment():
     env = load("Empty-5x5", gym_env_wrappers=[minigrid.wrappers.FullyObsWrapper])
     assert (5, 5, 3) == env.observation_spec()["image"].shape
     assert isinstance(env.observation_spec()["mission"], TextSpec)
@@ -128,13 +128,13 @@ def test_wrappers_of_minigrid_see_its_own_environment():
 @pytest.mark.parametrize(
     ("wrapper", "shape"), [("ImgObsWrapper", (7, 7, 3)), ("FlatObsWrapper", (2835,))]
 )
-def test_wrappers_may_leave_the_mission_out(wrapper, shape):
+def test_wrappers_may_remove_the_mission(wrapper, shape):
     env = load("Empty-5x5", gym_env_wrappers=[getattr(minigrid.wrappers, wrapper)])
     assert shape == env.observation_spec().shape
     assert shape == env.reset().observation.shape
 
 
-def test_the_state_comes_back_with_the_mission():
+def test_a_state_restores_the_mission():
     env = load("MiniGrid-Fetch-5x5-N2-v0")
     env.seed(3)
     env.reset()
@@ -148,24 +148,24 @@ def test_the_state_comes_back_with_the_mission():
     assert same(expected, [env.step(action % 3) for action in range(12)])
 
 
-def test_missions_of_babyai_have_much_room():
+def test_missions_of_babyai_have_400_characters():
     env = load("BabyAI-GoToLocalS5N2-v0")
     assert 400 == env.observation_spec()["mission"].max_length
     assert str(env.reset().observation["mission"]).startswith("go to ")
 
 
-def test_a_length_of_missions_can_be_said():
+def test_mission_length_sets_the_room_for_missions():
     env = load("BabyAI-GoToLocalS5N2-v0", mission_length=60)
     assert "<U60" == env.observation_spec()["mission"].dtype
 
 
-def test_a_mission_that_is_too_long_is_not_cut_off():
+def test_a_mission_that_is_too_long_is_refused():
     env = load("Empty-5x5", mission_length=5)
     with pytest.raises(SpecError, match=r"observation\['mission'\]"):
         env.reset()
 
 
-def test_the_longest_mission_is_found_whatever_the_number_of_missions(monkeypatch):
+def test_the_longest_mission_is_found_among_any_number(monkeypatch):
     env = gymnasium.make("MiniGrid-PutNear-6x6-N2-v0")
     whole = suite_minigrid.with_text_missions(env).observation_space["mission"]
     monkeypatch.setattr(suite_minigrid, "_FEW", 10)
@@ -183,7 +183,7 @@ def test_the_longest_mission_is_found_whatever_the_number_of_missions(monkeypatc
         ("MultiRoom-N4-S5-v1", "MiniGrid-MultiRoom-N4-S5-v1"),
     ],
 )
-def test_the_ends_of_a_name_may_be_left_out(name, meant):
+def test_prefix_and_version_of_a_name_are_optional(name, meant):
     registered = [
         "MiniGrid-Empty-5x5-v0",
         "MiniGrid-Empty-5x5-extra-v0",
@@ -194,7 +194,7 @@ def test_the_ends_of_a_name_may_be_left_out(name, meant):
     assert meant == suite_minigrid._full_id(name, registered)
 
 
-def test_a_name_with_two_meanings_is_refused(message_of):
+def test_an_ambiguous_name_is_refused(message_of):
     registered = ["MiniGrid-Maze-v0", "MiniGrid-Maze-v1", "BabyAI-Other-v0"]
     assert (
         "'Maze' may stand for MiniGrid-Maze-v0 or MiniGrid-Maze-v1. Write which one is "
@@ -202,7 +202,7 @@ def test_a_name_with_two_meanings_is_refused(message_of):
     ) == message_of(ValueError, lambda: suite_minigrid._full_id("Maze", registered))
 
 
-def test_an_unknown_name_is_refused_with_what_looks_like_it(message_of):
+def test_an_unknown_name_gets_a_suggestion(message_of):
     assert (
         "MiniGrid has no environment named 'Maez-v0'. Did you mean 'Maze-v0'? The ids "
         'are those that gymnasium.registry has with "MiniGrid-" and "BabyAI-".'
@@ -211,7 +211,7 @@ def test_an_unknown_name_is_refused_with_what_looks_like_it(message_of):
     )
 
 
-def test_a_pool_has_the_missions_of_all_rows():
+def test_a_pool_has_room_for_the_missions_of_all_rows():
     with ParallelPyEnvironment(
         [functools.partial(load, "Fetch-5x5-N2")] * 2, backend="inline"
     ) as env:

@@ -106,7 +106,7 @@ def choices(seed):
 @pytest.mark.parametrize("opponent", [any_legal, last_legal])
 @pytest.mark.parametrize("player", SEATS)
 @pytest.mark.parametrize("name", GAMES)
-def test_it_plays_what_open_spiel_plays_bit_for_bit(name, player, opponent):
+def test_time_steps_match_open_spiel_bit_for_bit(name, player, opponent):
     env = envkit.make(f"open_spiel:{name}", player=player, opponent=opponent)
     env.seed(7)
     ours = played_here(env, player, choices(3))
@@ -131,14 +131,14 @@ def test_a_tensor_can_be_chosen(tensor):
 
 @pytest.mark.parametrize("player", SEATS)
 @pytest.mark.parametrize("name", ["goofspiel", "kuhn_poker", "tic_tac_toe"])
-def test_it_keeps_all_promises(name, player):
+def test_a_game_passes_check_environment(name, player):
     def make_env():
         return envkit.make(f"open_spiel:{name}", player=player)
 
     assert () == check_environment(make_env, require=["info", "seed", "state"]).failed
 
 
-def test_the_mask_is_in_the_observation_if_it_is_asked_for():
+def test_observe_legal_actions_adds_the_mask_to_the_observation():
     env = envkit.make("open_spiel:tic_tac_toe", observe_legal_actions=True)
     env.reset()
     observation = env.step(4).observation
@@ -146,14 +146,14 @@ def test_the_mask_is_in_the_observation_if_it_is_asked_for():
     assert (3, 3, 3) == observation["observation"].shape
 
 
-def test_parameters_are_those_of_the_name():
+def test_keyword_arguments_equal_parameters_in_the_name():
     apart = envkit.make("open_spiel:hex", board_size=4)
     within = envkit.make("open_spiel:hex(board_size=4)")
     assert apart.observation_spec() == within.observation_spec()
     assert apart.action_spec().maximum == within.action_spec().maximum == 15
 
 
-def test_rows_of_a_pool_are_the_environments():
+def test_rows_of_a_pool_match_single_environments():
     singles = [envkit.make("open_spiel:leduc_poker") for _ in range(3)]
     for seed, env in enumerate(singles):
         env.seed(seed)
@@ -191,11 +191,11 @@ def test_rows_of_a_pool_are_the_environments():
         ),
     ],
 )
-def test_what_cannot_be_made_says_why(call, message, message_of):
+def test_games_that_cannot_be_made_are_explained(call, message, message_of):
     assert message in message_of(ValueError, call)
 
 
-def test_an_action_that_is_not_legal_is_refused(message_of):
+def test_an_illegal_action_is_refused(message_of):
     env = envkit.make("open_spiel:tic_tac_toe", player=None)
     env.reset()
     env.step(4)
@@ -205,9 +205,7 @@ def test_an_action_that_is_not_legal_is_refused(message_of):
     ) == message_of(ValueError, lambda: env.step(4))
 
 
-def test_without_the_library_the_message_says_how_to_install_it(
-    monkeypatch, message_of
-):
+def test_without_pyspiel_the_error_says_what_to_install(monkeypatch, message_of):
     monkeypatch.setattr(type(open_spiel.SCHEME), "missing", missing)
     assert "The game 'chess' needs pyspiel" == message_of(
         MissingDependencyError, lambda: open_spiel.load("chess")
@@ -220,7 +218,7 @@ def missing(scheme, subject):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", names())
-def test_a_game_that_is_listed_can_be_played(name):
+def test_every_listed_game_is_playable(name):
     for player in (0, None):
         env = envkit.make(f"open_spiel:{name}", player=player)
         act = envkit.random_actions(env, 0)

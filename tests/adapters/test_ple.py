@@ -59,18 +59,18 @@ def same(first, second) -> bool:
     ("game", "observation"),
     [(QuietCatcher, "state"), (QuietCatcher, "both"), (QuietSnake, "screen")],
 )
-def test_a_game_keeps_the_contract_of_environments(game, observation):
+def test_a_game_passes_check_environment(game, observation):
     check_environment(
         lambda: quiet(game, observation=observation), steps=80, require=EVERYTHING
     )
 
 
-def test_a_game_that_never_ends_keeps_the_contract_of_environments():
+def test_an_endless_game_passes_check_environment():
     features = ["info", "render", "seed", "state"]
     check_environment(lambda: quiet(QuietWaterWorld), steps=60, require=features)
 
 
-def test_a_batch_of_games_keeps_the_contract_of_environments():
+def test_a_batch_of_games_passes_check_environment():
     check_environment(
         lambda: BatchedPyEnvironment([quiet(), quiet()], multithreading=False),
         steps=60,
@@ -81,13 +81,13 @@ def test_a_batch_of_games_keeps_the_contract_of_environments():
 @pytest.mark.parametrize(
     ("game", "observation"), [("FlappyBird", "state"), ("MonsterKong", "screen")]
 )
-def test_a_drawn_game_keeps_the_contract_of_environments(game, observation, pygame):
+def test_a_drawn_game_passes_check_environment(game, observation, pygame):
     check_environment(
         lambda: drawn(game, observation=observation), steps=60, require=EVERYTHING
     )
 
 
-def test_every_number_is_that_of_the_bare_library():
+def test_time_steps_match_the_bare_library():
     env, bare = quiet(), PLE(QuietCatcher())
     bare.init()
     bare.reset_game()
@@ -116,7 +116,7 @@ def test_every_number_is_that_of_the_bare_library():
         } == env.get_info()
 
 
-def test_every_pixel_is_that_of_the_bare_library(pygame):
+def test_pictures_match_the_bare_library(pygame):
     bare = make_ple("Catcher")
     bare.init()
     bare.reset_game()
@@ -134,7 +134,7 @@ def test_every_pixel_is_that_of_the_bare_library(pygame):
     assert same(pictures, shown)
 
 
-def test_pictures_can_be_gray_and_rendered_whatever_is_observed(pygame):
+def test_render_and_gray_pictures_work_with_any_observation(pygame):
     with drawn(observation="screen", grayscale=True) as env:
         env.reset()
         observation = env.step(0).observation
@@ -147,7 +147,7 @@ def test_pictures_can_be_gray_and_rendered_whatever_is_observed(pygame):
         assert same(env.ple.getScreenRGB().swapaxes(0, 1), env.render())
 
 
-def test_the_last_picture_of_an_episode_is_not_the_first_of_the_next(pygame):
+def test_the_last_picture_shows_the_end_of_the_episode(pygame):
     with drawn(observation="screen") as env:
         first = env.reset().observation
         env.step(0)
@@ -156,7 +156,7 @@ def test_the_last_picture_of_an_episode_is_not_the_first_of_the_next(pygame):
     assert same(first, again)
 
 
-def test_opening_frames_draw_the_first_picture(pygame):
+def test_opening_frames_are_played_before_the_first_picture(pygame):
     with drawn(observation="both", opening_frames=2) as env:
         observation = env.reset().observation
         assert observation["screen"].any()
@@ -164,7 +164,7 @@ def test_opening_frames_draw_the_first_picture(pygame):
         assert 2 == env.get_info()["frame_number"]
 
 
-def test_state_and_screen_come_together():
+def test_state_and_screen_can_be_observed_together():
     env = quiet(observation="both")
     observation = env.reset().observation
     assert ["screen", "state"] == list(observation)
@@ -182,7 +182,7 @@ def test_state_and_screen_come_together():
     ],
     ids=["PLE", "class", "game", "factory of a PLE", "factory of a game"],
 )
-def test_a_game_is_taken_in_every_form(game, ple_package):
+def test_a_game_may_be_an_instance_a_class_or_a_ple(game, ple_package):
     env = PLEWrapper(game)
     assert "QuietCatcher" == type(env.ple.game).__name__
     assert env.reset().is_first()
@@ -197,7 +197,7 @@ def test_keyword_arguments_make_the_ple(ple_package):
     assert 4 == env.frame_skip
 
 
-def test_a_game_that_fixes_its_frames_a_second_gets_them(ple_package):
+def test_a_games_allowed_fps_is_used(ple_package):
     class Slow(QuietCatcher):
         def __init__(self):
             super().__init__()
@@ -206,7 +206,7 @@ def test_a_game_that_fixes_its_frames_a_second_gets_them(ple_package):
     assert 15 == PLEWrapper(Slow).ple.fps
 
 
-def test_init_is_called_once_and_each_episode_is_a_reset():
+def test_init_is_called_once_and_every_episode_begins_with_reset():
     ple = PLE(QuietCatcher())
     env = PLEWrapper(ple)
     env.reset()
@@ -214,7 +214,7 @@ def test_init_is_called_once_and_each_episode_is_a_reset():
     assert 2 == ple.inits  # one of them by PLE itself
 
 
-def test_actions_are_numbered_in_the_order_of_ple(pygame):
+def test_actions_have_the_order_of_ples_keys(pygame):
     env = quiet()
     assert BoundedArraySpec((), np.int64, 0, 2) == env.action_spec()
     assert [ple_games.K_a, ple_games.K_d, None] == env.getActionSet()
@@ -225,7 +225,7 @@ def test_actions_are_numbered_in_the_order_of_ple(pygame):
     assert 1 == keys.action_spec().maximum
 
 
-def test_rewards_are_float32_and_discounts_as_asked():
+def test_rewards_are_float32_and_the_discount_is_the_argument():
     env = quiet(discount=0.9)
     first, second = env.reset(), env.step(2)
     assert (0.0, 1.0) == (first.reward, first.discount)
@@ -233,7 +233,7 @@ def test_rewards_are_float32_and_discounts_as_asked():
     assert np.float32 == second.reward.dtype
 
 
-def test_the_end_of_a_game_is_a_termination():
+def test_game_over_is_a_termination():
     env = PLEWrapper(PLE(QuietCatcher(lives=1, height=2)), discount=0.9)
     env.seed(1)
     env.reset()
@@ -246,7 +246,7 @@ def test_the_end_of_a_game_is_a_termination():
     assert env.step(0).is_first()
 
 
-def test_a_seed_counts_from_the_next_reset():
+def test_a_seed_takes_effect_at_the_next_reset():
     env = quiet()
     first = env.reset()
     env.seed(7)
@@ -262,14 +262,14 @@ def test_a_seed_counts_from_the_next_reset():
     assert len(seeds) > 1
 
 
-def test_without_a_seed_it_is_that_of_ple():
+def test_without_a_seed_the_game_keeps_ples_generator():
     fruit = [PLEWrapper(PLE(QuietCatcher(), rng=5)).reset().observation for _ in "ab"]
     rng = np.random.RandomState(5)
     rng.randint(12, size=2)  # the two calls of init()
     assert rng.randint(12) == fruit[0]["fruit_x"] == fruit[1]["fruit_x"]
 
 
-def test_a_seed_brings_back_what_a_game_keeps_between_episodes(pygame):
+def test_a_seed_resets_what_a_game_keeps_between_episodes(pygame):
     """Otherwise the bird would begin with the speed that it had in the end."""
     with drawn("FlappyBird") as env:
         env.seed(3)
@@ -285,7 +285,7 @@ def test_a_seed_brings_back_what_a_game_keeps_between_episodes(pygame):
 
 
 @pytest.mark.parametrize("game", ["Catcher", "FlappyBird"])
-def test_the_state_of_a_game_with_pictures_comes_back(pygame, game):
+def test_a_state_restores_a_game_with_pictures(pygame, game):
     with drawn(game, observation="both") as env:
         env.seed(3)
         env.reset()
@@ -317,7 +317,7 @@ def test_a_state_travels_to_another_process(pygame):
         assert same(expected, [other.step(np.array([1])) for _ in range(8)])
 
 
-def test_a_state_that_cannot_be_saved_says_what_holds_it_up(message_of):
+def test_an_unpicklable_attribute_prevents_saving_the_state(message_of):
     env = quiet()
     env.ple.game.helper = lambda: 7
 
@@ -331,7 +331,7 @@ def test_a_state_that_cannot_be_saved_says_what_holds_it_up(message_of):
     assert env.reset().is_first()
 
 
-def test_a_preprocessor_stays_when_a_state_comes_back():
+def test_restoring_a_state_keeps_the_preprocessor():
     env = PLEWrapper(
         PLE(QuietCatcher(), state_preprocessor=lambda s: np.float32([*s.values()]))
     )
@@ -340,12 +340,12 @@ def test_a_preprocessor_stays_when_a_state_comes_back():
     assert (4,) == env.step(0).observation.shape
 
 
-def test_a_game_in_real_time_says_so():
+def test_a_real_time_game_is_marked_realtime():
     assert not quiet().realtime
     assert PLEWrapper(PLE(QuietCatcher(), force_fps=False)).realtime
 
 
-def test_an_episode_in_real_time_begins_now(pygame):
+def test_a_real_time_episode_starts_its_clock_at_reset(pygame):
     """However long nobody has played: the pause is no part of the first frame."""
     with drawn() as env:
         env.ple.force_fps = False
@@ -362,7 +362,7 @@ def test_an_episode_in_real_time_begins_now(pygame):
     assert ["tick"] == ticks
 
 
-def test_close_can_be_called_twice_and_ends_it():
+def test_a_closed_game_raises_closed_error():
     env = quiet()
     env.reset()
     env.close()
@@ -372,7 +372,7 @@ def test_close_can_be_called_twice_and_ends_it():
             call()
 
 
-def test_closing_makes_room_for_the_next_game(pygame):
+def test_closing_a_game_allows_the_next_one(pygame):
     drawn().close()
     assert not pygame.display.get_init()
     drawn("MonsterKong", observation="screen").close()
@@ -395,7 +395,7 @@ def test_closing_an_earlier_game_leaves_a_later_one_alone(pygame):
         assert env.reset().is_first()
 
 
-def test_games_have_a_worker_each(pygame):
+def test_each_game_runs_in_its_own_worker(pygame):
     with ParallelPyEnvironment([drawn] * 3, num_workers=3) as env:
         env.seed(list(range(3)))
         fruit = env.reset().observation["fruit_x"]
@@ -554,7 +554,7 @@ NO_GAME = (
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, text, message_of):
+def test_invalid_arguments_are_refused(call, error, text, message_of):
     assert text == message_of(error, call)
 
 
@@ -567,7 +567,7 @@ def test_make_knows_the_scheme():
 
 
 @pytest.mark.usefixtures("ple_package", "pygame")
-def test_a_constructor_travels_to_a_worker_as_its_string():
+def test_a_constructor_pickles_and_works_in_a_worker():
     constructor = envkit.constructor("ple:Catcher", discount=0.5)
     assert constructor == pickle.loads(pickle.dumps(constructor))
     with ParallelPyEnvironment([constructor], num_workers=1) as env:
@@ -602,19 +602,19 @@ def test_episodes_can_be_limited_and_environments_wrapped():
 
 
 @pytest.mark.usefixtures("ple_package", "pygame")
-def test_the_game_without_a_state_shows_its_screen():
+def test_a_game_without_a_state_observes_its_screen():
     with suite_ple.load("MonsterKong") as env:
         assert (6, 10, 3) == env.observation_spec().shape
 
 
 @pytest.mark.usefixtures("ple_package")
-def test_a_game_that_lacks_a_library_says_so_itself():
+def test_a_games_own_import_error_is_raised():
     with pytest.raises(ModuleNotFoundError, match="no_such_library"):
         suite_ple.load("Broken")
 
 
 @pytest.mark.usefixtures("ple_package")
-def test_what_ple_prints_about_doom_is_not_repeated(capsys):
+def test_ples_remark_about_doom_is_suppressed(capsys):
     suite_ple.load("QuietCatcher")
     with pytest.raises(TypeError, match="neither a PLE nor a game"):
         suite_ple.load("Loud")
@@ -632,7 +632,7 @@ def without(monkeypatch, package):
 
 
 @pytest.mark.usefixtures("pygame")
-def test_without_ple_the_message_says_where_it_is(monkeypatch, message_of):
+def test_without_ple_the_error_says_where_to_get_it(monkeypatch, message_of):
     without(monkeypatch, "ple")
     assert (
         "The environment 'ple:Catcher' needs PLE, which is not installed, and which no "
@@ -643,7 +643,7 @@ def test_without_ple_the_message_says_where_it_is(monkeypatch, message_of):
 
 
 @pytest.mark.usefixtures("ple_package")
-def test_without_pygame_the_message_has_the_command(monkeypatch, message_of):
+def test_without_pygame_the_error_says_what_to_install(monkeypatch, message_of):
     without(monkeypatch, "pygame")
     assert (
         "PLEWrapper needs the package pygame, which is not installed. "
@@ -664,13 +664,13 @@ def real(test):
 
 
 @real
-def test_a_real_game_keeps_the_contract_of_environments(name, ple_checkout, pygame):
+def test_a_real_game_passes_check_environment(name, ple_checkout, pygame):
     report = check_environment(f"ple:{name}", steps=200, require=["info", "seed"])
     assert () == report.failed
 
 
 @real
-def test_a_real_game_has_the_numbers_of_the_bare_library(name, ple_checkout, pygame):
+def test_a_real_game_matches_the_bare_library(name, ple_checkout, pygame):
     with suite_ple.load(name, observation="screen") as env:
         keys, actions = env.getActionSet(), []
         env.seed(7)
@@ -722,7 +722,7 @@ def length_up_to(room: int) -> BoundedArraySpec:
     return BoundedArraySpec((), np.int64, 0, room)
 
 
-def test_numbers_of_all_types_become_one():
+def test_numbers_of_all_types_become_float64():
     state = {"b": np.float32(2.5), "a": 3, "d": True, "c": np.int64(4)}
     spec, read = reader(state)
     assert ["a", "b", "c", "d"] == list(spec) == list(read(state))
@@ -730,7 +730,7 @@ def test_numbers_of_all_types_become_one():
     assert [3.0, 2.5, 4.0, 1.0] == [value.item() for value in read(state).values()]
 
 
-def test_an_integer_may_turn_into_a_float():
+def test_an_integer_may_later_be_a_float():
     _, read = reader({"speed": 0})
     assert 0.5 == read({"speed": 0.5})["speed"]
 
@@ -766,7 +766,7 @@ def test_a_list_has_room_to_grow(present, room):
     } == spec["body"]
 
 
-def test_a_list_is_padded_with_zeros_and_tells_its_length():
+def test_a_list_is_padded_with_zeros_and_has_a_length():
     _, read = reader({"body": [1.0]}, body=4)
     body = read({"body": [1, 2.5]})["body"]
     assert 2 == body["length"]
@@ -778,12 +778,12 @@ def test_a_list_is_padded_with_zeros_and_tells_its_length():
     assert 0 == read({"creeps": []})["creeps"]["length"]
 
 
-def test_an_empty_list_has_elements_like_those_beside_it():
+def test_an_empty_list_takes_the_element_shape_of_its_neighbours():
     spec, _ = reader({"creep_pos": {"GOOD": [[1.0, 2.0]], "BAD": []}})
     assert (100, 2) == spec["creep_pos"]["BAD"]["values"].shape
 
 
-def test_lists_of_different_kinds_side_by_side_say_nothing_of_an_empty_one():
+def test_neighbours_of_different_shapes_do_not_decide_an_empty_list():
     spec, _ = reader({"all": {"a": [[1.0, 2.0]], "b": [1.0], "c": []}})
     assert (100,) == spec["all"]["c"]["values"].shape
 
@@ -796,7 +796,7 @@ def test_lists_of_different_kinds_side_by_side_say_nothing_of_an_empty_one():
         {"creep_pos/BAD": (5, 2), "creep_pos": (5, 2)},
     ],
 )
-def test_a_length_is_said_for_a_list_or_for_all_below_a_key(said):
+def test_max_lengths_apply_to_a_list_or_to_all_below_a_key(said):
     found = _infer_state(
         {"creep_pos": {"GOOD": [[1.0, 2.0]], "BAD": []}},
         name="WaterWorld",
@@ -810,7 +810,7 @@ def test_a_length_is_said_for_a_list_or_for_all_below_a_key(said):
     assert {"BAD": (5, 2), "GOOD": (5, 2)} == shapes
 
 
-def test_a_list_that_always_has_the_same_length_is_an_array():
+def test_a_list_of_fixed_length_is_an_array():
     spec, read = reader({"body": [1.0, 2.0]}, body=None)
     assert ArraySpec((2,), np.float64) == spec["body"]
     with pytest.raises(
@@ -820,7 +820,7 @@ def test_a_list_that_always_has_the_same_length_is_an_array():
 
 
 @given(st.lists(st.floats(allow_nan=False, width=64), max_size=20))
-def test_what_was_in_a_list_can_be_read_again(elements):
+def test_padding_keeps_the_elements_of_a_list(elements):
     spec, read = reader({"body": [1.0]}, body=20)
     observation = read({"body": elements})
     body = observation["body"]
@@ -848,7 +848,7 @@ def test_what_was_in_a_list_can_be_read_again(elements):
         ),
     ],
 )
-def test_a_list_that_outgrows_its_room_says_how_to_make_some(
+def test_a_list_that_is_too_long_names_the_option(
     first, rooms, later, text, message_of
 ):
     _, read = reader(first, **rooms)
@@ -857,25 +857,25 @@ def test_a_list_that_outgrows_its_room_says_how_to_make_some(
     )
 
 
-def test_the_key_of_a_list_is_enough_to_give_it_room():
+def test_max_lengths_accepts_the_last_key_of_a_list():
     spec, _ = reader({"all": {"body": [[1.0, 2.0]]}}, body=2)
     assert (2, 2) == spec["all"]["body"]["values"].shape
 
 
-def test_lists_in_a_dictionary_of_state_and_screen_have_the_room_of_their_keys():
+def test_max_lengths_apply_to_lists_beside_the_screen():
     env = quiet(QuietSnake, observation="both", max_lengths={"snake_body": 7})
     assert (7,) == env.observation_spec()["state"]["snake_body"]["values"].shape[:1]
     assert env.reset().observation["state"]["snake_body"]["length"] > 0
 
 
 @pytest.mark.parametrize("value", [[[1.0, 2.0]], [1.0, [2.0]], ["a"], [None]])
-def test_elements_that_are_unlike_the_first_are_refused(value):
+def test_elements_of_another_shape_are_refused(value):
     _, read = reader({"creeps": [1.0]})
     with pytest.raises(SpecError, match="Snake returned an element of a list that"):
         read({"creeps": value})
 
 
-def test_a_number_in_the_place_of_a_list_is_refused():
+def test_a_number_in_place_of_a_list_is_refused():
     _, read = reader({"body": [1.0]})
     with pytest.raises(SpecError, match="where it returned a list before"):
         read({"body": 1.0})
@@ -896,7 +896,7 @@ def test_a_state_of_another_structure_is_refused(state):
         ("x", "the string 'x'"),
     ],
 )
-def test_what_is_not_made_of_numbers_is_refused(state, text, message_of):
+def test_a_state_without_numbers_is_refused(state, text, message_of):
     assert (
         f"Snake has a state with {text}, which is not made of numbers. Give PLE a "
         "state_preprocessor, which makes an array of the state, or observe the "
@@ -909,7 +909,7 @@ def test_a_ragged_list_is_refused():
         reader({"rows": [[1.0], [1.0, 2.0]]})
 
 
-def test_lengths_of_lists_that_there_are_not_are_refused(message_of):
+def test_max_lengths_of_unknown_lists_are_refused(message_of):
     assert (
         "max_lengths has 'tail', and there is no list of that name in the state of "
         "Snake. Its lists are: 'a/b', 'body'."
@@ -919,14 +919,14 @@ def test_lengths_of_lists_that_there_are_not_are_refused(message_of):
 
 
 @pytest.mark.parametrize("length", [0, -1, 2.5, "3", (), (3, 0)])
-def test_lengths_that_are_none_are_refused(length, message_of):
+def test_invalid_max_lengths_are_refused(length, message_of):
     assert (
         "max_lengths['body'] must be a number of elements, a shape, or None for a list "
         f"that always has the same length, got {length!r}."
     ) == message_of(ValueError, lambda: reader({"body": []}, body=length))
 
 
-def test_surfaces_come_back_as_they_were(pygame):
+def test_surfaces_survive_pickling(pygame):
     ple = make_ple("Catcher")
     sheet = pygame.Surface((6, 4))
     sheet.fill((9, 8, 7))

@@ -59,25 +59,25 @@ def same(theirs, ours):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_format_keeps_the_contract(kind):
+def test_every_format_passes_check_environment(kind):
     make = functools.partial(make_mock, kind)
     assert () == check_environment(make, steps=40, require=["episodes", "info"]).failed
 
 
 @pytest.mark.slow
-def test_objects_keep_the_contract():
+def test_object_observations_pass_check_environment():
     make = functools.partial(make_mock, "raw", actions="passthrough", variable="object")
     assert () == check_environment(make, steps=40, require=["episodes"]).failed
 
 
 @pytest.mark.slow
-def test_two_agents_keep_the_contract():
+def test_two_agents_pass_check_environment():
     make = functools.partial(make_all, "feature", "raw")
     assert () == check_environment(make, steps=40, require=["episodes"]).failed
 
 
 @pytest.mark.slow
-def test_a_batch_keeps_the_contract():
+def test_a_batch_passes_check_environment():
     def make():
         return BatchedPyEnvironment([make_mock("rgb"), make_mock("rgb")])
 
@@ -95,7 +95,7 @@ def test_a_batch_keeps_the_contract():
     ],
     ids=["numbers", "objects"],
 )
-def test_worker_processes_give_the_same_numbers(make):
+def test_worker_processes_return_the_same_stream(make):
     with ParallelPyEnvironment([make] * 2) as env, make() as alone:
         action = sample_spec_nest(env.action_spec(), rng(), (2,))
         first, single = env.reset(), alone.reset()
@@ -118,7 +118,7 @@ def as_bytes(nested, row=None):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_actions_give_the_same_numbers_as_without_the_adapter(kind):
+def test_time_steps_match_the_bare_game(kind):
     bare, env = game(kind), PySC2Wrapper(game(kind))
     from pysc2.lib import actions
 
@@ -149,7 +149,7 @@ def test_the_same_actions_give_the_same_numbers_as_without_the_adapter(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_game_understands_every_function(kind):
+def test_the_game_accepts_every_function(kind):
     env = PySC2Wrapper(game(kind))
     draws = rng()
     env.reset()
@@ -181,7 +181,7 @@ def test_points_of_actions_are_x_and_y_and_pictures_are_rows_and_columns():
 
 
 @pytest.mark.parametrize(("out_of_time", "discount"), [(False, 0.0), (True, 1.0)])
-def test_the_discount_of_the_last_says_how_the_game_ended(out_of_time, discount):
+def test_the_last_discount_tells_a_decided_game_from_a_timeout(out_of_time, discount):
     env = PySC2Wrapper(game(out_of_time=out_of_time))
     time_step = env.reset()
     assert time_step.is_first()
@@ -196,7 +196,7 @@ def test_the_discount_of_the_last_says_how_the_game_ended(out_of_time, discount)
     assert told == len(env.pysc2.told)
 
 
-def test_observations_belong_to_the_caller_and_can_be_chosen():
+def test_observations_can_be_chosen_and_are_copies():
     chosen = ["feature_screen", "action_mask"]
     env = PySC2Wrapper(game(), observations=chosen)
     assert chosen == list(env.observation_spec())
@@ -207,7 +207,7 @@ def test_observations_belong_to_the_caller_and_can_be_chosen():
     assert before.tobytes() == observation["feature_screen"].tobytes()
 
 
-def test_the_mask_is_true_for_what_is_available():
+def test_the_mask_is_true_for_available_functions():
     env = PySC2Wrapper(game())
     observation = env.reset().observation
     count = int(observation["available_actions_length"])
@@ -222,7 +222,7 @@ def test_functions_have_names_and_arguments():
     assert Function("Move_screen", ("queued", "screen")) == env.functions[331]
 
 
-def test_units_of_raw_actions_are_places_in_the_observation():
+def test_raw_actions_name_units_by_index_in_the_observation():
     env = PySC2Wrapper(game("raw"), max_lengths={"raw_units": 40})
     env.reset()
     spec = env.action_spec()
@@ -238,7 +238,7 @@ def test_units_of_raw_actions_are_places_in_the_observation():
     assert [0, 1, 2] == env.pysc2.told[-1][0].arguments[1]
 
 
-def test_a_function_that_is_not_available_is_refused_with_those_that_are(message_of):
+def test_an_unavailable_function_is_refused_with_a_list_of_available_ones(message_of):
     env = make_mock(illegal="raise")
     env.reset()
 
@@ -254,7 +254,7 @@ def test_a_function_that_is_not_available_is_refused_with_those_that_are(message
 
 
 @pytest.mark.parametrize(("illegal", "passed"), [("noop", False), ("pass", True)])
-def test_a_function_that_is_not_available_can_do_nothing_or_be_passed(illegal, passed):
+def test_an_unavailable_function_can_become_a_no_op_or_be_passed_on(illegal, passed):
     env = PySC2Wrapper(game(), illegal=illegal)
     mask = env.reset().observation["action_mask"]
     number = int(np.flatnonzero(~mask)[0])
@@ -262,7 +262,7 @@ def test_a_function_that_is_not_available_can_do_nothing_or_be_passed(illegal, p
     assert (number if passed else 0) == env.pysc2.told[0][0].function
 
 
-def test_an_argument_that_does_not_fit_is_named(message_of):
+def test_an_invalid_argument_is_explained(message_of):
     env = PySC2Wrapper(game())
     env.reset()
 
@@ -303,7 +303,7 @@ def test_messages_of_the_game_are_passed_through():
     assert [[sc2api_pb2.Action()]] == env.pysc2.told
 
 
-def test_what_is_no_call_is_refused(message_of):
+def test_a_value_other_than_a_call_is_refused(message_of):
     env = PySC2Wrapper(game(), actions="passthrough")
     env.reset()
 
@@ -318,7 +318,7 @@ def test_what_is_no_call_is_refused(message_of):
 
 
 @pytest.mark.parametrize("actions", ["structured", "passthrough"])
-def test_agents_that_ask_for_messages_get_messages(actions):
+def test_agents_can_observe_messages(actions):
     prepare()
     from s2clientprotocol import sc2api_pb2
 
@@ -339,7 +339,7 @@ def test_agents_that_ask_for_messages_get_messages(actions):
     assert () == env.functions
 
 
-def test_all_agents_have_a_part_in_everything():
+def test_time_steps_have_a_part_for_every_agent():
     env = PySC2Wrapper(game(["feature", "raw"]), agents="all")
     time_step = env.reset()
     acted = env.step(
@@ -360,7 +360,7 @@ def test_all_agents_have_a_part_in_everything():
     ]
 
 
-def test_an_action_for_all_agents_has_a_part_for_each(message_of):
+def test_an_action_for_all_agents_needs_a_part_for_each(message_of):
     env = PySC2Wrapper(game(players=2), agents="all")
     env.reset()
     one = sample_spec_nest(env.action_spec(), rng())[0]
@@ -372,7 +372,7 @@ def test_an_action_for_all_agents_has_a_part_for_each(message_of):
     ) == message_of(SpecError, lambda: env.step((one,)))
 
 
-def test_a_place_in_the_second_agents_action_is_named():
+def test_an_error_in_the_second_agents_action_names_its_path():
     env = PySC2Wrapper(game(players=2), agents="all", illegal="noop")
     env.reset()
     one, other = sample_spec_nest(env.action_spec(), rng())
@@ -382,7 +382,7 @@ def test_a_place_in_the_second_agents_action_is_named():
     assert "action[1]['queued']" == caught.value.path
 
 
-def test_the_first_agents_environment_has_others_do_nothing():
+def test_by_default_the_other_agents_do_nothing():
     env = PySC2Wrapper(game(players=2))
     env.reset()
     time_step = env.step(idle(env))
@@ -390,7 +390,7 @@ def test_the_first_agents_environment_has_others_do_nothing():
     assert (0, []) == tuple(env.pysc2.told[0][1])
 
 
-def test_the_first_agents_environment_asks_for_what_others_do():
+def test_a_function_can_choose_the_actions_of_the_other_agents():
     seen = []
 
     def other(time_step):
@@ -421,7 +421,7 @@ def test_agents_whose_games_do_not_end_together_are_refused(message_of):
     ("answer", "what"),
     [(None, "None"), ([], "0 time steps"), ([3], "a list of 1 element")],
 )
-def test_an_answer_that_is_no_time_steps_is_refused(answer, what, message_of):
+def test_a_result_other_than_time_steps_is_refused(answer, what, message_of):
     bare = game()
     env = PySC2Wrapper(bare)
     bare.reset = lambda: answer
@@ -431,7 +431,7 @@ def test_an_answer_that_is_no_time_steps_is_refused(answer, what, message_of):
     ) == message_of(SpecError, env.reset)
 
 
-def test_too_many_units_are_an_error_that_names_the_place(message_of):
+def test_too_many_units_are_refused(message_of):
     env = PySC2Wrapper(mock_with_units(3), max_lengths={"feature_units": 2})
     assert (
         "SC2TestEnv returned an observation that does not fit its spec at "
@@ -484,7 +484,7 @@ def mock_with_units(count):
         ),
     ],
 )
-def test_options_that_do_not_exist_are_refused(options, error, message, message_of):
+def test_unknown_options_are_refused(options, error, message, message_of):
     assert message == message_of(error, lambda: PySC2Wrapper(game("rgb"), **options))
 
 
@@ -503,7 +503,7 @@ def test_options_that_do_not_exist_are_refused(options, error, message, message_
         ),
     ],
 )
-def test_what_is_no_environment_is_refused(env, message, message_of):
+def test_an_object_other_than_an_environment_is_refused(env, message, message_of):
     assert message == message_of(TypeError, lambda: PySC2Wrapper(env))
 
 
@@ -529,7 +529,7 @@ def test_equal_seeds_give_equal_games():
     assert rewards(3) != rewards(4)
 
 
-def test_a_seed_of_nothing_is_another_one_each_time():
+def test_seed_none_draws_a_new_seed():
     env = PySC2Wrapper(game)
     seeds = set()
     for _ in range(3):
@@ -540,7 +540,7 @@ def test_a_seed_of_nothing_is_another_one_each_time():
 
 
 @pytest.mark.parametrize("make", [lambda: game(), game])
-def test_what_was_made_already_cannot_be_seeded(make, message_of):
+def test_an_existing_environment_cannot_be_seeded(make, message_of):
     env = PySC2Wrapper(make() if make is game else make)
     assert (
         "Game cannot be seeded: PySC2 takes a seed when an environment is made. Give "
@@ -549,7 +549,7 @@ def test_what_was_made_already_cannot_be_seeded(make, message_of):
     ) == message_of(NotImplementedError, lambda: env.seed(3))
 
 
-def test_a_game_has_no_state_to_save(message_of):
+def test_a_game_has_no_state(message_of):
     env = PySC2Wrapper(game())
     env.reset()
     assert (
@@ -558,7 +558,7 @@ def test_a_game_has_no_state_to_save(message_of):
     ) == message_of(NotImplementedError, env.get_state)
 
 
-def test_how_many_steps_of_the_game_a_step_takes_can_be_chosen():
+def test_step_mul_chooses_the_game_steps_per_step():
     usual, own = PySC2Wrapper(game()), PySC2Wrapper(game(), step_mul=3)
     for env in (usual, own):
         env.reset()
@@ -566,7 +566,7 @@ def test_how_many_steps_of_the_game_a_step_takes_can_be_chosen():
     assert ([None], [3]) == (usual.pysc2.step_muls, own.pysc2.step_muls)
 
 
-def test_an_info_has_what_is_not_a_reward():
+def test_the_info_has_the_score_and_other_numbers():
     env = make_mock()
     before = env.get_info()
     env.reset()
@@ -577,7 +577,7 @@ def test_an_info_has_what_is_not_a_reward():
 
 
 @pytest.mark.parametrize("agents", ["first", "all"])
-def test_the_mask_of_functions_is_declared(agents):
+def test_the_function_mask_is_a_declared_info(agents):
     make_game = functools.partial(game, players=2)
     make = functools.partial(PySC2Wrapper, make_game, agents=agents)
     with ParallelPyEnvironment([make] * 2, backend="inline") as env:
@@ -593,13 +593,13 @@ def test_the_mask_of_functions_is_declared(agents):
     assert {"game_loop", "action_mask"} <= declared.keys()
 
 
-def test_an_info_of_all_agents_has_their_scores():
+def test_the_info_of_all_agents_lists_their_scores():
     env = make_all("feature", "raw")
     env.reset()
     assert [300, 300] == env.get_info()["score"]
 
 
-def test_a_game_in_real_time_says_so_and_how_late_actions_came():
+def test_a_real_time_game_reports_its_action_delays():
     bare = game(players=2)
     bare._realtime = True
     bare.action_delays = lambda: [[1, 2], [3, 4]]
@@ -612,7 +612,7 @@ def test_a_game_in_real_time_says_so_and_how_late_actions_came():
     assert ([1, 2], [3, 4]) == every.get_info()["action_delays"]
 
 
-def test_real_time_is_seen_through_wrappers_of_pysc2():
+def test_real_time_is_detected_through_wrappers_of_pysc2():
     prepare()
     from pysc2.env.base_env_wrapper import BaseEnvWrapper
 
@@ -621,7 +621,7 @@ def test_real_time_is_seen_through_wrappers_of_pysc2():
     assert PySC2Wrapper(BaseEnvWrapper(bare)).realtime
 
 
-def test_pictures_are_the_colours_of_the_screen():
+def test_render_returns_the_rgb_screen():
     env = PySC2Wrapper(game("rgb"))
     observation = env.reset().observation
     picture = env.render()
@@ -629,7 +629,7 @@ def test_pictures_are_the_colours_of_the_screen():
     assert (observation["rgb_screen"] == picture).all()
 
 
-def test_without_colours_pictures_are_a_layer():
+def test_without_an_rgb_screen_render_draws_a_layer():
     env = PySC2Wrapper(game(), render_layer="height_map")
     screen = env.reset().observation["feature_screen"]
     picture = env.render()
@@ -640,7 +640,7 @@ def test_without_colours_pictures_are_a_layer():
     assert (expected.astype(np.uint8) == picture).all()
 
 
-def test_without_a_screen_there_is_no_picture(message_of):
+def test_without_a_screen_render_is_refused(message_of):
     prepare()
     from pysc2.lib import features
 
@@ -658,12 +658,12 @@ def test_without_a_screen_there_is_no_picture(message_of):
     ) == message_of(NotImplementedError, env.render)
 
 
-def test_there_is_no_picture_before_the_first_reset():
+def test_render_before_the_first_reset_is_refused():
     with pytest.raises(CallOrderError):
         PySC2Wrapper(game()).render()
 
 
-def test_other_modes_of_pictures_are_refused(message_of):
+def test_other_render_modes_are_refused(message_of):
     env = PySC2Wrapper(game())
     env.reset()
     assert "Game renders 'rgb_array' only, not 'human'." == message_of(
@@ -671,7 +671,7 @@ def test_other_modes_of_pictures_are_refused(message_of):
     )
 
 
-def test_what_the_wrapper_does_not_have_is_the_environments():
+def test_other_attributes_come_from_the_environment():
     env = PySC2Wrapper(game())
     assert env.pysc2 is env.wrapped_env()
     assert env.pysc2.game_info is env.game_info
@@ -679,7 +679,7 @@ def test_what_the_wrapper_does_not_have_is_the_environments():
     assert not hasattr(env, "no_such_thing")
 
 
-def test_closing_closes_the_game_once():
+def test_closing_twice_closes_the_game_once():
     env = PySC2Wrapper(game())
     env.close()
     env.close()
@@ -687,7 +687,7 @@ def test_closing_closes_the_game_once():
 
 
 @pytest.mark.parametrize("call", ["reset", "render"])
-def test_a_closed_game_is_not_used(call, message_of):
+def test_a_closed_game_raises_closed_error(call, message_of):
     env = PySC2Wrapper(game())
     env.close()
     assert str(ClosedError.used("PySC2Wrapper", call)) == message_of(

@@ -29,7 +29,7 @@ def idle(env):
     }
 
 
-def test_a_game_that_is_won_ends_with_reward_and_discount_0(monkeypatch):
+def test_a_won_game_ends_with_a_reward_and_discount_0(monkeypatch):
     env = play(monkeypatch, Binary(won_after=24), score_index=-1, step_mul=8)
     steps = [env.reset(), *(env.step(idle(env)) for _ in range(4))]
 
@@ -44,7 +44,7 @@ def test_a_game_that_is_won_ends_with_reward_and_discount_0(monkeypatch):
 
 
 @pytest.mark.parametrize(("zero", "discount"), [(False, 1.0), (True, 0.0)])
-def test_a_game_that_is_out_of_time_keeps_its_discount_unless_told(
+def test_a_game_that_runs_out_of_time_keeps_its_discount_by_default(
     monkeypatch, zero, discount
 ):
     env = play(
@@ -61,7 +61,7 @@ def test_a_game_that_is_out_of_time_keeps_its_discount_unless_told(
     assert (True, discount) == (bool(time_step.is_last()), float(time_step.discount))
 
 
-def test_actions_arrive_as_messages(monkeypatch):
+def test_actions_reach_the_game_as_messages(monkeypatch):
     binary = Binary()
     env = play(monkeypatch, binary)
     env.reset()
@@ -74,7 +74,7 @@ def test_actions_arrive_as_messages(monkeypatch):
     assert (30, 7) == (point.selection_screen_coord.x, point.selection_screen_coord.y)
 
 
-def test_a_seed_arrives_with_the_next_game(monkeypatch):
+def test_a_seed_is_used_for_the_next_game(monkeypatch):
     binary = Binary()
     env = play(monkeypatch, binary)
     env.seed([2**32 + 7])
@@ -83,7 +83,7 @@ def test_a_seed_arrives_with_the_next_game(monkeypatch):
     assert (7, 1) == (binary.created[1].random_seed, binary.quits)
 
 
-def test_the_first_reset_does_not_begin_the_game_again_but_later_ones_do(monkeypatch):
+def test_only_later_resets_restart_the_game(monkeypatch):
     env = play(monkeypatch, Binary(), step_mul=8)
     loops = []
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_the_first_reset_does_not_begin_the_game_again_but_later_ones_do(monkeyp
 
 
 @pytest.mark.parametrize("realtime", [False, True])
-def test_real_time_is_known(monkeypatch, realtime):
+def test_real_time_games_are_marked_realtime(monkeypatch, realtime):
     env = play(monkeypatch, Binary(), realtime=realtime)
     env.reset()
     assert realtime is env.realtime

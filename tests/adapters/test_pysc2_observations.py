@@ -61,7 +61,7 @@ def test_objects_are_plain_arrays_of_any_length(count):
     assert (np.ndarray, (count, 7)) == (type(seen[()]), seen[()].shape)
 
 
-def test_specs_say_what_there_is_room_for():
+def test_specs_show_the_maximum_lengths():
     spec = observer({"upgrades": (0,), "something": (0, 2), "player": (11,)}).spec
     assert {
         "upgrades": ArraySpec((128,), np.int32),
@@ -72,19 +72,19 @@ def test_specs_say_what_there_is_room_for():
     } == spec
 
 
-def test_colours_are_bounded():
+def test_rgb_pictures_are_bounded():
     spec = observer({"rgb_screen": (4, 6, 3)}).spec
     assert BoundedArraySpec((4, 6, 3), np.int32, 0, 255) == spec["rgb_screen"]
 
 
-def test_text_is_text_although_pysc2_calls_it_an_array():
+def test_text_that_pysc2_declares_as_an_array_is_text():
     observe = observer({"map_name": (0,)}, lengths={"map_name": 12})
     seen = observe({"map_name": "Simple64"})["map_name"]
     assert TextSpec((), "<U12") == observe.spec["map_name"]
     assert ("Simple64", ()) == (seen, seen.shape)
 
 
-def test_lengths_that_vary_inside_are_objects():
+def test_arrays_with_several_unknown_lengths_are_objects():
     observe = observer({"holes": (3, 0)})
     seen = observe({"holes": np.ones((3, 2), np.int32)})["holes"]
     assert observe.spec["holes"].check_array(seen)
@@ -92,18 +92,18 @@ def test_lengths_that_vary_inside_are_objects():
 
 
 @pytest.mark.parametrize("value", [7, lambda: 7])
-def test_a_message_comes_out_of_the_function_that_holds_it(value):
+def test_a_message_inside_a_function_is_unwrapped(value):
     observe = observer({"_response_observation": (0,)})
     assert 7 == observe({"_response_observation": value})["_response_observation"][()]
 
 
-def test_an_agent_without_shapes_sees_messages():
+def test_an_agent_without_shapes_observes_messages():
     observe = observer({})
     assert ObjectSpec() == observe.spec
     assert "message" == observe("message")[()]
 
 
-def test_the_mask_can_be_left_out_and_wanted_alone():
+def test_the_mask_can_be_left_out_or_observed_alone():
     shapes, seen = {"available_actions": (0,)}, {"available_actions": np.array([0, 2])}
     alone = observer(shapes, functions=3, names=["action_mask"])
     without = observer(shapes, functions=3, names=["available_actions"])
@@ -182,11 +182,11 @@ def test_whole_numbers_may_come_in_other_dtypes():
         ),
     ],
 )
-def test_what_does_not_fit_is_named(shapes, observation, message):
+def test_values_that_do_not_fit_are_named(shapes, observation, message):
     assert message == refusal(shapes, observation)
 
 
-def test_rows_know_arrays_and_pickle():
+def test_rows_contain_arrays_of_their_shape_and_pickle():
     rows = Rows("int64", 2)
     assert rows == pickle.loads(pickle.dumps(rows))
     assert hash(rows) == hash(Rows("int64", 2))
@@ -198,13 +198,13 @@ def test_rows_know_arrays_and_pickle():
 
 
 @given(seed=st.integers(0, 2**16))
-def test_calls_know_what_they_draw(seed):
+def test_calls_contain_their_own_samples(seed):
     calls = Calls(MOVES)
     assert calls.contains(calls.sample(np.random.default_rng(seed)))
     assert calls.contains(calls.sample(np.random.RandomState(seed)))
 
 
-def test_calls_are_the_same_elsewhere():
+def test_calls_survive_pickling():
     calls = pickle.loads(pickle.dumps(Calls(MOVES)))
     assert (calls, hash(calls)) == (Calls(MOVES), hash(Calls(MOVES)))
     assert calls != Calls(None)
@@ -213,11 +213,11 @@ def test_calls_are_the_same_elsewhere():
 
 
 @pytest.mark.parametrize("value", [7, "go", (1,), ("go", []), [7], None])
-def test_other_things_are_no_calls(value):
+def test_calls_do_not_contain_other_values(value):
     assert not Calls(MOVES).contains(value)
 
 
-def test_a_function_takes_what_it_needs():
+def test_a_function_takes_only_its_own_arguments():
     action = {
         "function": np.array(1, np.int32),
         "queued": np.array(1, np.int32),

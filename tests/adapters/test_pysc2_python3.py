@@ -72,7 +72,7 @@ print(api_implementation.Type(), sc2api_pb2.RequestCreateGame.FromString(
     assert "python 7\n" == run(program)
 
 
-def test_messages_are_those_of_the_protocol():
+def test_messages_survive_serialization():
     prepare()
     from s2clientprotocol import common_pb2, sc2api_pb2
 
@@ -84,7 +84,7 @@ def test_messages_are_those_of_the_protocol():
     )
 
 
-def test_colours_are_those_of_older_versions_of_python():
+def test_colours_match_those_under_older_python_versions():
     prepare()
     from pysc2.lib import colors
 
@@ -94,7 +94,7 @@ def test_colours_are_those_of_older_versions_of_python():
     assert [list(hues[i]) for i in order] == [list(c) for c in colors.shuffled_hue(9)]
 
 
-def test_threads_may_prepare_at_the_same_time():
+def test_several_threads_can_call_prepare_at_once():
     threads = [threading.Thread(target=prepare) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -104,7 +104,7 @@ def test_threads_may_prepare_at_the_same_time():
 
 
 @pytest.mark.slow
-def test_what_still_cannot_be_imported_is_told_in_one_line():
+def test_a_failing_import_is_reported_in_one_line():
     program = """
 import sys
 sys.modules["pygame"] = None
@@ -121,7 +121,7 @@ except ImportError as error:
     ) == run(program)
 
 
-def test_without_pysc2_the_command_that_installs_it_is_named():
+def test_without_pysc2_the_error_says_what_to_install():
     program = """
 import sys
 sys.modules["pysc2"] = None
@@ -143,7 +143,7 @@ for call in (prepare, lambda: envkit.make("pysc2:MoveToBeacon")):
 
 
 @pytest.mark.slow
-def test_workers_prepare_before_they_load_what_needs_pysc2():
+def test_workers_prepare_before_they_load_objects_of_pysc2():
     prepare()
     from pysc2.env.mock_sc2_env import SC2TestEnv
     from pysc2.lib import features
@@ -166,7 +166,7 @@ def test_workers_prepare_before_they_load_what_needs_pysc2():
     assert (1, 27, 8, 8) == observation["feature_screen"].shape
 
 
-def test_workers_that_are_not_prepared_say_how_to_be(message_of):
+def test_an_unprepared_worker_says_how_to_prepare_it(message_of):
     prepare()
     from pysc2.env.mock_sc2_env import SC2TestEnv
 
@@ -180,13 +180,13 @@ def test_workers_that_are_not_prepared_say_how_to_be(message_of):
     )
 
 
-def test_make_knows_maps_by_their_names():
+def test_make_accepts_names_of_maps():
     with envkit.make("pysc2:MoveToBeacon", env_class=mock) as env:
         time_step = env.reset()
     assert (27, 84, 84) == time_step.observation["feature_screen"].shape
 
 
-def test_players_and_formats_are_plain_values():
+def test_players_and_formats_can_be_plain_values():
     told = {}
 
     def make_env(**kwargs):
@@ -211,7 +211,7 @@ def test_players_and_formats_are_plain_values():
 
 
 @pytest.mark.parametrize(("map_name", "bots"), [("MoveToBeacon", 0), ("Simple64", 1)])
-def test_who_plays_follows_from_the_map(map_name, bots):
+def test_the_map_decides_the_players(map_name, bots):
     told = {}
 
     def make_env(**kwargs):
@@ -225,7 +225,7 @@ def test_who_plays_follows_from_the_map(map_name, bots):
     ]
 
 
-def test_players_of_pysc2_are_taken_as_they_are():
+def test_players_of_pysc2_are_passed_through():
     prepare()
     from pysc2.env import sc2_env
 
@@ -241,7 +241,7 @@ def test_players_of_pysc2_are_taken_as_they_are():
     assert [player] == told["players"]
 
 
-def test_wrappers_are_put_around():
+def test_env_wrappers_are_applied():
     env = load(
         "MoveToBeacon",
         env_class=mock,
@@ -288,11 +288,11 @@ def test_an_environment_by_name_can_be_seeded():
         ),
     ],
 )
-def test_what_pysc2_does_not_know_is_refused(arguments, error, message, message_of):
+def test_unknown_maps_and_options_are_refused(arguments, error, message, message_of):
     assert message == message_of(error, lambda: load(env_class=mock, **arguments))
 
 
-def test_without_the_game_its_folder_is_named(monkeypatch, tmp_path, message_of):
+def test_a_missing_game_is_named_with_its_folder(monkeypatch, tmp_path, message_of):
     monkeypatch.setenv("SC2PATH", str(tmp_path))
     assert (
         "StarCraft II was not found: [Errno 2] No such file or directory: "

@@ -48,7 +48,7 @@ def test_an_env_runner_steps_one_pool(asked):
     assert (4,) == env.step(env.action_space.sample())[1].shape
 
 
-def test_episodes_begin_with_the_step_after_their_end(asked):
+def test_an_episode_begins_with_the_step_after_the_end(asked):
     """RLlib's episodes take the first observation of the next step as their begin."""
     creator = to_rllib(CountingEnv, backend="inline", steps_per_episode=2)
 
@@ -72,7 +72,7 @@ def test_without_a_vector_entry_point_environments_are_single(asked):
     assert (3, 6, 5) == env.reset(seed=7)[0].shape
 
 
-def test_env_config_adds_to_the_arguments_and_replaces_them(asked):
+def test_env_config_adds_and_overrides_arguments(asked):
     creator = to_rllib("Catch-v1", rows=6, backend="inline")
 
     env = asked(creator, "vector_entry_point", {"rows": 4, "columns": 3})
@@ -80,7 +80,7 @@ def test_env_config_adds_to_the_arguments_and_replaces_them(asked):
     assert (4, 3) == env.single_observation_space.shape
 
 
-def test_a_library_that_makes_batches_itself_makes_one(asked):
+def test_natively_batched_environments_stay_one_batch(asked):
     pytest.importorskip("envpool", reason="envpool is not installed")
     creator = to_rllib("envpool:CartPole-v1")
 
@@ -90,7 +90,7 @@ def test_a_library_that_makes_batches_itself_makes_one(asked):
 
 
 @pytest.mark.parametrize(("infos", "steps"), [("all", [1, 1, 1]), ("none", None)])
-def test_which_infos_are_read_may_be_chosen(asked, infos, steps):
+def test_infos_chooses_which_infos_are_read(asked, infos, steps):
     creator = to_rllib("Catch-v1", backend="inline", infos=infos)
     env = asked(creator, "vector_entry_point")
     env.reset()
@@ -100,7 +100,7 @@ def test_which_infos_are_read_may_be_chosen(asked, infos, steps):
     assert steps == (None if found is None else found.tolist())
 
 
-def test_a_creator_travels_and_shows_what_it_makes():
+def test_a_creator_pickles_and_has_a_readable_repr():
     creator = to_rllib("Catch-v1", num_workers=2)
 
     there = pickle.loads(pickle.dumps(creator))
@@ -116,6 +116,6 @@ def test_a_creator_travels_and_shows_what_it_makes():
         ([3], {}, r"The target is 3 of type int, which is non-callable"),
     ],
 )
-def test_mistakes_are_told_before_ray_starts(arguments, options, message):
+def test_invalid_arguments_are_refused_before_ray_starts(arguments, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         to_rllib(*arguments, **options)

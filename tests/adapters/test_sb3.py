@@ -119,7 +119,7 @@ def plain(result):
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_a_row_that_is_done_shows_its_next_episode(make):
+def test_a_done_row_shows_its_next_episode(make):
     """The transitions are those of single environments, with the same seeds."""
     rng = np.random.default_rng(1)
     singles = [Walk() for _ in range(3)]
@@ -145,7 +145,7 @@ def test_a_row_that_is_done_shows_its_next_episode(make):
             np.testing.assert_array_equal(after.observation, observations[row])
 
 
-def test_results_have_the_dtypes_that_learners_expect():
+def test_results_have_the_shapes_and_dtypes_of_sb3():
     envs = to_sb3(batch())
     envs.reset()
     observations, rewards, dones, infos = envs.step([0, 1, 2])
@@ -155,7 +155,7 @@ def test_results_have_the_dtypes_that_learners_expect():
     assert [dict] * 3 == [type(info) for info in infos]
 
 
-def test_what_a_pool_returns_stays_although_it_hands_out_views():
+def test_results_of_a_zero_copy_pool_are_copies():
     envs = to_sb3(pool(zero_copy=True))
     envs.reset()
     observations = [envs.step([1, 1, 1])[0] for _ in range(4)]
@@ -205,7 +205,7 @@ def test_infos_are_dictionaries_by_row(make):
 
 @pytest.mark.parametrize("make", [batch, pool])
 @pytest.mark.parametrize("infos", ["all", "final"])
-def test_no_info_is_changed_by_those_of_other_rows(make, infos):
+def test_rows_do_not_change_each_others_infos(make, infos):
     class Telling(Walk):
         told = iter([{"level": 1, "_key": 2, "key": 3}, {"level": 0.5}, {}] * 2)
 
@@ -227,7 +227,7 @@ def test_no_info_is_changed_by_those_of_other_rows(make, infos):
     assert [int, float] == [type(info["level"]) for info in own[:2]]
 
 
-def test_infos_of_an_end_are_those_of_the_end_and_those_of_the_beginning_are_kept():
+def test_the_last_info_of_an_episode_and_the_first_of_the_next_are_both_kept():
     for make in (batch, pool, lambda: pool(autoreset="same_step")):
         envs = to_sb3(make())
         envs.reset()
@@ -242,7 +242,7 @@ def test_infos_of_an_end_are_those_of_the_end_and_those_of_the_beginning_are_kep
 @pytest.mark.parametrize(
     ("infos", "shown"), [("final", {"steps": LIMIT}), ("none", {})]
 )
-def test_infos_can_be_looked_at_less_often(infos, shown):
+def test_infos_can_be_limited_to_final_ones_or_none(infos, shown):
     envs = to_sb3(batch(), infos=infos)
     envs.reset()
     results = [envs.step([1, 1, 1])[3][0] for _ in range(LIMIT)]
@@ -251,7 +251,7 @@ def test_infos_can_be_looked_at_less_often(infos, shown):
     assert ("steps" in results[-1]) == bool(shown)
 
 
-def test_what_has_no_infos_and_no_seeds_works_all_the_same(caplog):
+def test_environments_without_infos_and_seeds_work(caplog):
     envs = to_sb3(batch(Silent))
     envs.seed(3)
     envs.reset()
@@ -263,7 +263,7 @@ def test_what_has_no_infos_and_no_seeds_works_all_the_same(caplog):
 # Seeds and options.
 
 
-def test_seeds_are_used_once():
+def test_a_seed_is_used_once():
     envs = to_sb3(batch())
     envs.seed(5)
     first = envs.reset()
@@ -299,7 +299,7 @@ def test_options_reach_a_batch_for_one_reset():
 
 
 @pytest.mark.parametrize("make", [batch, pool])
-def test_options_that_nobody_takes_are_told_of(make, caplog):
+def test_options_that_no_environment_accepts_are_logged(make, caplog):
     envs = to_sb3(make(Silent))
     envs.set_options({"level": 3})
     envs.reset()
@@ -310,7 +310,7 @@ def test_options_that_nobody_takes_are_told_of(make, caplog):
 
 
 @pytest.mark.parametrize("make", [batch, pool])
-def test_each_row_has_options_of_its_own(make):
+def test_each_row_may_have_its_own_options(make):
     envs = to_sb3(make(rows=2))
     envs.set_options([{"level": 3}, {"level": 4}])
     envs.reset()
@@ -336,7 +336,7 @@ def test_each_row_has_options_of_its_own(make):
     ],
     ids=["choices", "rows of choices", "switches"],
 )
-def test_choices_are_counted_from_0(kind, actions, space, seen):
+def test_discrete_actions_count_from_0(kind, actions, space, seen):
     envs = to_sb3(batch(kind, 2))
     envs.reset()
     envs.step(actions)
@@ -344,7 +344,7 @@ def test_choices_are_counted_from_0(kind, actions, space, seen):
     assert seen == envs.get_attr("actions")
 
 
-def test_an_action_that_does_not_fit_moves_nothing():
+def test_an_invalid_action_moves_nothing():
     envs = to_sb3(batch())
     envs.reset()
     with pytest.raises(SpecError):
@@ -352,7 +352,7 @@ def test_an_action_that_does_not_fit_moves_nothing():
     assert [[], [], []] == envs.get_attr("actions")
 
 
-def test_a_wait_needs_actions(message_of):
+def test_step_wait_without_actions_is_refused(message_of):
     envs = to_sb3(batch())
     envs.reset()
     envs.step_async([0, 0, 0])
@@ -368,7 +368,7 @@ def test_a_wait_needs_actions(message_of):
 # Orders.
 
 
-def test_a_pool_is_put_into_the_order_of_the_same_step():
+def test_a_pool_switches_to_same_step():
     env = pool(autoreset="next_step")
     to_sb3(env)
     assert AutoReset.SAME_STEP is env.autoreset
@@ -378,7 +378,7 @@ def test_a_pool_is_put_into_the_order_of_the_same_step():
     ("mode", "auto_reset"),
     [("SameStep", True), ("Disabled", True), ("Disabled", False)],
 )
-def test_vector_environments_of_gymnasium_go_through(mode, auto_reset):
+def test_vector_environments_of_gymnasium_are_accepted(mode, auto_reset):
     envs = to_sb3(vector(mode=mode, auto_reset=auto_reset))
     assert [plain(result) for result in played(to_sb3(cart_poles()), 30, 2)] == [
         plain(result) for result in played(envs, 30, 2)
@@ -438,11 +438,11 @@ TAKES = "it takes a PyEnvironment, single or batched, such as a ParallelPyEnviro
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, text, message_of):
+def test_invalid_arguments_are_refused(call, error, text, message_of):
     assert text == message_of(error, call)
 
 
-def test_what_is_asynchronous_is_refused():
+def test_an_asynchronous_pool_is_refused():
     env = AsyncParallelPyEnvironment([Walk], backend="inline")
     with env, pytest.raises(TypeError):
         to_sb3(env)
@@ -458,7 +458,7 @@ def test_nested_actions_are_refused(message_of):
     )
 
 
-def test_without_the_library_there_is_a_sentence_that_helps(monkeypatch, message_of):
+def test_without_sb3_the_error_says_what_to_install(monkeypatch, message_of):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     from envkit.adapters import foreign
 
@@ -473,7 +473,7 @@ def test_without_the_library_there_is_a_sentence_that_helps(monkeypatch, message
 
 
 @pytest.mark.parametrize("make", [batch, pool])
-def test_attributes_and_methods_are_those_of_the_rows(make):
+def test_attributes_and_methods_reach_the_rows(make):
     envs = to_sb3(make())
 
     assert [1, 1, 1] == envs.get_attr("level")
@@ -490,7 +490,7 @@ def test_attributes_and_methods_are_those_of_the_rows(make):
 
 
 @pytest.mark.parametrize("make", [batch, pool])
-def test_only_the_chosen_rows_are_asked(make):
+def test_indices_choose_the_rows(make):
     envs = to_sb3(make())
     envs.set_attr("mark", 3, indices=1)
     assert [3] == envs.get_attr("mark", indices=1)
@@ -500,13 +500,13 @@ def test_only_the_chosen_rows_are_asked(make):
     assert [1, 1, 1] == envs.get_attr("level")
 
 
-def test_a_pool_asks_the_chosen_rows_alone():
+def test_indices_choose_the_rows_of_a_pool():
     envs = to_sb3(pool())
     envs.set_attr("level", [7, 8], indices=[2, 0])
     assert [[7, 8], 1] == envs.env_method("level", indices=[2, 1])
 
 
-def test_rows_that_are_one_batch_in_a_worker_answer_together(message_of):
+def test_a_batch_in_a_worker_answers_for_its_rows(message_of):
     envs = to_sb3(pool(lambda: CartPole(batch_size=2), 2))
     assert [2] * 4 == envs.env_method("batch_size")
     assert (
@@ -515,7 +515,7 @@ def test_rows_that_are_one_batch_in_a_worker_answer_together(message_of):
     ) == message_of(ValueError, lambda: envs.env_method("batch_size", indices=[0, 1]))
 
 
-def test_the_rows_of_gymnasiums_vector_environment_can_be_asked():
+def test_attributes_of_a_gymnasium_vector_environments_rows_are_readable():
     envs = to_sb3(vector(mode="SameStep"))
     assert [0.5, 0.5] == envs.get_attr("length", [0, 1])
     assert [0.5] == envs.env_method("get_wrapper_attr", "length", indices=[2])
@@ -523,7 +523,7 @@ def test_the_rows_of_gymnasiums_vector_environment_can_be_asked():
     assert [0.5, 0.7, 0.5] == envs.get_attr("length")
 
 
-def test_a_batch_that_is_one_object_answers_for_all_rows(message_of):
+def test_a_natively_batched_environment_answers_for_all_rows(message_of):
     envs = to_sb3(CartPole(batch_size=3))
     envs.reset()
 
@@ -537,12 +537,12 @@ def test_a_batch_that_is_one_object_answers_for_all_rows(message_of):
     ) == message_of(ValueError, lambda: envs.env_method("get_info", indices=[0, 1]))
 
 
-def test_an_index_that_is_none_is_refused():
+def test_an_invalid_index_is_refused():
     with pytest.raises(IndexError):
         to_sb3(batch()).get_attr("level", 3)
 
 
-def test_wrappers_are_found_in_this_process():
+def test_env_is_wrapped_finds_wrappers_in_this_process():
     first = TimeLimit(GymnasiumWrapper(gymnasium.make("CartPole-v1")), 5)
     envs = to_sb3(BatchedPyEnvironment([first, *cart_poles(1).envs]))
     assert [True, False] == envs.env_is_wrapped(TimeLimit)
@@ -562,7 +562,7 @@ def test_wrappers_are_found_in_this_process():
     ],
     ids=["rows", "one object", "not at all", "in workers", "a pool", "workers"],
 )
-def test_wrappers_of_a_batch_are_those_of_its_rows(make, is_wrapped):
+def test_env_is_wrapped_finds_wrappers_around_a_batch(make, is_wrapped):
     assert [is_wrapped] * 3 == to_sb3(make()).env_is_wrapped(TimeLimit)
 
 
@@ -576,7 +576,7 @@ def monitored(number):
 
 
 @pytest.mark.parametrize("backend", ["process", "inline"])
-def test_wrappers_are_found_in_workers(backend):
+def test_env_is_wrapped_finds_wrappers_in_workers(backend):
     makers = [functools.partial(monitored, number) for number in range(3)]
     env = ParallelPyEnvironment(makers, backend=backend, num_workers=1)
     envs = to_sb3(env)
@@ -589,7 +589,7 @@ def test_wrappers_are_found_in_workers(backend):
     envs.close()
 
 
-def test_wrappers_are_found_in_the_rows_of_a_batch_in_a_worker():
+def test_env_is_wrapped_finds_wrappers_of_a_batch_in_a_worker():
     def two():
         return BatchedPyEnvironment([Walk(), TimeLimit(Walk(), 5)])
 
@@ -598,7 +598,7 @@ def test_wrappers_are_found_in_the_rows_of_a_batch_in_a_worker():
     assert [False, True] * 2 == envs.env_is_wrapped(TimeLimit)
 
 
-def test_wrappers_are_found_within_gymnasiums_vector_environments():
+def test_env_is_wrapped_finds_wrappers_inside_gymnasium_vector_environments():
     envs = to_sb3(vector(mode="SameStep"))
     assert [True] * 3 == envs.env_is_wrapped(gymnasium.wrappers.TimeLimit)
 
@@ -617,7 +617,7 @@ def test_pictures_come_from_every_row(make):
     assert {10} == {int(picture.max()) for picture in pictures}
 
 
-def test_what_was_made_without_pictures_has_none():
+def test_environments_without_pictures_render_none():
     envs = to_sb3(cart_poles())
     assert envs.render_mode is None
     with pytest.warns(UserWarning, match="The render mode is None, and pictures are"):
@@ -625,7 +625,7 @@ def test_what_was_made_without_pictures_has_none():
 
 
 @pytest.mark.parametrize("make", [batch, pool])
-def test_the_metadata_is_that_of_the_environments(make):
+def test_the_metadata_comes_from_the_environments(make):
     class Filmed(Walk):
         metadata = {"render_fps": 4}  # noqa: RUF012  # Gymnasium's way
 
@@ -633,7 +633,7 @@ def test_the_metadata_is_that_of_the_environments(make):
     assert 30 == to_sb3(make()).metadata["render_fps"]
 
 
-def test_the_render_mode_may_be_said():
+def test_the_render_mode_can_be_chosen():
     envs = to_sb3(batch(), render_mode="human")
     assert ["human"] * 3 == envs.get_attr("render_mode")
     assert "human" in envs.metadata["render_modes"]
@@ -642,7 +642,7 @@ def test_the_render_mode_may_be_said():
 @pytest.mark.parametrize(
     "make", [lambda: Catch(batch_size=2), lambda: BatchedPyEnvironment([Catch()])]
 )
-def test_environments_show_themselves_where_that_is_the_mode(make, pygame, monkeypatch):
+def test_human_mode_renders_every_environment(make, pygame, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     envs = to_sb3(make(), render_mode="human")
     envs.reset()

@@ -76,7 +76,7 @@ def copied(snapshot):
 
 
 @pytest.mark.parametrize("make_env", [Walk, RebuiltWalk])
-def test_a_state_brings_back_the_environment_and_its_generator(make_env):
+def test_a_state_restores_the_environment_and_its_generator(make_env):
     env = walked(make_env())
     snapshot = copied(take_snapshot(env, "Walk"))
     ahead = path(env)
@@ -84,7 +84,7 @@ def test_a_state_brings_back_the_environment_and_its_generator(make_env):
     assert ahead == path(env)
 
 
-def test_a_state_can_be_brought_back_more_than_once():
+def test_a_state_can_be_restored_more_than_once():
     env = walked(Walk())
     snapshot = take_snapshot(env, "Walk")
     ahead = path(env)
@@ -93,7 +93,7 @@ def test_a_state_can_be_brought_back_more_than_once():
         assert ahead == path(env)
 
 
-def test_a_state_brings_back_what_wrappers_count():
+def test_a_state_restores_the_counters_of_wrappers():
     env = walked(gymnasium.wrappers.TimeLimit(Walk(), 5))
     snapshot = take_snapshot(env, "Walk")
     env.step(0)
@@ -102,7 +102,7 @@ def test_a_state_brings_back_what_wrappers_count():
     assert [False, True] == [env.step(0)[3] for _ in range(2)]
 
 
-def test_a_state_fits_another_environment_of_the_same_make():
+def test_a_state_fits_another_environment_of_the_same_kind():
     env = walked(gymnasium.wrappers.TimeLimit(Walk(), 50))
     snapshot = copied(take_snapshot(env, "Walk"))
     other = gymnasium.wrappers.TimeLimit(Walk(), 50)
@@ -110,7 +110,7 @@ def test_a_state_fits_another_environment_of_the_same_make():
     assert path(env) == path(other)
 
 
-def test_layers_stay_the_objects_they_were():
+def test_restoring_keeps_the_identity_of_layers():
     walk = Walk()
     env = Keeper(walk, None)
     env.thing = walk.step
@@ -119,14 +119,14 @@ def test_layers_stay_the_objects_they_were():
     assert walk is env.thing.__self__
 
 
-def test_what_is_kept_in_two_layers_stays_one():
+def test_an_object_shared_by_two_layers_stays_shared():
     env = Keeper(Walk(), [])
     env.env.place = env.thing
     restore_snapshot(env, "Walk", take_snapshot(env, "Walk"))
     assert env.thing is env.env.place
 
 
-def test_an_environment_within_an_attribute_is_saved_by_what_it_holds():
+def test_an_environment_in_an_attribute_is_saved_by_its_contents():
     env = Keeper(Walk(), walked(RebuiltWalk()))
     snapshot = take_snapshot(env, "Walk")
     ahead = path(env.thing)
@@ -134,14 +134,14 @@ def test_an_environment_within_an_attribute_is_saved_by_what_it_holds():
     assert ahead == path(env.thing)
 
 
-def test_what_was_saved_beside_comes_back():
+def test_extra_values_are_saved_and_returned():
     env = Walk()
     assert {"info": 3} == restore_snapshot(
         env, "Walk", take_snapshot(env, "Walk", {"info": 3})
     )
 
 
-def test_what_does_not_pickle_makes_a_state_impossible(message_of):
+def test_an_unpicklable_attribute_prevents_saving_the_state(message_of):
     env = Keeper(Walk(), threading.Lock())
     assert (
         "Walk-v0 cannot save its state. A state is all that the environment and its "
@@ -158,7 +158,7 @@ def test_what_does_not_pickle_makes_a_state_impossible(message_of):
     ],
     ids=["a lambda of a user", "a lambda of Gymnasium"],
 )
-def test_a_wrapper_with_a_function_that_has_no_name_has_no_state(wrap):
+def test_a_wrapper_with_a_lambda_has_no_state(wrap):
     env = wrap(walked(Walk()))
     with pytest.raises(NotImplementedError, match=r"does not pickle: .*<lambda>"):
         take_snapshot(env, "Walk")
@@ -176,7 +176,7 @@ def halved(reward):
     ],
     ids=["a function of a module", "RecordEpisodeStatistics"],
 )
-def test_wrappers_whose_functions_have_names_have_states(wrap):
+def test_wrappers_with_named_functions_have_states(wrap):
     def seen(env):
         return [repr(env.step(0)) for _ in range(5)]
 
@@ -274,7 +274,7 @@ def counts(env, steps=3):
 
 
 @pytest.mark.parametrize("kind", [Arcade, CloningArcade, OldArcade])
-def test_an_environment_may_save_itself_what_does_not_pickle(kind):
+def test_an_environments_own_state_methods_cover_unpicklable_attributes(kind):
     env = gymnasium.wrappers.TimeLimit(kind(), 50)
     env.reset(seed=3)
     counts(env)
@@ -292,14 +292,14 @@ def test_an_environment_may_save_itself_what_does_not_pickle(kind):
     assert machine is not other.unwrapped.machine
 
 
-def test_a_wrapper_may_refer_to_what_the_environment_saves_itself():
+def test_a_wrapper_may_refer_to_what_the_environment_saves():
     env = Keeper(Arcade(), None)
     env.thing = env.unwrapped.machine
     restore_snapshot(env, "Arcade", take_snapshot(env, "Arcade"))
     assert env.thing is env.unwrapped.machine
 
 
-def test_what_a_wrapper_holds_that_does_not_pickle_is_not_saved_by_the_environment():
+def test_an_environments_state_methods_do_not_cover_its_wrappers():
     env = Keeper(Arcade(), threading.Lock())
     with pytest.raises(NotImplementedError, match="cannot save its state"):
         take_snapshot(env, "Arcade")
@@ -310,13 +310,13 @@ def test_what_a_wrapper_holds_that_does_not_pickle_is_not_saved_by_the_environme
     [{"set_state": lambda self, qpos, qvel: None}, {"get_state": lambda self, full: 0}],
     ids=["other arguments", "an argument"],
 )
-def test_methods_that_want_other_arguments_offer_nothing(names):
+def test_state_methods_with_other_arguments_are_ignored(names):
     env = type("Mechanism", (Arcade,), names)()
     with pytest.raises(NotImplementedError, match=r"cannot pickle '_thread\.lock'"):
         take_snapshot(env, "Mechanism")
 
 
-def test_an_offer_that_is_not_implemented_is_none():
+def test_state_methods_that_raise_not_implemented_are_ignored():
     class Promising(Walk):
         def get_state(self):
             raise NotImplementedError
@@ -333,7 +333,7 @@ def test_an_offer_that_is_not_implemented_is_none():
     assert ahead == path(env)
 
 
-def test_layers_may_be_named_by_whoever_knows_them():
+def test_callers_may_name_the_layers():
     class Logging:
         def __init__(self, inner):
             self.inner, self.steps = inner, 0
@@ -353,7 +353,7 @@ def test_layers_may_be_named_by_whoever_knows_them():
     assert game is env.inner
 
 
-def test_what_is_kept_is_neither_saved_nor_restored():
+def test_kept_objects_are_neither_saved_nor_restored():
     machine = Machine()
     env = walked(Walk())
     env.machines = {"first": machine}
@@ -367,7 +367,7 @@ def test_what_is_kept_is_neither_saved_nor_restored():
     assert 7 == machine.count
 
 
-def test_an_environment_need_not_be_of_gyms_class():
+def test_an_environment_need_not_inherit_from_gym():
     class Coin:
         side = 0
 
@@ -389,7 +389,7 @@ class OldGenerator(np.random.Generator):
         return OldGenerator, (1, 2, 3)
 
 
-def test_a_generator_of_old_gym_is_brought_back():
+def test_a_generator_of_old_gym_is_restored():
     env = walked(Walk())
     env._np_random = OldGenerator(np.random.PCG64(3))
     snapshot = take_snapshot(env, "Walk")
@@ -447,7 +447,7 @@ def colours(surface):
 @pytest.mark.parametrize(
     ("flags", "depth"), [("", 32), ("", 24), ("", 8), ("SRCALPHA", 32)]
 )
-def test_a_picture_is_copied_with_all_that_it_is(pygame, tmp_path, flags, depth):
+def test_a_copied_surface_keeps_all_its_properties(pygame, tmp_path, flags, depth):
     picture = pygame.Surface((5, 3), getattr(pygame, flags, 0), depth)
     picture.fill((200, 100, 50, 25))
     picture.set_at((1, 2), (0, 0, 255, 255))
@@ -464,7 +464,7 @@ def test_a_picture_is_copied_with_all_that_it_is(pygame, tmp_path, flags, depth)
     assert picture.get_masks() == copy.get_masks()
 
 
-def test_a_part_of_a_picture_is_the_same_part_of_the_copy(pygame, tmp_path):
+def test_a_subsurface_becomes_a_subsurface_of_the_copy(pygame, tmp_path):
     picture = pygame.Surface((5, 3))
     part = picture.subsurface((1, 1, 2, 2))
     part.set_alpha(40)
@@ -477,25 +477,25 @@ def test_a_part_of_a_picture_is_the_same_part_of_the_copy(pygame, tmp_path):
     assert (0, 0, 0, 255) == part.get_at((0, 0))
 
 
-def test_a_clock_is_another_one(pygame, tmp_path):
+def test_a_clock_is_replaced_by_a_new_one(pygame, tmp_path):
     clock = pygame.time.Clock()
     assert type(clock) is type(pickled_by_parts(clock, tmp_path))
 
 
-def test_the_window_stays_the_one_that_there_is(pygame, tmp_path, monkeypatch):
+def test_the_window_is_shared_with_the_copy(pygame, tmp_path, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     window = pygame.display.set_mode((5, 3))
     assert window is pickled_by_parts(window, tmp_path)
     pygame.display.quit()
 
 
-def test_what_does_not_draw_is_pickled_as_ever():
+def test_other_objects_are_pickled_as_usual():
     assert NotImplemented is reduced_drawing(np.zeros(3))
 
 
 @pytest.mark.usefixtures("pygame")
 @pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1", "Pendulum-v1"])
-def test_an_environment_that_has_been_drawn_has_a_state(name):
+def test_a_rendered_environment_has_a_state(name):
     def make():
         return GymnasiumWrapper(gymnasium.make(name, render_mode="rgb_array"))
 
@@ -518,7 +518,7 @@ def test_an_environment_that_has_been_drawn_has_a_state(name):
 
 
 @pytest.mark.slow
-def test_a_robot_has_a_state_until_it_has_been_drawn():
+def test_a_robot_has_a_state_until_it_is_rendered():
     pytest.importorskip("mujoco", reason="mujoco is not installed")
     told = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ROBOT],

@@ -21,18 +21,18 @@ def test_make_knows_the_scheme():
         assert env.reset().is_first().all()
 
 
-def test_without_a_number_there_is_one_row():
+def test_one_row_is_the_default():
     with envkit.make("envpool:CartPole-v1") as env:
         assert (True, 1) == (env.batched, env.batch_size)
 
 
-def test_a_recipe_makes_a_pool_of_its_rows_too():
+def test_a_constructor_makes_a_pool_of_several_rows():
     recipe = envkit.constructor("envpool:CartPole-v1", autoreset="disabled")
     with envkit.make(recipe, num_envs=2) as env:
         assert (2, AutoReset.DISABLED) == (env.batch_size, env.autoreset)
 
 
-def test_load_passes_on_what_it_does_not_know():
+def test_load_passes_other_arguments_to_envpool():
     with suite_envpool.load("CartPole-v1", 2, 0.5, max_episode_steps=1, seed=3) as env:
         env.reset()
         time_step = env.step([0, 0])
@@ -65,10 +65,10 @@ def test_wrappers_are_applied_from_the_inside():
     ],
     ids=["AsyncEnvPool", "load_async"],
 )
-def test_a_removed_call_names_the_one_that_replaces_it(call, message, message_of):
+def test_a_removed_call_names_its_replacement(call, message, message_of):
     assert message == message_of(TypeError, call)
 
 
-def test_what_envpool_does_not_make_is_told():
+def test_an_environment_that_envpool_cannot_make_is_refused():
     with pytest.raises(ConstructorError, match="does not make 'CartPole-v1'"):
         suite_envpool.load("CartPole-v1", 2, max_num_players=0)

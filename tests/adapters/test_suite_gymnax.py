@@ -60,7 +60,7 @@ def _pick(mask, ours, theirs):
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Breakout-MinAtar"])
-def test_the_numbers_are_those_of_gymnax_bit_for_bit(name):
+def test_time_steps_match_gymnax_bit_for_bit(name):
     env = suite_gymnax.load(name, ROWS, seed=3)
     rng = np.random.default_rng(0)
     moves = [sample_spec_nest(env.action_spec(), rng, (ROWS,)) for _ in range(60)]
@@ -75,11 +75,11 @@ def test_the_numbers_are_those_of_gymnax_bit_for_bit(name):
 @pytest.mark.parametrize(
     ("name", "rows"), [("CartPole-v1", ROWS), ("Catch-bsuite", None)]
 )
-def test_it_keeps_the_contract(name, rows):
+def test_environments_pass_check_environment(name, rows):
     check_environment(functools.partial(suite_gymnax.load, name, rows), steps=60)
 
 
-def test_what_leaves_its_bounds_has_none():
+def test_observations_that_leave_their_bounds_have_no_bounds():
     env = suite_gymnax.load("GaussianBandit-misc")
     assert ArraySpec((4,), np.float32, "observation") == env.observation_spec()
 
@@ -97,7 +97,7 @@ def test_make_knows_the_scheme():
     assert (2,) == env.reset().observation.shape
 
 
-def test_the_same_environment_serves_everybody():
+def test_load_shares_one_environment_per_name():
     first, second = (suite_gymnax.load("FrozenLake-misc") for _ in range(2))
     assert first.gymnax is second.gymnax
 
@@ -107,7 +107,7 @@ def test_arguments_go_to_the_environment():
     assert (5, 5) == env.observation_spec().shape
 
 
-def test_wrappers_go_around_it():
+def test_env_wrappers_are_applied():
     from envkit.wrappers import TimeLimit
 
     env = suite_gymnax.load(
@@ -116,14 +116,14 @@ def test_wrappers_go_around_it():
     assert 2 == env.duration
 
 
-def test_a_name_that_is_nearly_right_is_suggested(message_of):
+def test_an_unknown_name_gets_a_suggestion(message_of):
     assert message_of(ValueError, lambda: suite_gymnax.load("CartPole")).startswith(
         "gymnax has no environment 'CartPole'. Did you mean 'CartPole-v1'? It has "
         "Acrobot-v1, "
     )
 
 
-def test_a_parameter_that_is_no_argument_is_told_where_it_goes(message_of):
+def test_an_unknown_argument_is_referred_to_params(message_of):
     message = message_of(
         TypeError, lambda: suite_gymnax.load("CartPole-v1", max_steps_in_episode=3)
     )
@@ -134,7 +134,7 @@ def test_a_parameter_that_is_no_argument_is_told_where_it_goes(message_of):
     )
 
 
-def test_it_does_the_same_in_worker_processes():
+def test_worker_processes_return_the_same_stream():
     make_env = envkit.constructor("gymnax:FrozenLake-misc", batch_size=2)
     with (
         ParallelPyEnvironment([make_env] * 2) as there,
@@ -149,7 +149,7 @@ def test_it_does_the_same_in_worker_processes():
             assert ours.observation.tolist() == theirs.observation.tolist()
 
 
-def test_names_are_those_of_gymnax_and_listing_them_imports_no_jax():
+def test_names_lists_gymnax_without_importing_jax():
     program = (
         "import sys; from envkit.adapters import suite_gymnax; "
         "print(*suite_gymnax.names(), 'jax' in sys.modules)"

@@ -179,18 +179,18 @@ NESTED = {"b": np.zeros(2), "a": (np.zeros((), np.int32), [np.ones(3)])}
     ],
     ids=["arrays", "batch", "tensors", "nests everywhere"],
 )
-def test_time_steps_are_structurally_those_of_tf_agents(time_step):
+def test_time_steps_have_the_structure_of_tf_agents(time_step):
     theirs = TimeStep(*time_step)
     tf.nest.assert_same_structure(theirs, time_step)
     tf.nest.assert_same_structure(time_step, theirs)
 
 
-def test_specs_of_time_steps_are_structurally_those_of_tf_agents():
+def test_time_step_specs_have_the_structure_of_tf_agents():
     spec = CartPole().time_step_spec()
     tf.nest.assert_same_structure(TimeStep(*spec), spec)
 
 
-def test_a_loop_of_tensorflow_takes_one_for_the_other():
+def test_a_while_loop_accepts_either_time_step_class():
     @tf.function
     def count():
         theirs = TimeStep(*[tf.constant(0)] * 4)
@@ -203,7 +203,7 @@ def test_a_loop_of_tensorflow_takes_one_for_the_other():
     assert [3, 3, 3, 3] == [int(part) for part in tf.nest.flatten(count())]
 
 
-def test_specs_become_those_of_envkit():
+def test_specs_of_tf_agents_become_specs_of_envkit():
     observation = {"far": [Spec([2], np.uint8, "eye")], "near": Spec((), "bool")}
     env = from_tf_agents(
         Told(observation=observation, reward=Spec((2,), np.float64, "both"))
@@ -219,19 +219,19 @@ def test_specs_become_those_of_envkit():
     assert ArraySpec((2,), np.float64) == env.reward_spec()
 
 
-def test_a_discount_spec_counts_that_the_time_step_spec_leaves_out():
+def test_the_discount_spec_overrides_the_time_step_spec():
     env = from_tf_agents(Told(discount=BoundedSpec((), np.float64, 0, 0.5)))
     assert BoundedArraySpec((), np.float64, 0.0, 0.5) == env.discount_spec()
     assert env.discount_spec() == env.time_step_spec().discount
 
 
-def test_a_reward_in_the_time_step_spec_counts_that_the_reward_spec_leaves_out():
+def test_the_reward_in_the_time_step_spec_overrides_the_reward_spec():
     theirs = Told(reward=Spec((2,), np.float32))
     theirs.reward_spec = lambda: REWARD  # as the batches of TF-Agents say it
     assert ArraySpec((2,), np.float32) == from_tf_agents(theirs).reward_spec()
 
 
-def test_an_environment_without_specs_of_reward_and_discount_has_the_usual_ones():
+def test_missing_reward_and_discount_specs_have_defaults():
     class Plain(Told):
         reward_spec = discount_spec = property()
 
@@ -240,12 +240,12 @@ def test_an_environment_without_specs_of_reward_and_discount_has_the_usual_ones(
     assert CountingEnv().time_step_spec()[:3] == spec[:3]
 
 
-def test_specs_of_envkit_may_stand_in_such_an_environment():
+def test_specs_of_envkit_are_accepted():
     spec = ArraySpec((3,), np.int8, "mine")
     assert from_tf_agents(Told(observation=spec)).observation_spec() is spec
 
 
-def test_time_steps_get_the_class_and_the_dtypes_that_are_said():
+def test_time_steps_get_envkits_class_and_the_declared_dtypes():
     env = from_tf_agents(Told(told(0), told(1, np.float64(0.5), np.float64(0.25), 3)))
     env.reset()
     time_step = env.step(MOVE)
@@ -255,7 +255,7 @@ def test_time_steps_get_the_class_and_the_dtypes_that_are_said():
     assert [0.5, 0.25, 3.0] == [float(part) for part in time_step[1:]]
 
 
-def test_an_array_that_the_environment_reuses_is_copied():
+def test_observations_are_copies_of_a_reused_array():
     seen = np.zeros((), np.float32)
     env = from_tf_agents(Told(told(0, observation=seen), told(1, observation=seen)))
     first = env.reset()
@@ -269,7 +269,7 @@ def test_an_array_that_the_environment_reuses_is_copied():
     [(Told, MOVE, 1), (ToldBatch, MOVES, [1, 2])],
     ids=["single", "batch"],
 )
-def test_actions_get_the_dtypes_that_are_said(kind, action, given):
+def test_actions_get_the_declared_dtypes(kind, action, given):
     rows = [0, 0] if kind is ToldBatch else 0
     tell = told_rows if kind is ToldBatch else told
     theirs = kind(tell(rows), tell(rows))
@@ -280,7 +280,7 @@ def test_actions_get_the_dtypes_that_are_said(kind, action, given):
     assert ("int32", given) == (action["move"].dtype, action["move"].tolist())
 
 
-def test_a_single_environment_need_not_begin_its_episodes_itself():
+def test_a_single_environment_need_not_reset_itself():
     env = from_tf_agents(Told(told(0), told(2), told(0)))
     assert [0, 2, 0] == [int(env.step(MOVE).step_type) for _ in range(3)]
 
@@ -324,7 +324,7 @@ class TimeLimit(Around):
 
 
 @pytest.mark.parametrize("around", [lambda env: env, Around])
-def test_each_step_of_a_bandit_takes_its_action(around):
+def test_every_step_of_a_bandit_uses_its_action(around):
     theirs = BanditPyEnvironment(told(0), told(2, 1.0), told(2, 2.0), told(2, 3.0))
     env = from_tf_agents(around(theirs))
     assert env.continues_after_last
@@ -333,7 +333,7 @@ def test_each_step_of_a_bandit_takes_its_action(around):
     assert 3 == len(theirs.actions)
 
 
-def test_rows_of_a_batch_of_bandits_take_their_actions():
+def test_every_step_of_a_batch_of_bandits_uses_its_actions():
     class Batch(BanditPyEnvironment):
         batched = True
         batch_size = 2
@@ -344,7 +344,7 @@ def test_rows_of_a_batch_of_bandits_take_their_actions():
     assert [[1, 1], [2, 2]] == [env.step(MOVES).reward.tolist() for _ in range(2)]
 
 
-def test_a_wrapper_that_begins_episodes_hides_that_it_is_a_bandit():
+def test_a_resetting_wrapper_hides_a_bandit():
     env = from_tf_agents(TimeLimit(BanditPyEnvironment(told(0))))
     assert not env.continues_after_last
 
@@ -433,7 +433,7 @@ class Walk(Saved):
     ids=["numbers", "arrays"],
 )
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_rows_of_a_pool_are_the_environment_alone(spec, actions, backend):
+def test_rows_of_a_pool_match_the_environment_alone(spec, actions, backend):
     def make():
         return from_tf_agents(Walk(spec))
 
@@ -446,7 +446,7 @@ def test_rows_of_a_pool_are_the_environment_alone(spec, actions, backend):
                 np.testing.assert_array_equal(part, np.stack(theirs), strict=True)
 
 
-def test_an_action_is_an_array_in_a_pool_as_well():
+def test_actions_in_a_pool_are_arrays():
     theirs = Walk()
     make = [lambda: from_tf_agents(theirs)]
     with envkit.ParallelPyEnvironment(make, backend="inline") as pool:
@@ -455,7 +455,7 @@ def test_an_action_is_an_array_in_a_pool_as_well():
     assert {(np.ndarray, (), np.dtype("int32"))} == theirs.kinds
 
 
-def test_rows_of_a_batch_begin_their_episodes_themselves():
+def test_rows_of_a_batch_reset_themselves():
     env = from_tf_agents(
         ToldBatch(told_rows([0, 0]), told_rows([1, 2]), told_rows([1, 0]))
     )
@@ -463,7 +463,7 @@ def test_rows_of_a_batch_begin_their_episodes_themselves():
     assert [[0, 0], [1, 2], [1, 0]] == streams
 
 
-def test_a_row_that_does_not_begin_its_episode_is_refused(message_of):
+def test_a_row_that_does_not_reset_itself_is_refused(message_of):
     env = from_tf_agents(
         ToldBatch(told_rows([0, 0]), told_rows([1, 2]), told_rows([1, 2]))
     )
@@ -475,7 +475,7 @@ def test_a_row_that_does_not_begin_its_episode_is_refused(message_of):
     ) == message_of(NotImplementedError, lambda: env.step(MOVES))
 
 
-def test_what_the_environment_has_can_be_reached(message_of):
+def test_attributes_of_the_environment_are_forwarded(message_of):
     env = from_tf_agents(Told())
     assert (7, {"lives": 3}, "human") == (
         env.ammunition,
@@ -491,7 +491,7 @@ def test_what_the_environment_has_can_be_reached(message_of):
         )
 
 
-def test_a_copy_goes_its_own_way():
+def test_a_copy_is_independent():
     env = from_tf_agents(Saved())
     env.reset()
     copied = copy.deepcopy(env)
@@ -500,7 +500,7 @@ def test_a_copy_goes_its_own_way():
     assert [1.0, 0.0] == seen
 
 
-def test_a_seed_goes_to_where_the_environment_takes_it():
+def test_a_seed_reaches_the_environment():
     theirs = Told()
     env = from_tf_agents(theirs)
     assert "seeded" == env.seed(None)
@@ -514,7 +514,7 @@ def test_a_seed_goes_to_where_the_environment_takes_it():
     assert [3, [8, 9]] == batch.seeds
 
 
-def test_each_environment_of_a_batch_gets_a_seed_of_its_own():
+def test_each_environment_of_a_batch_gets_its_own_seed():
     theirs = ToldBatch()
     theirs.envs = [Told(), Told()]
     env = from_tf_agents(theirs)
@@ -534,7 +534,7 @@ class CallableRow:
         raise AssertionError("Its batch does that.")
 
 
-def test_a_state_brings_back_what_the_next_step_depends_on():
+def test_a_state_restores_the_stream():
     env = from_tf_agents(Saved())
     env.reset()
     env.step(MOVE)
@@ -546,7 +546,7 @@ def test_a_state_brings_back_what_the_next_step_depends_on():
     assert stream == [env.step(MOVE) for _ in range(2)]
 
 
-def test_a_closed_environment_is_closed_once_and_says_so(message_of):
+def test_a_closed_environment_raises_closed_error(message_of):
     theirs = Told(told(0))
     env = from_tf_agents(theirs)
     env.reset()
@@ -621,11 +621,11 @@ NO_FIT = "that does not fit its spec"
     ],
     ids=["shape", "structure", "step types", "reward", "batch", "tuple", "spec"],
 )
-def test_what_does_not_fit_is_refused(theirs, text, message_of):
+def test_invalid_time_steps_are_refused(theirs, text, message_of):
     assert text == message_of(SpecError, lambda: from_tf_agents(theirs()).reset())
 
 
-def test_an_action_that_does_not_fit_is_refused(message_of):
+def test_an_invalid_action_is_refused(message_of):
     env = from_tf_agents(Told(told(0)))
     env.reset()
     assert message_of(SpecError, lambda: env.step({"move": [0, 1]})) == (
@@ -637,7 +637,7 @@ def test_an_action_that_does_not_fit_is_refused(message_of):
     )
 
 
-def test_an_environment_of_envkit_comes_back_as_it_is():
+def test_from_tf_agents_returns_an_environment_of_envkit_unchanged():
     env = CountingEnv()
     assert env is from_tf_agents(env)
 
@@ -647,7 +647,7 @@ def test_an_environment_of_envkit_comes_back_as_it_is():
     [(Told, "the class Told"), (3, "3 of type int"), (None, "None")],
     ids=["class", "number", "None"],
 )
-def test_what_is_no_environment_is_refused(thing, shown, message_of):
+def test_an_object_other_than_an_environment_is_refused(thing, shown, message_of):
     assert (
         f"from_tf_agents() was given {shown}; it takes an environment written for "
         "TF-Agents: one that has the methods of its PyEnvironment."
@@ -658,7 +658,7 @@ def test_what_is_no_environment_is_refused(thing, shown, message_of):
     ) == message_of(TypeError, lambda: to_tf_agents(thing))
 
 
-def test_an_environment_of_tensors_is_refused(message_of):
+def test_a_tensorflow_environment_is_refused(message_of):
     text = message_of(TypeError, lambda: from_tf_agents(TensorEnvironment()))
     assert text.endswith(
         ", which takes and returns tensors; it takes a Python environment. That within "
@@ -667,7 +667,7 @@ def test_an_environment_of_tensors_is_refused(message_of):
 
 
 @pytest.mark.parametrize("order", ["same_step", "disabled"])
-def test_a_pool_of_another_order_is_refused(order, message_of):
+def test_a_pool_with_another_autoreset_order_is_refused(order, message_of):
     pool = envkit.ParallelPyEnvironment(
         [CountingEnv], backend="inline", autoreset=order
     )
@@ -681,7 +681,7 @@ def test_a_pool_of_another_order_is_refused(order, message_of):
     ) == text
 
 
-def test_an_environment_of_tf_agents_comes_back_as_it_is():
+def test_to_tf_agents_returns_an_environment_of_tf_agents_unchanged():
     # The class is known by its name, so nothing of TF-Agents' is loaded for it.
     kind = type("PyEnvironment", (), {"__module__": "tf_agents.environments.some"})
     env = type("Game", (kind,), {})()
@@ -689,7 +689,7 @@ def test_an_environment_of_tf_agents_comes_back_as_it_is():
 
 
 @pytest.mark.parametrize("env", [CountingEnv(), TensorEnvironment()], ids=["py", "tf"])
-def test_without_tf_agents_there_is_a_sentence_that_helps(env, message_of, monkeypatch):
+def test_without_tf_agents_the_error_says_what_to_install(env, message_of, monkeypatch):
     # Where it is installed all the same, it must not be found.
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
@@ -849,7 +849,7 @@ def other_classes(monkeypatch):
     return module
 
 
-def test_specs_stay_as_they_are_beside_classes_that_cannot_be_their_bases(
+def test_specs_are_unchanged_beside_incompatible_spec_classes(
     other_classes,
 ):
     spec = BoundedArraySpec((2,), np.int32, 0, 3)
@@ -864,7 +864,7 @@ IMPORTS_BEFORE, PROGRAM = re.findall(r"^```py\n(import .+?)^```$", GUIDE, re.M |
 IMPORTS_AFTER = PROGRAM[: PROGRAM.index("\n\n\n") + 1]
 
 
-def test_search_and_replace_makes_the_imports_of_the_guide():
+def test_search_and_replace_gives_the_imports_in_the_guide():
     text = IMPORTS_BEFORE
     table = re.findall(r"^\| `(from tf_agents.+?)` \| `(from .+?)`", NAMES, re.M)
     for before, after in table:
@@ -877,9 +877,7 @@ def test_search_and_replace_makes_the_imports_of_the_guide():
 @pytest.mark.parametrize(
     "imports", [IMPORTS_BEFORE, IMPORTS_AFTER], ids=["before", "after"]
 )
-def test_the_program_of_the_guide_trains_with_either_imports(
-    imports, tf_agents, tmp_path
-):
+def test_the_guides_program_trains_with_either_imports(imports, tf_agents, tmp_path):
     program = tmp_path / "twenty_one.py"
     program.write_text(PROGRAM.replace(IMPORTS_AFTER, imports), "utf-8")
     *_, line = run(tf_agents, program)

@@ -199,7 +199,7 @@ class RowOfAPoolTest(ContractOfDmEnv, absltest.TestCase):
         return PyToDMWrapper(inline_pool(), row=1)
 
 
-def test_it_is_an_environment_of_dm_env_with_the_attributes_of_the_one_within(
+def test_the_wrapper_is_a_dm_env_environment_and_forwards_attributes(
     message_of,
 ):
     env = PyToDMWrapper(TracingEnv())
@@ -220,7 +220,7 @@ def test_it_is_an_environment_of_dm_env_with_the_attributes_of_the_one_within(
             )
 
 
-def test_dm_env_is_imported_when_one_is_made():
+def test_dm_env_is_imported_by_the_first_wrapper():
     program = """
 import json, sys
 import envkit.adapters.to_dm_env as module
@@ -235,7 +235,7 @@ print(json.dumps([before, "dm_env" in sys.modules]))
     assert [False, True] == json.loads(told)
 
 
-def test_specs_are_dm_envs():
+def test_specs_become_dm_env_specs():
     env = PyToDMWrapper(Rich())
 
     assert {
@@ -256,7 +256,7 @@ def test_specs_are_dm_envs():
     assert specs.BoundedArray((2,), np.float32, 0, 1) == env.discount_spec()
 
 
-def test_rewards_and_discounts_are_those_of_the_environment():
+def test_rewards_and_discounts_come_from_the_environment():
     env = PyToDMWrapper(Rich())
     assert dm_env.restart({}) == env.reset()._replace(observation={})
     time_step = env.step(rich_action())
@@ -269,7 +269,7 @@ def test_rewards_and_discounts_are_those_of_the_environment():
     assert [0.5, 0.5] == time_step.discount.tolist()
 
 
-def test_single_numbers_cannot_be_changed_in_place():
+def test_scalar_rewards_and_discounts_are_immutable():
     env = PyToDMWrapper(CountingEnv())
     env.reset()
     time_step = env.step(0)
@@ -279,7 +279,7 @@ def test_single_numbers_cannot_be_changed_in_place():
     assert np.float32 is type(time_step.reward) is type(time_step.discount)
 
 
-def test_rewards_that_are_numbers_already_stay_so():
+def test_numpy_scalar_rewards_are_unchanged():
     class Numeric(Manual):
         def _step(self, action):
             return super()._step(action)._replace(reward=np.float32(2.0))
@@ -290,7 +290,7 @@ def test_rewards_that_are_numbers_already_stay_so():
     assert np.float32 is type(env.step(0).reward)
 
 
-def test_an_action_reaches_the_environment_as_its_specs_say():
+def test_an_action_reaches_the_environment_in_the_form_of_its_spec():
     env = PyToDMWrapper(Rich())
     env.reset()
     env.step(rich_action(way=np.int8(2), speed=[0.5, -0.5]))
@@ -313,9 +313,7 @@ def test_an_action_reaches_the_environment_as_its_specs_say():
     ],
     ids=repr,
 )
-def test_an_action_that_does_not_fit_is_named_and_moves_nothing(
-    changes, path, message_of
-):
+def test_an_invalid_action_is_explained_and_moves_nothing(changes, path, message_of):
     env = PyToDMWrapper(Rich())
     env.reset()
     assert message_of(SpecError, lambda: env.step(rich_action(**changes))).startswith(
@@ -326,19 +324,19 @@ def test_an_action_that_does_not_fit_is_named_and_moves_nothing(
 
 
 @pytest.mark.parametrize("make", [CountingEnv, Manual], ids=["counting", "manual"])
-def test_the_step_after_a_last_begins_the_next_episode(make):
+def test_a_step_after_a_last_begins_the_next_episode(make):
     env = PyToDMWrapper(make(2) if make is CountingEnv else make())
     assert [0, 1, 2, 0, 1, 2, 0] == step_types(env, 7)
 
 
-def test_the_first_call_begins_an_episode_wherever_the_environment_stands():
+def test_the_first_call_always_begins_an_episode():
     inner = CountingEnv()
     inner.reset()
     inner.step(0)
     assert PyToDMWrapper(inner).step(0).first()
 
 
-def test_a_state_brings_everything_back():
+def test_a_state_restores_the_stream():
     env, twin = PyToDMWrapper(TracingEnv()), PyToDMWrapper(TracingEnv())
     env.seed(3)
     env.reset()
@@ -348,7 +346,7 @@ def test_a_state_brings_everything_back():
     assert path == [seen(twin.step(0)) for _ in range(7)]
 
 
-def test_a_state_at_the_end_or_before_the_beginning_is_followed_by_a_first():
+def test_a_state_from_before_or_after_an_episode_is_followed_by_a_first():
     env = PyToDMWrapper(CountingEnv(steps_per_episode=1))
     fresh = env.get_state()
     env.reset()
@@ -361,7 +359,7 @@ def test_a_state_at_the_end_or_before_the_beginning_is_followed_by_a_first():
         assert env.step(0).first()
 
 
-def test_one_that_pickles_goes_on_where_it_was():
+def test_a_pickled_copy_continues_the_episode():
     env = PyToDMWrapper(TracingEnv())
     env.reset()
     env.step(0)
@@ -370,7 +368,7 @@ def test_one_that_pickles_goes_on_where_it_was():
     assert seen(env.step(1)) == seen(copied.step(1))
 
 
-def test_closing_twice_closes_once():
+def test_closing_twice_closes_the_environment_once():
     env = PyToDMWrapper(Rich())
     env.close()
     env.close()
@@ -379,7 +377,7 @@ def test_closing_twice_closes_once():
 
 @pytest.mark.parametrize("call", ["reset", "step"])
 @pytest.mark.parametrize("row", [None, 0])
-def test_a_closed_environment_says_so(call, row, message_of):
+def test_a_closed_environment_raises_closed_error(call, row, message_of):
     env = PyToDMWrapper(CountingEnv() if row is None else batch_of(), row)
     env.reset()
     env.close()
@@ -401,7 +399,7 @@ def test_a_closed_environment_says_so(call, row, message_of):
     ],
     ids=["batched", "next_step", "same_step", "disabled"],
 )
-def test_a_row_is_the_environment_that_it_is_made_of(gather):
+def test_a_row_matches_a_single_environment(gather):
     batch = gather()
     batch.seed([5 + row for row in range(batch.batch_size)])
     twins = [PyToDMWrapper(TracingEnv(row)) for row in range(batch.batch_size)]
@@ -429,7 +427,7 @@ def twins_of_a_pool(batch):
     return twins
 
 
-def test_rows_of_worker_processes_move_one_by_one():
+def test_rows_in_worker_processes_step_independently():
     with ParallelPyEnvironment([TracingEnv] * 2, num_workers=1) as batch:
         first, second = PyToDMWrapper.rows(batch)
         second.reset()
@@ -438,7 +436,7 @@ def test_rows_of_worker_processes_move_one_by_one():
         assert [0, 3] == batch.current_time_step().observation["step"].tolist()
 
 
-def test_the_first_call_of_any_row_begins_an_episode_in_all():
+def test_the_first_call_on_any_row_resets_all_rows():
     batch = batch_of(3)
     rows = PyToDMWrapper.rows(batch)
     calls = [rows[2].step(0), rows[0].reset(), rows[1].step(0)]
@@ -446,7 +444,7 @@ def test_the_first_call_of_any_row_begins_an_episode_in_all():
     assert [0, 0, 0] == [time_step.observation["episode"] for time_step in calls]
 
 
-def test_a_row_that_stands_somewhere_already_begins_anew():
+def test_a_row_of_a_running_batch_begins_a_new_episode():
     batch = batch_of(2)
     batch.reset()
     row = PyToDMWrapper(batch, row=1)
@@ -454,7 +452,7 @@ def test_a_row_that_stands_somewhere_already_begins_anew():
     assert [0, 1] == batch.current_time_step().observation["episode"].tolist()
 
 
-def test_what_a_row_returns_stays_when_others_move():
+def test_time_steps_of_a_row_survive_steps_of_other_rows():
     first, second = PyToDMWrapper.rows(batch_of(2))
     first.reset()
     kept = first.step(4)
@@ -465,7 +463,7 @@ def test_what_a_row_returns_stays_when_others_move():
     assert before == seen(kept)
 
 
-def test_the_last_row_that_is_closed_closes_the_batch():
+def test_closing_the_last_row_closes_the_batch():
     envs = [Rich(), Rich()]
     rows = PyToDMWrapper.rows(BatchedPyEnvironment(envs, multithreading=False))
     closings = []
@@ -475,7 +473,7 @@ def test_the_last_row_that_is_closed_closes_the_batch():
     assert [[0, 0], [0, 0], [1, 1]] == closings
 
 
-def test_a_batch_that_nobody_uses_any_more_goes():
+def test_an_unused_batch_is_garbage_collected():
     batch = batch_of(2)
     reference = weakref.ref(batch)
     row = PyToDMWrapper(batch, row=1)
@@ -490,7 +488,7 @@ def test_a_batch_of_one_has_one_row():
     assert [0, 1, 2, 0] == step_types(row, 4)
 
 
-def test_a_row_takes_actions_of_every_kind():
+def test_a_row_accepts_actions_of_every_kind():
     batch = BatchedPyEnvironment([Rich(), Rich()], multithreading=False)
     first, second = PyToDMWrapper.rows(batch)
     first.reset()
@@ -562,5 +560,5 @@ def test_a_row_has_neither_seed_nor_state_of_its_own(call, arguments, what, mess
     ],
     ids=["batch", "held", "single", "row", "class", "name"],
 )
-def test_what_cannot_become_dm_envs_is_refused(make, row, error, message, message_of):
+def test_unsupported_environments_are_refused(make, row, error, message, message_of):
     assert message == message_of(error, lambda: PyToDMWrapper(make(), row))

@@ -38,11 +38,11 @@ from tests.adapters.adapter_games import UrnaiMenu, UrnaiWalk
     ],
     ids=["class", "instance", "batched"],
 )
-def test_what_somebody_wrote_for_urnai_keeps_every_promise(make_env):
+def test_an_urnai_environment_passes_check_environment(make_env):
     check_environment(make_env, steps=40, require=["state", "info"])
 
 
-def test_worker_processes_start_it_themselves():
+def test_worker_processes_start_the_environment_themselves():
     make_env = functools.partial(from_urnai, UrnaiWalk, action_wrapper=Menu([-1, 1]))
     with ParallelPyEnvironment([make_env] * 2, num_workers=1) as env:
         env.reset()
@@ -50,7 +50,7 @@ def test_worker_processes_start_it_themselves():
     assert [[-1, 1], [1, 1]] == time_step.observation.tolist()
 
 
-def test_an_environment_that_has_started_is_started_again_by_restart_alone():
+def test_only_restart_starts_a_running_environment_again():
     theirs = UrnaiWalk()
     theirs.start()
     env = from_urnai(theirs, num_actions=2)
@@ -60,7 +60,7 @@ def test_an_environment_that_has_started_is_started_again_by_restart_alone():
     assert 2 == theirs.starts
 
 
-def test_what_an_action_wrapper_excludes_is_not_legal():
+def test_actions_excluded_by_the_action_wrapper_are_illegal():
     env = from_urnai(UrnaiWalk, action_wrapper=UrnaiMenu())
     env.reset()
     masks = [env.get_info()["legal_actions"].tolist()]
@@ -69,7 +69,7 @@ def test_what_an_action_wrapper_excludes_is_not_legal():
     assert [[True, True], [True, False]] == masks
 
 
-def test_an_action_takes_as_many_steps_as_its_wrapper_says():
+def test_the_action_wrapper_decides_how_many_steps_an_action_takes():
     env = from_urnai(UrnaiWalk, action_wrapper=UrnaiMenu)
     env.reset()
     one, two = env.step(0), env.step(1)
@@ -103,7 +103,7 @@ def test_builders_make_observations_and_rewards(given):
     assert -1.0 == time_steps[-1].reward
 
 
-def test_a_probe_of_the_only_environment_leaves_it_a_whole_episode():
+def test_probing_the_only_instance_leaves_it_at_a_beginning():
     env = from_urnai(UrnaiWalk(), num_actions=2, probe_steps=20)
     spec = env.observation_spec()
     first, second = env.reset(), env.step(1)
@@ -111,7 +111,7 @@ def test_a_probe_of_the_only_environment_leaves_it_a_whole_episode():
     assert ([0, 0], 1) == (first.observation.tolist(), second.observation[1])
 
 
-def test_a_probe_of_the_only_environment_leaves_it_its_seed():
+def test_probing_the_only_instance_keeps_its_seed():
     envs = [from_urnai(GymEnv("CartPole-v1"), probe_steps=steps) for steps in (0, 30)]
     for env in envs:
         env.seed(7)
@@ -166,14 +166,14 @@ def test_specs_can_be_declared():
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, text, message_of):
+def test_invalid_arguments_are_refused(call, error, text, message_of):
     assert text == message_of(error, call)
 
 
 # to_urnai
 
 
-def test_an_environment_of_envkit_returns_three_values():
+def test_to_urnai_returns_three_values_from_step():
     env = to_urnai(CountingEnv(steps_per_episode=2))
     env.start()
     assert (0, (1, 0.0, False), (2, 1.0, True)) == (
@@ -183,7 +183,7 @@ def test_an_environment_of_envkit_returns_three_values():
     )
 
 
-def test_it_can_be_restarted_if_another_can_be_made():
+def test_to_urnai_restarts_an_environment_it_can_make():
     env = to_urnai(functools.partial(make, "Catch", rows=4))
     first = env.reset()
     instance = env.env_instance
@@ -191,7 +191,7 @@ def test_it_can_be_restarted_if_another_can_be_made():
     assert (4, True) == (len(first), env.env_instance is not instance)
 
 
-def test_without_that_it_goes_on_in_the_same_one(message_of):
+def test_to_urnai_keeps_an_instance_it_cannot_make_again(message_of):
     env = to_urnai(CountingEnv())
     instance = env.env_instance
     env.restart()
@@ -205,7 +205,7 @@ def test_without_that_it_goes_on_in_the_same_one(message_of):
     )
 
 
-def test_its_actions_are_numbered_if_they_are_numbers(message_of):
+def test_to_urnai_numbers_discrete_actions_only(message_of):
     env = to_urnai(functools.partial(make, "gymnasium:Pendulum-v1"))
     assert [0, 1] == to_urnai(CountingEnv()).get_action_wrapper().get_actions()
     assert message_of(TypeError, env.get_action_wrapper).startswith(
@@ -214,7 +214,7 @@ def test_its_actions_are_numbered_if_they_are_numbers(message_of):
     env.close()
 
 
-def test_there_and_back_nothing_changes():
+def test_a_round_trip_through_urnai_changes_nothing():
     env, plain = from_urnai(to_urnai(CountingEnv())), CountingEnv()
     for _ in range(8):
         ours, theirs = env.step(1), plain.step(1)
@@ -225,7 +225,7 @@ def test_there_and_back_nothing_changes():
 # GymEnv
 
 
-def test_the_arguments_are_those_of_urnai():
+def test_the_classes_take_the_arguments_of_urnai():
     def names(kind):
         return list(inspect.signature(kind).parameters)
 
@@ -258,7 +258,7 @@ def test_the_arguments_are_those_of_urnai():
     ] == names(VizdoomEnv)
 
 
-def test_gym_env_plays_gymnasium_bit_for_bit():
+def test_gym_env_matches_gymnasium_bit_for_bit():
     env, bare = GymEnv(_id="CartPole-v1"), gymnasium.make("CartPole-v1")
     env.seed(5)
     theirs, _ = bare.reset(seed=5)
@@ -277,7 +277,7 @@ def test_gym_env_plays_gymnasium_bit_for_bit():
     env.close()
 
 
-def test_gym_env_has_started_when_it_is_made_and_restarts():
+def test_gym_env_starts_in_its_constructor():
     env = GymEnv("CartPole-v1")
     first = env.env_instance
     env.start()
@@ -293,7 +293,7 @@ def test_gym_env_has_started_when_it_is_made_and_restarts():
     )
 
 
-def test_gym_env_is_an_environment_of_envkit_with_seeds_and_state():
+def test_gym_env_passes_check_environment():
     check_environment(
         functools.partial(from_urnai, functools.partial(GymEnv, "CartPole-v1")),
         steps=40,
@@ -343,7 +343,7 @@ def old_gym(tmp_path, monkeypatch):
     sys.modules.pop("gym", None)
 
 
-def test_gym_env_asks_gym_for_what_gymnasium_does_not_know(old_gym):
+def test_gym_env_falls_back_to_gym(old_gym):
     env = GymEnv("Ancient-v0", render=True)
     env.seed(9)
     assert (9, (1, 1.0, False), (2, 1.0, True), 3) == (
@@ -355,18 +355,20 @@ def test_gym_env_asks_gym_for_what_gymnasium_does_not_know(old_gym):
     assert [0, 1, 2] == env.get_action_wrapper().get_actions()
 
 
-def test_gym_env_asks_gymnasium_first(old_gym):
+def test_gym_env_tries_gymnasium_first(old_gym):
     env = GymEnv("CartPole-v1")
     assert isinstance(env.env_instance, gymnasium.Env)
     env.close()
 
 
-def test_gym_alone_is_enough(old_gym, monkeypatch):
+def test_gym_env_works_with_gym_alone(old_gym, monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     assert 0 == GymEnv("CartPole-v1").reset()
 
 
-def test_without_both_it_says_what_to_install(message_of, monkeypatch):
+def test_gym_env_without_gymnasium_and_gym_says_what_to_install(
+    message_of, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     monkeypatch.setitem(sys.modules, "gym", None)
     assert message_of(MissingDependencyError, lambda: GymEnv("CartPole-v1")) == (
@@ -375,7 +377,7 @@ def test_without_both_it_says_what_to_install(message_of, monkeypatch):
     )
 
 
-def test_gym_env_knows_the_lake_that_urnai_registers():
+def test_gym_env_registers_the_lake_of_urnai():
     env = GymEnv(id="FrozenLakeNotSlippery-v0")
     right, down = 2, 1
     env.reset()
@@ -390,7 +392,7 @@ def test_gym_env_knows_the_lake_that_urnai_registers():
     env.close()
 
 
-def test_gym_alone_knows_that_lake_as_well(old_gym, monkeypatch):
+def test_gym_env_registers_the_lake_of_urnai_in_gym(old_gym, monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     for _ in range(2):
         GymEnv("FrozenLakeNotSlippery-v0").close()
@@ -406,7 +408,7 @@ def test_gym_alone_knows_that_lake_as_well(old_gym, monkeypatch):
     }
 
 
-def test_gym_env_plays_atari_by_the_names_that_gym_had(tmp_path):
+def test_gym_env_accepts_the_atari_names_of_gym(tmp_path):
     pytest.importorskip("ale_py", reason="ale_py is not installed")
     program = """
         from envkit.adapters.urnai import GymEnv
@@ -453,7 +455,7 @@ class Trainer:
         return rewards
 
 
-def test_a_training_goes_on_where_it_was_saved(tmp_path):
+def test_training_continues_from_a_saved_state(tmp_path):
     def train(folder, *parts):
         env = GymEnv("CartPole-v1")
         env.seed(3)
@@ -503,7 +505,7 @@ class Notes(urnai.Env):
             self.notes = file.read()
 
 
-def test_what_pickles_is_saved_and_what_does_not_or_may_not_is_left(tmp_path):
+def test_save_skips_attributes_that_do_not_pickle_or_are_excluded(tmp_path):
     saved, loaded = Notes("there", places=9), Notes()
     lock = loaded.lock
     saved.start()
@@ -514,7 +516,7 @@ def test_what_pickles_is_saved_and_what_does_not_or_may_not_is_left(tmp_path):
     assert ["Notes_.pkl", "Notes_notes"] == sorted(os.listdir(tmp_path))
 
 
-def test_an_empty_folder_changes_nothing(tmp_path):
+def test_loading_from_an_empty_folder_changes_nothing(tmp_path):
     env = GymEnv("CartPole-v1", num_steps=3)
     (tmp_path / "GymEnv_.pkl").touch()
     instance = env.env_instance
@@ -524,7 +526,7 @@ def test_an_empty_folder_changes_nothing(tmp_path):
     env.close()
 
 
-def test_an_environment_of_envkit_is_saved_as_well(tmp_path):
+def test_to_urnai_saves_and_loads_an_environment_of_envkit(tmp_path):
     env = to_urnai(CountingEnv(steps_per_episode=9))
     env.reset()
     env.step(0)
@@ -567,7 +569,7 @@ def test_ple_env_is_saved_and_loaded(tmp_path):
     assert env.reset().keys() == other.reset().keys()
 
 
-def test_ple_env_has_a_menu_of_its_keys():
+def test_ple_env_has_a_menu_of_keys():
     env = PLEEnv(make_ple())
     assert ("PLE", make_ple().getActionSet()) == (
         env.id,
@@ -575,7 +577,7 @@ def test_ple_env_has_a_menu_of_its_keys():
     )
 
 
-def test_ple_env_is_an_environment_of_envkit():
+def test_ple_env_works_in_from_urnai():
     env = from_urnai(functools.partial(PLEEnv, make_ple, render=False), probe_steps=20)
     time_step = env.reset()
     while not time_step.is_last():
@@ -584,7 +586,7 @@ def test_ple_env_is_an_environment_of_envkit():
 
 
 @pytest.mark.usefixtures("ple_package")
-def test_ple_env_makes_a_ple_of_a_game():
+def test_ple_env_makes_a_ple_from_a_game():
     pytest.importorskip("pygame", reason="pygame is not installed")
     env = PLEEnv(ple_games.QuietCatcher(), render=False)
     assert ("QuietCatcher", 30, False) == (
@@ -634,14 +636,14 @@ def test_sc2_env_is_saved_and_loaded(mock_sc2, tmp_path):
     assert (0.0, False) == env.step([no_op])[1:]
 
 
-def test_sc2_env_takes_one_action_for_one_agent(mock_sc2):
+def test_sc2_env_accepts_a_single_action_for_a_single_agent(mock_sc2):
     make_env, no_op = mock_sc2
     env = make_env()
     env.reset()
     assert (0.0, False) == env.step(no_op)[1:]
 
 
-def test_sc2_env_is_an_environment_of_envkit(mock_sc2):
+def test_sc2_env_works_in_from_urnai(mock_sc2):
     make_env, no_op = mock_sc2
     env = from_urnai(
         make_env, action_wrapper=Menu([no_op]), state_builder=lambda obs: obs["player"]
@@ -651,16 +653,14 @@ def test_sc2_env_is_an_environment_of_envkit(mock_sc2):
     assert StepType.LAST == time_steps[-1].step_type
 
 
-def test_sc2_env_knows_races(message_of, mock_sc2):
+def test_sc2_env_refuses_an_unknown_race(message_of, mock_sc2):
     make_env, _ = mock_sc2
     assert message_of(ValueError, lambda: make_env(player_race="human")) == (
         "player_race must be one of random, protoss, terran, zerg, got 'human'."
     )
 
 
-def test_sc2_env_names_the_folder_of_a_game_that_is_not_there(
-    message_of, monkeypatch, tmp_path
-):
+def test_sc2_env_names_the_folder_of_a_missing_game(message_of, monkeypatch, tmp_path):
     monkeypatch.setenv("SC2PATH", str(tmp_path))
     assert message_of(FileNotFoundError, lambda: SC2Env("Simple64")) == (
         "StarCraft II was not found: [Errno 2] No such file or directory: "
@@ -678,7 +678,7 @@ def make_doom():
     return functools.partial(VizdoomEnv, "basic.wad", render=False, num_steps=30)
 
 
-def test_vizdoom_env_returns_the_last_state_again_at_the_end(make_doom):
+def test_vizdoom_env_repeats_the_last_state_at_the_end(make_doom):
     env = make_doom()
     before = env.reset()
     menu = env.get_action_wrapper()
@@ -697,7 +697,7 @@ def test_vizdoom_env_returns_the_last_state_again_at_the_end(make_doom):
     env.close()
 
 
-def test_vizdoom_env_is_saved_without_its_file(make_doom, tmp_path):
+def test_vizdoom_env_saves_without_its_scenario_file(make_doom, tmp_path):
     env = make_doom(num_steps=12)
     env.reset()
     env.save(str(tmp_path))
@@ -707,7 +707,7 @@ def test_vizdoom_env_is_saved_without_its_file(make_doom, tmp_path):
     assert ("deadly_corridor.wad", 12) == (other.wad, other.num_steps)
 
 
-def test_vizdoom_env_is_an_environment_of_envkit(make_doom):
+def test_vizdoom_env_works_in_from_urnai(make_doom):
     def numbers(state):
         return {"screen": state.screen_buffer, "variables": state.game_variables}
 
@@ -721,7 +721,7 @@ def test_vizdoom_env_is_an_environment_of_envkit(make_doom):
     assert (True, False) == (streams[0] == streams[2], streams[0] == streams[1])
 
 
-def test_vizdoom_env_refuses_what_there_is_not(message_of, make_doom):
+def test_vizdoom_env_refuses_unknown_scenarios_and_resolutions(message_of, make_doom):
     assert message_of(ValueError, lambda: VizdoomEnv("")) == (
         "VizdoomEnv needs the file of a scenario, such as 'basic.wad'."
     )
@@ -730,5 +730,5 @@ def test_vizdoom_env_refuses_what_there_is_not(message_of, make_doom):
     )
 
 
-def test_the_module_is_a_name_of_the_adapters():
+def test_the_module_is_exported_by_adapters():
     assert urnai.from_urnai is from_urnai

@@ -37,7 +37,7 @@ def refusal(spec, value, leaf=array_leaf) -> str:
 
 @given(data=st.data())
 @settings(max_examples=50)
-def test_what_fits_is_copied_leaf_by_leaf(data):
+def test_a_fitting_value_is_copied_leaf_by_leaf(data):
     spec = data.draw(strategies.spec_nests())
     value = data.draw(strategies.values(spec))
     read = reader(spec)(value)
@@ -49,7 +49,7 @@ def test_what_fits_is_copied_leaf_by_leaf(data):
 
 @given(data=st.data())
 @settings(max_examples=50)
-def test_bounds_are_minded_where_that_is_asked_for(data):
+def test_bounded_leaves_accept_values_within_bounds(data):
     spec = data.draw(strategies.spec_nests(strategies.bounded_specs()))
     value = data.draw(strategies.values(spec))
     assert check_arrays_nest(reader(spec, bounded_leaf)(value), spec)
@@ -74,7 +74,7 @@ def test_bounds_are_minded_where_that_is_asked_for(data):
         ("S5", b"left"),
     ],
 )
-def test_a_value_changes_its_dtype_where_nothing_is_lost(dtype, value):
+def test_a_lossless_change_of_dtype_is_made(dtype, value):
     spec = ArraySpec((), dtype)
     read = reader(spec)(value)
     assert spec.check_array(read)
@@ -99,24 +99,24 @@ def test_a_value_changes_its_dtype_where_nothing_is_lost(dtype, value):
         ("<U3", 3),
     ],
 )
-def test_a_value_that_would_lose_something_is_refused(dtype, value):
+def test_a_lossy_change_of_dtype_is_refused(dtype, value):
     with pytest.raises(SpecError, match=r"^It does not fit its spec\.\n"):
         reader(ArraySpec((), dtype))(value)
 
 
-def test_lists_pass_for_arrays_and_for_tuples():
+def test_lists_are_accepted_for_arrays_and_tuples():
     spec = (ArraySpec((2,), np.float32), ArraySpec((), np.int64))
     first, second = reader(spec)([[1, 2], 3])
     np.testing.assert_array_equal(np.array([1, 2], np.float32), first)
     np.testing.assert_array_equal(3, second)
 
 
-def test_an_array_passes_for_a_tuple_of_numbers():
+def test_an_array_is_accepted_for_a_tuple_of_numbers():
     spec = (ArraySpec((), np.int64), ArraySpec((), np.int64))
     assert (4, 5) == reader(spec)(np.array([4, 5]))
 
 
-def test_what_calls_itself_an_array_is_one():
+def test_objects_with_an_array_method_are_arrays():
     class Frames:
         def __array__(self, dtype=None, copy=None):
             return np.arange(2, dtype=np.uint8)
@@ -126,7 +126,7 @@ def test_what_calls_itself_an_array_is_one():
     )
 
 
-def test_mappings_come_out_as_dictionaries_in_the_order_of_the_spec():
+def test_mappings_become_dictionaries_in_the_order_of_the_spec():
     spec = {"b": ArraySpec((), np.int64), "a": ArraySpec((), np.int64)}
     value = types.MappingProxyType(collections.OrderedDict(a=1, b=2))
     read = reader(spec)(value)
@@ -134,16 +134,16 @@ def test_mappings_come_out_as_dictionaries_in_the_order_of_the_spec():
     assert [("b", 2), ("a", 1)] == list(read.items())
 
 
-def test_namedtuples_stay_what_they_are():
+def test_namedtuples_stay_namedtuples():
     spec = Pair(ArraySpec((), np.int64), ArraySpec((), np.int64))
     assert Pair(1, 2) == reader(spec)(Pair(1, 2))
 
 
-def test_lists_of_specs_make_lists():
+def test_lists_of_specs_give_lists():
     assert [1] == reader([ArraySpec((), np.int64)])([1])
 
 
-def test_a_leaf_function_says_itself_what_is_wrong_if_it_can(message_of):
+def test_a_leaf_functions_own_explanation_is_used(message_of):
     def refuse(value):
         raise SpecError("This is not what I mean.")
 
@@ -160,7 +160,7 @@ def test_a_leaf_function_says_itself_what_is_wrong_if_it_can(message_of):
     )
 
 
-def test_a_function_may_stand_for_a_whole_part_of_a_nest():
+def test_a_function_may_convert_a_whole_subtree():
     spec = {"a": (ArraySpec((), np.int64),) * 2, "b": ArraySpec((), np.int64)}
     leaves = {"a": lambda value: divmod(value, 10), "b": array_leaf(spec["b"])}
     read = Converter(spec, leaves, subject="It", root="observation")
@@ -169,7 +169,7 @@ def test_a_function_may_stand_for_a_whole_part_of_a_nest():
         read({"a": 42, "b": None})
 
 
-def test_a_leaf_function_that_refuses_what_fits_is_a_mistake_of_envkits():
+def test_a_leaf_function_that_refuses_a_fitting_value_is_a_bug():
     def refuse(value):
         raise SpecError
 
@@ -179,14 +179,14 @@ def test_a_leaf_function_that_refuses_what_fits_is_a_mistake_of_envkits():
         read(np.array(3))
 
 
-def test_an_array_is_copied_so_that_its_owner_may_reuse_it():
+def test_an_array_is_copied():
     buffer = np.zeros(3)
     read = reader(ArraySpec((3,), np.float64))(buffer)
     buffer += 1
     np.testing.assert_array_equal(np.zeros(3), read)
 
 
-def test_the_first_misfit_is_named_and_the_rest_is_summed_up():
+def test_the_first_misfit_is_named_and_the_rest_is_counted():
     spec = {"camera": ArraySpec((2, 2), np.uint8), "speed": ArraySpec((), np.float32)}
     assert (
         "It does not fit its spec at observation['camera'].\n\n"
@@ -205,7 +205,7 @@ def test_a_shape_never_broadcasts():
     ) == refusal(ArraySpec((3,), np.float32), np.zeros(1, np.float32))
 
 
-def test_what_calls_itself_an_array_is_described_as_one():
+def test_objects_with_an_array_method_are_described_as_arrays():
     class Frames:
         def __array__(self, dtype=None, copy=None):
             return np.arange(2, dtype=np.uint8)
@@ -218,7 +218,7 @@ def test_what_calls_itself_an_array_is_described_as_one():
     ) == refusal(ArraySpec((3,), np.uint8), Frames())
 
 
-def test_keys_that_are_missing_or_unknown_are_named():
+def test_missing_and_unknown_keys_are_named():
     assert (
         "It does not fit its spec.\n\n"
         "  expected   the structure {'camera': *}\n"
@@ -268,13 +268,13 @@ def test_a_wrong_structure_is_named(spec, value, reason):
         (np.nan, "1 of 2 elements is NaN, which no bounds contain."),
     ],
 )
-def test_what_is_out_of_bounds_is_named(value, reason):
+def test_a_value_out_of_bounds_is_named(value, reason):
     spec = BoundedArraySpec((2,), np.float32, -2, 2)
     text = refusal(spec, np.array([0, value], np.float32), bounded_leaf)
     assert reason == text.splitlines()[-1]
 
 
-def test_an_objection_that_no_spec_knows_is_raised_as_it_is(message_of):
+def test_a_leaf_functions_error_is_raised_unchanged(message_of):
     def leaf(value):
         raise SpecError("Not on Sundays.")
 
@@ -283,7 +283,7 @@ def test_an_objection_that_no_spec_knows_is_raised_as_it_is(message_of):
     assert "Not on Sundays." == message_of(SpecError, lambda: converter(7))
 
 
-def test_places_are_told_to_a_function_that_asks():
+def test_map_with_paths_passes_the_path_of_each_leaf():
     spec = {"b": (0, [0]), "a": Pair(0, 0)}
     assert {
         "b": ("root['b'][0]", ["root['b'][1][0]"]),

@@ -80,7 +80,7 @@ def test_specs_come_from_the_game(made):
 
 
 @pytest.mark.parametrize("scenario", ["basic", "take_cover", "deadly_corridor"])
-def test_the_numbers_are_those_of_the_bare_game_bit_for_bit(made, scenario):
+def test_time_steps_match_the_bare_game_bit_for_bit(made, scenario):
     env = made(scenario, frame_skip=4, seed=5)
     game = bare_game(scenario)
     game.set_seed(5)
@@ -115,13 +115,13 @@ def test_colours_are_red_green_and_blue_in_every_format(made, screen_format):
     np.testing.assert_array_equal(expected, env.reset().observation["screen"])
 
 
-def test_grey_has_one_channel_and_is_rendered_in_colours(made):
+def test_a_grey_screen_has_one_channel_and_renders_in_colour(made):
     env = made("simpler_basic", observe="screen")
     assert (120, 160, 1) == env.reset().observation.shape
     assert (120, 160, 3) == env.render().shape
 
 
-def test_what_is_to_be_observed_is_enabled(made):
+def test_observed_parts_are_enabled_in_the_game(made):
     parts = ("depth", "labels", "automap", "audio")
     env = made("basic", observe=parts, frame_skip=4)
     observation = env.reset().observation
@@ -131,12 +131,12 @@ def test_what_is_to_be_observed_is_enabled(made):
     assert np.int16 == observation["audio"].dtype
 
 
-def test_one_part_alone_is_no_dictionary(made):
+def test_a_single_observed_part_is_not_a_dictionary(made):
     env = made(observe="game_variables")
     assert {"AMMO2": 50.0} == env.reset().observation
 
 
-def test_a_timeout_truncates_and_keeps_what_was_seen_last(made):
+def test_a_timeout_truncates_and_repeats_the_last_screen(made):
     env = made(settings={"episode_timeout": 8}, frame_skip=4, discount=0.5)
 
     before, last = play(env, LEFT)
@@ -148,7 +148,7 @@ def test_a_timeout_truncates_and_keeps_what_was_seen_last(made):
     assert (False, True) == (info["terminated"], info["truncated"])
 
 
-def test_death_terminates_and_the_numbers_of_the_player_are_those_of_the_end(made):
+def test_death_terminates_with_the_final_game_variables(made):
     env = made("deadly_corridor", frame_skip=8, seed=1)
 
     before, last = play(env, [0] * 7)
@@ -164,7 +164,7 @@ def test_death_terminates_and_the_numbers_of_the_player_are_those_of_the_end(mad
     )
 
 
-def test_a_menu_is_a_choice_of_buttons(made):
+def test_a_menu_makes_actions_discrete(made):
     env = made(actions=[[], ["MOVE_LEFT"], ["MOVE_LEFT", "ATTACK"]])
     env.reset()
     env.step(2)
@@ -173,7 +173,7 @@ def test_a_menu_is_a_choice_of_buttons(made):
     assert ({}, {"MOVE_LEFT": 1.0}, {"MOVE_LEFT": 1.0, "ATTACK": 1.0}) == env.menu
 
 
-def test_every_episode_has_a_seed_that_repeats_it(made):
+def test_the_info_has_a_seed_that_repeats_the_episode(made):
     env = made(seed=7)
     env.reset()
     seeds = [env.get_info()["seed"]]
@@ -185,7 +185,7 @@ def test_every_episode_has_a_seed_that_repeats_it(made):
     assert 7 == seeds[0] != seeds[1]
 
 
-def test_a_game_that_runs_already_is_taken_as_it_is(made):
+def test_a_running_game_is_accepted(made):
     game = bare_game()
     game.init()
     env = made(game, screen_resolution=None)
@@ -193,7 +193,7 @@ def test_a_game_that_runs_already_is_taken_as_it_is(made):
     assert env.reset().is_first()
 
 
-def test_a_game_that_runs_already_cannot_be_changed():
+def test_a_running_game_cannot_be_reconfigured():
     game = bare_game()
     game.init()
 
@@ -208,7 +208,7 @@ def test_a_game_that_runs_already_cannot_be_changed():
     ) == str(error.value)
 
 
-def test_parts_that_a_game_does_not_have_are_refused(message_of):
+def test_observing_parts_the_game_lacks_is_refused(message_of):
     assert (
         "observe has 'game_variables', which this game does not have: it has screen. "
         "Game variables are named in its configuration, and a game that runs already "
@@ -219,7 +219,7 @@ def test_parts_that_a_game_does_not_have_are_refused(message_of):
     )
 
 
-def test_a_state_is_reached_by_the_same_actions_in_another_game(made):
+def test_a_state_replays_its_actions_in_another_game(made):
     env = made("take_cover", seed=2, frame_skip=4)
     env.reset()
     moves = np.random.default_rng(1).integers(0, 2, (12, 2))
@@ -251,7 +251,7 @@ def test_the_state_of_another_game_is_refused(made, message_of):
     ) == message_of(ValueError, lambda: made().set_state(token))
 
 
-def test_in_real_time_there_is_no_state(made):
+def test_a_real_time_game_has_no_state(made):
     env = made(realtime=True)
     env.reset()
     env.step(LEFT)
@@ -272,14 +272,14 @@ def test_notifications_are_in_the_info(made):
     assert isinstance(env.get_info()["notifications"], str)
 
 
-def test_settings_of_a_game_go_nowhere_near(made, tmp_path):
+def test_the_settings_of_a_game_are_left_alone(made, tmp_path):
     env = made()
     env.reset()
     env.close()
     assert [] == list(tmp_path.rglob("*.ini"))
 
 
-def test_a_closed_game_says_so(made):
+def test_a_closed_game_raises_closed_error(made):
     env = made()
     env.close()
     env.close()
@@ -293,7 +293,7 @@ def test_an_unknown_scenario_is_refused(message_of):
     )
 
 
-def test_what_is_no_game_is_refused(message_of):
+def test_a_constructor_must_return_a_game(message_of):
     assert (
         "VizDoomWrapper was given what returned 3 of type int. It takes a "
         "vizdoom.DoomGame, something to call that makes one, the name of a scenario "
@@ -341,7 +341,7 @@ def small():
     )
 
 
-def test_it_keeps_the_contract():
+def test_the_environment_passes_check_environment():
     check_environment(small, steps=15, require=["episodes", "render", "seed", "state"])
 
 
@@ -353,7 +353,7 @@ def test_games_make_a_batch():
     env.close()
 
 
-def test_it_does_the_same_in_worker_processes():
+def test_worker_processes_return_the_same_stream():
     with (
         ParallelPyEnvironment([small] * 2) as there,
         ParallelPyEnvironment([small] * 2, backend="inline") as here,
@@ -373,13 +373,13 @@ def test_make_knows_the_scheme():
         assert env.reset().is_first()
 
 
-def test_an_id_of_gymnasium_has_the_actions_of_that_environment():
+def test_a_gymnasium_id_has_the_actions_of_that_environment():
     with suite_vizdoom.load("VizdoomBasic-v1", screen_resolution=SMALL) as env:
         assert BoundedArraySpec((), np.int64, 0, 3) == env.action_spec()
         assert ({}, {"ATTACK": 1.0}) == env.menu[:2]
 
 
-def test_an_id_may_choose_the_map_and_the_skill():
+def test_a_gymnasium_id_may_name_the_map_and_skill():
     name = "VizdoomFreedoom2MAP02-S3-v0"
     with suite_vizdoom.load(name, screen_resolution=SMALL) as env:
         assert ("MAP02", 3) == (
@@ -397,7 +397,7 @@ def test_scenarios_are_listed():
     assert {"basic", "deadly_corridor", "take_cover"} < set(suite_vizdoom.scenarios())
 
 
-def test_wrappers_go_around_it():
+def test_env_wrappers_are_applied():
     from envkit.wrappers import TimeLimit
 
     with suite_vizdoom.load(

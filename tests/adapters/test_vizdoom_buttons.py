@@ -20,37 +20,37 @@ def game(*names, largest=0.0):
     )
 
 
-def test_buttons_that_are_up_or_down_are_ones_and_zeros():
+def test_binary_buttons_are_zeros_and_ones():
     assert BoundedArraySpec((2,), np.int8, 0, 1) == _button_spec(game("USE", "ATTACK"))
 
 
 @pytest.mark.parametrize(("largest", "bound"), [(0.0, MOST), (5.0, 5.0)])
-def test_a_button_that_says_how_far_is_a_number(largest, bound):
+def test_a_delta_button_is_a_float(largest, bound):
     spec = _button_spec(game("USE", "TURN_LEFT_RIGHT_DELTA", largest=largest))
     assert BoundedArraySpec((2,), np.float32, [0, -bound], [1, bound]) == spec
 
 
-def test_a_number_makes_a_menu_in_the_order_of_vizdoom():
+def test_a_number_of_buttons_makes_a_menu_in_vizdooms_order():
     """`itertools.product`, of which those with too many buttons are left out."""
     menu = _menu_of(game("LEFT", "RIGHT", "ATTACK"), 1)
     assert [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]] == menu.tolist()
 
 
-def test_all_combinations_are_the_binary_numbers():
+def test_all_combinations_have_the_order_of_binary_numbers():
     menu = _menu_of(game("LEFT", "RIGHT", "ATTACK"), 7)
     assert list(range(8)) == (menu @ [4, 2, 1]).tolist()
 
 
-def test_a_menu_of_a_number_leaves_buttons_that_say_how_far_alone():
+def test_a_number_of_buttons_leaves_delta_buttons_at_zero():
     menu = _menu_of(game("LOOK_UP_DOWN_DELTA", "ATTACK"), 1)
     assert [[0, 0], [0, 1]] == menu.tolist()
 
 
-def test_many_buttons_make_a_small_menu_if_few_are_down_together():
+def test_a_limit_on_simultaneous_buttons_keeps_the_menu_small():
     assert (1 + 40 + 780, 40) == _menu_of(game(*map(str, range(40))), 2).shape
 
 
-def test_choices_are_named_or_numbers():
+def test_a_menu_accepts_button_names_and_numbers():
     choices = [[], "attack", ["LEFT", "ATTACK"], [0.5, 0]]
     menu = _menu_of(game("LEFT", "ATTACK"), choices)
     assert [[0, 0], [0, 1], [1, 1], [0.5, 0]] == menu.tolist()
@@ -77,14 +77,14 @@ def test_choices_are_named_or_numbers():
         ),
     ],
 )
-def test_wrong_choices_are_refused(actions, message, message_of):
+def test_invalid_choices_are_refused(actions, message, message_of):
     assert message == message_of(
         ValueError, lambda: _menu_of(game("LEFT", "ATTACK"), actions)
     )
 
 
 @pytest.mark.parametrize("actions", ["all", [], None])
-def test_what_is_no_menu_is_refused(actions):
+def test_a_value_other_than_a_menu_is_refused(actions):
     with pytest.raises(
         TypeError, match="actions must be 'buttons', a number of buttons, or"
     ):

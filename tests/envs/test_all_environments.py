@@ -68,9 +68,7 @@ def test_every_environment_is_tested_here():
     seed=st.integers(0, 2**32 - 1), size=st.integers(1, 5), actions=st.integers(0, 99)
 )
 @settings(max_examples=6)
-def test_a_batch_returns_bit_for_bit_what_single_environments_do(
-    make, seed, size, actions
-):
+def test_a_batch_matches_single_environments_bit_for_bit(make, seed, size, actions):
     batch = make(batch_size=size)
     singles = BatchedPyEnvironment([make() for _ in range(size)], multithreading=False)
     for env in (batch, singles):
@@ -92,7 +90,7 @@ def assert_alike(first, second):
 @every_environment
 @given(data=st.data(), steps=st.integers(0, 9))
 @settings(max_examples=8)
-def test_a_reset_of_some_rows_leaves_the_others_as_they_would_be(make, data, steps):
+def test_a_masked_reset_leaves_other_rows_alone(make, data, steps):
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=4, max_size=4)))
     touched, untouched = (make(batch_size=4, seed=3) for _ in range(2))
     for env in (touched, untouched):
@@ -122,7 +120,7 @@ def test_a_single_environment_returns_the_step_types_themselves(make):
 
 @every_environment
 @every_size
-def test_a_copy_of_an_environment_goes_its_own_way(make, batch_size):
+def test_a_copy_is_independent(make, batch_size):
     env = make(batch_size=batch_size, seed=5)
     env.reset()
     actions = random_actions(env, 1, 25)
@@ -134,7 +132,7 @@ def test_a_copy_of_an_environment_goes_its_own_way(make, batch_size):
 
 @every_environment
 @every_size
-def test_a_seed_begins_the_stream_that_it_begins_in_the_constructor(make, batch_size):
+def test_seed_gives_the_stream_of_the_constructors_seed(make, batch_size):
     given_there, seeded = make(batch_size=batch_size, seed=5), make(batch_size)
     actions = random_actions(seeded, 1, 30)
     play(seeded, actions)  # From another seed.
@@ -172,7 +170,7 @@ FORMS = {
 
 @every_environment
 @pytest.mark.parametrize("form", FORMS)
-def test_actions_of_every_form_are_taken_and_not_changed(make, form):
+def test_actions_of_every_form_are_accepted_and_unchanged(make, form):
     env, other = make(batch_size=4, seed=5), make(batch_size=4, seed=5)
     actions = random_actions(env, 1, 20)
     given = [FORMS[form](action) for action in actions]
@@ -184,7 +182,7 @@ def test_actions_of_every_form_are_taken_and_not_changed(make, form):
 
 
 @every_environment
-def test_after_the_last_step_a_single_environment_takes_anything(make):
+def test_after_the_last_step_a_single_environment_accepts_any_action(make):
     env = make(seed=5)
     time_step = env.reset()
     while not time_step.is_last():
@@ -206,7 +204,7 @@ def test_rendering_as_text_gives_lines_for_each_row(make):
 
 
 @every_environment
-def test_a_mode_that_is_not_there_is_refused_with_those_that_are(make, message_of):
+def test_an_unsupported_render_mode_is_refused_with_a_list(make, message_of):
     env = make()
     env.reset()
     assert (
@@ -215,7 +213,7 @@ def test_a_mode_that_is_not_there_is_refused_with_those_that_are(make, message_o
     ) == message_of(NotImplementedError, lambda: env.render("html"))
 
 
-def test_boards_are_written_as_they_are():
+def test_boards_are_rendered_as_text():
     catch, grid, game = Catch(rows=3, columns=3), GridWorld(size=2), TicTacToe()
     for env in (catch, grid, game):
         env.reset()
@@ -230,7 +228,7 @@ def test_boards_are_written_as_they_are():
 
 
 @pytest.mark.parametrize("call", ["render", "get_info"])
-def test_before_the_first_episode_there_is_nothing_to_show(call, message_of):
+def test_rendering_before_the_first_reset_is_refused(call, message_of):
     assert (
         f"Catch.{call}() was called before the first episode. Call reset() first."
     ) == message_of(CallOrderError, getattr(Catch(), call))
@@ -322,7 +320,7 @@ MISFITS = {
 @pytest.mark.parametrize(
     ("batch_size", "action", "got", "reason"), MISFITS.values(), ids=MISFITS.keys()
 )
-def test_an_action_that_does_not_fit_is_refused_before_anything_moves(
+def test_an_invalid_action_is_refused_before_anything_moves(
     batch_size, action, got, reason
 ):
     env = Catch(batch_size, seed=1)
@@ -397,11 +395,11 @@ WRONG_ARGUMENTS = {
 @pytest.mark.parametrize(
     ("make", "message"), WRONG_ARGUMENTS.values(), ids=WRONG_ARGUMENTS.keys()
 )
-def test_arguments_that_make_no_sense_are_refused(make, message, message_of):
+def test_invalid_arguments_are_refused(make, message, message_of):
     assert message == message_of(ValueError, make)
 
 
-def test_sizes_may_be_integers_of_numpy():
+def test_sizes_may_be_numpy_integers():
     assert 2 == CartPole(np.int64(2)).batch_size
 
 

@@ -48,7 +48,7 @@ def test_an_episode_is_truncated_at_its_length():
     assert [1.0] * 4 == [time_step.discount for time_step in time_steps]
 
 
-def test_an_episode_has_a_thousand_steps_unless_told_otherwise():
+def test_an_episode_has_1000_steps_by_default():
     env = Bandit(2, seed=1)
     env.reset()
     for _ in range(999):
@@ -56,7 +56,7 @@ def test_an_episode_has_a_thousand_steps_unless_told_otherwise():
     assert env.step([0, 1]).is_last().all()
 
 
-def test_there_is_nothing_to_see():
+def test_observations_are_always_one():
     env = Bandit(2, seed=1)
     assert [[1.0], [1.0]] == env.reset().observation.tolist()
     assert [[1.0], [1.0]] == env.step([0, 1]).observation.tolist()

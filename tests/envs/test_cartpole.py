@@ -29,7 +29,7 @@ def start_like(theirs, ours):
     return time_step
 
 
-def test_the_spaces_are_those_of_gymnasium():
+def test_the_spaces_match_gymnasium():
     env, theirs = CartPole(), gymnasium.make("CartPole-v1")
     spec, space = env.observation_spec(), theirs.observation_space
     largest = np.finfo(np.float32).max
@@ -39,7 +39,7 @@ def test_the_spaces_are_those_of_gymnasium():
     assert theirs.action_space.n == env.action_spec().num_values
 
 
-def test_the_same_actions_give_exactly_the_states_of_gymnasium():
+def test_states_match_gymnasium_exactly():
     """Through whole episodes, to the truncation, without a bit of difference."""
     ours, theirs = CartPole(seed=4), gymnasium.make("CartPole-v1")
     for _ in range(3):
@@ -56,7 +56,7 @@ def test_the_same_actions_give_exactly_the_states_of_gymnasium():
             assert truncated == bool(time_step.is_last())
 
 
-def test_every_step_of_long_episodes_of_a_batch_is_that_of_gymnasium():
+def test_long_episodes_of_a_batch_match_gymnasium():
     ours, theirs = CartPole(1, seed=4), gymnasium.make("CartPole-v1")
     for _ in range(3):
         time_step = ours.reset()
@@ -77,7 +77,7 @@ def test_every_step_of_long_episodes_of_a_batch_is_that_of_gymnasium():
             assert truncated == bool(time_step.is_last()[0])
 
 
-def test_whole_episodes_of_random_actions_are_those_of_gymnasium():
+def test_episodes_of_random_actions_match_gymnasium():
     ours, theirs = CartPole(seed=5), gymnasium.make("CartPole-v1")
     rng = np.random.default_rng(6)
     for _ in range(40):
@@ -92,7 +92,7 @@ def test_whole_episodes_of_random_actions_are_those_of_gymnasium():
             assert terminated == bool(time_step.is_last())
 
 
-def test_a_batch_steps_and_ends_like_gymnasiums_own_batch():
+def test_a_batch_matches_gymnasiums_own_batch():
     rows, rng = 50, np.random.default_rng(7)
     ours = CartPole(rows, max_episode_steps=30, seed=8)
     theirs = gymnasium.make_vec(
@@ -118,7 +118,7 @@ def test_a_batch_steps_and_ends_like_gymnasiums_own_batch():
         assert np.array_equal(terminated | truncated, time_step.is_last())
 
 
-def test_episodes_start_anywhere_within_a_twentieth():
+def test_episodes_start_within_0_05_of_zero():
     starts = CartPole(2000, seed=1).reset().observation
     assert np.allclose(-0.05, starts.min(axis=0), atol=1e-3)
     assert np.allclose(0.05, starts.max(axis=0), atol=1e-3)
@@ -134,7 +134,7 @@ def fall(env):
     return time_steps
 
 
-def test_a_pole_that_falls_terminates():
+def test_a_fallen_pole_terminates():
     env = CartPole(seed=3)
     *_, before, last = fall(env)
     assert (0.0, 1.0) == (last.discount, last.reward)
@@ -144,7 +144,7 @@ def test_a_pole_that_falls_terminates():
 
 
 @pytest.mark.parametrize("batch_size", [None, 1])
-def test_a_cart_that_leaves_the_track_terminates(batch_size):
+def test_leaving_the_track_terminates(batch_size):
     env = CartPole(batch_size, seed=3)
     time_step = env.reset()
 
@@ -159,7 +159,7 @@ def test_a_cart_that_leaves_the_track_terminates(batch_size):
     assert abs(angle) < np.radians(12)
 
 
-def test_a_pole_that_stays_up_is_truncated_after_500_steps():
+def test_an_upright_pole_is_truncated_after_500_steps():
     env = CartPole(3, seed=3)
     time_step = env.reset()
     for _ in range(499):
@@ -181,7 +181,7 @@ def test_without_a_limit_nothing_is_truncated(batch_size):
 
 
 @pytest.mark.parametrize("batch_size", [None, 1])
-def test_what_ends_both_ways_at_once_is_a_termination_that_keeps_both_flags(batch_size):
+def test_a_fall_at_the_limit_keeps_both_flags(batch_size):
     def seeded(limit):
         env = CartPole(batch_size, max_episode_steps=limit)
         env.seed([3])
@@ -204,7 +204,7 @@ def test_what_ends_both_ways_at_once_is_a_termination_that_keeps_both_flags(batc
 
 
 @pytest.mark.parametrize("batch_size", [None, 1])
-def test_one_step_less_is_a_truncation(batch_size):
+def test_one_step_before_the_fall_is_a_truncation(batch_size):
     env = CartPole(batch_size, max_episode_steps=5, seed=3)
     time_step = env.reset()
     for _ in range(5):

@@ -28,7 +28,7 @@ def choices(env, episodes):
     return seen
 
 
-def test_it_keeps_the_promises_of_an_environment():
+def test_it_passes_check_environment():
     check_environment(
         functools.partial(Choice, GAMES),
         steps=60,
@@ -36,7 +36,7 @@ def test_it_keeps_the_promises_of_an_environment():
     )
 
 
-def test_each_episode_is_that_of_the_environment_that_was_drawn():
+def test_each_episode_is_played_in_the_drawn_environment():
     env = Choice(LENGTHS, seed=3)
     lengths, numbers = [], []
     time_step = env.step(0)
@@ -51,7 +51,7 @@ def test_each_episode_is_that_of_the_environment_that_was_drawn():
     assert {0, 1, 2} == set(numbers)
 
 
-def test_what_is_drawn_depends_on_the_seed_alone():
+def test_the_draws_depend_on_the_seed_alone():
     one, other = Choice(GAMES, seed=5), Choice(GAMES)
     other.reset()
     other.seed(5)
@@ -59,7 +59,7 @@ def test_what_is_drawn_depends_on_the_seed_alone():
     assert choices(Choice(GAMES, seed=6), 20) != choices(Choice(GAMES, seed=5), 20)
 
 
-def test_environments_have_streams_of_their_own():
+def test_environments_have_their_own_streams():
     balls = [
         [env.reset().observation.tolist() for _ in range(8)]
         for env in Choice(["Catch"] * 2, seed=5).envs
@@ -67,13 +67,13 @@ def test_environments_have_streams_of_their_own():
     assert balls[0] != balls[1]
 
 
-def test_weights_say_how_likely_each_is():
+def test_weights_set_the_probabilities():
     drawn = choices(Choice(LENGTHS, weights=[0, 1, 3], seed=1), 400)
     assert 0 == drawn.count(0)
     assert 260 < drawn.count(2) < 340
 
 
-def test_a_state_brings_everything_back():
+def test_a_state_restores_everything():
     env = Choice(GAMES, seed=3)
     for _ in range(5):
         env.step(0)
@@ -88,7 +88,7 @@ def test_a_state_brings_everything_back():
 @pytest.mark.parametrize(
     "backend", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 )
-def test_rows_of_a_pool_draw_for_themselves(backend):
+def test_rows_of_a_pool_draw_independently(backend):
     makers = [functools.partial(Choice, GAMES)] * 3
     expected = BatchedPyEnvironment([maker() for maker in makers])
     with ParallelPyEnvironment(makers, backend=backend) as env:
@@ -101,7 +101,7 @@ def test_rows_of_a_pool_draw_for_themselves(backend):
         assert expected.get_info()["choice"].tolist() == given.tolist()
 
 
-def test_it_is_made_by_name_and_for_gymnasium():
+def test_make_constructor_and_vectorize_accept_it():
     assert 2 == len(make("envkit.envs:Choice", envs=["Catch", "Catch"]).envs)
     recipe = constructor(Choice, envs=GAMES, seed=1)
     with pickle.loads(pickle.dumps(recipe))() as env:
@@ -112,7 +112,7 @@ def test_it_is_made_by_name_and_for_gymnasium():
     envs.close()
 
 
-def test_options_go_to_the_environment_that_is_drawn():
+def test_reset_options_reach_the_drawn_environment():
     env = Choice([Level, Level], seed=1)
     assert 3 == env.reset(options={"level": 3}).observation[0]
     assert -1 == env.reset().observation[0]
@@ -120,7 +120,7 @@ def test_options_go_to_the_environment_that_is_drawn():
         Choice(LENGTHS).reset(options={"level": 3})
 
 
-def test_specs_that_differ_are_refused(message_of):
+def test_differing_specs_are_refused(message_of):
     told = message_of(SpecMismatchError, lambda: Choice(["Catch", "GridWorld"]))
     assert (
         "env 0 and env 1 have different observation specs, so they cannot take turns "
@@ -170,11 +170,11 @@ def test_specs_that_differ_are_refused(message_of):
         ),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(message_of, make, error, message):
+def test_invalid_arguments_are_refused(message_of, make, error, message):
     assert message == message_of(error, make)
 
 
-def test_what_was_made_is_closed_if_another_cannot_be_made():
+def test_a_failing_constructor_closes_the_environments_made_before():
     closed = []
 
     class Noted(CountingEnv):

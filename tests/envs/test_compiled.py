@@ -153,7 +153,7 @@ masks = st.lists(st.booleans(), min_size=ROWS, max_size=ROWS)
 @of_each_class
 @given(seed=st.integers(0, 2**32 - 1), order=st.sampled_from(AutoReset), data=st.data())
 @settings(max_examples=6)
-def test_every_bit_is_that_of_the_rules_in_plain_python(cls, seed, order, data):
+def test_compiled_rules_match_plain_python_bit_for_bit(cls, seed, order, data):
     plain, native, threaded = envs = (
         cls(ROWS, seed=seed, autoreset=order, compiled=False),
         cls(ROWS, seed=seed, autoreset=order),
@@ -178,7 +178,7 @@ def test_every_bit_is_that_of_the_rules_in_plain_python(cls, seed, order, data):
 
 
 @of_each_class
-def test_a_batch_returns_what_single_environments_do(cls):
+def test_a_batch_matches_single_environments(cls):
     batch = cls(3, seed=7)
     singles = BatchedPyEnvironment([cls() for _ in range(3)], multithreading=False)
     singles.seed(7)
@@ -188,7 +188,7 @@ def test_a_batch_returns_what_single_environments_do(cls):
 
 
 @of_each_class
-def test_a_state_goes_from_plain_python_into_compiled_rows(cls):
+def test_a_state_of_plain_python_works_in_compiled_rows(cls):
     plain, native = cls(ROWS, seed=1, compiled=False), cls(ROWS, seed=2)
     plain.reset()
     actions = actions_for(plain, 3, 20)
@@ -201,7 +201,7 @@ def test_a_state_goes_from_plain_python_into_compiled_rows(cls):
 
 @of_each_class
 @pytest.mark.parametrize("compiled", [True, False])
-def test_copies_go_on_alike_and_apart(cls, compiled):
+def test_copies_continue_alike_and_independently(cls, compiled):
     env = cls(ROWS, seed=1, compiled=compiled)
     env.reset()
     copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
@@ -215,11 +215,11 @@ def test_copies_go_on_alike_and_apart(cls, compiled):
 @pytest.mark.slow
 @of_each_class
 @pytest.mark.parametrize("batch_size", [None, 3])
-def test_it_keeps_what_environments_promise(cls, batch_size):
+def test_a_compiled_batch_passes_check_environment(cls, batch_size):
     check_environment(functools.partial(cls, batch_size))
 
 
-def test_worker_processes_give_the_same_streams():
+def test_worker_processes_return_the_same_streams():
     makers = [functools.partial(Hunt, 2)] * 2
     with ParallelPyEnvironment(makers, num_workers=2) as pool:
         pool.seed([4, 5, 6, 7])
@@ -229,13 +229,13 @@ def test_worker_processes_give_the_same_streams():
             assert bits(pool.step(action)) == bits(here.step(action))
 
 
-def test_it_is_made_by_make():
+def test_make_accepts_the_class():
     env = make(Hunt, batch_size=3, seed=1, compiled=False)
     assert env.reset().observation["board"].shape == (3, HEIGHT, WIDTH)
     assert not env.compiled
 
 
-def test_infos_states_and_pictures_are_there_for_people():
+def test_infos_states_and_pictures_are_available():
     env = Hunt(3, seed=1, compiled=False)
     env.reset()
     info, state = env.get_info(), env.state_of(1)
@@ -247,7 +247,7 @@ def test_infos_states_and_pictures_are_there_for_people():
         Boat(compiled=False).render()
 
 
-def test_every_episode_begins_with_the_values_of_the_state():
+def test_every_episode_begins_with_the_initial_state():
     env = Hunt(2, seed=1, compiled=False)
     env.reset()
     before = [sorted(env.state_of(row).order) for row in range(2)]
@@ -258,7 +258,7 @@ def test_every_episode_begins_with_the_values_of_the_state():
     assert [1, 1] == [env.state_of(row).column for row in range(2)]
 
 
-def test_threads_are_as_many_as_asked_for_and_end():
+def test_num_threads_threads_start_and_end():
     env = Boat(4, seed=1, num_threads=3)
     env.reset()
     assert 3 == env.num_threads
@@ -294,7 +294,7 @@ class Stray(Hunt):
 
 
 @pytest.mark.parametrize("given", [{"compiled": False}, {"bounds_checked": True}])
-def test_an_index_outside_of_an_array_is_told_with_its_row(given):
+def test_an_index_out_of_range_is_reported_with_its_row(given):
     env = Stray(3, seed=1, **given)
     env.reset()
     with pytest.raises(IndexError, match="Stray: the rules of row 0 raised IndexError"):
@@ -321,12 +321,12 @@ class Unlike(CompiledEnvironment):
 
 
 @of_each_class
-def test_rules_that_do_the_same_pass_the_check(cls):
+def test_rules_with_equal_results_pass_the_check(cls):
     check_rules(cls, steps=40)
     check_rules(cls.rules, steps=5, batch_size=1)
 
 
-def test_rules_that_compute_another_thing_are_told_apart():
+def test_rules_with_other_results_fail_the_check():
     # NumPy adds up in another order than a loop.
     with pytest.raises(
         RulesDiffer, match=r"Unlike computes state\.total as "
@@ -379,7 +379,7 @@ UNCOMPILED = [
 
 
 @pytest.mark.parametrize(("rule", "advice"), UNCOMPILED)
-def test_rules_that_cannot_be_compiled_say_what_to_write_instead(rule, advice):
+def test_rules_that_cannot_be_compiled_get_a_remedy(rule, advice):
     class Wrong(Hunt):
         rules = Rules(**{**vars(Hunt.rules), "step": rule})
 
@@ -461,13 +461,13 @@ OTHER_RANDOM_NUMBERS = {
 
 
 @pytest.mark.parametrize("case", OTHER_RANDOM_NUMBERS)
-def test_random_numbers_that_depend_on_no_seed_are_refused(case):
+def test_unseeded_random_numbers_are_refused(case):
     with pytest.raises(TypeError, match=r"^Rules.step must draw its random numbers f"):
         changed(step=OTHER_RANDOM_NUMBERS[case])()
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED)
-def test_rules_that_make_no_sense_are_refused(call, message):
+def test_invalid_rules_are_refused(call, message):
     with pytest.raises((TypeError, ValueError)) as raised:
         call()
     assert str(raised.value).startswith(message)
@@ -509,7 +509,7 @@ def rng_of(seed):
     return Rng(streams.positions, streams.keys, 0)
 
 
-def test_random_numbers_are_those_of_the_rows_streams():
+def test_random_numbers_come_from_the_rows_streams():
     streams, rng = RowStreams([5]), rng_of(5)
     row = np.array([0])
     with np.errstate(over="ignore"):
@@ -517,7 +517,7 @@ def test_random_numbers_are_those_of_the_rows_streams():
         assert int(streams.integers(row, -2, 5)[0]) == rng.integers(-2, 5)
 
 
-def test_normal_numbers_are_those_of_box_and_muller():
+def test_normal_numbers_follow_box_muller():
     rng, same = rng_of(5), rng_of(5)
     with np.errstate(over="ignore"):
         for _ in range(3000):
@@ -528,7 +528,7 @@ def test_normal_numbers_are_those_of_box_and_muller():
             assert math.isclose(expected, rng.normal(), rel_tol=1e-13, abs_tol=1e-14)
 
 
-def test_a_shuffled_array_has_the_same_elements_in_every_order():
+def test_shuffling_reaches_every_order():
     rng, seen = rng_of(5), set()
     with np.errstate(over="ignore"):
         for _ in range(200):
@@ -538,7 +538,7 @@ def test_a_shuffled_array_has_the_same_elements_in_every_order():
     assert 6 == len(seen)
 
 
-def test_two_environments_of_the_same_rules_are_compiled_once():
+def test_equal_rules_are_compiled_once():
     first, second = Hunt(2), Hunt(3)
     assert first._loop.function is second._loop.function
     assert compiled_kernel(hide) is compiled_kernel(hide)

@@ -67,7 +67,7 @@ masks = st.lists(st.booleans(), min_size=ROWS, max_size=ROWS)
 @every_environment
 @given(seed=st.integers(0, 2**32 - 1), order=st.sampled_from(AutoReset), data=st.data())
 @settings(max_examples=8)
-def test_every_bit_is_that_of_the_batch_in_numpy(make, seed, order, data):
+def test_compiled_batches_match_numpy_bit_for_bit(make, seed, order, data):
     batches = three(make, seed=seed, autoreset=order)
     highest = int(batches[0].action_spec().maximum)
     rng = np.random.default_rng(seed)
@@ -94,7 +94,7 @@ def test_every_bit_is_that_of_the_batch_in_numpy(make, seed, order, data):
 
 
 @every_environment
-def test_a_state_of_either_batch_is_one_of_the_other(make):
+def test_states_are_interchangeable_between_compiled_and_numpy(make):
     slow, fast = make(ROWS, seed=1), make(ROWS, seed=2, compiled=True)
     rng = np.random.default_rng(3)
     highest = int(slow.action_spec().maximum)
@@ -110,7 +110,7 @@ def test_a_state_of_either_batch_is_one_of_the_other(make):
 
 
 @every_environment
-def test_copies_go_on_alike(make):
+def test_copies_continue_alike(make):
     env = make(ROWS, seed=1, compiled=True)
     env.reset()
     copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
@@ -124,11 +124,11 @@ def test_copies_go_on_alike(make):
 
 @pytest.mark.slow
 @every_environment
-def test_it_keeps_what_environments_promise(make):
+def test_a_compiled_batch_passes_check_environment(make):
     check_environment(functools.partial(make, ROWS, compiled=True))
 
 
-def test_it_is_made_by_its_name():
+def test_make_accepts_compiled_environments():
     env = make("CartPole", batch_size=3, compiled=True, seed=1)
     assert env.compiled
     assert not make("CartPole", batch_size=3).compiled
@@ -158,7 +158,7 @@ class Slippery(CartPole):
         return super()._advance(1 - actions, live)
 
 
-def test_a_subclass_with_rules_of_its_own_is_not_compiled(message_of):
+def test_a_subclass_with_its_own_rules_is_not_compiled(message_of):
     assert (
         "Slippery overrides _advance, of which the kernels of CartPole know nothing; "
         "make it without compiled=True."
@@ -176,7 +176,7 @@ def test_without_numba_the_error_says_how_to_install_it(monkeypatch, message_of)
     ) == message_of(MissingDependencyError, lambda: Pole(3, compiled=True))
 
 
-def test_without_being_asked_for_nothing_is_compiled():
+def test_nothing_is_compiled_by_default():
     program = (
         "import sys; from envkit.envs import CartPole; CartPole(3).reset(); "
         "print('numba' in sys.modules, 'llvmlite' in sys.modules)"
@@ -212,7 +212,7 @@ def around(factor):
     return inner
 
 
-def test_functions_that_a_kernel_calls_are_compiled_with_it():
+def test_functions_called_by_a_kernel_are_compiled_with_it():
     values = np.arange(3)
     compiled(kernel)(values)
     assert [0, 3, 6] == values.tolist()
@@ -220,12 +220,12 @@ def test_functions_that_a_kernel_calls_are_compiled_with_it():
     assert 6 == compiled(around(2))(values[1:])
 
 
-def test_a_kernel_is_compiled_once_in_a_process():
+def test_a_kernel_is_compiled_once_per_process():
     assert compiled(kernel) is compiled(kernel)
     assert compiled(kernel) is not compiled(kernel, bounds_checked=True)
 
 
-def test_a_fingerprint_changes_with_all_that_a_kernel_depends_on(monkeypatch):
+def test_a_fingerprint_changes_with_every_dependency_of_a_kernel(monkeypatch):
     prints = [fingerprint(kernel), fingerprint(helped), fingerprint(around(2))]
     assert fingerprint(around(2)) == prints[2]
     assert fingerprint(around(3)) not in prints
@@ -235,7 +235,7 @@ def test_a_fingerprint_changes_with_all_that_a_kernel_depends_on(monkeypatch):
     assert fingerprint(kernel) is None
 
 
-def test_another_process_finds_what_one_has_compiled(tmp_path):
+def test_compiled_kernels_are_shared_between_processes(tmp_path):
     program = (
         "from envkit.envs import Catch; env = Catch(4, compiled=True, seed=1); "
         "env.reset(); env.step([0] * 4); stats = env._loops.advance.stats; "
@@ -257,7 +257,7 @@ def test_another_process_finds_what_one_has_compiled(tmp_path):
     assert ["0 1", "1 0"] == told
 
 
-def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(tmp_path):
+def test_without_a_writable_cache_kernels_are_still_compiled(tmp_path):
     program = (
         "from envkit.envs import Catch; env = Catch(4, compiled=True, seed=1); "
         "env.reset(); print(env.step([0] * 4).step_type)"

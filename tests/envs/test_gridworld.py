@@ -81,7 +81,7 @@ def test_reaching_the_goal_with_the_last_step_terminates():
     assert {(0.0, 1.0, False, True), (1.0, 0.0, True, True)} == endings
 
 
-def test_info_tells_the_cells():
+def test_the_info_has_the_cells():
     env = GridWorld(3, seed=1)
     images = env.reset().observation
     info = env.get_info()
@@ -89,7 +89,7 @@ def test_info_tells_the_cells():
     assert [goal(image) for image in images] == list(map(tuple, info["goal"]))
 
 
-def test_an_episode_goes_on_without_a_limit():
+def test_without_a_limit_an_episode_continues():
     env = GridWorld(size=2, max_episode_steps=None, seed=2)
     image = env.reset().observation
     # Into the wall above or below, and not into the goal.

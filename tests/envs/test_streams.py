@@ -20,7 +20,7 @@ def draws(streams, rows, kind, count=3):
 
 @pytest.mark.parametrize("kind", ["uniform", "normal", "integers"])
 @given(seeds=st.lists(SEEDS, min_size=1, max_size=5), data=st.data())
-def test_a_row_draws_the_same_whoever_draws_with_it(kind, seeds, data):
+def test_a_row_draws_the_same_beside_any_other_rows(kind, seeds, data):
     together = RowStreams(seeds)
     alone = [RowStreams([seed]) for seed in seeds]
     subsets = st.sets(st.integers(0, len(seeds) - 1)).map(sorted)
@@ -31,14 +31,14 @@ def test_a_row_draws_the_same_whoever_draws_with_it(kind, seeds, data):
             assert np.array_equal(expected[..., 0], drawn[..., place])
 
 
-def test_drawing_at_once_and_in_parts_is_the_same():
+def test_drawing_at_once_equals_drawing_in_parts():
     at_once = RowStreams([5, 6]).uniform(np.arange(2), 7)
     streams = RowStreams([5, 6])
     in_parts = [streams.uniform(np.arange(2), count) for count in (1, 3, 2, 1)]
     assert np.array_equal(at_once, np.concatenate(in_parts))
 
 
-def test_with_a_key_of_zero_the_numbers_are_those_of_splitmix64():
+def test_key_0_gives_the_numbers_of_splitmix64():
     streams = RowStreams([1])
     streams.positions[:] = streams.keys[:] = 0
     drawn = streams.uniform(np.array([0]), 3)[:, 0]
@@ -47,7 +47,7 @@ def test_with_a_key_of_zero_the_numbers_are_those_of_splitmix64():
     assert [(word >> 11) / 2**53 for word in words] == drawn.tolist()
 
 
-def test_a_stream_goes_on_from_its_position_and_key():
+def test_a_stream_continues_from_its_position_and_key():
     streams = RowStreams([1, 2, 3])
     rows = np.arange(3)
     streams.uniform(rows, 4)
@@ -56,19 +56,19 @@ def test_a_stream_goes_on_from_its_position_and_key():
     assert np.array_equal(streams.normal(rows, 5), other.normal(rows, 5))
 
 
-def test_streams_of_fresh_entropy_differ():
+def test_streams_from_fresh_entropy_differ():
     rows = np.arange(100)
     drawn = np.concatenate([RowStreams([None] * 100).uniform(rows, 1) for _ in "ab"])
     assert 200 == len(np.unique(drawn))
 
 
-def test_only_the_rows_without_a_seed_take_fresh_entropy():
+def test_only_rows_without_a_seed_take_fresh_entropy():
     rows = np.arange(2)
     first, second = (RowStreams([4, None]).uniform(rows, 2) for _ in "ab")
     assert [True, False] == (first == second).all(axis=0).tolist()
 
 
-def test_streams_whose_positions_meet_differ_by_their_keys():
+def test_streams_at_equal_positions_differ_by_their_keys():
     streams = RowStreams([1, 2])
     streams.positions[1] = streams.positions[0]
     drawn = streams.uniform(np.arange(2), 50)
@@ -94,7 +94,7 @@ def test_neither_neighbouring_draws_nor_neighbouring_rows_are_correlated():
         assert abs(correlation) < 4 / 400
 
 
-def test_every_bit_is_set_half_of_the_time():
+def test_every_bit_is_set_half_the_time():
     bits = RowStreams([1]).uniform(np.array([0]), 40_000) * 2.0**53
     words = bits.astype(np.uint64)
     shares = [
@@ -116,14 +116,14 @@ def test_integers_stay_within_their_bounds(seed, low, width):
     assert (drawn < low + width).all()
 
 
-def test_integers_have_bounds_for_each_row_and_reach_all_of_them():
+def test_integers_reach_the_bounds_of_each_row():
     high = np.arange(1, 10)
     streams = RowStreams(list(range(9)))
     drawn = np.array([streams.integers(np.arange(9), 0, high) for _ in range(300)])
     assert high.tolist() == [len(np.unique(column)) for column in drawn.T]
 
 
-def test_no_rows_draw_nothing():
+def test_drawing_for_no_rows_returns_nothing():
     streams = RowStreams([1, 2])
     before = streams.positions.copy()
     drawn = streams.uniform(np.zeros(0, np.int64), 3)

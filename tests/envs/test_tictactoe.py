@@ -60,7 +60,7 @@ def test_every_step_keeps_the_rules(seed, actions):
             break
 
 
-def test_every_ending_happens_to_somebody():
+def test_every_ending_occurs():
     rng, rows = np.random.default_rng(1), 300
     env = TicTacToe(rows, seed=2)
     env.reset()
@@ -79,7 +79,7 @@ def test_the_player_begins_on_an_empty_board():
     assert observation["mask"].all()
 
 
-def test_the_opponent_answers_on_every_empty_square_alike():
+def test_the_opponent_plays_every_empty_square_evenly():
     env = TicTacToe(8000, seed=1)
     env.reset()
     boards = env.step(np.full(8000, 4)).observation["board"].reshape(-1, 9)
@@ -88,7 +88,7 @@ def test_the_opponent_answers_on_every_empty_square_alike():
     assert np.allclose(1 / 8, np.delete(shares, 4), atol=0.015)
 
 
-def test_the_rewards_can_be_read_off_the_class():
+def test_the_rewards_are_class_attributes():
     assert (1.0, -1.0, -0.001) == (
         TicTacToe.REWARD_WIN,
         TicTacToe.REWARD_LOSS,
@@ -97,7 +97,7 @@ def test_the_rewards_can_be_read_off_the_class():
 
 
 @pytest.mark.parametrize(("side", "color"), [(1, (50, 90, 190)), (2, (200, 70, 60))])
-def test_the_picture_shows_who_is_where(side, color):
+def test_the_picture_shows_both_players(side, color):
     env = TicTacToe(seed=1)
     env.reset()
     board = env.step(4).observation["board"]

@@ -37,14 +37,14 @@ def clone_by_pickle(spec: ArraySpec) -> ArraySpec:
 @pytest.mark.parametrize(
     "shape", [(2, 3), [2, 3], np.array([2, 3]), range(2, 4), iter((2, np.int8(3)))]
 )
-def test_a_shape_is_kept_as_a_tuple_of_integers(shape):
+def test_a_shape_becomes_a_tuple_of_integers(shape):
     spec = ArraySpec(shape, np.float32)
     assert (2, 3) == spec.shape
     assert {int} == {type(size) for size in spec.shape}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "f4", np.float32, np.dtype(np.float32)])
-def test_a_dtype_is_kept_as_numpys(dtype):
+def test_a_dtype_becomes_a_numpy_dtype(dtype):
     spec = ArraySpec((), dtype)
     assert np.dtype(np.float32) == spec.dtype
     assert isinstance(spec.dtype, np.dtype)
@@ -64,7 +64,7 @@ NO_SHAPE = "A shape is an iterable of integers such as (84, 84, 3), not {}."
         ((2, -1), ValueError, "A shape has no negative sizes, and (2, -1) has."),
     ],
 )
-def test_what_is_not_a_shape_is_refused(message_of, shape, kind, message):
+def test_an_invalid_shape_is_refused(message_of, shape, kind, message):
     assert message == message_of(kind, lambda: ArraySpec(shape, np.float32))
 
 
@@ -138,7 +138,7 @@ def test_a_copy_of_a_spec_is_equal_to_it(clone, spec):
         ),
     ],
 )
-def test_a_spec_shows_itself_on_one_line(spec, text):
+def test_the_repr_is_one_line(spec, text):
     assert text == repr(spec)
 
 
@@ -146,7 +146,7 @@ def test_a_spec_shows_itself_on_one_line(spec, text):
 
 
 @given(spec=strategies.specs())
-def test_a_spec_equals_itself_under_another_name(spec):
+def test_specs_are_equal_under_different_names(spec):
     renamed = spec.replace(name="another name")
     assert spec == renamed
     assert (spec != renamed) is False
@@ -193,7 +193,7 @@ def test_bounds_are_compared_element_by_element():
     assert scalar != BoundedArraySpec((3,), np.int32, 0, 9)
 
 
-def test_specs_without_elements_have_no_bounds_to_differ_in():
+def test_empty_specs_ignore_their_bounds_in_comparisons():
     assert BoundedArraySpec((0,), np.int8, 0, 1) == BoundedArraySpec(
         (0,), np.int8, 2, 3
     )
@@ -227,7 +227,7 @@ def test_an_array_of_the_specs_shape_and_dtype_within_its_bounds_fits(data, spec
         (ArraySpec((2,), np.float32), False),
     ],
 )
-def test_only_an_array_of_the_shape_and_dtype_fits(array, fits):
+def test_arrays_of_other_shapes_or_dtypes_do_not_fit(array, fits):
     assert SOME_SPEC.check_array(array) is fits
 
 
@@ -252,7 +252,7 @@ def test_a_number_fits_a_scalar_of_its_own_dtype(number, dtype):
     "value", ["5", b"5", [5], (), np.bool_(True), decimal.Decimal(5)]
 )
 @pytest.mark.parametrize("dtype", ["<U1", "S1", np.int64, np.bool_, np.float64, object])
-def test_what_is_neither_array_nor_number_of_the_dtype_fits_no_scalar(value, dtype):
+def test_numbers_of_other_dtypes_do_not_fit_a_scalar(value, dtype):
     assert ArraySpec((), dtype).check_array(value) is False
 
 
@@ -260,7 +260,7 @@ def test_what_is_neither_array_nor_number_of_the_dtype_fits_no_scalar(value, dty
 
 
 @given(data=st.data(), spec=strategies.specs(any_byte_order=True))
-def test_an_array_fits_the_spec_that_is_made_from_it(data, spec):
+def test_an_array_fits_the_spec_made_from_it(data, spec):
     array = data.draw(strategies.values(spec))
     made = ArraySpec.from_array(array, name="made")
     assert made.check_array(array)
@@ -271,14 +271,14 @@ def test_an_array_fits_the_spec_that_is_made_from_it(data, spec):
     ("number", "dtype"),
     [(5, np.int64), (5.0, np.float64), (True, np.bool_), (np.uint8(5), np.uint8)],
 )
-def test_a_number_makes_the_spec_of_a_scalar(number, dtype):
+def test_from_array_makes_a_scalar_spec_from_a_number(number, dtype):
     assert ArraySpec((), dtype) == ArraySpec.from_array(number)
 
 
 @pytest.mark.parametrize(
     "value", [[1, 2], "abc", None, decimal.Decimal(5), fractions.Fraction(5, 3)]
 )
-def test_no_spec_is_made_from_other_values(message_of, value):
+def test_from_array_refuses_other_values(message_of, value):
     raised = message_of(ValueError, lambda: ArraySpec.from_array(value))
     assert (
         f"ArraySpec.from_array() needs an array or a number, not {value!r} of type "
@@ -306,7 +306,7 @@ def test_a_plain_copy_of_a_bounded_spec_has_no_bounds():
         ({"name": None}, ArraySpec((2,), np.float32, "position")),
     ],
 )
-def test_replace_changes_what_is_not_none(changes, expected):
+def test_replace_changes_the_given_attributes_only(changes, expected):
     replaced = SOME_SPEC.replace(**changes)
     assert (expected, expected.name) == (replaced, replaced.name)
 
@@ -334,7 +334,7 @@ def test_infinite_bounds_become_the_largest_finite_numbers(dtype, infinity):
     assert (spec.maximum == info.max).all()
 
 
-def test_finite_elements_beside_infinite_ones_stay():
+def test_finite_bounds_beside_infinite_ones_are_kept():
     spec = BoundedArraySpec((2,), np.float64, [-np.inf, 0.5], [1.5, np.inf])
     info = np.finfo(np.float64)
     assert ([info.min, 0.5], [1.5, info.max]) == (
@@ -343,7 +343,7 @@ def test_finite_elements_beside_infinite_ones_stay():
     )
 
 
-def test_bounds_keep_the_shape_they_were_given():
+def test_bounds_keep_their_shape():
     spec = BoundedArraySpec((2, 3), np.int16, [[0], [1]], [7, 8, 9])
     assert ([[0], [1]], [7, 8, 9]) == (spec.minimum.tolist(), spec.maximum.tolist())
     assert np.dtype(np.int16) == spec.minimum.dtype == spec.maximum.dtype
@@ -356,7 +356,7 @@ def test_bounds_are_read_only():
         SOME_BOUNDS.maximum[()] = 5
 
 
-def test_bounds_are_copies_and_the_callers_array_stays_as_it_was():
+def test_bounds_are_copied():
     low = np.zeros(2, np.float32)
     spec = BoundedArraySpec((2,), np.float32, low, 1.0)
     low[0] = 0.5
@@ -382,14 +382,14 @@ def test_bounds_of_64_bits_are_exact(dtype, low, high):
     assert (low, high) == (spec.minimum.tolist(), spec.maximum.tolist())
 
 
-def test_a_bound_may_be_the_largest_number_as_people_write_it():
+def test_a_bound_may_be_the_largest_number_rounded_in_decimal():
     """In decimals it is a little more than the number; nearest to it all the same."""
     limit = float(str(np.finfo(np.float32).max))
     spec = BoundedArraySpec((), np.float32, -limit, limit)
     assert BoundedArraySpec((), np.float32) == spec
 
 
-def test_booleans_and_other_numbers_are_bounds_too():
+def test_booleans_and_other_number_types_are_accepted_as_bounds():
     assert BoundedArraySpec((), np.int8, 0, 1) == BoundedArraySpec(
         (), np.int8, False, np.array(True)
     )
@@ -399,12 +399,12 @@ def test_booleans_and_other_numbers_are_bounds_too():
     ("bound", "stored"),
     [(fractions.Fraction(1, 4), 0.25), (2**70, 2.0**70), ([2**70, -1], [2.0**70, -1])],
 )
-def test_numbers_that_numpy_has_no_dtype_for_are_bounds_of_floats(bound, stored):
+def test_numbers_without_a_numpy_dtype_are_accepted_as_float_bounds(bound, stored):
     spec = BoundedArraySpec((2,), np.float64, -2, bound)
     assert stored == spec.maximum.tolist()
 
 
-def test_a_bound_that_is_nan_is_accepted_and_contains_nothing():
+def test_a_nan_bound_is_accepted_and_contains_nothing():
     spec = BoundedArraySpec((2,), np.float32, [np.nan, 0.0], 1.0)
     assert spec == BoundedArraySpec((2,), np.float32, [np.nan, 0.0], 1.0)
     assert spec.check_array(np.zeros(2, np.float32)) is False
@@ -433,7 +433,7 @@ NO_UINT8 = "{} is not within the range of uint8: {} is not between 0 and 255."
         (np.nan, 4, NO_UINT8.format("minimum", "nan")),
     ],
 )
-def test_bounds_that_make_no_sense_are_refused(message_of, low, high, message):
+def test_invalid_bounds_are_refused(message_of, low, high, message):
     raised = message_of(ValueError, lambda: BoundedArraySpec((2,), np.uint8, low, high))
     assert message == raised
 
@@ -477,13 +477,13 @@ def test_a_bound_that_no_float_can_hold_is_refused(dtype):
     ],
 )
 @pytest.mark.parametrize("dtype", [np.int64, np.float64])
-def test_what_is_no_number_is_no_bound(message_of, bound, shown, dtype):
+def test_a_bound_other_than_a_number_is_refused(message_of, bound, shown, dtype):
     raised = message_of(TypeError, lambda: BoundedArraySpec((2,), dtype, bound, 5))
     assert f"minimum must be numbers, not {shown}." == raised
 
 
 @pytest.mark.parametrize("dtype", ["bool", "<U3", "complex64", "datetime64[s]"])
-def test_only_numbers_have_bounds(message_of, dtype):
+def test_specs_of_other_dtypes_cannot_have_bounds(message_of, dtype):
     raised = message_of(TypeError, lambda: BoundedArraySpec((), dtype))
     assert (
         f"BoundedArraySpec needs an integer or floating dtype, not {dtype}: only "
@@ -505,7 +505,7 @@ def test_only_numbers_have_bounds(message_of, dtype):
         ([5, 10], False),
     ],
 )
-def test_both_bounds_belong_to_the_range(array, fits):
+def test_both_bounds_are_inclusive(array, fits):
     assert SOME_BOUNDS.check_array(np.array(array, np.int32)) is fits
 
 
@@ -523,7 +523,7 @@ def test_a_number_beyond_its_dtype_does_not_fit():
     assert ArraySpec((), np.int64).check_array(-(2**63)) is True
 
 
-def test_an_integer_that_numpy_makes_a_uint64_is_one():
+def test_a_large_integer_is_checked_as_uint64():
     """Above the largest int64, and nowhere else: NumPy decides by the value."""
     assert np.dtype(np.uint64) == np.asarray(2**63).dtype
     assert ArraySpec((), np.uint64) == ArraySpec.from_array(2**63)
@@ -533,7 +533,7 @@ def test_an_integer_that_numpy_makes_a_uint64_is_one():
 
 @settings(max_examples=20)
 @given(spec=strategies.bounded_specs("iu"))
-def test_num_values_counts_what_each_element_can_be(spec):
+def test_num_values_counts_the_values_of_each_element(spec):
     low = np.broadcast_to(spec.minimum, spec.shape).ravel().tolist()
     high = np.broadcast_to(spec.maximum, spec.shape).ravel().tolist()
     assert spec.shape == spec.num_values.shape
@@ -543,7 +543,7 @@ def test_num_values_counts_what_each_element_can_be(spec):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint64", "int64", ">i2"])
-def test_num_values_is_an_array_of_int64_where_that_can_count_them(dtype):
+def test_num_values_is_int64_unless_it_overflows(dtype):
     num_values = BoundedArraySpec((2,), dtype, 0, [1, 4]).num_values
     assert (np.dtype(np.int64), [2, 5]) == (num_values.dtype, num_values.tolist())
 
@@ -552,7 +552,7 @@ def test_num_values_of_real_numbers_is_none():
     assert BoundedArraySpec((), np.float32, 0, 1).num_values is None
 
 
-def test_a_bounded_copy_keeps_the_bounds_there_are():
+def test_a_bounded_copy_keeps_existing_bounds():
     bounded = BoundedArraySpec.from_spec(SOME_SPEC)
     copied = BoundedArraySpec.from_spec(SOME_BOUNDS)
     renamed = BoundedArraySpec.from_spec(SOME_BOUNDS, name="other")
@@ -576,12 +576,12 @@ def test_a_bounded_copy_keeps_the_bounds_there_are():
         ),
     ],
 )
-def test_replace_keeps_bounds_that_are_not_replaced(changes, expected):
+def test_replace_keeps_other_bounds(changes, expected):
     replaced = SOME_BOUNDS.replace(**changes)
     assert (expected, expected.name) == (replaced, replaced.name)
 
 
-def test_the_arguments_of_a_bounded_spec_have_the_order_of_tf_agents():
+def test_a_bounded_spec_takes_arguments_in_tf_agents_order():
     spec = BoundedArraySpec((2,), np.int32, 0, 9, "move")
     assert (0, 9, "move") == (spec.minimum, spec.maximum, spec.name)
     assert spec == SOME_BOUNDS.replace((2,), np.int32, 0, 9, "move")
@@ -622,7 +622,7 @@ def test_a_spec_is_bounded_discrete_or_continuous(spec, bounded, discrete, conti
         (float, False, True),
     ],
 )
-def test_a_dtype_is_discrete_or_continuous_too(dtype, discrete, continuous):
+def test_a_dtype_is_discrete_or_continuous(dtype, discrete, continuous):
     assert is_discrete(dtype) is discrete
     assert is_continuous(dtype) is continuous
 
@@ -638,12 +638,12 @@ def test_a_shape_can_be_updated():
 @pytest.mark.parametrize(
     "name", ["EnvironmentSpec", "check_fits", "explain", "array_spec"]
 )
-def test_what_tf_agents_does_not_know_is_not_in_its_module(name):
+def test_names_unknown_to_tf_agents_are_not_in_array_spec(name):
     assert name in specs.__all__
     assert name not in array_spec.__all__
 
 
-def test_the_module_has_the_functions_that_tf_agents_keeps_in_it():
+def test_array_spec_has_the_functions_of_tf_agents():
     found: dict[str, Any] = {
         name: getattr(array_spec, name) for name in array_spec.__all__
     }

@@ -20,7 +20,7 @@ NAMED = BoundedArraySpec((2,), np.int64, [0, 1], 9, name="move")
 
 @settings(max_examples=20)
 @given(spec=strategies.spec_nests(), dims=strategies.outer_dims())
-def test_removing_undoes_adding(spec, dims):
+def test_remove_outer_dims_undoes_add_outer_dim(spec, dims):
     batched = add_outer_dims_nest(spec, dims)
     removed = remove_outer_dims_nest(batched, len(dims))
     assert spec == removed
@@ -52,7 +52,7 @@ def test_every_row_of_a_batch_fits_the_spec_without_the_batch(data, spec):
 
 
 @pytest.mark.parametrize("dims", [(4, 3), [4, 3], np.array([4, 3])])
-def test_outer_dims_come_before_the_specs_own(dims):
+def test_outer_dims_come_first(dims):
     spec = {"a": NAMED, "b": [ArraySpec((), np.float32)]}
     batched = add_outer_dims_nest(spec, dims)
     assert {
@@ -62,7 +62,7 @@ def test_outer_dims_come_before_the_specs_own(dims):
     assert "move" == batched["a"].name
 
 
-def test_containers_stay_what_they_are():
+def test_containers_keep_their_types():
     spec = Pair(ArraySpec((), np.float32), (NAMED, {}))
     assert Pair(
         ArraySpec((5,), np.float32),
@@ -90,14 +90,14 @@ def test_containers_stay_what_they_are():
         ([[0], [1]], 9, 0, BoundedArraySpec((2, 3), np.int64, [[0], [1]], 9)),
     ],
 )
-def test_bounds_widen_to_hold_all_rows(minimum, maximum, count, expected):
+def test_bounds_widen_to_cover_all_rows(minimum, maximum, count, expected):
     spec = BoundedArraySpec((2, 3), np.int64, minimum, maximum, name="move")
     removed = remove_outer_dims_nest({"a": spec}, count)
     assert {"a": expected} == removed
     assert "move" == removed["a"].name
 
 
-def test_a_batch_without_rows_leaves_the_limits_of_the_dtype():
+def test_a_batch_without_rows_leaves_only_the_limits_of_the_dtype():
     """No row says anything about its bounds."""
     spec = BoundedArraySpec((0, 2), np.int64, np.zeros((0, 2)), np.ones((0, 1)))
     assert BoundedArraySpec((2,), np.int64) == remove_outer_dims_nest(spec, 1)
@@ -149,7 +149,7 @@ NO_SPEC = "{!r} is not an ArraySpec, so it has no dimensions."
         ),
     ],
 )
-def test_what_has_no_such_dimensions_is_refused(
+def test_specs_without_the_dimensions_are_refused(
     message_of, change, spec, dims, kind, message
 ):
     assert message == message_of(kind, lambda: change({"a": spec}, dims))

@@ -26,7 +26,7 @@ def mismatch(*specs: EnvironmentSpec, makers: list[str] | None = None) -> str:
     return str(caught.value)
 
 
-def test_an_environment_is_asked_for_its_four_specs():
+def test_the_four_specs_come_from_the_environment():
     env = NestedCountingEnv()
     assert EnvironmentSpec(
         env.observation_spec(),
@@ -36,7 +36,7 @@ def test_an_environment_is_asked_for_its_four_specs():
     ) == EnvironmentSpec.of(env)
 
 
-def test_specs_of_an_environment_can_be_pickled():
+def test_environment_specs_pickle():
     assert SPEC == pickle.loads(pickle.dumps(SPEC))
 
 
@@ -50,19 +50,19 @@ def test_equal_specs_have_no_difference(spec):
 
 @settings(max_examples=20)
 @given(first=strategies.spec_nests(), second=strategies.spec_nests())
-def test_specs_that_differ_have_a_difference_in_both_directions(first, second):
+def test_differing_specs_have_a_difference_in_both_directions(first, second):
     assume(first != second)
     one, other = SPEC._replace(action=first), SPEC._replace(action=second)
     assert "action" == one.difference(other)[0]
     assert "action" == other.difference(one)[0]
 
 
-def test_names_are_no_difference():
+def test_differing_names_are_no_difference():
     assert SPEC.difference(SPEC._replace(action=MOVE.replace(name="move"))) is None
 
 
 @pytest.mark.parametrize("part", EnvironmentSpec._fields)
-def test_the_part_that_differs_is_named(part):
+def test_the_differing_part_is_named(part):
     other = SPEC._replace(**{part: ArraySpec((7,), np.int8)})
     assert part == SPEC.difference(other)[0]
 
@@ -132,7 +132,7 @@ def test_equal_specs_pass(count):
     EnvironmentSpec.check_all_equal([SPEC] * count)
 
 
-def test_environments_that_disagree_are_named_with_their_specs():
+def test_disagreeing_environments_are_named_with_their_specs():
     other = SPEC._replace(action=MOVE.replace(maximum=17))
 
     assert (
@@ -152,7 +152,7 @@ def test_environments_that_disagree_are_named_with_their_specs():
     )
 
 
-def test_both_environments_of_a_disagreement_stand_in_columns():
+def test_disagreeing_specs_are_shown_side_by_side():
     specs = [*[SPEC] * 10, SPEC._replace(reward=MOVE)]
     with pytest.raises(SpecMismatchError) as caught:
         EnvironmentSpec.check_all_equal(specs)
@@ -180,11 +180,11 @@ def test_both_environments_of_a_disagreement_stand_in_columns():
         ),
     ],
 )
-def test_the_specs_that_agree_are_named(changes, last_line):
+def test_agreeing_specs_are_named(changes, last_line):
     assert last_line == mismatch(SPEC, SPEC._replace(**changes)).splitlines()[-1]
 
 
-def test_large_specs_are_cut_to_a_line():
+def test_large_specs_are_shortened_to_one_line():
     large = {f"sensor {index}": SCALAR for index in range(200)}
     other = {**large, "sensor 7": MOVE}
 
@@ -217,7 +217,7 @@ class Declaring:
         return self._declared
 
 
-def test_an_environment_without_the_method_declares_nothing():
+def test_an_environment_without_info_spec_declares_nothing():
     assert {} == info_spec_of(object())
 
 
@@ -234,12 +234,12 @@ def test_an_environment_without_the_method_declares_nothing():
         ({3: LAP}, "has the key 3; its keys are text"),
     ],
 )
-def test_what_is_no_dictionary_of_specs_is_refused(declared, message):
+def test_an_info_spec_other_than_a_dictionary_is_refused(declared, message):
     with pytest.raises(TypeError, match=message):
         info_spec_of(Declaring(declared))
 
 
-def test_the_common_part_is_what_all_declare_alike():
+def test_the_common_info_spec_has_what_all_declare_alike():
     first = {"car": {"fuel": FUEL, "oil": LAP}, "lap": LAP, "rain": LAP}
     second = {"car": {"fuel": FUEL, "oil": FUEL}, "lap": LAP}
     assert {"car": {"fuel": FUEL}, "lap": LAP} == common_info_spec([first, second])
@@ -247,7 +247,7 @@ def test_the_common_part_is_what_all_declare_alike():
     assert {} == common_info_spec([])
 
 
-def test_values_come_in_the_order_of_leaves():
+def test_declared_values_have_the_order_of_leaves():
     fuel, lap = DECLARED.values({"more": "text", **INFO})
     np.testing.assert_array_equal([0.5, 1.0], fuel)
     assert 3 == lap
@@ -266,12 +266,12 @@ def test_values_come_in_the_order_of_leaves():
         ({"car": {"fuel": 0.5}, "lap": 3}, r"info\['car'\]\['fuel'\]"),
     ],
 )
-def test_what_is_missing_or_does_not_fit_is_named(info, place):
+def test_missing_and_misfitting_infos_are_named(info, place):
     with pytest.raises(SpecError, match=rf"The info of env 4 does .* at {place}"):
         DECLARED.values(info, subject="The info of env 4")
 
 
-def test_text_that_would_be_cut_off_does_not_fit():
+def test_a_text_longer_than_declared_does_not_fit():
     name = DeclaredInfo({"name": ArraySpec((), np.dtype("<U4"))})
     assert ["Ann"] == name.values({"name": "Ann"})
     with pytest.raises(SpecError, match=r"info\['name'\]"):
@@ -290,7 +290,7 @@ def test_an_info_may_have_more_than_is_declared(info, expected):
     assert expected == DECLARED.is_all_of(info)
 
 
-def test_a_batch_gives_arrays_or_a_list_with_the_info_of_each_row():
+def test_a_batchs_info_is_arrays_or_a_list_by_row():
     stacked = {"car": {"fuel": np.ones((3, 2), np.float32)}, "lap": np.arange(3)}
     listed = [{**INFO, "lap": lap} for lap in range(3)]
 

@@ -36,7 +36,7 @@ def travelled(data):
 
 
 @given(data=st.data(), spec=WHOLE)
-def test_every_value_comes_back_bit_for_bit(data, spec):
+def test_values_survive_a_round_trip_bit_for_bit(data, spec):
     value = data.draw(strategies.values(spec))
     form = JsonForm(spec, subject="It")
 
@@ -49,7 +49,7 @@ def test_every_value_comes_back_bit_for_bit(data, spec):
 
 
 @given(spec=WHOLE)
-def test_every_spec_comes_back_from_its_schema(spec):
+def test_specs_survive_a_round_trip(spec):
     schema = travelled(schema_of(spec, exact=True))
     back = spec_of(schema)
     assert spec == back
@@ -66,7 +66,7 @@ def test_every_spec_comes_back_from_its_schema(spec):
         (ObjectSpec(), ObjectSpec.wrap({"a": [None, 1.5]})),
     ],
 )
-def test_texts_and_objects_come_back(spec, value):
+def test_texts_and_objects_survive_a_round_trip(spec, value):
     form = JsonForm({"said": spec}, subject="It")
     back = form.read(travelled(form.write({"said": value})))
     assert value.tolist() == back["said"].tolist()
@@ -74,7 +74,7 @@ def test_texts_and_objects_come_back(spec, value):
 
 
 @given(spec=WHOLE)
-def test_a_schema_has_nothing_that_json_schema_does_not_know(spec):
+def test_schemas_are_valid_json_schema(spec):
     schema, exact = schema_of(spec), schema_of(spec, exact=True)
     assert not has_specs(schema)
     assert keys_of(schema) <= {
@@ -122,13 +122,13 @@ FLOATS = np.finfo(np.float32)
         (BoundedArraySpec((), np.int64, 0, 10**9), {"minimum": 0, "maximum": 10**9}),
     ],
 )
-def test_bounds_that_only_tell_a_dtype_are_left_out(spec, bounds):
+def test_bounds_equal_to_the_limits_of_the_dtype_are_left_out(spec, bounds):
     schema = schema_of(spec)["properties"]["value"]
     element = schema.get("items", schema)
     assert bounds == {key: element[key] for key in element if key.endswith("imum")}
 
 
-def test_integers_keep_all_digits_and_may_be_written_as_floats():
+def test_integers_keep_all_digits_and_may_be_floats_in_json():
     form = JsonForm(ArraySpec((2,), np.uint64), subject="It")
     sent = np.array([2**64 - 1, 1], np.uint64)
     assert sent.tolist() == form.read(travelled(form.write(sent))).tolist()
@@ -140,14 +140,14 @@ def test_integers_keep_all_digits_and_may_be_written_as_floats():
         form.read(json.loads('{"value": [NaN, Infinity]}'))
 
 
-def test_a_namedtuple_is_an_object_and_comes_back_as_one():
+def test_a_namedtuple_becomes_an_object_and_survives_a_round_trip():
     form = JsonForm(Place(ArraySpec((), "int8"), ArraySpec((), "int8")), subject="It")
     data = form.write(Place(np.int8(1), np.int8(2)))
     assert {"y": 1, "x": 2} == data
     assert Place(1, 2) == form.read(data)
 
 
-def test_infinite_numbers_are_words():
+def test_infinite_numbers_are_strings():
     form = JsonForm(ArraySpec((4,), np.float32), subject="It")
     value = np.array([np.inf, -np.inf, np.nan, 0.1], np.float32)
 
@@ -173,7 +173,7 @@ SPECS = [
 
 
 @given(data=JSON, spec=st.sampled_from(SPECS))
-def test_what_is_read_fits_or_is_refused_with_a_reason(data, spec):
+def test_values_read_from_json_fit_or_are_refused_with_a_reason(data, spec):
     form = JsonForm(spec, subject="The action", root="action")
     reason = "The action is right."
     try:
@@ -197,7 +197,7 @@ def test_what_is_read_fits_or_is_refused_with_a_reason(data, spec):
         ("f", 1, "must be an object with the key 'value' alone, got 1"),
     ],
 )
-def test_the_reason_says_what_was_wrong(spec, data, reason):
+def test_a_refused_value_is_explained(spec, data, reason):
     with pytest.raises(SpecError) as caught:
         JsonForm(ArraySpec((), spec), subject="It").read(data)
     assert reason in str(caught.value)
@@ -213,12 +213,12 @@ def test_the_reason_says_what_was_wrong(spec, data, reason):
         strategies.Pose(ArraySpec((), bool), ArraySpec((), bool)),
     ],
 )
-def test_specs_without_a_form_are_refused(spec):
+def test_specs_without_a_json_form_are_refused(spec):
     with pytest.raises(SpecError, match="JSON has no form for"):
         schema_of(spec)
 
 
-def test_objects_without_a_form_are_refused():
+def test_objects_without_a_json_form_are_refused():
     form = JsonForm({"held": ObjectSpec()}, subject="It")
     with pytest.raises(SpecError, match=r"\['held'\] is .*, which JSON cannot hold"):
         form.write({"held": ObjectSpec.wrap(object())})
@@ -252,7 +252,7 @@ FOREIGN = {
 }
 
 
-def test_schemas_of_others_become_the_specs_that_fit_best():
+def test_foreign_schemas_become_the_closest_specs():
     spec = spec_of(FOREIGN, {"board": [0.5, 1, 2]}, leave_out=("done",))
     assert {
         "board": ArraySpec((3,), np.float64),
@@ -274,7 +274,7 @@ def test_without_an_example_a_list_of_any_length_is_an_object():
     assert ObjectSpec() == spec_of(FOREIGN)["board"]
 
 
-def test_what_has_a_default_can_be_left_out():
+def test_properties_with_a_default_are_optional():
     assert ["board", "way"] == list(spec_of(FOREIGN, only_required=True))
 
 
@@ -283,7 +283,7 @@ def test_the_name_of_a_spec_is_its_title():
     assert "left eye" == schema["properties"]["camera"]["title"]
 
 
-def test_texts_can_have_a_fixed_width():
+def test_text_length_gives_texts_a_fixed_width():
     spec = spec_of(FOREIGN, text_length=5)
     assert TextSpec((), "<U5") == spec["piece"]["name"] == spec["code"]
 
@@ -301,13 +301,13 @@ def test_texts_can_have_a_fixed_width():
         [],
     ],
 )  # fmt: skip
-def test_schemas_that_are_none_are_refused(schema):
+def test_invalid_schemas_are_refused(schema):
     with pytest.raises(SpecError, match=r"cannot be read.*Pass action_spec\."):
         spec_of(schema, root="action")
 
 
 @given(schema=JSON)
-def test_no_schema_of_a_server_does_harm(schema):
+def test_hostile_schemas_do_no_harm(schema):
     reason = ""
     try:
         spec_of({"properties": {"a": schema}})

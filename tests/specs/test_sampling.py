@@ -60,7 +60,7 @@ def test_a_sample_does_not_depend_on_the_order_of_keys(make_rng):
 
 @settings(max_examples=20)
 @given(spec=strategies.bounded_specs(any_byte_order=True), dims=strategies.outer_dims())
-def test_a_bounded_sample_is_one_array_of_the_specs_dtype(make_rng, spec, dims):
+def test_a_bounded_sample_is_an_array_of_the_specs_dtype(make_rng, spec, dims):
     sample = sample_bounded_spec(spec, make_rng(0), dims)
     assert type(sample) is np.ndarray
     assert ((*dims, *spec.shape), spec.dtype) == (sample.shape, sample.dtype)
@@ -105,7 +105,7 @@ def test_integers_reach_both_bounds(make_rng, dtype, low, high):
 
 
 @pytest.mark.parametrize("dtype", NUMERIC)
-def test_one_value_is_all_that_equal_bounds_allow(make_rng, dtype):
+def test_equal_bounds_allow_one_value_only(make_rng, dtype):
     spec = BoundedArraySpec((2,), dtype, [1, 7], [1, 7])
     sample = sample_bounded_spec(spec, make_rng(0), outer_dims=(50,))
     assert [[1, 7]] * 50 == sample.tolist()
@@ -113,7 +113,7 @@ def test_one_value_is_all_that_equal_bounds_allow(make_rng, dtype):
 
 
 @pytest.mark.parametrize("dtype", [*strategies.FLOATS, ">f4"])
-def test_rounding_does_not_lead_out_of_the_bounds(make_rng, dtype):
+def test_rounding_stays_within_bounds(make_rng, dtype):
     """Of bounds that are next to each other, what lies between is rounded to one."""
     low = np.array([1 / 3, 2 / 3, -1 / 3, 1e4 / 3], dtype)
     high = np.nextafter(low, np.array(np.inf, low.dtype.newbyteorder("=")))
@@ -125,7 +125,7 @@ def test_rounding_does_not_lead_out_of_the_bounds(make_rng, dtype):
 
 
 @pytest.mark.parametrize("dtype", NUMERIC)
-def test_each_element_has_the_range_of_its_own_bounds(make_rng, dtype):
+def test_each_element_is_drawn_from_its_own_bounds(make_rng, dtype):
     spec = BoundedArraySpec((3,), dtype, [0, 10, 100], [9, 99, 100])
     sample = sample_bounded_spec(spec, make_rng(0), outer_dims=(300,))
     low, high = sample.min(axis=0), sample.max(axis=0)
@@ -136,7 +136,7 @@ def test_each_element_has_the_range_of_its_own_bounds(make_rng, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
-def test_one_element_may_have_the_whole_range_and_its_neighbour_a_part(make_rng, dtype):
+def test_bounded_and_unbounded_elements_mix(make_rng, dtype):
     info = np.iinfo(dtype)
     spec = BoundedArraySpec((2,), dtype, [info.min, 3], [info.max, 5])
     sample = sample_bounded_spec(spec, make_rng(0), outer_dims=(400,))
@@ -145,7 +145,7 @@ def test_one_element_may_have_the_whole_range_and_its_neighbour_a_part(make_rng,
     assert {3, 4, 5} == set(sample[:, 1].tolist())
 
 
-def test_booleans_are_tossed(make_rng):
+def test_booleans_are_drawn_evenly(make_rng):
     sample = sample_spec_nest(ArraySpec((1000,), np.bool_), make_rng(0))
     assert np.dtype(np.bool_) == sample.dtype
     assert 400 < int(sample.sum()) < 600
@@ -155,7 +155,7 @@ def test_booleans_are_tossed(make_rng):
     ("dtype", "digits"),
     [("<U3", "0123456789"), (">U3", "0123456789"), ("S3", b"0123456789")],
 )
-def test_text_is_made_of_digits(make_rng, dtype, digits):
+def test_text_without_letters_is_drawn_from_digits(make_rng, dtype, digits):
     sample = sample_spec_nest(ArraySpec((100,), dtype), make_rng(0))
     assert np.dtype(dtype) == sample.dtype
     assert {3} == {len(text) for text in sample.tolist()}
@@ -202,7 +202,7 @@ NO_BOUNDS = (
     ("rng", "kind"), [(3, "an int"), (None, "None"), (np.random, "a module")]
 )
 @pytest.mark.parametrize("sample", [sample_bounded_spec, sample_spec_nest])
-def test_a_source_of_random_numbers_is_needed(message_of, sample, rng, kind):
+def test_sampling_needs_a_random_source(message_of, sample, rng, kind):
     assert NO_SOURCE.format(kind) == message_of(TypeError, lambda: sample(BYTE, rng))
 
 
@@ -232,7 +232,9 @@ def test_a_source_of_random_numbers_is_needed(message_of, sample, rng, kind):
         ),
     ],
 )
-def test_what_cannot_be_sampled_is_refused(message_of, make_rng, sample, spec, message):
+def test_specs_that_cannot_be_sampled_are_refused(
+    message_of, make_rng, sample, spec, message
+):
     assert message == message_of(TypeError, lambda: sample(spec, make_rng(0)))
 
 
@@ -249,7 +251,7 @@ def test_what_cannot_be_sampled_is_refused(message_of, make_rng, sample, spec, m
         ((-1,), ValueError, "a size is an integer of at least 0"),
     ],
 )
-def test_outer_dims_are_a_sequence_of_sizes(make_rng, sample, dims, kind, problem):
+def test_outer_dims_must_be_a_sequence_of_sizes(make_rng, sample, dims, kind, problem):
     with pytest.raises(kind, match=problem):
         sample(BYTE, make_rng(0), outer_dims=dims)
 
@@ -258,7 +260,7 @@ MOVE = BoundedArraySpec((), np.int32, 3, 6)
 PAIR = BoundedArraySpec((2,), np.int64, [0, 1], [2, 5])
 
 
-def test_only_what_a_mask_allows_is_drawn_and_all_of_it_alike(make_rng):
+def test_allowed_values_are_drawn_evenly(make_rng):
     mask = [True, False, True, True]
     drawn = sample_spec_nest(MOVE, make_rng(1), (3000,), mask=mask)
     values, counts = np.unique(drawn, return_counts=True)
@@ -267,7 +269,7 @@ def test_only_what_a_mask_allows_is_drawn_and_all_of_it_alike(make_rng):
     assert np.int32 == drawn.dtype
 
 
-def test_each_row_has_a_mask_of_its_own(make_rng):
+def test_each_row_has_its_own_mask(make_rng):
     sample = sample_spec_nest(MOVE, make_rng(1), (4,), mask=np.eye(4, dtype=bool))
     assert [3, 4, 5, 6] == sample.tolist()
 
@@ -279,19 +281,19 @@ def test_each_row_has_a_mask_of_its_own(make_rng):
         np.array([[1, 0, 0, 1, 1], [0, 0, 0, 0, 1]], np.int8),
     ],
 )
-def test_each_element_has_a_mask_of_its_own(make_rng, mask):
+def test_each_element_has_its_own_mask(make_rng, mask):
     assert [0, 5] == sample_bounded_spec(PAIR, make_rng(1), mask=mask).tolist()
     rows = sample_bounded_spec(PAIR, make_rng(1), (2,), mask=mask)
     assert [[0, 5], [0, 5]] == rows.tolist()
 
 
-def test_elements_of_rows_have_masks_as_gymnasium_has_them(make_rng):
+def test_masks_by_element_have_the_form_of_gymnasium(make_rng):
     mask = (np.eye(3, dtype=bool)[[0, 2]], np.eye(5, dtype=bool)[[4, 1]])
     sample = sample_bounded_spec(PAIR, make_rng(1), (2,), mask=mask)
     assert [[0, 5], [2, 2]] == sample.tolist()
 
 
-def test_masks_are_a_nest_in_which_none_allows_everything(make_rng):
+def test_none_in_a_nest_of_masks_allows_everything(make_rng):
     spec = {"move": MOVE, "pair": PAIR, "force": ArraySpec((), np.float32)}
     masks = {"move": [0, 1, 0, 0], "pair": None, "force": None}
     sample = sample_spec_nest(spec, make_rng(1), mask=masks)
@@ -300,7 +302,7 @@ def test_masks_are_a_nest_in_which_none_allows_everything(make_rng):
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u8", ">i8"])
-def test_a_mask_reaches_both_ends_of_a_dtype(make_rng, dtype):
+def test_a_mask_may_cover_the_limits_of_a_dtype(make_rng, dtype):
     info = np.iinfo(np.dtype(dtype).newbyteorder("="))
     spec = BoundedArraySpec((), dtype, info.max - 2, info.max)
     low = BoundedArraySpec((), dtype, info.min, info.min + 2)
@@ -378,7 +380,7 @@ def test_a_mask_reaches_both_ends_of_a_dtype(make_rng, dtype):
         ),
     ],
 )
-def test_a_mask_that_does_not_fit_is_refused(
+def test_a_mismatched_mask_is_refused(
     make_rng, message_of, spec, dims, mask, error, message
 ):
     assert message == message_of(

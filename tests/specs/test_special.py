@@ -76,17 +76,17 @@ def test_text_needs_the_right_length_and_letters(text, fits):
 
 
 @pytest.mark.parametrize("value", [np.array("ab", "<U3"), "ab", None, 3])
-def test_what_is_no_array_of_its_dtype_does_not_fit(value):
+def test_values_other_than_text_arrays_do_not_fit(value):
     assert not TextSpec((), "<U5").check_array(value)
 
 
-def test_without_letters_all_are_right():
+def test_without_letters_all_characters_fit():
     assert TextSpec((), "<U5").check_array(np.array("é\n€", "<U5"))
 
 
 @pytest.mark.parametrize("spec", [TEXT, SPEC], ids=["text", "objects"])
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
-def test_a_copy_says_the_same(copied, spec):
+def test_a_copy_is_equal(copied, spec):
     other = copied(spec)
     assert spec == other
     assert (type(spec), spec.name, repr(spec)) == (type(other), other.name, repr(other))
@@ -118,7 +118,7 @@ def test_a_copy_says_the_same(copied, spec):
     ],
     ids=str,
 )
-def test_a_spec_that_says_something_else_is_not_equal(spec, other):
+def test_specs_with_other_limits_differ(spec, other):
     assert spec != other
     assert other != spec
 
@@ -127,7 +127,7 @@ def test_the_order_of_letters_makes_no_difference():
     assert TextSpec((), "<U5", letters="ab") == TextSpec((), "<U5", letters="bba")
 
 
-def test_a_plain_spec_becomes_one_without_limits():
+def test_a_plain_spec_becomes_a_text_spec_without_limits():
     text = ArraySpec((2,), "<U5", "name")
     assert TextSpec((2,), "<U5", "name") == TextSpec.from_spec(text)
     assert ObjectSpec((2,)) == ObjectSpec.from_spec(ArraySpec((2,), object))
@@ -149,13 +149,13 @@ def test_a_plain_spec_becomes_one_without_limits():
         (ObjectSpec(), "ObjectSpec(shape=(), dtype=object)"),
     ],
 )
-def test_a_spec_shows_what_it_says(spec, text):
+def test_the_repr_shows_the_limits(spec, text):
     assert text == repr(spec)
 
 
 @settings(max_examples=20)
 @given(spec=text_specs(), seed=st.integers(0, 99))
-def test_every_sample_fits(spec, seed):
+def test_every_sample_of_text_fits(spec, seed):
     sample = sample_spec_nest(spec, np.random.default_rng(seed), outer_dims=(2,))
     assert explain(sample, spec, outer_dims=(2,)) is None
 
@@ -179,7 +179,7 @@ def test_samples_have_all_lengths_and_letters(letters, count):
         ("axb", "The text 'axb' has the letter 'x', which is none of these."),
     ],
 )
-def test_what_is_wrong_with_a_text_is_told(text, reason):
+def test_an_invalid_text_is_explained(text, reason):
     spec = TextSpec((), "<U5", min_length=2, max_length=3, letters="ab")
     assert (
         "The value does not fit its spec.\n\n"
@@ -227,11 +227,11 @@ NO_ROOM = "TextSpec was given texts of {} characters in <U5, which has room for 
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(message_of, make, error, message):
+def test_invalid_arguments_are_refused(message_of, make, error, message):
     assert message == message_of(error, make)
 
 
-def test_no_letters_leave_the_empty_text():
+def test_an_empty_alphabet_allows_the_empty_text_only():
     spec = TextSpec((), "<U5", letters="")
     assert spec.check_array(np.array("", "<U5"))
     assert "" == sample_spec_nest(spec, np.random.default_rng(0))
@@ -241,7 +241,7 @@ def test_no_letters_leave_the_empty_text():
     ("value", "fits"),
     [((), True), ((1, 2, 3), True), ((1, 2, 3, 4), False), (3, False)],
 )
-def test_its_kind_knows_the_values(value, fits):
+def test_the_kind_decides_which_objects_fit(value, fits):
     array = ObjectSpec.wrap(value)
     assert fits is SPEC.contains(value)
     assert fits is SPEC.check_array(array)
@@ -249,7 +249,7 @@ def test_its_kind_knows_the_values(value, fits):
 
 
 @pytest.mark.parametrize("value", [(1, 2), None, 3, np.array(3)], ids=str)
-def test_a_value_without_the_array_does_not_fit(value):
+def test_an_object_without_its_array_does_not_fit(value):
     assert not SPEC.check_array(value)
 
 
@@ -264,14 +264,14 @@ def test_wrapping_keeps_the_object_itself():
     assert value is array[()]
 
 
-def test_its_kind_draws_the_samples(make_rng):
+def test_the_kind_draws_the_samples(make_rng):
     samples = sample_spec_nest(SPEC, make_rng(0), outer_dims=(40,))
     assert explain(samples, SPEC, outer_dims=(40,)) is None
     assert {(), (0,), (0, 1), (0, 1, 2)} == set(samples.tolist())
     assert SPEC.check_array(sample_spec_nest(SPEC, make_rng(0)))
 
 
-def test_a_value_that_is_none_of_its_kind_is_told():
+def test_an_object_of_another_kind_is_explained():
     assert (
         "The value does not fit its spec.\n\n"
         "  expected   ObjectSpec(shape=(), dtype=object, kind=Upto(most=3), "
@@ -282,7 +282,7 @@ def test_a_value_that_is_none_of_its_kind_is_told():
     ) == explain(ObjectSpec.wrap((1, 2, 3, 4)), SPEC)
 
 
-def test_a_wrong_value_of_a_batch_is_told():
+def test_an_invalid_object_in_a_batch_is_explained():
     batch = np.array([None, None], object)
     batch[0], batch[1] = (1,), "no"
     spec = TextSpec((), "<U2", letters="ab")

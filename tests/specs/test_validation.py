@@ -60,7 +60,7 @@ def reason(value: object, spec: object, **options: object) -> str:
 @given(
     data=st.data(), spec=strategies.spec_nests(strategies.specs(any_byte_order=True))
 )
-def test_there_is_nothing_to_explain_about_a_value_that_fits(data, spec):
+def test_a_fitting_value_has_no_explanation(data, spec):
     value = data.draw(strategies.values(spec))
     assert explain(value, spec) is None
     assert check_arrays_nest(value, spec) is True
@@ -70,7 +70,7 @@ def test_there_is_nothing_to_explain_about_a_value_that_fits(data, spec):
 
 @settings(max_examples=25)
 @given(data=st.data(), spec=strategies.spec_nests(), dims=strategies.outer_dims())
-def test_there_is_nothing_to_explain_about_a_batch_that_fits(data, spec, dims):
+def test_a_fitting_batch_has_no_explanation(data, spec, dims):
     value = data.draw(strategies.values(spec, dims))
     assert explain(value, spec, outer_dims=dims) is None
     assert explain(value, add_outer_dims_nest(spec, dims)) is None
@@ -107,13 +107,13 @@ def said_of_others(count: int) -> str:
 
 @settings(max_examples=25)
 @given(misfit=strategies.misfits())
-def test_the_one_thing_wrong_is_found_and_told(misfit):
+def test_a_single_misfit_is_found_and_explained(misfit):
     check_explanation(misfit)
 
 
 @settings(max_examples=5)
 @given(misfit=strategies.misfits(st.just(LARGE)))
-def test_one_wrong_leaf_among_two_hundred_is_told_as_briefly(misfit):
+def test_one_misfit_among_200_leaves_is_explained_as_briefly(misfit):
     assert 200 == len(strategies.leaves(LARGE))
     check_explanation(misfit)
 
@@ -125,7 +125,7 @@ def test_one_wrong_leaf_among_two_hundred_is_told_as_briefly(misfit):
     value=strategies.anything(),
     spec=strategies.specs(spec_shapes=st.just(()) | strategies.shapes(max_dims=1)),
 )
-def test_whatever_does_not_fit_has_a_reason(value, spec):
+def test_every_misfit_has_a_reason(value, spec):
     text = explain(value, spec)
     if spec.check_array(value):
         assert text is None
@@ -216,7 +216,7 @@ def test_a_value_out_of_bounds_is_explained():
     )
 
 
-def test_further_misfits_are_named_and_counted():
+def test_more_misfits_are_named_and_counted():
     spec = {f"sensor {index}": VECTOR for index in range(6)}
     value = {**dict.fromkeys(spec, np.zeros(2)), "sensor 5": FITTING}
     assert (
@@ -226,7 +226,7 @@ def test_further_misfits_are_named_and_counted():
     ) == reason(value, spec)
 
 
-def test_the_first_of_several_misfits_is_the_one_explained():
+def test_the_first_of_several_misfits_is_explained():
     with pytest.raises(SpecError) as caught:
         check_fits(
             {"b": None, "a": [FITTING, 3.0, None]}, {"b": VECTOR, "a": [VECTOR] * 3}
@@ -244,7 +244,7 @@ def test_the_first_of_several_misfits_is_the_one_explained():
     assert "['a'][1]" == caught.value.path
 
 
-def test_a_leaf_that_is_no_spec_is_explained():
+def test_a_leaf_other_than_a_spec_is_explained():
     assert (
         "The value does not fit its spec at ['a'].\n"
         "\n"
@@ -291,7 +291,7 @@ def test_a_leaf_that_is_no_spec_is_explained():
         ((2,), (3, 2), "The array has 1 dimension instead of 2."),
     ],
 )
-def test_a_shape_that_differs_is_told(got, expected, text):
+def test_a_differing_shape_is_explained(got, expected, text):
     assert text == reason(np.zeros(got, np.int8), ArraySpec(expected, np.int8))
 
 
@@ -310,7 +310,7 @@ def test_a_shape_that_differs_is_told(got, expected, text):
         ),
     ],
 )
-def test_outer_dims_that_differ_are_told(shape, dims, text):
+def test_differing_outer_dims_are_explained(shape, dims, text):
     assert text == reason(np.zeros(shape, np.float32), VECTOR, outer_dims=dims)
 
 
@@ -340,7 +340,7 @@ def test_outer_dims_that_differ_are_told(shape, dims, text):
         ),
     ],
 )
-def test_a_dtype_that_differs_is_told(got, expected, text):
+def test_a_differing_dtype_is_explained(got, expected, text):
     value = np.zeros(2, got)
     spec = ArraySpec((2,), expected)
     assert f"dtype is {value.dtype}; the spec says {spec.dtype}. {text}" == (
@@ -349,14 +349,14 @@ def test_a_dtype_that_differs_is_told(got, expected, text):
 
 
 @pytest.mark.parametrize(("got", "expected"), [("<U7", "<U5"), ("S7", "S5")])
-def test_text_that_is_too_long_is_not_to_be_cut(got, expected):
+def test_text_that_is_too_long_is_explained(got, expected):
     spec = ArraySpec((2,), expected)
     assert f"dtype is {np.dtype(got)}; the spec says {spec.dtype}." == (
         reason(np.zeros(2, got), spec)
     )
 
 
-def test_shape_and_dtype_may_both_differ():
+def test_differing_shape_and_dtype_are_both_explained():
     assert (
         "Axis 0 has size 3 instead of 2. dtype is float64; the spec says float32. "
         "NumPy makes float64 by default: add .astype(np.float32)."
@@ -391,13 +391,13 @@ def test_shape_and_dtype_may_both_differ():
         ),
     ],
 )
-def test_an_element_out_of_bounds_is_told(value, bounds, text):
+def test_an_element_out_of_bounds_is_explained(value, bounds, text):
     array = np.array(value, np.int32)
     spec = BoundedArraySpec(array.shape, np.int32, *bounds)
     assert text == reason(array, spec)
 
 
-def test_bounds_hold_in_every_row_of_a_batch():
+def test_bounds_are_checked_in_every_row_of_a_batch():
     spec = BoundedArraySpec((2,), np.float64, [0, 1], [1, 3])
     assert "4 of 8 elements are above the maximum 1.0: 2.0 at index (0, 0)." == reason(
         np.full((4, 2), 2.0), spec, outer_dims=(4,)
@@ -419,12 +419,12 @@ def test_bounds_hold_in_every_row_of_a_batch():
         ),
     ],
 )
-def test_numbers_that_are_not_finite_are_told(value, text):
+def test_nonfinite_numbers_are_explained(value, text):
     array = np.array(value, np.float32)
     assert text == reason(array, BoundedArraySpec(array.shape, np.float32, 0, 1))
 
 
-def test_a_bound_that_is_nan_is_told():
+def test_a_nan_bound_is_explained():
     bound = np.array([np.nan, 0], np.float32)
     assert "A bound of the spec is NaN, so no value fits." == (
         reason(FITTING, BoundedArraySpec((2,), np.float32, bound, 1))
@@ -525,7 +525,7 @@ def test_a_bound_that_is_nan_is_told():
         (b"ab", ArraySpec((), "S2"), "A string is not an array."),
     ],
 )
-def test_a_number_or_string_in_place_of_an_array_is_told(value, spec, text):
+def test_a_number_or_string_in_place_of_an_array_is_explained(value, spec, text):
     assert text == reason(value, spec)
 
 
@@ -566,7 +566,7 @@ def test_a_number_or_string_in_place_of_an_array_is_told(value, spec, text):
         (np.float32, VECTOR, "A type is not an array."),
     ],
 )
-def test_a_container_or_object_in_place_of_an_array_is_told(value, spec, text):
+def test_a_container_or_object_in_place_of_an_array_is_explained(value, spec, text):
     assert text == reason(value, spec)
 
 
@@ -605,7 +605,7 @@ def test_a_container_or_object_in_place_of_an_array_is_told(value, spec, text):
         ),
     ],
 )
-def test_a_structure_that_differs_is_told(value, spec, text):
+def test_a_differing_structure_is_explained(value, spec, text):
     assert text == reason(value, spec)
     assert check_arrays_nest(value, spec) is False
 
@@ -689,7 +689,9 @@ def test_a_value_is_flattened_up_to_a_structure():
         ),
     ],
 )
-def test_a_value_of_another_structure_is_not_flattened(message_of, value, place, lines):
+def test_flattening_a_value_of_another_structure_is_refused(
+    message_of, value, place, lines
+):
     structure = nest.Structure({"turn": (SCALAR, SCALAR), "move": SCALAR})
     raised = message_of(
         SpecError,
@@ -714,7 +716,7 @@ def test_a_value_of_another_structure_is_not_flattened(message_of, value, place,
         (None, "The spec is None"),
     ],
 )
-def test_a_leaf_that_is_not_a_spec_is_a_type_error(message_of, spec, text):
+def test_a_leaf_other_than_a_spec_raises_type_error(message_of, spec, text):
     raised = message_of(
         TypeError, lambda: assert_arrays_spec_nest({"a": FITTING}, spec)
     )
@@ -732,12 +734,12 @@ def test_a_leaf_that_is_not_a_spec_is_a_type_error(message_of, spec, text):
         (VECTOR, VECTOR),
     ],
 )
-def test_a_check_says_no_and_does_not_raise(value, spec):
+def test_check_functions_return_false_instead_of_raising(value, spec):
     assert check_arrays_nest(value, spec) is False
 
 
 @pytest.mark.parametrize("check", [explain, check_fits])
-def test_outer_dims_are_a_sequence(message_of, check):
+def test_outer_dims_must_be_a_sequence(message_of, check):
     raised = message_of(TypeError, lambda: check(FITTING, VECTOR, outer_dims=4))
     assert (
         "outer_dims is a sequence of sizes, not 4: for one dimension write (4,)."

@@ -287,25 +287,25 @@ def test_a_correct_environment_passes(make_env):
 
 @pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize("name", registered())
-def test_everything_that_make_knows_passes(name, batch_size):
+def test_every_environment_that_make_knows_passes(name, batch_size):
     make_env = constructor(name, batch_size=batch_size)
     report = check_environment(make_env, steps=60, require=["render", "seed", "state"])
     assert () == report.failed
 
 
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=repr)
-def test_a_broken_environment_is_caught_by_name_and_by_no_other_name(mutant):
+def test_a_broken_environment_fails_exactly_its_check(mutant):
     error = failure_of_mutant(mutant.make)
     assert mutant.checks == error.report.failed
     assert mutant.checks[0] == error.check
 
 
-def test_every_check_catches_somebody():
+def test_every_check_catches_a_broken_environment():
     caught = {name for mutant in mutants.MUTANTS for name in mutant.checks}
     assert set(NAMES) == caught
 
 
-def test_a_check_rests_on_earlier_ones_only():
+def test_checks_rest_on_earlier_checks_only():
     later = [
         (check.name, need)
         for index, check in enumerate(CHECKS)
@@ -315,12 +315,12 @@ def test_a_check_rests_on_earlier_ones_only():
     assert [] == later
 
 
-def test_every_check_has_a_promise_in_one_line():
+def test_every_check_states_its_promise_in_one_line():
     promises = [check.function.__doc__.partition("\n")[0] for check in CHECKS]
     assert [] == [promise for promise in promises if not promise.endswith(".")]
 
 
-def test_the_report_is_a_table_that_is_told_row_by_row():
+def test_the_report_is_a_table_printed_row_by_row():
     told = []
     report = check_environment(
         "envkit.testing:CountingEnv",
@@ -394,7 +394,7 @@ def test_a_check_that_cannot_run_is_skipped_with_its_reason(reason):
     assert names == skipped(check_environment(make_env, **options))[reason]
 
 
-def test_the_checks_of_what_an_environment_lacks_are_skipped():
+def test_checks_of_missing_features_are_skipped():
     report = check_environment(mutants.FeaturelessCounter)
 
     assert {
@@ -415,7 +415,7 @@ def test_the_checks_of_what_an_environment_lacks_are_skipped():
 
 
 @pytest.mark.parametrize("skip", [(), ("time_step", "plays", "fits_specs")])
-def test_where_a_process_may_hold_one_all_but_one_promise_is_looked_at(skip):
+def test_an_environment_limited_to_one_per_process_skips_one_check(skip):
     report = check_environment(SelfAwareHermit, skip=skip, require=["episodes", "seed"])
     usual = check_environment(EpisodeCountingEnv, skip=skip)
     assert {
@@ -424,7 +424,7 @@ def test_where_a_process_may_hold_one_all_but_one_promise_is_looked_at(skip):
     } == report.skipped
 
 
-def test_a_process_that_may_hold_one_is_told_how_to_say_so():
+def test_the_report_says_how_to_declare_one_environment_per_process():
     error = failure_of(Hermit)
 
     assert "constructor" == error.check
@@ -439,7 +439,7 @@ def test_a_process_that_may_hold_one_is_told_how_to_say_so():
     )
 
 
-def test_a_batch_that_holds_rows_passes():
+def test_a_batch_that_can_hold_rows_passes():
     check_environment(mutants.HoldsRows, require=["held_rows"])
 
 
@@ -471,12 +471,12 @@ def test_a_required_feature_must_not_be_missing():
         (Lock(1), Lock(2), ("", "lock 1 (object)", "lock 2 (object)")),
     ],
 )
-def test_two_values_differ_first_where_their_leaves_do(expected, got, difference):
+def test_the_first_differing_leaf_is_reported(expected, got, difference):
     found = first_difference(snapshot(expected), snapshot(got))
     assert difference == (found and found[:3])
 
 
-def test_every_feature_can_be_required_of_those_that_have_it():
+def test_every_feature_can_be_required():
     assert () == check_environment(batch_of_counters, require=FEATURES).failed
 
 
@@ -491,7 +491,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("feature", MISSING)
-def test_a_required_feature_that_is_missing_fails_one_check_alone(feature):
+def test_a_missing_required_feature_fails_one_check(feature):
     class Bare(mutants.FeaturelessCounter):
         def __init__(self):
             super().__init__(steps_per_episode=10**6)
@@ -533,7 +533,7 @@ def test_independent_failures_are_raised_together():
     )
 
 
-def test_the_failure_is_what_pytest_and_envkit_expect_and_survives_a_pickle():
+def test_the_failure_is_an_assertion_error_that_pickles():
     error = failure_of_mutant(mutants.FailsToReset)
     copied = pickle.loads(pickle.dumps(error))
     assert isinstance(error, AssertionError)
@@ -543,7 +543,7 @@ def test_the_failure_is_what_pytest_and_envkit_expect_and_survives_a_pickle():
     assert error.report == copied.report
 
 
-def test_what_rests_on_a_broken_promise_is_not_reported_as_broken():
+def test_checks_that_rest_on_a_failed_one_are_skipped():
     error = failure_of_mutant(mutants.NumPysGenerator)
     assert "rests on 'global_random'" == error.report.skipped["seeding"]
     assert "rests on 'seeding'" == error.report.skipped["own_arrays"]
@@ -776,11 +776,11 @@ there is nothing left to free.""",
 
 
 @pytest.mark.parametrize("make_env", MESSAGES, ids=lambda make_env: make_env.__name__)
-def test_a_failure_says_what_where_and_what_to_do(make_env):
+def test_a_failure_says_what_happened_where_and_what_to_do(make_env):
     assert MESSAGES[make_env] == message_of(failure_of_mutant(make_env))
 
 
-def test_a_difference_of_arrays_is_shown_on_both_sides():
+def test_differing_arrays_are_shown_side_by_side():
     lines = str(failure_of_mutant(mutants.ResetsOthersInside)).splitlines()
     assert (
         "ResetsOthersInside fails the check 'other_rows': reset(mask) of other rows "
@@ -790,7 +790,7 @@ def test_a_difference_of_arrays_is_shown_on_both_sides():
     assert lines[3].startswith("  after reset(mask)   observation = [")
 
 
-def test_an_exception_in_a_step_says_where_it_came_from():
+def test_an_exception_in_step_shows_its_origin():
     class Breaks(CountingEnv):
         def _step(self, action):
             if self._current_step == 2:
@@ -812,7 +812,7 @@ def test_an_exception_in_a_step_says_where_it_came_from():
     )
 
 
-def test_an_exception_outside_the_environment_is_reported_too():
+def test_an_exception_outside_the_environment_is_reported():
     class TakesNothing(CountingEnv):
         def _step(self):
             return transition(self._observe(), 0.0)
@@ -820,7 +820,7 @@ def test_an_exception_outside_the_environment_is_reported_too():
     assert "plays" == failure_of(TakesNothing).check
 
 
-def test_a_scribble_that_breaks_a_later_call_is_reported_as_such():
+def test_damage_by_a_written_array_is_reported_as_such():
     class UsesItsObservation(CountingEnv):
         def _step(self, action):
             (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)[
@@ -905,14 +905,14 @@ def legal(time_step, rng):
         (mutants.Walks, lambda *_: np.zeros((3, 2), np.float32), "row_seeds"),
     ],
 )
-def test_a_function_can_choose_the_actions(make_env, action_fn, check):
+def test_act_chooses_the_actions(make_env, action_fn, check):
     report = check_environment(
         make_env, steps=120, action_fn=action_fn, require=["episodes"]
     )
     assert check in report.passed
 
 
-def test_an_action_without_bounds_is_drawn_near_zero():
+def test_unbounded_actions_are_drawn_near_zero():
     seen = []
 
     class Free(CountingEnv):
@@ -933,7 +933,7 @@ def test_an_action_without_bounds_is_drawn_near_zero():
     assert (np.array(above) <= 6).all()
 
 
-def test_the_global_generators_are_left_as_they_were():
+def test_global_generators_are_left_alone():
     states = [random.getstate(), pickle.dumps(np.random.get_state())]  # noqa: NPY002
     failure_of(mutants.NumPysGenerator, steps=50)
     check_environment(CountingEnv, steps=50)
@@ -957,7 +957,7 @@ def test_every_environment_is_closed():
     assert [] == open_envs
 
 
-def test_a_time_step_of_another_library_is_one():
+def test_time_steps_of_other_libraries_are_accepted():
     class OtherTimeStep(TimeStep):
         """Has the name and the fields, and is not ours."""
 
@@ -1025,13 +1025,13 @@ def test_a_time_step_of_another_library_is_one():
         ),
     ],
 )
-def test_a_wrong_argument_is_refused(arguments, kind, message):
+def test_an_invalid_argument_is_refused(arguments, kind, message):
     with pytest.raises(kind) as caught:
         check_environment(**{"make_env": CountingEnv} | arguments)
     assert message == str(caught.value)
 
 
-def test_an_environment_is_not_played_for_ever():
+def test_check_environment_plays_a_limited_number_of_steps():
     """Counts instead of measuring time: this is some milliseconds of work."""
     made, stepped = [], []
 
@@ -1050,7 +1050,7 @@ def test_an_environment_is_not_played_for_ever():
     assert len(stepped) < 3000
 
 
-def test_one_game_goes_on_for_the_given_number_of_steps_whatever_ends_before():
+def test_one_game_is_played_for_the_given_number_of_steps():
     ages, longest = [], []
 
     class Counted(mutants.Ageing):
@@ -1163,7 +1163,7 @@ class MovesOthers(BatchedPyEnvironment):
     ],
     ids=["same_step", "disabled", "other rows"],
 )
-def test_an_order_that_is_not_kept_is_found(make_batch, order, expected):
+def test_a_broken_autoreset_order_is_found(make_batch, order, expected):
     def make_env():
         return make_batch([CountingEnv(3), CountingEnv(5)], autoreset=order)
 

@@ -8,13 +8,13 @@ from envkit.testing import ManualClock
 
 
 @pytest.mark.parametrize("start", [5, 5.0, -2.5])
-def test_a_clock_starts_where_it_is_set_and_stands_still(start):
+def test_a_clock_starts_at_its_time_and_stands_still(start):
     clock = ManualClock(start)
     assert [float(start)] * 3 == [clock.now(), clock(), clock.now()]
     assert isinstance(clock(), float)
 
 
-def test_a_clock_starts_at_zero_and_is_moved_by_all_that_passes():
+def test_advance_and_sleep_move_a_clock():
     clock = ManualClock()
     times = [clock.now()]
     for move in (clock.advance, clock.sleep):
@@ -28,7 +28,7 @@ def test_a_clock_starts_at_zero_and_is_moved_by_all_that_passes():
 
 
 @pytest.mark.parametrize("seconds", [-0.1, float("-inf"), float("nan")])
-def test_a_clock_does_not_go_back(seconds, message_of):
+def test_a_clock_cannot_go_back(seconds, message_of):
     clock = ManualClock(3.0)
     assert (
         f"seconds must be at least 0, got {seconds}: a clock does not go back."

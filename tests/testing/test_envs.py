@@ -70,21 +70,21 @@ def test_a_count_holds_the_episode_and_the_step():
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.float32, "f8"])
-def test_a_count_has_the_dtype_that_was_asked_for(dtype):
+def test_a_count_has_the_requested_dtype(dtype):
     env = CountingEnv(dtype=dtype)
     assert np.dtype(dtype) == env.reset().observation.dtype
     assert BoundedArraySpec((), dtype) == env.observation_spec()
     assert BoundedArraySpec((), dtype, 0, 1) == env.action_spec()
 
 
-def test_a_small_dtype_starts_again_when_it_is_full():
+def test_a_count_of_a_small_dtype_wraps_around():
     env = CountingEnv(steps_per_episode=1, dtype=np.int8)
     observations = [env.step(0).observation for _ in range(60)]
     assert {np.dtype(np.int8)} == {each.dtype for each in observations}
     assert 130 - 256 == observations[26]
 
 
-def test_episodes_and_steps_are_counted_apart():
+def test_episodes_and_steps_are_counted_separately():
     env = EpisodeCountingEnv(steps_per_episode=2)
     assert [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)] == [
         tuple(map(int, env.step(0).observation)) for _ in range(5)
@@ -103,7 +103,7 @@ def test_counts_may_be_nested():
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_an_action_is_nested_where_that_is_asked_for(nested):
+def test_an_action_can_be_nested(nested):
     spec = BoundedArraySpec((), np.int32, 0, 1)
     env = NestedCountingEnv(nested_action=nested)
     assert ({"foo": spec, "bar": spec} if nested else spec) == env.action_spec()
@@ -115,7 +115,7 @@ def test_every_counter_keeps_its_specs(env_class):
 
 
 @counters
-def test_the_end_is_rewarded_and_a_termination(env_class):
+def test_the_end_is_a_rewarded_termination(env_class):
     env = made(env_class, steps_per_episode=2)
     steps = [env.step(0) for _ in range(4)]
     assert [0, 1, 2, 0] == [int(step.step_type) for step in steps]
@@ -123,7 +123,7 @@ def test_the_end_is_rewarded_and_a_termination(env_class):
     assert [1.0, 1.0, 0.0, 1.0] == [float(step.discount) for step in steps]
 
 
-def test_only_a_finished_episode_is_counted():
+def test_only_finished_episodes_are_counted():
     env = CountingEnv(steps_per_episode=2)
     env.reset()
     env.step(0)
@@ -149,7 +149,7 @@ def test_a_picture_brightens_as_the_episode_goes_on():
     }
 
 
-def test_counting_is_not_random_and_has_no_info():
+def test_counting_has_neither_seeds_nor_infos():
     env = CountingEnv()
     assert env.seed(3) is None
     assert {} == env.get_info()
@@ -157,7 +157,7 @@ def test_counting_is_not_random_and_has_no_info():
 
 @counters
 @pytest.mark.parametrize("steps", [0, 1, 4, 5])
-def test_a_state_brings_back_the_counts(env_class, steps):
+def test_a_state_restores_the_counts(env_class, steps):
     env = made(env_class, steps_per_episode=3)
     for _ in range(steps):
         env.step(0)
@@ -170,7 +170,7 @@ def test_a_state_brings_back_the_counts(env_class, steps):
 # Scripts.
 
 
-def test_a_script_is_returned_as_it_stands_and_repeats():
+def test_a_script_is_returned_unchanged_and_repeats():
     env = ScriptedEnv(SCRIPT)
     steps = [env.step(None) for _ in range(7)]
     assert [bits(step) for step in [*SCRIPT, *SCRIPT[:2]]] == [
@@ -178,7 +178,7 @@ def test_a_script_is_returned_as_it_stands_and_repeats():
     ]
 
 
-def test_reset_goes_on_to_the_next_beginning():
+def test_reset_continues_with_the_next_first():
     env = ScriptedEnv(SCRIPT)
     observations = [float(env.reset().observation[0])]
     env.step(0)
@@ -186,14 +186,14 @@ def test_reset_goes_on_to_the_next_beginning():
     assert [0.0, 3.0, 0.0] == observations
 
 
-def test_a_script_keeps_the_actions_it_was_given():
+def test_a_script_records_its_actions():
     env = ScriptedEnv(SCRIPT)
     for action in ("ignored", "left", "right"):
         env.step(action)
     assert ["left", "right"] == env.actions
 
 
-def test_what_a_caller_does_to_a_time_step_does_not_change_the_script():
+def test_changing_a_time_step_does_not_change_the_script():
     env = ScriptedEnv(SCRIPT)
     env.reset().observation[:] = 99.0
     for _ in SCRIPT:
@@ -201,7 +201,7 @@ def test_what_a_caller_does_to_a_time_step_does_not_change_the_script():
     assert 0.0 == env.current_time_step().observation[0]
 
 
-def test_a_longer_script_later_does_not_change_an_environment():
+def test_extending_the_script_later_does_not_change_an_environment():
     script = list(SCRIPT)
     env = ScriptedEnv(script)
     script.clear()
@@ -217,14 +217,14 @@ def test_specs_are_taken_from_the_script():
     assert BoundedArraySpec((), np.int64, 0, 1) == env.action_spec()
 
 
-def test_specs_may_be_given():
+def test_specs_can_be_passed():
     observation, action = BoundedArraySpec((1,), "f8", 0, 4), ArraySpec((3,), "f4")
     env = ScriptedEnv(SCRIPT, observation, action)
     assert (observation, action) == (env.observation_spec(), env.action_spec())
     validate_py_environment(env, episodes=4)
 
 
-def test_a_state_brings_back_the_place_in_the_script_and_the_actions():
+def test_a_state_restores_the_place_in_the_script_and_the_actions():
     env = ScriptedEnv(SCRIPT)
     env.step("a")
     env.step("b")
@@ -248,7 +248,7 @@ def test_a_state_brings_back_the_place_in_the_script_and_the_actions():
         ("close", lambda env: env.close()),
     ],
 )
-def test_a_crash_comes_in_the_call_that_was_named_and_once(where, call):
+def test_a_crash_happens_once_in_the_named_call(where, call):
     env = CrashingEnv(crash_at=2, where=where)
     if where != "reset":
         env.reset()
@@ -258,7 +258,7 @@ def test_a_crash_comes_in_the_call_that_was_named_and_once(where, call):
     call(env)
 
 
-def test_calls_are_counted_over_the_whole_life():
+def test_calls_are_counted_across_episodes():
     env = CrashingEnv(crash_at=4, steps_per_episode=1)
     steps = [int(env.step(0).step_type) for _ in range(6)]
     assert [0, 2, 0, 2, 0, 2] == steps
@@ -306,7 +306,7 @@ def test_an_exit_runs_no_clean_up(monkeypatch):
 # Slowness.
 
 
-def test_steps_and_resets_take_their_time():
+def test_steps_and_resets_take_the_given_time():
     clock = ManualClock()
     env = SlowEnv(0.5, 2.0, steps_per_episode=2, sleep=clock.sleep)
     times = []
@@ -316,7 +316,7 @@ def test_steps_and_resets_take_their_time():
     assert [2.0, 2.5, 3.0, 5.0] == times
 
 
-def test_a_slow_environment_sleeps_unless_told_how():
+def test_a_slow_environment_sleeps_by_default():
     env = SlowEnv(step_time=0.0)
     env.reset()
     assert 1 == env.step(0).observation
@@ -349,7 +349,7 @@ def places(env, steps):
     return [(int(each["episode"]), int(each["step"])) for each in observations]
 
 
-def test_a_tracing_environment_keeps_the_contract():
+def test_a_tracing_environment_passes_check_environment():
     check_environment(lambda: TracingEnv(3, steps_per_episode=(2, 1, 4)))
 
 
@@ -362,11 +362,11 @@ def test_a_tracing_environment_keeps_the_contract():
     ),
     actions=st.lists(st.none() | st.integers(0, 999_999_999), max_size=40),
 )
-def test_what_went_right_is_found_right(env, actions):
+def test_a_correct_stream_passes_the_trace_check(env, actions):
     assert [] == traced(env, actions)
 
 
-def test_an_observation_tells_all_there_is_to_know():
+def test_an_observation_shows_the_whole_trace():
     env = TracingEnv(env_id=7, steps_per_episode=2, truncate_every=2)
     env.seed(5)
     env.reset()
@@ -392,24 +392,24 @@ def test_every_episode_and_every_step_is_counted():
     assert [(2, 1), (2, 2), (3, 0)] == places(env, 3)
 
 
-def test_episodes_take_turns_in_their_length_from_the_one_of_the_number_on():
+def test_episode_lengths_cycle_from_the_environments_number():
     env = TracingEnv(env_id=1, steps_per_episode=[1, 2, 3])
     assert [0, 1, 2, 0, 1, 2, 3, 0, 1, 0] == [step for _, step in places(env, 10)]
 
 
 @pytest.mark.parametrize(("every", "discounts"), [(0, [0, 0, 0]), (2, [0, 1, 0])])
-def test_one_episode_of_several_is_cut_off(every, discounts):
+def test_one_episode_of_several_is_truncated(every, discounts):
     env = TracingEnv(steps_per_episode=1, truncate_every=every)
     assert discounts == [env.step(0).discount for _ in range(6)][1::2]
 
 
-def test_the_reward_tells_the_action():
+def test_the_reward_encodes_the_action():
     env = TracingEnv()
     env.reset()
     assert [17.5, 1.5, 0.5] == [env.step(each).reward for each in (17, 1, 1000)]
 
 
-def test_a_seed_shows_from_the_next_reset_on_and_episodes_are_counted_anew():
+def test_a_seed_takes_effect_at_the_next_reset_and_restarts_the_count():
     env = TracingEnv(steps_per_episode=1)
     env.step(0)
     env.step(0)
@@ -423,13 +423,13 @@ def test_a_seed_shows_from_the_next_reset_on_and_episodes_are_counted_anew():
 
 
 @pytest.mark.parametrize(("seed", "shown"), [(None, -1), ([4], 4), (2**63 + 1, 1)])
-def test_a_seed_may_be_anything_that_is_one(seed, shown):
+def test_every_kind_of_seed_is_accepted(seed, shown):
     env = TracingEnv()
     env.seed(seed)
     assert shown == env.reset().observation["seed"]
 
 
-def test_the_state_of_a_trace_is_all_of_it():
+def test_a_state_restores_the_whole_trace():
     env = TracingEnv(env_id=2, steps_per_episode=3)
     env.seed(1)
     env.step(0)
@@ -443,7 +443,7 @@ def test_the_state_of_a_trace_is_all_of_it():
     ]
 
 
-def test_picture_and_info_tell_whose_and_which_they_are():
+def test_picture_and_info_identify_the_environment_and_the_step():
     env = TracingEnv(env_id=258)
     env.reset()
     env.step(0)
@@ -510,7 +510,7 @@ env 3, episode 1, step 0: an older answer: episode is 0 instead of 1.""",
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_answer_is_found(case):
+def test_a_wrong_time_step_is_found(case):
     assert FOUND[case] == check_trace(*WRONG[case])
 
 
@@ -534,7 +534,7 @@ def test_a_wrong_field_is_found(field, value, difference):
 @pytest.mark.parametrize(
     ("previous", "options"), [(True, {}), (False, {"env_id": 3})], ids=str
 )
-def test_the_answer_of_another_environment_is_found(previous, options):
+def test_a_time_step_of_another_environment_is_found(previous, options):
     other = TracingEnv(env_id=4).reset()
     before = ANSWERS[3] if previous else None
     episode, came = (1, "episode is 0 instead of 1") if previous else (0, "")
@@ -554,7 +554,7 @@ def test_one_wrong_element_is_found(element):
     assert check_trace(ANSWERS[0], 10, with_(ANSWERS[1], pattern=pattern))
 
 
-def test_a_repaired_end_repeats_the_observation_without_a_reward():
+def test_a_repaired_last_repeats_the_observation_without_reward():
     repaired = truncation(ANSWERS[2].observation, reward=0.0)
     assert "" == check_trace(ANSWERS[2], 30, repaired, repaired=True)
     assert check_trace(ANSWERS[2], 30, repaired)
@@ -564,7 +564,7 @@ def test_a_repaired_end_repeats_the_observation_without_a_reward():
     )
 
 
-def test_after_a_repaired_end_comes_the_beginning_of_a_new_environment():
+def test_a_repaired_last_is_followed_by_a_new_environments_first():
     repaired = truncation(ANSWERS[2].observation, reward=0.0)
     new = TracingEnv(env_id=3, steps_per_episode=3)
     first, second = new.reset(), new.reset()
@@ -574,7 +574,7 @@ def test_after_a_repaired_end_comes_the_beginning_of_a_new_environment():
     assert check_trace(repaired, 40, second)
 
 
-def test_where_a_beginning_was_due_a_repaired_row_is_that_of_a_new_environment():
+def test_a_row_repaired_at_a_first_shows_a_new_environments_first():
     new = TracingEnv(env_id=3, steps_per_episode=3)
     new.seed(8)
     first = new.reset()
@@ -606,7 +606,7 @@ HOWS = ["explode", "", "signal", "SIG_DFL", "NSIG", 9, None]
         (CrashingEnv, "where", ["explode", "", None]),
     ],
 )
-def test_a_wrong_argument_is_refused(env_class, argument, values):
+def test_an_invalid_argument_is_refused(env_class, argument, values):
     for value in values:
         expected = REFUSALS[argument].format(value)
         assert (ValueError, expected) == told(env_class, **{argument: value})
@@ -616,11 +616,11 @@ def test_a_wrong_argument_is_refused(env_class, argument, values):
     "env_class",
     [CountingEnv, EpisodeCountingEnv, NestedCountingEnv, CrashingEnv, TracingEnv],
 )
-def test_there_is_one_mode_of_rendering(env_class):
+def test_unsupported_render_modes_are_refused(env_class):
     expected = f"Only rgb_array is rendered by {env_class.__name__}, not 'human'."
     assert (NotImplementedError, expected) == told(env_class().render, "human")
 
 
-def test_a_crash_may_come_in_the_constructor():
+def test_a_crash_may_happen_in_the_constructor():
     expected = "CrashingEnv was told to raise in init 1."
     assert (RuntimeError, expected) == told(CrashingEnv, where="init")

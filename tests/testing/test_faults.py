@@ -61,7 +61,7 @@ def test_the_same_seed_kills_the_same_workers_before_the_same_steps():
 
 
 @pytest.mark.parametrize("links", [False, True])
-def test_environments_that_recover_show_nothing_of_it(links):
+def test_recovered_environments_return_the_same_stream(links):
     where = {"backend": linked(["envkit worker {address}"] * 2)} if links else {}
     with pool_of(on_worker_failure=REPLAY, **where) as pool:
         pool.reset()
@@ -72,7 +72,7 @@ def test_environments_that_recover_show_nothing_of_it(links):
         assert (3, 3) == (pool.statistics().restarts, pool.statistics().recovered)
 
 
-def test_a_worker_that_is_slow_is_waited_for_and_no_policy_is_needed():
+def test_a_slow_worker_is_awaited_without_a_policy():
     with pool_of(on_worker_failure="raise") as pool:
         pool.reset()
         with chaos(pool, kills_per_minute=0, slow=1, every_steps=2) as trouble:
@@ -81,7 +81,7 @@ def test_a_worker_that_is_slow_is_waited_for_and_no_policy_is_needed():
         assert [4, 4] == shown[-1]
 
 
-def test_a_worker_that_hangs_is_replaced_when_it_is_late():
+def test_a_hanging_worker_is_replaced_after_the_timeout():
     with pool_of(step_timeout=0.5) as pool:
         pool.reset()
         with chaos(pool, kills_per_minute=0, hangs=1, every_steps=2) as trouble:
@@ -97,7 +97,7 @@ def test_a_worker_that_hangs_is_replaced_when_it_is_late():
 
 @pytest.mark.own_process
 @pytest.mark.usefixtures("interruptible")
-def test_workers_that_hang_go_on_when_ctrl_c_ends_the_block():
+def test_hanging_workers_resume_when_ctrl_c_ends_the_block():
     def use(pool):
         with chaos(pool, kills_per_minute=0, hangs=10_000) as trouble:
             assert until(lambda: trouble.counts["hang"] == 2)
@@ -111,7 +111,7 @@ def test_workers_that_hang_go_on_when_ctrl_c_ends_the_block():
         assert 0 == pool.statistics().restarts
 
 
-def test_pools_that_are_not_in_lockstep_and_wrapped_ones_count_steps_as_well():
+def test_asynchronous_and_wrapped_pools_count_steps():
     with pool_of(AsyncParallelPyEnvironment) as pool:
         pool.reset_async()
         pool.recv()
@@ -128,7 +128,7 @@ def test_pools_that_are_not_in_lockstep_and_wrapped_ones_count_steps_as_well():
         assert 1 == len(trouble.log)
 
 
-def test_two_around_one_pool_leave_it_as_it_was():
+def test_two_faults_around_one_pool_are_both_removed():
     with pool_of() as pool:
         first = chaos(pool, every_steps=2)
         second = chaos(pool, kills_per_minute=0, slow=1, every_steps=2)
@@ -159,7 +159,7 @@ def test_workers_are_killed_and_replaced_until_the_block_ends():
         assert sorted(seconds) == seconds
 
 
-def test_nothing_of_it_is_left_when_the_pool_is_closed_first():
+def test_closing_the_pool_first_removes_the_faults():
     pool = pool_of(step_timeout=100.0)
     trouble = chaos(pool, kills_per_minute=0, hangs=10_000)
     assert until(lambda: trouble.log)
@@ -211,7 +211,7 @@ def test_a_worker_that_is_being_replaced_is_left_alone(pidfd):
 # What a pool must have.
 
 
-def test_without_a_policy_one_is_warned_and_sees_the_error():
+def test_without_a_restart_policy_kills_warn_and_raise():
     with pool_of(on_worker_failure="raise") as pool:
         pool.reset()
         with pytest.warns(UserWarning, match="has no RestartPolicy, so the first"):
@@ -220,7 +220,7 @@ def test_without_a_policy_one_is_warned_and_sees_the_error():
             pool.step([0, 0])
 
 
-def test_without_a_timeout_one_is_warned_and_who_hangs_goes_on(monkeypatch):
+def test_without_a_timeout_hangs_warn_and_end(monkeypatch):
     monkeypatch.setattr(faults, "_HANG_SECONDS", 0.2)
     with pool_of(on_worker_failure="raise") as pool:
         pool.reset()
@@ -257,13 +257,13 @@ def test_without_a_timeout_one_is_warned_and_who_hangs_goes_on(monkeypatch):
         ),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(arguments, message, message_of):
+def test_invalid_arguments_are_refused(arguments, message, message_of):
     with ParallelPyEnvironment([CountingEnv], backend="inline") as pool:
         assert message == message_of(ValueError, lambda: chaos(pool, **arguments))
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])
-def test_workers_must_be_processes(backend, message_of):
+def test_faults_need_worker_processes(backend, message_of):
     with ParallelPyEnvironment([CountingEnv], backend=backend) as pool:
         assert (
             "pool must have workers that are processes, but this ParallelPyEnvironment "
@@ -271,7 +271,7 @@ def test_workers_must_be_processes(backend, message_of):
         ) == message_of(ValueError, lambda: chaos(pool))
 
 
-def test_it_must_be_a_pool(message_of):
+def test_faults_need_a_pool(message_of):
     assert (
         "pool must be a ParallelPyEnvironment or an AsyncParallelPyEnvironment, or a "
         "wrapper of one, got a CountingEnv."

@@ -62,7 +62,7 @@ def one_batch():
 
 
 @pytest.mark.parametrize("make", [of_the_page, one_batch])
-def test_a_loop_with_the_lines_of_the_page_sees_every_episode_and_its_end(make):
+def test_the_loop_in_the_docs_sees_every_episode_end(make):
     writer, kept, ended = Writer(), [], 0
     with closing(make()) as envs:
         envs.reset(seed=1)

@@ -57,7 +57,7 @@ def converted_batch(space, value):
 
 @given(data=st.data())
 @settings(max_examples=25)
-def test_a_member_comes_back_from_a_value_that_fits_the_spec(data):
+def test_a_member_survives_a_round_trip(data):
     space = data.draw(gym_spaces())
     spec = spec_from_gym_space(space)
     member = data.draw(members(space))
@@ -72,7 +72,7 @@ def test_a_member_comes_back_from_a_value_that_fits_the_spec(data):
 
 @given(data=st.data(), rows=st.integers(1, 3))
 @settings(max_examples=25)
-def test_a_batch_is_read_as_its_rows_are_and_comes_back(data, rows):
+def test_a_batch_of_members_survives_a_round_trip(data, rows):
     space = data.draw(gym_spaces())
     spec = spec_from_gym_space(space)
     several = [data.draw(members(space)) for _ in range(rows)]
@@ -99,11 +99,11 @@ def test_a_batch_is_read_as_its_rows_are_and_comes_back(data, rows):
     ],
     ids=str,
 )
-def test_what_is_a_member_already_is_passed_on(space, value):
+def test_a_member_is_passed_through(space, value):
     assert value is converted(space, value)
 
 
-def test_batches_of_numbers_are_passed_on():
+def test_batches_of_numbers_are_passed_through():
     value = {"a": np.array([1, 0]), "b": np.zeros((2, 3), np.float32)}
     space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(0, 1, (3,)))
     assert value is converted_batch(space, value)
@@ -113,7 +113,7 @@ def test_batches_of_numbers_are_passed_on():
     "value", [np.array(6), np.array(6, np.uint8), np.int64(6), np.int32(6), 6]
 )
 @pytest.mark.parametrize("count", [3, 10**6])
-def test_a_choice_is_a_number_of_numpy(count, value):
+def test_a_discrete_member_is_a_numpy_integer(count, value):
     space = spaces.Discrete(count, start=5)
     for member in (converted(space, value), converter(space)(value)):
         assert same(np.int64(6), member)
@@ -141,14 +141,14 @@ def test_a_union_is_a_pair_of_the_branch_and_its_member():
     assert (np.int64, np.int64) == tuple(map(type, member))
 
 
-def test_an_object_is_itself():
+def test_an_object_is_passed_through():
     thing = [1, {"b": 2}]
     spec = ObjectSpec()
     space = space_from_spec(spec)
     assert thing is to_member(space, spec)(ObjectSpec.wrap(thing))
 
 
-def test_a_batch_of_a_space_that_gymnasium_does_not_know_is_a_tuple():
+def test_a_batch_of_a_custom_space_is_a_tuple():
     spec = ArraySpec((2,), np.complex64)
     value = np.zeros((3, 2), np.complex64)
     batch = to_members(space_from_spec(spec), spec)(value)
@@ -177,7 +177,7 @@ def refusal(space, member, **options) -> str:
     ],
     ids=["arrays", "objects"],
 )
-def test_what_is_read_is_a_copy(space):
+def test_reading_copies_the_member(space):
     member = (np.zeros(2),)
     read = reader(space)(member)
     member[0][:] = 1
@@ -185,7 +185,7 @@ def test_what_is_read_is_a_copy(space):
     np.testing.assert_array_equal(np.zeros(2), value)
 
 
-def test_branches_that_do_not_count_are_neutral_and_new_each_time():
+def test_unused_branches_are_neutral_and_not_shared():
     space = spaces.OneOf([spaces.Discrete(4, start=5), spaces.Box(0, 1, (2,))])
     read = reader(space)
 
@@ -210,7 +210,7 @@ def test_branches_that_do_not_count_are_neutral_and_new_each_time():
     [(2, 0), (-1, 0), (0,), 0, ("0", 0), None],
     ids=["too large", "negative", "one", "number", "text", "None"],
 )
-def test_what_is_no_pair_of_a_branch_and_its_value_is_refused(member):
+def test_a_union_member_must_be_a_pair_of_branch_and_value(member):
     space = spaces.OneOf([spaces.Discrete(2), spaces.MultiBinary(2)])
     assert (
         "A pair of a branch and its value is expected."
@@ -218,7 +218,7 @@ def test_what_is_no_pair_of_a_branch_and_its_value_is_refused(member):
     )
 
 
-def test_a_wrong_value_in_a_union_is_named():
+def test_an_invalid_value_in_a_union_is_explained():
     space = spaces.Dict(a=spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (2,))]))
     assert (
         "It does not fit its spec at observation['a'][1].\n\n"
@@ -264,9 +264,7 @@ def test_a_wrong_value_in_a_union_is_named():
     ],
     ids=["choice", "box", "text", "object"],
 )
-def test_bounds_are_looked_at_where_that_is_asked_for(
-    space, member, expected, got, why
-):
+def test_bounds_are_checked_on_request(space, member, expected, got, why):
     reader(space)(member)
     assert (
         "It does not fit its spec.\n\n"
@@ -306,7 +304,7 @@ def refused_action(space, value) -> str:
 
 @given(data=st.data())
 @settings(max_examples=20)
-def test_whatever_fits_the_spec_of_a_box_is_a_member(data):
+def test_every_value_that_fits_the_spec_of_a_box_is_a_member(data):
     spec = data.draw(strategies.bounded_specs())
     space = spaces.Box(
         *(np.broadcast_to(bound, spec.shape) for bound in (spec.minimum, spec.maximum)),
@@ -326,7 +324,7 @@ def test_an_action_is_a_copy_in_the_dtype_of_the_box():
     assert np.float32 == convert(np.array([0.1, 1.0])).dtype
 
 
-def test_a_boolean_of_numpy_chooses_between_two_as_pythons_does():
+def test_a_numpy_boolean_is_a_discrete_action():
     to_action = converter(spaces.Discrete(2))
     assert (1, 1) == (to_action(True), to_action(np.True_))
 
@@ -337,7 +335,7 @@ def test_a_discrete_action_outside_the_space_is_refused(action):
         converter(spaces.Discrete(3, start=5))(action)
 
 
-def test_a_wrong_action_deep_in_a_nest_is_named():
+def test_an_invalid_action_deep_in_a_nest_is_explained():
     space = spaces.Dict(
         arm=spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,), np.float32))),
         word=spaces.Text(5),
@@ -370,7 +368,7 @@ def test_a_text_that_is_too_long_is_refused(message_of):
 
 
 @pytest.mark.parametrize("text", ["", "abc"], ids=["too short", "other letters"])
-def test_a_text_that_only_the_space_refuses_is_refused(text, message_of):
+def test_a_text_that_fits_the_spec_but_not_the_space_is_refused(text, message_of):
     space = spaces.Dict(word=spaces.Text(3, min_length=1, charset="ab"))
     assert (
         "It does not fit its spec at action['word'].\n\n"
@@ -382,7 +380,7 @@ def test_a_text_that_only_the_space_refuses_is_refused(text, message_of):
 
 @pytest.mark.parametrize("size", [3, 50], ids=["few", "many"])
 @pytest.mark.parametrize("wrong", [1.5, -1.5, np.nan])
-def test_one_number_beyond_its_bounds_is_enough(size, wrong):
+def test_a_single_element_out_of_bounds_is_refused(size, wrong):
     space = spaces.Box(-1, 1, (size,), np.float32)
     action = np.zeros(size, np.float32)
     converter(space)(action)
@@ -390,7 +388,7 @@ def test_one_number_beyond_its_bounds_is_enough(size, wrong):
     assert refused_action(space, action).startswith("It does not fit its spec.")
 
 
-def test_each_number_has_bounds_of_its_own():
+def test_bounds_apply_by_element():
     space = spaces.Box(np.float32([[0, -5], [2, 2]]), np.float32([[1, 0], [2, 3]]))
     np.testing.assert_array_equal(
         [[1, -5], [2, 3]], converter(space)(np.float32([[1, -5], [2, 3]]))
@@ -400,7 +398,7 @@ def test_each_number_has_bounds_of_its_own():
     )
 
 
-def test_an_object_is_a_copy_with_or_without_an_array_around_it():
+def test_an_object_is_copied_with_or_without_an_array_around_it():
     member = ([1, 2], [3])
 
     class Lists(Interval):
@@ -415,7 +413,7 @@ def test_an_object_is_a_copy_with_or_without_an_array_around_it():
         assert member[0] is not converted[0]
 
 
-def test_an_object_that_is_no_member_is_refused():
+def test_an_object_outside_the_space_is_refused():
     space = spaces.Dict(a=Interval(4), b=spaces.Discrete(2))
     assert (
         "It does not fit its spec at action['a'].\n\n"
@@ -429,14 +427,14 @@ def test_an_object_that_is_no_member_is_refused():
 UNION = spaces.OneOf([spaces.Discrete(4), spaces.Box(0, 1, (2,), np.float32)])
 
 
-def test_only_the_branch_that_counts_is_looked_at():
+def test_only_the_chosen_branch_is_checked():
     value = OneOf(1, (99, np.float32([0.5, 1])))
     tag, member = converter(UNION)(value)
     assert (np.int64, 1) == (type(tag), tag)
     np.testing.assert_array_equal(np.float32([0.5, 1]), member)
 
 
-def test_a_wrong_value_of_a_union_is_named():
+def test_an_invalid_union_action_is_explained():
     space = spaces.Dict(union=UNION)
     assert (
         "It does not fit its spec at action['union'].branches[1].\n\n"
@@ -452,7 +450,7 @@ def test_a_wrong_value_of_a_union_is_named():
     [OneOf(2, (0, np.zeros(2, np.float32))), (0,), 3, None],
     ids=["no branch", "no pair", "number", "None"],
 )
-def test_what_is_no_union_is_refused(value):
+def test_a_value_other_than_a_union_is_refused(value):
     assert refused_action(UNION, value).startswith("It does not fit its spec")
 
 
@@ -483,7 +481,7 @@ def same_padded(first, second):
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_members_come_back_as_they_were(space):
+def test_padded_members_survive_a_round_trip(space):
     spec = spec_from_gym_space(space, max_lengths=120)
     read, write = from_member(space, spec, bounded=True), to_member(space, spec)
     check = action_converter(space, spec, subject="It", root="action")
@@ -502,14 +500,14 @@ def test_members_come_back_as_they_were(space):
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_the_space_comes_back_as_it_was(space):
+def test_padded_spaces_survive_a_round_trip(space):
     spec = spec_from_gym_space(space, max_lengths=5)
     assert space == space_from_spec(spec)
     assert spec == pickle.loads(pickle.dumps(spec))
     assert not any(leaf.dtype.hasobject for leaf in nest.flatten(spec))
 
 
-def test_what_is_beyond_the_length_is_zero_or_what_fits():
+def test_padding_is_zero_or_the_nearest_valid_value():
     read = from_member(
         SPACES["sequence"], spec_from_gym_space(SPACES["sequence"], max_lengths=4)
     )
@@ -518,7 +516,7 @@ def test_what_is_beyond_the_length_is_zero_or_what_fits():
     assert (PaddedSequence, 2) == (type(value), int(value.length))
 
 
-def test_a_graph_is_nodes_edges_and_links():
+def test_a_graph_becomes_nodes_edges_and_links():
     space = SPACES["graph"]
     spec = spec_from_gym_space(space, max_lengths=(3, 2))
     graph = spaces.GraphInstance(
@@ -535,7 +533,7 @@ def test_a_graph_is_nodes_edges_and_links():
     assert 0 == int(bare.edges.length)
 
 
-def test_without_a_maximum_they_stay_objects():
+def test_sequences_without_a_maximum_stay_objects():
     spec = spec_from_gym_space(SPACES["within"], max_lengths={"map": (4, 5)})
     assert spec["path"].dtype.hasobject
     assert isinstance(spec["map"], PaddedGraph)
@@ -551,7 +549,7 @@ def test_elements_without_arrays_stay_objects():
 
 
 @pytest.mark.parametrize("place", ["path", "['path']"])
-def test_a_place_is_a_key_or_what_python_writes(place):
+def test_max_lengths_accepts_keys_and_paths(place):
     spec = spec_from_gym_space(SPACES["within"], name="seen", max_lengths={place: 3})
     assert (3, 2) == spec["path"].values.shape
 
@@ -577,7 +575,7 @@ def test_a_place_is_a_key_or_what_python_writes(place):
     ],
     ids=["place", "zero", "pair"],
 )
-def test_wrong_lengths_are_refused(given, text, message_of):
+def test_invalid_max_lengths_are_refused(given, text, message_of):
     assert text == message_of(
         ValueError, lambda: spec_from_gym_space(SPACES["within"], max_lengths=given)
     )
@@ -628,11 +626,11 @@ def moves(*numbers):
     return PaddedSequence(values, np.array(len(numbers)))
 
 
-def test_an_environment_with_them_keeps_its_promises():
+def test_an_environment_with_padded_spaces_passes_check_environment():
     check_environment(walk, steps=40, require=["state"])
 
 
-def test_an_action_is_padded_too():
+def test_actions_are_padded():
     env = walk()
     env.reset()
     time_step = env.step(moves(3, 4))
@@ -680,7 +678,7 @@ def test_a_batch_has_arrays_of_all_rows(pooled):
         assert not any(leaf.dtype.hasobject for leaf in nest.flatten(first))
 
 
-def test_gymnasium_gets_its_members_back():
+def test_padding_is_removed_for_gymnasium():
     game = PyToGymnasium(walk())
     theirs = Walk()
     ours, _ = game.reset(seed=1)
@@ -784,7 +782,7 @@ def wrapped(name, **arguments):
 
 
 @pytest.mark.parametrize("spec", own(), ids=lambda spec: spec.id)
-def test_what_is_registered_is_played_here_or_cannot_be_made(spec):
+def test_every_registered_environment_is_tested_or_cannot_be_made(spec):
     if is_elsewhere(spec):
         with pytest.raises((ImportError, gymnasium.error.DependencyNotInstalled)):
             gymnasium.make(spec.id)
@@ -793,7 +791,7 @@ def test_what_is_registered_is_played_here_or_cannot_be_made(spec):
 
 
 @every_environment
-def test_there_and_back_again_it_is_the_same_to_gymnasium(name):
+def test_a_round_trip_matches_gymnasium(name):
     ours = PyToGymnasium(wrapped(name, disable_env_checker=True))
     check_environments_match(
         Plain(make(name, disable_env_checker=True)), ours, num_steps=STEPS, seed=3
@@ -836,7 +834,7 @@ def steps_in_envkit(env, actions):
 
 
 @every_environment
-def test_it_makes_the_steps_that_it_makes_in_gymnasium(name):
+def test_steps_match_gymnasium(name):
     env, own = wrapped(name), make(name)
     for space in (own.observation_space, own.action_space):
         spec = spec_from_gym_space(space)
@@ -853,7 +851,7 @@ def test_it_makes_the_steps_that_it_makes_in_gymnasium(name):
 
 
 @every_environment
-def test_its_state_brings_back_what_came_after_it(name):
+def test_a_state_restores_the_stream(name):
     env = wrapped(name)
     env.seed(5)
     env.action_space.seed(5)

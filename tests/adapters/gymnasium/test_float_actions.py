@@ -131,7 +131,7 @@ def test_floats_of_every_width_are_cast_to_the_spaces_dtype(way, how):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0"])
-def test_streams_of_real_games_are_those_of_cast_actions(name, way):
+def test_real_games_get_cast_actions(name, way):
     makers = [functools.partial(gymnasium.make, name)] * ROWS
     actions = as_given("changing", 30)
     expected = stream(SyncVectorEnv(makers), cast(actions))
@@ -139,7 +139,7 @@ def test_streams_of_real_games_are_those_of_cast_actions(name, way):
 
 
 @pytest.mark.slow
-def test_streams_of_processes_are_those_of_cast_actions():
+def test_worker_processes_get_cast_actions():
     makers = [functools.partial(gymnasium.make, "Pendulum-v1")] * ROWS
     actions = as_given("changing", 150)
     expected = stream(AsyncVectorEnv(makers), cast(actions))
@@ -148,7 +148,7 @@ def test_streams_of_processes_are_those_of_cast_actions():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_floats_within_nests_are_cast_too(way):
+def test_floats_in_nests_are_cast(way):
     makers = [functools.partial(Given, nested_space())] * ROWS
     keys = np.arange(ROWS)
     for how in ("float64", "float32", "lists"):
@@ -175,7 +175,7 @@ def test_rows_of_an_asynchronous_pool_get_cast_actions():
     assert [np.float32(0.1)] * 2 == observation[:, 0].tolist()
 
 
-def test_rows_that_step_alone_get_cast_actions():
+def test_rows_stepped_alone_get_cast_actions():
     makers = [functools.partial(wrapped, Given)] * 2
     env = ParallelPyEnvironment(makers, backend="inline", num_workers=1)
     env.reset()
@@ -187,7 +187,7 @@ def test_rows_that_step_alone_get_cast_actions():
     assert np.float32([0.1, 0.3]).tolist() == seen
 
 
-def test_the_spec_is_of_the_spaces_dtype():
+def test_the_spec_has_the_spaces_dtype():
     spec = GymnasiumWrapper(Given()).action_spec()
     assert spec.dtype == np.float32
     assert repr(spec) == (
@@ -204,7 +204,7 @@ def test_single_environments_get_cast_actions():
         np.testing.assert_array_equal(expected, game.step(action)[0])
 
 
-def test_a_recording_has_what_the_environment_was_given(tmp_path):
+def test_a_recording_has_the_cast_actions(tmp_path):
     makers = [functools.partial(wrapped, Given)] * 2
     env = Record(BatchedPyEnvironment([make() for make in makers]), tmp_path / "game")
     env.reset()

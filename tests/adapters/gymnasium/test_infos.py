@@ -49,32 +49,32 @@ def put_together_by_gymnasium(by_row, rows):
 
 
 @given(st.lists(infos_of_a_row, min_size=ROWS, max_size=ROWS), masks)
-def test_dictionaries_become_what_gymnasium_makes_of_them(by_row, rows):
+def test_dictionaries_are_combined_like_in_gymnasium(by_row, rows):
     expected = put_together_by_gymnasium(by_row, rows)
     infos = DictInfos(dict(enumerate(by_row)), ROWS).add_to({}, rows)
     assert data_equivalence(expected, infos, exact=True)
 
 
-def test_a_fraction_after_an_integer_is_not_cut_off():
+def test_a_float_after_an_integer_is_kept():
     by_row = {0: {"chance": 1}, 1: {"chance": 0.25}, 2: {"chance": True}}
     infos = DictInfos(by_row, ROWS).add_to({}, everyone())
     assert [1.0, 0.25, 1.0] == infos["chance"].tolist()
 
 
-def test_values_of_several_kinds_are_objects():
+def test_values_of_mixed_types_become_objects():
     shapes = {0: {"x": np.zeros(2)}, 1: {"x": np.zeros(3)}, 2: {"x": "none"}}
     infos = DictInfos(shapes, ROWS).add_to({}, everyone())
     assert np.dtype(object) == infos["x"].dtype
     assert [(2,), (3,)] == [infos["x"][row].shape for row in (0, 1)]
 
 
-def test_integers_of_many_digits_are_objects():
+def test_large_integers_become_objects():
     by_row = {0: {"seed": 2**127}, 1: {"seed": 3}, 2: {"seed": -1}}
     infos = DictInfos(by_row, ROWS).add_to({}, everyone())
     assert [2**127, 3, -1] == infos["seed"].tolist()
 
 
-def test_what_is_added_later_goes_to_its_own_rows():
+def test_later_infos_fill_their_own_rows():
     rows = np.array([True, False, False])
     infos = DictInfos({0: {"a": 1, "deep": {"b": 2}}}, ROWS).add_to({}, rows)
     infos = DictInfos({2: {"a": 0.5, "deep": {"b": 3}}}, ROWS).add_to(infos, ~rows)
@@ -84,7 +84,7 @@ def test_what_is_added_later_goes_to_its_own_rows():
     assert [True, False, True] == infos["deep"]["_b"].tolist()
 
 
-def test_what_is_added_later_of_another_kind_makes_objects_of_all():
+def test_later_infos_of_another_type_turn_the_array_into_objects():
     rows = np.array([True, False, False])
     infos = DictInfos({0: {"a": 1}}, ROWS).add_to({}, rows)
     infos = DictInfos({1: {"a": "b"}}, ROWS).add_to(infos, ~rows)
@@ -100,7 +100,7 @@ def test_what_is_added_later_of_another_kind_makes_objects_of_all():
         (7, {"deep": 1}),
     ],
 )
-def test_what_does_not_go_together_does_not_get_in_the_way(first, second):
+def test_incompatible_values_replace_each_other(first, second):
     rows = np.array([True, False, False])
     infos = DictInfos({0: {"a": first}}, ROWS).add_to({}, rows)
     infos = DictInfos({1: {"a": second}}, ROWS).add_to(infos, ~rows)
@@ -109,13 +109,13 @@ def test_what_does_not_go_together_does_not_get_in_the_way(first, second):
 
 
 @pytest.mark.parametrize("level", [3, np.array(3), np.float32(3.0)])
-def test_one_number_is_every_rows(level):
+def test_a_scalar_applies_to_every_row(level):
     infos = ColumnInfos({"level": level}, ROWS).add_to({}, everyone())
     assert [3, 3, 3] == infos["level"].tolist()
 
 
 @given(masks)
-def test_columns_become_what_dictionaries_of_their_rows_become(rows):
+def test_columns_give_the_same_as_dictionaries_of_their_rows(rows):
     columns = {
         "steps": np.array([4, 5, 6]),
         "name": np.array(["Ada", "B", ""]),
@@ -139,7 +139,7 @@ def test_columns_become_what_dictionaries_of_their_rows_become(rows):
     assert data_equivalence(DictInfos(by_row, ROWS).add_to({}, rows), infos, exact=True)
 
 
-def test_columns_add_to_what_is_there():
+def test_columns_extend_existing_infos():
     rows = np.array([True, False, False])
     infos = ColumnInfos({"a": np.array([1, 2, 3])}, ROWS).add_to({}, rows)
     infos = ColumnInfos({"a": np.array([7, 8, 9])}, ROWS).add_to(infos, ~rows)
@@ -159,9 +159,7 @@ def test_columns_add_to_what_is_there():
     ids=["fractions", "texts", "rows of texts", "less", "more", "nested"],
 )
 @pytest.mark.parametrize("is_by_row", [False, True])
-def test_columns_of_another_kind_do_not_get_in_the_way(
-    is_by_row, first, second, expected
-):
+def test_incompatible_columns_replace_each_other(is_by_row, first, second, expected):
     rows = np.array([True, False, False])
     before = ColumnInfos({"a": np.array(first)}, ROWS)
     if is_by_row:
@@ -194,7 +192,7 @@ def test_flags_are_taken_out_of_columns():
     assert infos.take_flags() is None
 
 
-def test_flags_are_taken_out_of_the_dictionaries_that_have_both():
+def test_flags_are_taken_out_of_dictionaries_with_both():
     infos = DictInfos(
         {0: {"truncated": True}, 2: {"terminated": False, "truncated": True, "a": 1}},
         ROWS,
@@ -206,7 +204,7 @@ def test_flags_are_taken_out_of_the_dictionaries_that_have_both():
     assert infos.take_flags() is None
 
 
-def test_infos_of_some_rows_are_not_for_others():
+def test_infos_of_some_rows_leave_other_rows_alone():
     column = InfosOfSome(
         ColumnInfos({"discount": np.array([0.5, 0.5, 1.0])}, ROWS),
         np.array([True, True, False]),
@@ -218,7 +216,7 @@ def test_infos_of_some_rows_are_not_for_others():
     assert column.take_flags() is None
 
 
-def test_flags_of_other_rows_are_not_given():
+def test_flags_of_other_rows_are_ignored():
     ended = np.array([True, False, True])
     infos = InfosOfSome(
         ColumnInfos({"terminated": ended, "truncated": ~ended}, ROWS), ended
@@ -236,12 +234,12 @@ def test_flags_of_other_rows_are_not_given():
         (({"a": 1}, {}, {"a": 3}), [1, 0, 3]),
     ],
 )
-def test_infos_of_a_batch_come_in_several_forms(given_infos, expected):
+def test_infos_of_a_batch_may_have_several_forms(given_infos, expected):
     infos = row_infos(given_infos, ROWS).add_to({}, everyone())
     assert expected == infos["a"].tolist()
 
 
-def test_infos_that_are_no_dictionary_have_a_key_all_the_same():
+def test_infos_other_than_dictionaries_get_a_key():
     infos = row_infos(np.array([1, 2, 3]), ROWS).add_to({}, everyone())
     assert [1, 2, 3] == infos["info"].tolist()
 
@@ -262,20 +260,20 @@ def test_infos_that_are_no_dictionary_have_a_key_all_the_same():
         ([{"a": np.array([1, 2])}, ({"a": 3}, {"a": 4})], [range(2), range(2, 4)]),
     ],
 )
-def test_environments_of_several_rows_have_infos_for_each(given_infos, blocks):
+def test_environments_with_several_rows_have_an_info_for_each(given_infos, blocks):
     batched = [len(block) > 1 for block in blocks]
     infos = block_infos(given_infos, blocks, 4, batched).add_to({}, np.ones(4, bool))
     assert [1, 2, 3, 4] == infos["a"].tolist()
 
 
-def test_batches_of_one_row_are_batches():
+def test_batches_of_one_row_are_treated_as_batches():
     given_infos = [{"a": np.array([1, 2])}, {"a": np.array([3])}, [{"a": 4}]]
     blocks = [range(2), range(2, 3), range(3, 4)]
     infos = block_infos(given_infos, blocks, 4, [True] * 3)
     assert [1, 2, 3, 4] == infos.add_to({}, np.ones(4, bool))["a"].tolist()
 
 
-def test_infos_of_some_blocks_are_for_their_rows_alone():
+def test_infos_of_some_blocks_fill_their_rows_only():
     infos = block_infos([{"a": np.array([3, 4])}], [range(2, 4)], 4, [True])
     added = infos.add_to({}, np.ones(4, bool))
     assert ([0, 0, 3, 4], [False, False, True, True]) == (

@@ -64,7 +64,7 @@ POOLS = {
 
 
 @pytest.mark.parametrize("case", POOLS)
-def test_the_error_names_what_registers_them_in_workers_and_that_helps(case):
+def test_the_error_for_an_unregistered_id_names_a_working_worker_setup(case):
     with pytest.raises(ConstructorError) as caught:
         POOLS[case]()
 
@@ -84,14 +84,14 @@ def test_the_error_names_what_registers_them_in_workers_and_that_helps(case):
         env.reset()
 
 
-def test_the_id_may_name_the_module_that_registers_it():
+def test_an_id_may_name_the_module_that_registers_it():
     pytest.importorskip("ale_py", reason="ale_py is not installed")
     with make("gymnasium:ale_py:ALE/Pong-v5", num_envs=2, num_workers=1) as env:
         assert env.reset().is_first().all()
 
 
 @pytest.mark.parametrize("name", ["gymnasium:Nowhere-v0", "Nowhere"])
-def test_where_there_are_no_workers_nothing_is_said_of_them(name):
+def test_without_worker_processes_the_error_does_not_mention_worker_setup(name):
     maker = functools.partial(made, name)
     with pytest.raises(ConstructorError) as caught:
         pool_of(maker, backend="inline")

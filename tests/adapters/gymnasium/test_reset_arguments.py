@@ -84,14 +84,14 @@ def monitored(kind):
     }.values(),
     ids=["seed", "nothing", "options", "both"],
 )
-def test_a_reset_is_passed_what_the_innermost_takes(kind, told):
+def test_reset_passes_the_arguments_that_the_innermost_reset_takes(kind, told):
     env = GymnasiumWrapper(monitored(kind))
     env.reset()
     assert told == env.unwrapped.told
     assert [2, 0] == [int(env.step(0).step_type) for _ in range(2)]
 
 
-def test_a_seed_reaches_a_reset_that_takes_no_options():
+def test_a_seed_reaches_a_reset_without_options():
     env = GymnasiumWrapper(monitored(Seeded))
     env.seed(7)
     first = env.reset().observation
@@ -100,7 +100,7 @@ def test_a_seed_reaches_a_reset_that_takes_no_options():
     np.testing.assert_array_equal(first, env.reset().observation)
 
 
-def test_a_wrapper_that_takes_options_itself_gets_them():
+def test_a_wrapper_with_its_own_options_gets_them():
     env = GymnasiumWrapper(Monitor(Absorbing(Seeded())))
     env.reset(options={"level": 3})
     assert {"level": 3} == env.chosen
@@ -133,19 +133,19 @@ NO_OPTIONS = (
         (choose_in_a_reset, NO_OPTIONS),
     ],
 )
-def test_what_a_reset_does_not_take_is_refused(ask, text, message_of):
+def test_arguments_that_reset_does_not_take_are_refused(ask, text, message_of):
     env = GymnasiumWrapper(monitored(Deaf))
     assert text == message_of(NotImplementedError, lambda: ask(env))
 
 
-def test_options_for_every_reset_are_refused_at_once(message_of):
+def test_unsupported_reset_options_are_refused_in_the_constructor(message_of):
     assert NO_OPTIONS == message_of(
         NotImplementedError,
         lambda: GymnasiumWrapper(Monitor(Deaf()), reset_options={"level": 3}),
     )
 
 
-def test_a_program_for_gymnasium_may_seed_what_takes_no_seed(caplog):
+def test_to_gymnasium_logs_unsupported_seeds_and_options(caplog):
     env = PyToGymnasium(GymnasiumWrapper(monitored(Deaf)))
     env.reset(seed=3, options={"level": 3})
     assert [
@@ -174,7 +174,7 @@ def test_vectorize_steps_it(kind):
     assert [[True, True], [False, False]] * 2 == ended
 
 
-def test_vectorize_seeds_what_takes_a_seed_and_says_what_it_loses(caplog):
+def test_vectorize_seeds_environments_and_logs_lost_options(caplog):
     with closing(vectorize([functools.partial(monitored, Seeded)] * 2)) as envs:
         first, _ = envs.reset(seed=3, options={"level": 3})
         again, _ = envs.reset(seed=3)
@@ -206,7 +206,7 @@ class VectorMonitor(gymnasium.vector.VectorWrapper):
         return self.env.reset(**kwargs)
 
 
-def test_a_vector_is_passed_what_its_reset_takes(message_of):
+def test_a_vector_environment_gets_the_arguments_its_reset_takes(message_of):
     env = GymnasiumVectorWrapper(VectorMonitor(Rows()))
     env.seed(5)
     env.reset()

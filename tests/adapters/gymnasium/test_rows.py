@@ -58,7 +58,7 @@ def pool_with_batch():
 
 
 @pytest.mark.parametrize("make", [batch, pool])
-def test_each_environment_is_asked(make):
+def test_attributes_and_methods_are_called_in_every_environment(make):
     with make("Ada", "Blaise") as env:
         assert ("Ada", "Blaise") == get_rows(env, "name") == call_rows(env, "name")
         assert ("Hello, Ada", "Hello, Blaise") == call_rows(env, "greet")
@@ -68,31 +68,31 @@ def test_each_environment_is_asked(make):
         )
 
 
-def test_one_object_answers_for_all_of_its_rows():
+def test_a_natively_batched_environment_answers_for_all_rows():
     env = NamedBatch(batch_size=3)
     assert ("Charles",) * 3 == get_rows(env, "name")
     assert ("Hello, Charles",) * 3 == call_rows(env, "greet")
 
 
-def test_a_batch_in_a_worker_answers_for_all_of_its_rows():
+def test_a_batch_in_a_worker_answers_for_its_rows():
     with pool_with_batch() as env:
         assert [range(2), range(2, 3)] == blocks_of(env)
         assert (2, 2, 1) == get_rows(env, "batch_size")
 
 
 @pytest.mark.parametrize("make", [batch, pool])
-def test_what_is_no_attribute_is_an_error(make):
+def test_a_missing_attribute_raises_attribute_error(make):
     with make("Ada") as env, pytest.raises(AttributeError):
         get_rows(env, "age")
 
 
-def test_an_error_of_a_method_is_not_taken_for_an_attribute():
+def test_an_error_in_a_method_is_raised():
     with pool("Ada") as env, pytest.raises(TypeError, match="unexpected keyword"):
         call_rows(env, "greet", (), {"to": "Ada"})
 
 
 @pytest.mark.parametrize("name", ["reset", "step", "close"])
-def test_nobody_moves_behind_the_batchs_back(name, message_of):
+def test_call_rows_refuses_to_step_or_reset(name, message_of):
     assert (
         f"call({name!r}) would move environments behind the batch's back. Use "
         f"{name}() itself."
@@ -108,7 +108,7 @@ def test_an_attribute_is_set_in_each_environment(make):
         assert ("Emmy", "Emmy") == get_rows(env, "name")
 
 
-def test_an_attribute_is_set_where_it_is():
+def test_an_attribute_is_set_in_its_layer():
     inner, game = Named(), GymnasiumWrapper(gymnasium.make("CartPole-v1"))
     env = BatchedPyEnvironment([TimeLimit(inner, 5)])
     set_rows(env, "name", "Blaise")
@@ -119,7 +119,7 @@ def test_an_attribute_is_set_where_it_is():
     assert 2.5 == game.gym.unwrapped.gravity
 
 
-def test_one_object_has_one_value(message_of):
+def test_a_natively_batched_environment_has_one_value(message_of):
     env = NamedBatch(batch_size=2)
     set_rows(env, "name", ["Ada"] * 2)
     assert "Ada" == env.name
@@ -129,7 +129,7 @@ def test_one_object_has_one_value(message_of):
     ) == message_of(ValueError, lambda: set_rows(env, "name", ["Ada", "Blaise"]))
 
 
-def test_there_is_a_value_for_each_row(message_of):
+def test_values_are_given_for_each_row(message_of):
     assert [7, 7] == values_by_row(7, 2)
     assert (7, 8) == values_by_row((7, 8), 2)
     assert (

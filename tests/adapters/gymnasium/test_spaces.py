@@ -114,7 +114,7 @@ def test_a_space_becomes_a_spec_with_dtype_shape_and_bounds(space, spec):
 
 @given(data=st.data())
 @settings(max_examples=20)
-def test_the_box_of_a_spec_gives_the_spec_back(data):
+def test_a_spec_survives_a_round_trip_through_its_box(data):
     spec = data.draw(strategies.bounded_specs())
     low, high = (
         np.broadcast_to(bound, spec.shape) for bound in (spec.minimum, spec.maximum)
@@ -136,13 +136,13 @@ def test_the_box_of_a_spec_gives_the_spec_back(data):
     ],
     ids=["both the same", "only one", "asked for"],
 )
-def test_bounds_that_are_all_the_same_become_numbers(space, options, shape):
+def test_uniform_bounds_become_numbers(space, options, shape):
     spec = spec_from_gym_space(space, **options)
     assert (shape, shape) == (spec.minimum.shape, spec.maximum.shape)
 
 
 @pytest.mark.parametrize("simplify", [True, False])
-def test_a_multi_discrete_space_that_begins_at_0_has_one_minimum(simplify):
+def test_a_multi_discrete_space_starting_at_0_has_a_scalar_minimum(simplify):
     """As in TF-Agents, where agents ask whether the minimum is 0."""
     spec = spec_from_gym_space(spaces.MultiDiscrete([2, 3]), simplify)
     same = spec_from_gym_space(spaces.MultiDiscrete([3, 3]), simplify)
@@ -158,7 +158,7 @@ def test_a_dict_space_becomes_a_dictionary_in_the_order_of_the_space():
     assert ["b", "a"] == list(spec)
 
 
-def test_names_say_where_in_the_nest_a_spec_is():
+def test_names_show_the_place_of_a_spec_in_the_nest():
     space = spaces.Dict(
         arm=spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))),
         hand=spaces.MultiBinary(1),
@@ -182,7 +182,7 @@ def test_names_say_where_in_the_nest_a_spec_is():
     ],
     ids=["Sequence", "Graph", "custom"],
 )
-def test_members_without_a_fixed_shape_stay_the_objects_they_are(space):
+def test_members_without_a_fixed_shape_stay_objects(space):
     spec = spec_from_gym_space(spaces.Dict(a=spaces.Tuple((space,))), name="action")
 
     (leaf,) = nest.flatten(spec)
@@ -196,7 +196,7 @@ def test_members_without_a_fixed_shape_stay_the_objects_they_are(space):
     assert space == leaf.kind.as_space()
 
 
-def test_a_union_is_a_number_and_a_value_for_every_branch():
+def test_a_union_becomes_a_number_and_a_value_for_every_branch():
     space = spaces.OneOf((spaces.Discrete(3, start=5), spaces.Tuple((spaces.Text(2),))))
 
     spec = spec_from_gym_space(space, name="action")
@@ -227,7 +227,7 @@ def test_a_union_is_a_number_and_a_value_for_every_branch():
     ],
     ids=["union", "text"],
 )
-def test_what_arrays_cannot_hold_is_an_object(space):
+def test_members_that_arrays_cannot_hold_are_objects(space):
     spec = spec_from_gym_space(space)
     assert ObjectSpec is type(spec)
     assert space == spec.kind.as_space()
@@ -248,7 +248,7 @@ def test_what_arrays_cannot_hold_is_an_object(space):
     ],
     ids=str,
 )
-def test_a_spec_remembers_a_kind_of_space_that_it_does_not_show(space, kind):
+def test_a_spec_remembers_an_unusual_kind_of_space(space, kind):
     spec = spec_from_gym_space(space)
     assert SpecOfKind is type(spec)
     assert kind == spec.kind
@@ -259,11 +259,11 @@ def test_a_spec_remembers_a_kind_of_space_that_it_does_not_show(space, kind):
     [spaces.Discrete(3, start=4), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)],
     ids=str,
 )
-def test_a_spec_that_shows_its_kind_of_space_is_a_plain_one(space):
+def test_a_spec_with_a_usual_kind_of_space_is_plain(space):
     assert BoundedArraySpec is type(spec_from_gym_space(space))
 
 
-def test_the_spaces_of_old_gym_have_no_start():
+def test_spaces_of_old_gym_start_at_0():
     class Discrete:
         n, shape, dtype = 3, (), np.dtype(np.int64)
 
@@ -279,7 +279,7 @@ def test_the_spaces_of_old_gym_have_no_start():
     )
 
 
-def test_what_is_no_space_and_what_is_no_spec_is_a_type_error(message_of):
+def test_other_objects_raise_type_error(message_of):
     assert (
         "The space is a list of 1 element, which is not a space of Gymnasium."
     ) == message_of(TypeError, lambda: spec_from_gym_space([3]))
@@ -289,7 +289,7 @@ def test_what_is_no_space_and_what_is_no_spec_is_a_type_error(message_of):
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_every_number_of_a_space_has_bounds(space):
+def test_numeric_specs_from_spaces_are_bounded(space):
     leaves = nest.flatten(spec_from_gym_space(space))
     assert all(is_bounded(leaf) for leaf in leaves if leaf.dtype.kind in "iuf")
 
@@ -309,7 +309,7 @@ class Even:
 
 @given(space=gym_spaces(), rows=st.integers(1, 3))
 @settings(max_examples=25)
-def test_a_space_comes_back_from_its_spec(space, rows):
+def test_a_space_survives_a_round_trip(space, rows):
     spec = spec_from_gym_space(space)
     assert space == space_from_spec(spec)
     travelled = pickle.loads(pickle.dumps(spec))
@@ -320,7 +320,7 @@ def test_a_space_comes_back_from_its_spec(space, rows):
 
 @given(spec=strategies.spec_nests(strategies.specs(any_byte_order=True)))
 @settings(max_examples=25)
-def test_a_spec_comes_back_from_its_space(spec):
+def test_a_spec_survives_a_round_trip(spec):
     space = space_from_spec(spec)
     for back in (space, pickle.loads(pickle.dumps(space))):
         assert nest.flatten(spec) == nest.flatten(spec_from_gym_space(back))
@@ -329,7 +329,7 @@ def test_a_spec_comes_back_from_its_space(spec):
 
 @given(data=st.data())
 @settings(max_examples=20)
-def test_what_fits_a_spec_is_a_member_of_its_space(data):
+def test_values_that_fit_a_spec_are_members_of_its_space(data):
     spec = data.draw(strategies.spec_nests(strategies.specs("biuf")))
     value = data.draw(strategies.values(spec))
     space = space_from_spec(spec)
@@ -388,7 +388,7 @@ def test_what_fits_a_spec_is_a_member_of_its_space(data):
     ],
     ids=str,
 )
-def test_each_spec_has_a_space(spec, space):
+def test_each_spec_becomes_a_space(spec, space):
     assert space == space_from_spec(spec)
 
 
@@ -401,7 +401,7 @@ def test_the_limits_of_a_floating_dtype_are_infinite():
 
 
 @pytest.mark.parametrize("widest", [np.finfo(np.float32).max, np.inf])
-def test_bounds_that_were_finite_stay_so(widest):
+def test_finite_bounds_stay_finite(widest):
     """As those of CartPole in Gymnasium 0.29."""
     most = np.array([4.8, np.finfo(np.float32).max, widest], np.float32)
     space = spaces.Box(-most, most, dtype=np.float32)
@@ -409,7 +409,7 @@ def test_bounds_that_were_finite_stay_so(widest):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
-def test_integers_without_bounds_stay_so(dtype):
+def test_unbounded_integers_stay_unbounded(dtype):
     """Gymnasium samples those as it does floats without bounds."""
     for space in (
         spaces.Box(-np.inf, np.inf, (2,), dtype),
@@ -435,7 +435,7 @@ def test_booleans_keep_the_bounds_of_their_box():
     assert ArraySpec((3,), bool) == spec
 
 
-def test_the_keys_of_a_space_are_in_the_order_of_the_spec():
+def test_the_keys_of_a_space_have_the_order_of_the_spec():
     spec = {name: BoundedArraySpec((), np.int64, 0, 1) for name in "cab"}
     assert ["c", "a", "b"] == list(space_from_spec(spec))
     if IS_SETTLED:
@@ -450,11 +450,11 @@ def test_any_mapping_becomes_a_dictionary():
 @pytest.mark.parametrize(
     "spec", [ArraySpec((2,), np.float32), ArraySpec((), "<U5")], ids=str
 )
-def test_a_spec_without_bounds_or_letters_stays_one(spec):
+def test_a_spec_without_bounds_or_letters_survives_a_round_trip(spec):
     assert spec == spec_from_gym_space(space_from_spec(spec))
 
 
-def test_a_spec_without_bounds_gets_those_that_somebody_gives_the_space():
+def test_bounds_added_to_a_space_reach_its_spec():
     space = space_from_spec(ArraySpec((2,), np.float32))
     space.low = np.zeros(2, np.float32)
     assert BoundedArraySpec((2,), np.float32, 0) == spec_from_gym_space(space)
@@ -472,13 +472,13 @@ def test_a_spec_without_bounds_gets_those_that_somebody_gives_the_space():
     ],
     ids=str,
 )
-def test_a_spec_that_no_space_describes_has_one_of_its_own(spec):
+def test_a_spec_without_a_matching_space_gets_a_spec_space(spec):
     space = space_from_spec({"a": spec})
     assert f"Dict('a': SpecSpace({spec!r}))" == repr(space)
     assert {"a": spec} == spec_from_gym_space(space)
 
 
-def test_a_spec_of_objects_has_a_space_whose_members_are_the_objects():
+def test_the_space_of_an_object_spec_contains_the_objects():
     space = space_from_spec(ObjectSpec(kind=Even()))
     space.seed(3)
     assert space.contains(space.sample())
@@ -518,7 +518,7 @@ def test_a_spec_has_a_usual_kind_of_space(spec, kind):
     assert kind == kind_of_spec(spec)
 
 
-def test_a_spec_that_remembers_its_kind_is_like_any_other():
+def test_a_spec_with_a_kind_equals_a_plain_spec():
     spec = SpecOfKind((2,), np.int64, 0, [4, 5], "place", kind="Box")
     plain = BoundedArraySpec((2,), np.int64, 0, [4, 5], "place")
     assert "Box" == kind_of_spec(spec)
@@ -537,19 +537,19 @@ def test_a_spec_that_remembers_its_kind_is_like_any_other():
     ],
     ids=["pickled", "replaced", "batched", "unbatched"],
 )
-def test_copies_of_a_spec_remember_the_kind_too(copied):
+def test_copies_of_a_spec_keep_the_kind(copied):
     spec = SpecOfKind((2,), np.int64, 0, [4, 5], "place", kind="Box")
     assert "Box" == kind_of_spec(copied(spec))
 
 
-def test_a_derived_space_is_of_the_kind_of_its_base():
+def test_a_derived_space_has_the_kind_of_its_base():
     assert ("Box", "") == (kind_of_space(Angle(-1, 1)), kind_of_space([3]))
 
 
 SPEC = TextSpec((2,), "<U3", letters="ab")
 
 
-def test_its_members_are_what_fits_the_spec():
+def test_members_of_a_spec_space_are_values_that_fit_the_spec():
     space, other = spec_space(SPEC), spec_space(SPEC)
     assert space.contains(np.array(["ab", ""], "<U3"))
     assert not space.contains(np.array(["ab", "c"], "<U3"))
@@ -571,7 +571,7 @@ def test_its_members_are_what_fits_the_spec():
     [copy.deepcopy, lambda space: pickle.loads(pickle.dumps(space))],
     ids=["copied", "pickled"],
 )
-def test_a_copy_is_equal_and_goes_on_with_the_samples(copied):
+def test_a_copied_spec_space_is_equal_and_continues_the_samples(copied):
     space = spec_space(SPEC)
     space.seed(5)
     space.sample()
@@ -580,7 +580,7 @@ def test_a_copy_is_equal_and_goes_on_with_the_samples(copied):
     assert space.sample().tolist() == other.sample().tolist()
 
 
-def test_a_union_of_specs_is_a_nest():
+def test_a_union_spec_is_a_nest():
     spec = OneOf(
         BoundedArraySpec((), np.int64, 0, 1),
         (BoundedArraySpec((), np.int64, 0, 4), {"a": TextSpec((), "<U3")}),
@@ -590,12 +590,12 @@ def test_a_union_of_specs_is_a_nest():
     ]
 
 
-def test_a_neutral_number_is_as_near_to_zero_as_it_may_be():
+def test_a_neutral_number_is_the_nearest_to_zero_within_bounds():
     spec = BoundedArraySpec((3,), np.int64, [5, -1, -9], [9, 1, -7])
     assert [5, 0, -7] == neutral_value(spec).tolist()
 
 
-def test_a_neutral_text_is_as_short_as_it_may_be():
+def test_a_neutral_text_is_the_shortest_allowed():
     assert "" == neutral_value(TextSpec((), "<U3"))
     assert "bb" == neutral_value(TextSpec((), "<U3", min_length=2, letters="ba"))
     assert "  " == neutral_value(TextSpec((), "<U3", min_length=2))
@@ -605,7 +605,7 @@ def sequence():
     return spaces.Sequence(spaces.Discrete(3))
 
 
-def test_it_knows_the_members():
+def test_members_of_contains_members_of_the_space():
     members = MembersOf(sequence())
     assert members.contains((0, 2, 1))
     assert not members.contains((0, 3))
@@ -618,7 +618,7 @@ def test_it_knows_the_members():
     [np.random.default_rng, np.random.RandomState],
     ids=["Generator", "RandomState"],
 )
-def test_equal_generators_draw_equal_members(make_rng):
+def test_members_of_draws_equal_samples_from_equal_generators(make_rng):
     first, second = (
         [MembersOf(sequence()).sample(rng) for _ in range(5)]
         for rng in (make_rng(3), make_rng(3))
@@ -627,7 +627,7 @@ def test_equal_generators_draw_equal_members(make_rng):
     assert all(sequence().contains(member) for member in first)
 
 
-def test_drawing_leaves_the_space_alone_of_which_it_was_made():
+def test_members_of_leaves_the_generator_of_the_space_alone():
     space = sequence()
     space.seed(3)
     ahead = [space.sample() for _ in range(3)]
@@ -636,13 +636,13 @@ def test_drawing_leaves_the_space_alone_of_which_it_was_made():
     assert ahead == [space.sample() for _ in range(3)]
 
 
-def test_the_space_that_it_returns_is_equal_and_another():
+def test_members_of_returns_a_copy_of_the_space():
     space = sequence()
     assert space == MembersOf(space).as_space()
     assert space is not MembersOf(space).as_space()
 
 
-def test_equal_spaces_have_equal_members():
+def test_members_of_equal_spaces_are_equal():
     seeded = sequence()
     seeded.seed(3)
     assert MembersOf(sequence()) == MembersOf(seeded)
@@ -650,17 +650,17 @@ def test_equal_spaces_have_equal_members():
     assert MembersOf(sequence()) != 3
 
 
-def test_it_looks_like_the_space():
+def test_members_of_has_the_repr_of_the_space():
     assert "Interval(2)" == repr(MembersOf(Interval(2)))
 
 
-def test_it_travels():
+def test_members_of_pickles():
     members = pickle.loads(pickle.dumps(MembersOf(Interval(2))))
     assert MembersOf(Interval(2)) == members
     assert members.contains((0, 2))
 
 
-def test_arriving_imports_no_library():
+def test_unpickling_members_of_imports_no_library():
     pickled = pickle.dumps(MembersOf(sequence()))
     program = f"""
 import pickle, sys
@@ -675,7 +675,7 @@ print(repr(members), "gymnasium" in sys.modules)
     assert "Sequence(Discrete(3), stack=False) False\n" == printed
 
 
-def test_a_space_that_does_not_pickle_says_so_when_it_is_to_travel():
+def test_members_of_an_unpicklable_space_refuses_to_pickle():
     class Local(Interval):
         pass
 

@@ -40,26 +40,26 @@ def test_make_knows_the_scheme():
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Blackjack-v1", "FrozenLake-v1"])
-def test_what_make_makes_keeps_the_contract_of_environments(name):
+def test_an_environment_from_make_passes_check_environment(name):
     features = ["episodes", "info", "seed", "state"]
     assert () == check_environment(f"gymnasium:{name}", require=features).failed
 
 
-def test_a_constructor_travels_as_its_string():
+def test_a_constructor_pickles():
     constructor = envkit.constructor("gymnasium:CartPole-v1", discount=0.5)
     env = pickle.loads(pickle.dumps(constructor))()
     env.reset()
     assert 0.5 == env.step(0).discount
 
 
-def test_other_keyword_arguments_are_gymnasiums():
+def test_other_keyword_arguments_go_to_gymnasium():
     env = envkit.make("gymnasium:FrozenLake-v1", is_slippery=False, render_mode="ansi")
     env.reset()
     assert "ansi" == env.render_mode
     assert "FHFH" in env.render("ansi")
 
 
-def test_keyword_arguments_may_come_in_dictionaries_as_in_tf_agents():
+def test_gym_kwargs_and_render_kwargs_of_tf_agents_are_accepted():
     env = suite_gymnasium.load(
         "FrozenLake-v1",
         gym_kwargs={"map_name": "8x8"},
@@ -69,11 +69,11 @@ def test_keyword_arguments_may_come_in_dictionaries_as_in_tf_agents():
     assert "ansi" == env.render_mode
 
 
-def test_an_episode_is_as_long_as_the_id_says():
+def test_the_limit_of_the_id_applies():
     assert 200 == length_of_an_episode(suite_gymnasium.load("Pendulum-v1"))
 
 
-def test_an_episode_may_be_shorter():
+def test_max_episode_steps_shortens_episodes():
     env = suite_gymnasium.load("Pendulum-v1", max_episode_steps=3)
     assert 3 == length_of_an_episode(env)
     assert 1.0 == env.current_time_step().discount
@@ -116,20 +116,20 @@ def test_an_environment_without_a_limit_has_no_wrapper_for_it():
     assert isinstance(env, GymnasiumWrapper)
 
 
-def test_gymnasiums_own_limit_is_left_out():
+def test_gymnasiums_own_limit_is_removed():
     layers = str(suite_gymnasium.load("CartPole-v1").gym)
     assert "TimeLimit" not in layers
     assert 500 == gymnasium.spec("CartPole-v1").max_episode_steps
 
 
-def test_an_id_without_a_version_is_the_newest():
+def test_an_id_without_a_version_means_the_newest():
     with pytest.warns(UserWarning, match="Using the latest versioned environment"):
         env = suite_gymnasium.load("Pendulum")
     assert "Pendulum-v1" == env.spec.id
     assert 200 == env.duration
 
 
-def test_wrap_env_takes_an_environment_that_is_there():
+def test_wrap_env_wraps_an_existing_environment():
     gym_env = gymnasium.make("Pendulum-v1")
     env = suite_gymnasium.wrap_env(gym_env, discount=0.5, max_episode_steps=3)
     assert 3 == length_of_an_episode(env)
@@ -138,14 +138,14 @@ def test_wrap_env_takes_an_environment_that_is_there():
 
 
 @pytest.mark.parametrize("max_episode_steps", [None, 0])
-def test_wrap_env_limits_nothing_by_itself(max_episode_steps):
+def test_wrap_env_sets_no_limit_by_default(max_episode_steps):
     env = suite_gymnasium.wrap_env(
         gymnasium.make("Pendulum-v1"), max_episode_steps=max_episode_steps
     )
     assert isinstance(env, GymnasiumWrapper)
 
 
-def test_wrap_env_limits_in_the_way_that_it_is_given():
+def test_wrap_env_uses_the_given_limit_wrapper():
     limits = []
 
     def limit(env, steps):
@@ -159,7 +159,7 @@ def test_wrap_env_limits_in_the_way_that_it_is_given():
     assert [7] == limits
 
 
-def test_wrap_env_may_leave_the_next_episode_to_the_caller():
+def test_wrap_env_can_disable_auto_reset():
     env = suite_gymnasium.wrap_env(
         gymnasium.make("Pendulum-v1", max_episode_steps=1), auto_reset=False
     )
@@ -169,18 +169,18 @@ def test_wrap_env_may_leave_the_next_episode_to_the_caller():
         env.step(np.zeros(1, np.float32))
 
 
-def test_an_unknown_id_is_explained_by_gymnasium():
+def test_an_unknown_id_raises_gymnasiums_error():
     with pytest.raises(gymnasium.error.NameNotFound, match=r"Did you mean: `CartPole`"):
         envkit.make("gymnasium:Cartpole-v1")
 
 
-def test_an_argument_that_the_environment_does_not_know_is_explained_by_gymnasium():
+def test_an_unknown_argument_raises_gymnasiums_error():
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'colour'"):
         envkit.make("gymnasium:CartPole-v1", colour="red")
 
 
 @pytest.mark.parametrize("steps", [9, 10, 11])
-def test_both_flags_are_those_of_gymnasium_where_a_fall_meets_the_limit(steps):
+def test_flags_match_gymnasium_when_a_fall_meets_the_limit(steps):
     theirs = gymnasium.make("CartPole-v1", max_episode_steps=steps)
     ours = PyToGymnasium(envkit.make("gymnasium:CartPole-v1", max_episode_steps=steps))
     for env in (theirs, ours):
@@ -209,7 +209,7 @@ def test_both_flags_are_those_of_gymnasium_where_a_fall_meets_the_limit(steps):
     ],
     ids=["limited rows", "limited pool", "limited rows in this process"],
 )
-def test_both_flags_are_those_of_gymnasium_in_batches(batch, mode):
+def test_flags_match_gymnasium_in_batches(batch, mode):
     with contextlib.closing(PyToGymnasiumVector(batch(), mode)) as envs:
         rows = envs.num_envs
         theirs = gymnasium.vector.SyncVectorEnv(

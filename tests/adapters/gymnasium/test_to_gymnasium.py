@@ -80,7 +80,7 @@ def registered():
 
 
 @pytest.mark.parametrize("make", [Catch, GridWorld, TicTacToe, NestedCountingEnv])
-def test_gymnasiums_checker_finds_no_fault(make):
+def test_gymnasiums_checker_accepts_it(make):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_env(PyToGymnasium(make(), render_mode="rgb_array"))
@@ -93,7 +93,7 @@ def test_gymnasiums_checker_finds_no_fault(make):
     ]
 
 
-def test_gymnasiums_checker_finds_no_fault_in_a_registered_one(registered):
+def test_gymnasiums_checker_accepts_a_registered_environment(registered):
     env = gymnasium.make(registered, render_mode="rgb_array")
     # It is seeded twice, compared, rendered in every mode and closed.
     check_env(env.unwrapped)
@@ -103,7 +103,7 @@ def test_gymnasiums_checker_finds_no_fault_in_a_registered_one(registered):
 
 @settings(max_examples=30)
 @given(strategies.spec_nests())
-def test_spaces_are_those_of_the_specs(spec):
+def test_spaces_match_the_specs(spec):
     env = RandomPyEnvironment(spec, BoundedArraySpec((), np.int64, 0, 3))
     adapted = PyToGymnasium(env)
     observation, _ = adapted.reset(seed=1)
@@ -122,7 +122,9 @@ def test_spaces_are_those_of_the_specs(spec):
         (truncation(zero(), 1.0, 0.25), False, True, {"discount": 0.25}),
     ],
 )
-def test_ends_are_told_by_the_discount(step, terminated, truncated, info):
+def test_the_discount_decides_between_termination_and_truncation(
+    step, terminated, truncated, info
+):
     env = scripted(step)
     env.reset()
     _, reward, *ends = env.step(0)
@@ -140,7 +142,7 @@ def test_ends_are_told_by_the_discount(step, terminated, truncated, info):
         (termination(zero(), 1.0), False, False, {"lives": 2}),
     ],
 )
-def test_flags_in_the_info_say_more(step, terminated, truncated, info):
+def test_flags_in_the_info_decide_the_end(step, terminated, truncated, info):
     env = scripted(step)
     env.wrapped_env().info = {
         "terminated": terminated,
@@ -156,7 +158,7 @@ def test_flags_in_the_info_say_more(step, terminated, truncated, info):
     assert [terminated, truncated, info] == ends
 
 
-def test_the_info_belongs_to_the_caller():
+def test_the_info_is_a_copy():
     """And an environment without one is asked once."""
     env = scripted(transition(zero(), 1.0), info={"lives": 2})
     _, info = env.reset()
@@ -168,7 +170,7 @@ def test_the_info_belongs_to_the_caller():
     assert {} == env.step(0)[4]
 
 
-def test_rewards_of_several_numbers_are_arrays():
+def test_vector_rewards_are_arrays():
     class Several(CountingEnv):
         def reward_spec(self):
             return ArraySpec((2,), np.float64)
@@ -185,7 +187,7 @@ def test_rewards_of_several_numbers_are_arrays():
     assert [0.5, 1.5] == env.step(0)[1].tolist()
 
 
-def test_a_seed_reaches_environment_and_generator():
+def test_a_seed_reaches_the_environment_and_np_random():
     first, second = PyToGymnasium(Catch()), PyToGymnasium(Catch())
     episodes = [env.reset(seed=7)[0].tolist() for env in (first, second)]
     assert episodes[0] == episodes[1]
@@ -193,7 +195,7 @@ def test_a_seed_reaches_environment_and_generator():
     assert 7 == first.np_random_seed
 
 
-def test_what_cannot_be_seeded_is_told_of(caplog):
+def test_an_environment_without_seeds_is_logged(caplog):
     env = scripted(transition(zero(), 1.0))
     with caplog.at_level(logging.WARNING):
         env.reset(seed=7)
@@ -202,7 +204,7 @@ def test_what_cannot_be_seeded_is_told_of(caplog):
     ] == caplog.messages
 
 
-def test_options_reach_environments_that_have_some():
+def test_options_reach_environments_that_accept_them():
     env = PyToGymnasium(GymnasiumWrapper(gymnasium.make("CartPole-v1")))
     observation, _ = env.reset(seed=1, options={"low": 0.25, "high": 0.5})
     assert (observation >= 0.25).all()
@@ -211,7 +213,7 @@ def test_options_reach_environments_that_have_some():
 
 
 @pytest.mark.parametrize("before", [[], [0, 0]])
-def test_a_step_without_an_episode_is_refused(before, message_of):
+def test_a_step_outside_an_episode_is_refused(before, message_of):
     env = scripted(termination(zero(), 1.0))
     for action in before[1:]:
         env.reset()
@@ -247,7 +249,7 @@ class Choosing(PyEnvironment):
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int8])
 @pytest.mark.parametrize("kind", [int, np.int64, np.int16, np.array])
-def test_an_integer_of_any_kind_becomes_what_the_spec_says(dtype, kind):
+def test_an_integer_of_any_type_gets_the_dtype_of_the_spec(dtype, kind):
     env = Choosing(BoundedArraySpec((), dtype, -1, 3))
     adapted = PyToGymnasium(env)
     adapted.reset()
@@ -269,7 +271,7 @@ def test_an_integer_out_of_range_is_refused(wrong):
     assert [] == env.given
 
 
-def test_it_renders_in_the_mode_it_was_made_with():
+def test_render_uses_the_render_mode():
     env = PyToGymnasium(Catch(), render_mode="rgb_array")
     env.reset()
     assert ((3,), ["rgb_array"]) == (
@@ -279,7 +281,7 @@ def test_it_renders_in_the_mode_it_was_made_with():
     assert isinstance(env.wrapped_env(), PyEnvironment)
 
 
-def test_the_mode_and_metadata_are_the_environments_own_if_it_has_some():
+def test_mode_and_metadata_come_from_the_environment():
     gym_env = gymnasium.make("CartPole-v1", render_mode="rgb_array")
     env = PyToGymnasium(GymnasiumWrapper(gym_env))
     assert "rgb_array" == env.render_mode
@@ -288,7 +290,7 @@ def test_the_mode_and_metadata_are_the_environments_own_if_it_has_some():
     env.close()
 
 
-def test_attributes_are_read_and_set_where_they_are():
+def test_attributes_are_read_and_set_in_their_layer():
     env = PyToGymnasium(TimeLimit(Catch(), 5))
     assert 5 == env.get_wrapper_attr("duration")
     assert (True, False) == (
@@ -308,7 +310,7 @@ def test_attributes_are_read_and_set_where_they_are():
     assert 1.6 == game.unwrapped.gravity == env.get_wrapper_attr("gravity")
 
 
-def test_it_is_copied_and_pickled_in_the_middle_of_an_episode():
+def test_a_copy_continues_the_episode():
     env = PyToGymnasium(Catch())
     env.reset(seed=7)
     env.step(0)
@@ -320,7 +322,7 @@ def test_it_is_copied_and_pickled_in_the_middle_of_an_episode():
         assert expected == twin.step(1)[0].tolist()
 
 
-def test_it_runs_in_gymnasiums_vector_environments():
+def test_gymnasiums_vector_environments_accept_it():
     makers = [lambda: PyToGymnasium(CountingEnv(2))] * 2
     envs = gymnasium.vector.SyncVectorEnv(makers, autoreset_mode="SameStep")
     envs.reset(seed=1)
@@ -336,7 +338,7 @@ def test_it_runs_in_gymnasiums_vector_environments():
     )
 
 
-def test_texts_and_numbers_are_members_as_gymnasium_has_them():
+def test_texts_and_integers_are_members_of_gymnasiums_types():
     class Told(PyEnvironment):
         def observation_spec(self):
             return ArraySpec((), "<U5"), BoundedArraySpec((), np.int64, 0, 4)
@@ -422,5 +424,5 @@ def begun(env):
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, text, message_of):
+def test_invalid_arguments_are_refused(call, error, text, message_of):
     assert text == message_of(error, call)

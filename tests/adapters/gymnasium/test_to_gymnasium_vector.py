@@ -134,13 +134,13 @@ def late(gated):
 @pytest.mark.parametrize("make", BATCHES)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", GAMES)
-def test_everything_is_as_with_gymnasiums_own(name, mode, make):
+def test_results_match_sync_vector_env(name, mode, make):
     expected = SyncVectorEnv(makers(name), autoreset_mode=mode)
     with make([functools.partial(wrapped, one) for one in makers(name)]) as envs:
         assert_same_game(expected, PyToGymnasiumVector(envs, mode), steps=25)
 
 
-def test_everything_is_as_with_gymnasiums_own_in_processes(nothing_left_behind):
+def test_results_from_processes_match_sync_vector_env(nothing_left_behind):
     games = makers("CartPole-v1")
     own = [functools.partial(wrapped, one) for one in games]
     with ParallelPyEnvironment(own, num_workers=1) as pool:
@@ -151,14 +151,14 @@ def test_everything_is_as_with_gymnasiums_own_in_processes(nothing_left_behind):
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 @pytest.mark.parametrize("name", GAMES)
-def test_vector_environments_come_back_as_they_were(name, mode):
+def test_vector_environments_survive_a_round_trip(name, mode):
     theirs, own = (SyncVectorEnv(makers(name), autoreset_mode=mode) for _ in "ab")
     ours = GymnasiumVectorWrapper(own, reward_dtype=np.float64)
     assert_same_game(theirs, PyToGymnasiumVector(ours, mode), steps=25)
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_infos_of_some_rows_come_back_as_they_were(mode):
+def test_infos_of_some_rows_survive_a_round_trip(mode):
     class Telling(gymnasium.Wrapper):
         def step(self, action):
             *result, info = super().step(action)
@@ -176,7 +176,7 @@ def test_infos_of_some_rows_come_back_as_they_were(mode):
 
 
 @pytest.mark.parametrize("make", BATCHES)
-def test_the_modes_give_the_same_transitions(make):
+def test_all_modes_give_the_same_transitions(make):
     def play(mode):
         envs = make([functools.partial(wrapped, one) for one in makers("CartPole-v1")])
         with envs:
@@ -195,7 +195,7 @@ def test_the_modes_give_the_same_transitions(make):
 @pytest.mark.parametrize(
     "mode", [*MODES[:-1], pytest.param(MODES[-1], marks=WANTS_SETTLED)]
 )
-def test_gymnasiums_statistics_work_on_top(mode, make):
+def test_record_episode_statistics_works_on_top(mode, make):
     def finished(envs, mode):
         envs = DictInfoToList(RecordEpisodeStatistics(envs))
         envs.reset(seed=2)
@@ -224,7 +224,7 @@ def test_gymnasiums_statistics_work_on_top(mode, make):
 # What it is.
 
 
-def test_it_says_what_it_is():
+def test_it_is_a_vector_env_with_repr_and_spaces():
     envs = PyToGymnasiumVector(TimeLimit(Catch(batch_size=3), 5), "SameStep")
     assert isinstance(envs, gymnasium.vector.VectorEnv)
     assert "PyToGymnasiumVector(num_envs=3)" == repr(envs)
@@ -242,7 +242,7 @@ def test_it_says_what_it_is():
 
 @pytest.mark.parametrize("make", [CartPole, Catch, Bandit])
 @pytest.mark.parametrize("mode", MODES)
-def test_built_in_batches_can_all_modes(make, mode):
+def test_built_in_batches_support_all_modes(make, mode):
     envs = PyToGymnasiumVector(make(batch_size=3), mode)
     observations, _ = envs.reset(seed=1)
     envs.action_space.seed(1)
@@ -331,7 +331,7 @@ def telling(infos, mode, make):
         ("none", "SameStep", [None, None, None, None]),
     ],
 )
-def test_infos_are_looked_at_as_it_was_asked_for(infos, mode, ages, make):
+def test_infos_chooses_which_infos_are_read(infos, mode, ages, make):
     asked, found = telling(infos, mode, make)
     assert ages == found
     # In this order a pool keeps what is about to be left.
@@ -354,7 +354,7 @@ def test_infos_come_from_a_pool_of_batches_of_any_size(rows, mode):
     assert plain["episode_steps"].tolist() == infos["episode_steps"].tolist()
 
 
-def test_infos_that_are_not_alike_come_from_a_pool_of_batches():
+def test_a_pool_of_batches_may_have_unlike_infos():
     def rows(names):
         return batch_of([functools.partial(Named, name) for name in names])
 
@@ -374,7 +374,7 @@ def test_infos_that_are_not_alike_come_from_a_pool_of_batches():
     assert [0, 1, 2] == infos["b"][1].tolist()
 
 
-def test_only_the_environments_that_are_concerned_are_asked():
+def test_final_infos_are_read_from_ended_environments_only():
     makers = [functools.partial(Telling, 1), functools.partial(Telling, 9)]
     with pool_of(makers) as pool:
         envs = PyToGymnasiumVector(pool, infos="final")
@@ -410,7 +410,7 @@ class Overheard(ParallelPyEnvironment):
 
 @pytest.mark.parametrize("infos", ["all", "final"])
 @pytest.mark.parametrize("mode", MODES)
-def test_nobody_is_asked_who_has_nothing_to_say(mode, infos):
+def test_environments_without_infos_are_not_asked(mode, infos):
     makers = [functools.partial(wrapped, lambda: gymnasium.make("CartPole-v1"))] * 2
     with Overheard(makers) as pool:
         envs = PyToGymnasiumVector(pool, mode, infos=infos)
@@ -426,7 +426,7 @@ def test_nobody_is_asked_who_has_nothing_to_say(mode, infos):
         assert [] == pool.asked
 
 
-def test_only_those_are_asked_who_have_something_to_say():
+def test_only_environments_with_infos_are_asked():
     class Late(Telling):
         def get_info(self):
             return super().get_info() if self._current_step == 1 else {}
@@ -443,7 +443,7 @@ def test_only_those_are_asked_who_have_something_to_say():
 
 @pytest.mark.parametrize("make", [*BATCHES, None])
 @pytest.mark.parametrize("mode", MODES)
-def test_infos_of_ends_are_not_those_of_other_rows(mode, make):
+def test_final_infos_belong_to_their_rows_only(mode, make):
     def batch():
         if make is None:
             return CartPole(batch_size=3, seed=1)
@@ -462,7 +462,7 @@ def test_infos_of_ends_are_not_those_of_other_rows(mode, make):
     assert ("episode_steps" in infos) == (mode != "SameStep")
 
 
-def test_the_info_of_an_end_is_not_written_to_by_the_reset():
+def test_the_final_info_is_safe_from_the_reset():
     class Writing(CountingEnv):
         mask = np.zeros(2, bool)
 
@@ -503,7 +503,7 @@ def test_environments_without_infos_have_none(mode, make):
         assert set() == envs.step(NO_ACTIONS)[4].keys() - ends
 
 
-def test_environments_without_infos_do_not_keep_others_from_having_some():
+def test_environments_with_and_without_infos_mix():
     makers = [functools.partial(Silent, 9, np.int64), functools.partial(Telling, 9)]
     with pool_of(makers) as pool:
         envs = PyToGymnasiumVector(pool)
@@ -533,7 +533,7 @@ class Discounting(PyEnvironment):
 
 
 @pytest.mark.parametrize("make", BATCHES)
-def test_discounts_that_flags_do_not_tell_are_in_the_infos(make):
+def test_unusual_discounts_are_in_the_infos(make):
     with make([Discounting] * 2) as batch:
         envs = PyToGymnasiumVector(batch, "SameStep")
         envs.reset()
@@ -549,7 +549,7 @@ def test_discounts_that_flags_do_not_tell_are_in_the_infos(make):
     assert [0.25, 0.25] == third["final_info"]["discount"].tolist()
 
 
-def test_what_was_made_up_for_an_environment_that_is_gone_is_marked():
+def test_placeholder_time_steps_of_a_lost_environment_are_marked():
     makers = [functools.partial(CrashingEnv, crash_at=2), CountingEnv]
     pool = ParallelPyEnvironment(
         makers, backend="inline", on_worker_failure=RestartPolicy(max_restarts=3)
@@ -575,7 +575,7 @@ def test_what_was_made_up_for_an_environment_that_is_gone_is_marked():
 @pytest.mark.parametrize(
     ("seed", "alike"), [(7, [7, 8]), ([4, 5], [4, 5]), (np.int64(7), [7, 8])]
 )
-def test_seeds_are_those_of_single_environments(make, seed, alike):
+def test_seeded_rows_match_single_environments(make, seed, alike):
     with make([Catch] * 2) as batch:
         observations, _ = PyToGymnasiumVector(batch).reset(seed=seed)
     for row, own in enumerate(alike):
@@ -585,7 +585,7 @@ def test_seeds_are_those_of_single_environments(make, seed, alike):
 
 
 @pytest.mark.parametrize("make", BATCHES)
-def test_seeds_and_masks_are_for_rows_as_with_gymnasiums_own(make):
+def test_seeds_and_masks_match_sync_vector_env(make):
     mask = {"reset_mask": np.array([True, False])}
     expected = SyncVectorEnv(makers_of_cartpole(), autoreset_mode="Disabled")
     games = [functools.partial(wrapped, one) for one in makers_of_cartpole()]
@@ -608,7 +608,7 @@ def makers_of_cartpole():
     return makers("CartPole-v1", rows=2)
 
 
-def test_one_object_seeds_some_rows_if_it_can():
+def test_a_natively_batched_environment_seeds_chosen_rows():
     envs = PyToGymnasiumVector(Catch(batch_size=2))
     envs.reset(seed=[1, 2])
 
@@ -621,7 +621,7 @@ def test_one_object_seeds_some_rows_if_it_can():
     assert twice.reset().observation.tolist() == again[1].tolist()
 
 
-def test_what_cannot_be_seeded_is_told_of_in_one_line(caplog):
+def test_an_environment_without_seeds_is_logged_in_one_line(caplog):
     with pool_of([Discounting] * 2) as pool, caplog.at_level(logging.WARNING):
         PyToGymnasiumVector(pool).reset(seed=7)
     assert [
@@ -631,7 +631,7 @@ def test_what_cannot_be_seeded_is_told_of_in_one_line(caplog):
 
 
 @pytest.mark.parametrize("make", [*BATCHES, None])
-def test_options_reach_the_rows_of_one_reset(make):
+def test_options_apply_to_one_reset(make):
     games = [functools.partial(wrapped, one) for one in makers_of_cartpole()]
     vector_env = SyncVectorEnv(makers_of_cartpole())
     with make(games) if make else GymnasiumVectorWrapper(vector_env) as batch:
@@ -648,7 +648,7 @@ def test_options_reach_the_rows_of_one_reset(make):
 
 
 @pytest.mark.parametrize("make", BATCHES)
-def test_options_that_reach_nobody_are_told_of(make, caplog):
+def test_options_that_no_environment_accepts_are_logged(make, caplog):
     with make(counting()) as batch, caplog.at_level(logging.WARNING):
         PyToGymnasiumVector(batch).reset(options={"low": 1})
 
@@ -664,7 +664,7 @@ def test_options_that_reach_nobody_are_told_of(make, caplog):
 
 @pytest.mark.parametrize("make", [*BATCHES, None])
 @pytest.mark.parametrize("mode", MODES)
-def test_rows_outside_the_mask_stay_where_they_are(mode, make):
+def test_a_mask_leaves_other_rows_alone(mode, make):
     batch = Catch(batch_size=2) if make is None else make([Catch] * 2)
     with batch:
         envs = PyToGymnasiumVector(batch, mode)
@@ -680,7 +680,7 @@ def test_rows_outside_the_mask_stay_where_they_are(mode, make):
 
 
 @pytest.mark.parametrize("make", BATCHES)
-def test_what_the_user_does_to_observations_does_not_come_back(make):
+def test_observations_are_copies(make):
     with make(counting(steps=5)) as batch:
         envs = PyToGymnasiumVector(batch, "Disabled")
         envs.reset()
@@ -692,7 +692,7 @@ def test_what_the_user_does_to_observations_does_not_come_back(make):
 
 @pytest.mark.parametrize("make", BATCHES)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_reset_right_after_the_end_begins_one_episode_not_two(mode, make):
+def test_a_reset_after_the_end_begins_one_episode(mode, make):
     with make([Gated]) as batch:
         envs = PyToGymnasiumVector(batch, mode)
         envs.reset()
@@ -711,7 +711,7 @@ def test_a_reset_right_after_the_end_begins_one_episode_not_two(mode, make):
 # Steps.
 
 
-def test_rows_that_have_ended_wait_for_their_reset(message_of):
+def test_ended_rows_need_a_reset(message_of):
     envs = vector("Disabled", make=pool_of)
     envs.reset()
     envs.step(NO_ACTIONS)
@@ -730,7 +730,7 @@ def test_rows_that_have_ended_wait_for_their_reset(message_of):
 
 
 @pytest.mark.parametrize("actions", [[0, 1], (0, 1), np.array([0, 1], np.int8)])
-def test_actions_may_be_lists_and_of_other_dtypes(actions, message_of):
+def test_actions_may_be_lists_or_have_other_dtypes(actions, message_of):
     envs = vector()
     envs.reset()
     assert [1, 1] == envs.step(actions)[0].tolist()
@@ -739,7 +739,7 @@ def test_actions_may_be_lists_and_of_other_dtypes(actions, message_of):
     )
 
 
-def test_batches_that_pad_are_refused_where_an_episode_would_end_twice():
+def test_padded_batches_are_refused_under_next_step():
     makers = [lambda: FixedLength(CountingEnv(2, np.int64), 4)]
     with pytest.raises(ValueError, match="which repeats the LAST"):
         PyToGymnasiumVector(batch_of(makers))
@@ -752,7 +752,7 @@ def test_batches_that_pad_are_refused_where_an_episode_would_end_twice():
 # One thing after the other.
 
 
-def test_what_was_begun_is_waited_for(gated):
+def test_step_wait_and_reset_wait_return_the_results(gated):
     env, envs = gated
 
     envs.reset_async(seed=3)
@@ -770,7 +770,7 @@ def test_what_was_begun_is_waited_for(gated):
     assert ("hello",) == envs.call_wait()
 
 
-def test_a_wait_in_vain_loses_nothing(late, message_of):
+def test_a_wait_that_times_out_loses_nothing(late, message_of):
     env, envs = late
     assert (
         "step_wait() has waited for 0 s in vain. What step_async() began goes on: call "
@@ -786,7 +786,7 @@ def test_a_wait_in_vain_loses_nothing(late, message_of):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_workers_go_on_with_a_step_that_was_begun_and_no_thread_waits(mode):
+def test_step_async_starts_the_workers_without_a_thread(mode):
     def played(begins):
         pool = ParallelPyEnvironment(counting(), num_workers=1, backend="thread")
         envs = PyToGymnasiumVector(pool, mode)
@@ -808,7 +808,7 @@ def test_workers_go_on_with_a_step_that_was_begun_and_no_thread_waits(mode):
     assert repr(played(begins=False)) == repr(played(begins=True))
 
 
-def test_what_an_environment_raises_in_a_begun_step_the_wait_raises():
+def test_step_wait_raises_the_error_of_an_environment():
     env = Gated()
     env._step = lambda action: 1 / 0
     pool = ParallelPyEnvironment([lambda: env], backend="thread")
@@ -822,7 +822,7 @@ def test_what_an_environment_raises_in_a_begun_step_the_wait_raises():
 
 
 @pytest.mark.parametrize("begin", ["reset", "reset_async"])
-def test_a_reset_lets_go_of_what_is_late(late, begin):
+def test_a_reset_abandons_a_late_call(late, begin):
     env, envs = late
     opener = threading.Thread(target=env.gate.set)
     if begin == "reset":
@@ -852,7 +852,7 @@ def test_a_reset_lets_go_of_what_is_late(late, begin):
         lambda envs: envs.render(),
     ],
 )
-def test_one_thing_is_done_after_the_other(gated, call):
+def test_a_call_during_a_pending_one_is_refused(gated, call):
     _, envs = gated
     envs.reset()
     envs.step_async(np.zeros(1, np.int64))
@@ -861,7 +861,7 @@ def test_one_thing_is_done_after_the_other(gated, call):
     envs.step_wait()
 
 
-def test_what_a_step_raises_is_raised_by_the_wait():
+def test_step_wait_raises_the_error_of_a_batch():
     class Failing(CountingEnv):
         def _step(self, action):
             raise ValueError("Too hot.")
@@ -888,7 +888,7 @@ def test_what_a_step_raises_is_raised_by_the_wait():
         ("call", lambda e: e.call("batched")),
     ],
 )
-def test_nothing_can_be_done_after_the_end(name, call, message_of):
+def test_a_closed_vector_environment_refuses_calls(name, call, message_of):
     envs = vector()
     envs.reset()
     envs.close()
@@ -913,7 +913,7 @@ PENDING = "Calling `close` while waiting for a pending call to `step` to complet
     ],
     ids=["Gymnasium", "reset", "step", "call"],
 )
-def test_closing_warns_of_a_pending_call_as_gymnasium_does(kind, make, recwarn):
+def test_close_warns_of_a_pending_call_like_gymnasium(kind, make, recwarn):
     envs = make([functools.partial(gymnasium.make, "CartPole-v1")])
     envs.reset()
     begin = {
@@ -927,13 +927,13 @@ def test_closing_warns_of_a_pending_call_as_gymnasium_does(kind, make, recwarn):
     assert [expected in str(warning.message) for warning in recwarn] == [True]
 
 
-def test_what_timed_out_is_not_warned_of(late):
+def test_close_does_not_warn_of_a_call_that_timed_out(late):
     _, envs = late
     envs.close(timeout=0.0)  # No warning: they are errors here.
     assert envs.closed
 
 
-def test_rows_without_generators_of_their_own_get_one_of_their_seed():
+def test_np_random_has_a_generator_for_each_row():
     envs = PyToGymnasiumVector(Catch(batch_size=3))
     unseeded = envs.np_random_seed
     envs.reset(seed=7)
@@ -945,7 +945,7 @@ def test_rows_without_generators_of_their_own_get_one_of_their_seed():
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0.0}, {"terminate": True}])
-def test_closing_waits_no_longer_than_it_may(gated, options):
+def test_close_waits_at_most_for_its_timeout(gated, options):
     env, envs = gated
     envs.reset()
     env.gate.clear()
@@ -955,7 +955,7 @@ def test_closing_waits_no_longer_than_it_may(gated, options):
     assert envs.closed
 
 
-def test_closing_gives_processes_the_time_it_was_given(nothing_left_behind):
+def test_close_waits_for_processes_within_its_timeout(nothing_left_behind):
     pool = ParallelPyEnvironment(counting(), num_workers=1)
     envs = PyToGymnasiumVector(pool)
     envs.reset()
@@ -969,7 +969,7 @@ def test_closing_gives_processes_the_time_it_was_given(nothing_left_behind):
 
 
 @pytest.mark.parametrize("make", BATCHES)
-def test_environments_are_asked_and_changed(make):
+def test_attributes_and_methods_reach_the_environments(make):
     makers = [functools.partial(wrapped, one) for one in makers_of_cartpole()]
     with make(makers) as batch:
         envs = PyToGymnasiumVector(batch)
@@ -994,7 +994,7 @@ class Levelled(CountingEnv):
         lambda makers: TimeLimit(ParallelPyEnvironment(makers, backend="inline"), 9),
     ],
 )
-def test_environments_of_envkit_are_asked_and_changed(make):
+def test_attributes_and_methods_reach_environments_of_envkit(make):
     makers = [Levelled, lambda: TimeLimit(Levelled(), 5)]
     with make(makers) as batch:
         envs = PyToGymnasiumVector(batch)
@@ -1007,7 +1007,7 @@ def test_environments_of_envkit_are_asked_and_changed(make):
 
 
 @pytest.mark.parametrize("make", BATCHES)
-def test_it_renders_row_by_row(make):
+def test_render_returns_a_picture_for_each_row(make):
     with make([Catch] * 2) as batch:
         envs = PyToGymnasiumVector(batch, render_mode="rgb_array")
         envs.reset()
@@ -1017,7 +1017,7 @@ def test_it_renders_row_by_row(make):
 
 
 @pytest.mark.parametrize("make", BATCHES)
-def test_what_environments_were_made_with_is_the_batchs(make):
+def test_the_render_mode_comes_from_the_environments(make):
     def filmed():
         return gymnasium.make("CartPole-v1", render_mode="rgb_array")
 
@@ -1161,7 +1161,7 @@ FIRST_RESET = "PyToGymnasiumVector(BatchedPyEnvironment): "
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, text, message_of):
+def test_invalid_arguments_are_refused(call, error, text, message_of):
     assert text == message_of(error, call)
 
 
@@ -1289,14 +1289,14 @@ LATER = (
     "make", [batch, pool, Leaving, Holding], ids=lambda f: f.__name__
 )
 @pytest.mark.parametrize("mode", [SAME, DISABLED])
-def test_episodes_begin_in_the_step_that_ends_the_ones_before(make, mode):
+def test_same_step_begins_the_next_episode_in_the_ending_step(make, mode):
     assert AT_ONCE == play(make(), mode, steps=6)
 
 
 @pytest.mark.parametrize(
     "make", [batch, pool, Counters, Holding], ids=lambda f: f.__name__
 )
-def test_episodes_begin_with_the_next_step(make):
+def test_next_step_begins_the_next_episode_in_the_next_step(make):
     assert LATER == play(make(), NEXT, steps=6)
 
 
@@ -1304,7 +1304,7 @@ def test_episodes_begin_with_the_next_step(make):
 @pytest.mark.parametrize(
     "make", [batch, pool, Counters, Leaving], ids=lambda f: f.__name__
 )
-def test_a_batch_of_one_row_can_all(make, mode):
+def test_a_batch_of_one_row_supports_all_modes(make, mode):
     shown, standing = play(make((2,)), mode, steps=4)
 
     if mode is NEXT:
@@ -1316,18 +1316,18 @@ def test_a_batch_of_one_row_can_all(make, mode):
         assert ([[MID], [LAST]] * 2, [[1], [0]] * 2) == (shown, standing)
 
 
-def test_a_wrapped_batch_can_what_the_batch_can():
+def test_a_wrapped_batch_supports_the_modes_of_the_batch():
     assert AT_ONCE == play(TimeLimit(batch(), 9), SAME, steps=6)
 
 
 @pytest.mark.parametrize("mode", [NEXT, SAME, DISABLED])
-def test_a_pool_is_put_into_the_order(mode):
+def test_a_pool_switches_to_the_order(mode):
     with pool() as env:
         ResetMode(env, mode, "This test")
         assert mode is env.autoreset
 
 
-def test_what_a_wrapper_forwards_is_not_set_on_the_wrapper():
+def test_the_order_is_set_on_the_pool_inside_a_wrapper():
     with pool() as inner:
         wrapped = TimeLimit(inner, 9)
         ResetMode(wrapped, SAME, "This test")
@@ -1370,14 +1370,14 @@ def test_what_a_wrapper_forwards_is_not_set_on_the_wrapper():
         ),
     ],
 )
-def test_what_a_batch_cannot_is_refused(make, mode, why, message_of):
+def test_unsupported_modes_are_refused(make, mode, why, message_of):
     assert (
         f"Adapter cannot give {why} A ParallelPyEnvironment, and a "
         "BatchedPyEnvironment of single environments, support all modes."
     ) == message_of(ValueError, lambda: ResetMode(make(), mode, "Adapter"))
 
 
-def test_a_batch_that_pads_its_episodes_is_refused(message_of):
+def test_a_padded_batch_is_refused(message_of):
     env = FixedLength(batch(), 5)
     assert (
         "Adapter was given FixedLength, which repeats the LAST of an episode to give "
@@ -1395,11 +1395,11 @@ def test_a_batch_that_pads_its_episodes_is_refused(message_of):
         (AutoReset.DISABLED, DISABLED),
     ],
 )
-def test_modes_have_several_names(mode, order):
+def test_modes_may_be_words_or_enumerations(mode, order):
     assert order is as_order(mode)
 
 
-def test_other_words_are_no_modes(message_of):
+def test_unknown_modes_are_refused(message_of):
     assert (
         "autoreset_mode must be 'NextStep', 'SameStep' or 'Disabled', or the "
         "AutoresetMode of that name, got the string 'later'."

@@ -270,7 +270,7 @@ def test_specs_come_from_the_spaces_of_one_row():
     ],
     ids=["box", "choices"],
 )
-def test_bounds_that_differ_from_row_to_row_become_those_of_all(first, second, spec):
+def test_differing_bounds_of_rows_are_widened_to_hold_all(first, second, spec):
     def make(space):
         env = Script()
         env.observation_space = space
@@ -281,7 +281,7 @@ def test_bounds_that_differ_from_row_to_row_become_those_of_all(first, second, s
     assert spec == env.observation_spec()
 
 
-def test_a_batch_space_that_is_none_widens_nothing():
+def test_an_unrelated_batch_space_widens_nothing():
     env = Told()
     env.observation_space = spaces.MultiDiscrete([[7, 8], [9, 9]])
     spec = GymnasiumVectorWrapper(env).observation_spec()
@@ -297,20 +297,20 @@ def test_a_batch_space_that_is_none_widens_nothing():
         ("Disabled", False, AutoReset.DISABLED),
     ],
 )
-def test_the_order_is_that_of_the_vector_environment(mode, auto_reset, order):
+def test_the_order_comes_from_the_vector_environment(mode, auto_reset, order):
     env = sync(mode=mode, auto_reset=auto_reset)
     assert order is env.autoreset
     assert (mode == "Disabled", False) == (env.resets_rows, env.holds_rows)
 
 
-def test_without_metadata_the_next_step_begins_the_next_episode():
+def test_without_metadata_the_order_is_next_step():
     assert AutoReset.NEXT_STEP is GymnasiumVectorWrapper(Told()).autoreset
 
 
 @pytest.mark.parametrize(
     "mode", [gymnasium.vector.AutoresetMode.SAME_STEP, "SameStep", "same_step"]
 )
-def test_the_order_may_be_said(mode):
+def test_the_order_can_be_passed(mode):
     env = GymnasiumVectorWrapper(Told(), autoreset_mode=mode)
     assert AutoReset.SAME_STEP is env.autoreset
 
@@ -319,7 +319,7 @@ def test_the_order_may_be_said(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_reset_begins_an_episode_in_every_row_and_time_steps_fit_their_specs(mode):
+def test_reset_begins_an_episode_in_every_row(mode):
     env = sync(mode=mode, discount=0.5)
     first = env.reset()
     second = env.step([0, 1])
@@ -345,7 +345,7 @@ def test_discount_and_info_tell_termination_from_truncation(mode):
     assert [False, True, True, False] == info["truncated"].tolist()
 
 
-def test_with_next_step_the_step_after_the_end_begins_the_next_episode():
+def test_next_step_begins_the_next_episode_with_a_first():
     env = sync(rows=[(MID, END), (MID, MID, CUT)], discount=0.5)
     env.reset()
     assert [[1, 1], [2, 1]] == step_types(env, 2)
@@ -357,7 +357,7 @@ def test_with_next_step_the_step_after_the_end_begins_the_next_episode():
 
 
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
-def test_with_same_step_the_end_has_its_observation_and_the_next_episode_has_begun(
+def test_same_step_returns_the_final_observation_and_begins_the_next_episode(
     mode,
 ):
     env = sync(rows=[(MID, END), (MID, MID)], mode=mode, discount=0.5)
@@ -377,13 +377,13 @@ def test_with_same_step_the_end_has_its_observation_and_the_next_episode_has_beg
 
 
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
-def test_with_same_step_the_step_after_the_end_is_the_first_of_the_next(mode):
+def test_same_step_continues_with_a_mid(mode):
     env = sync(MID, END, mode=mode)
     env.reset()
     assert [[1, 1], [2, 2], [1, 1], [2, 2]] == step_types(env, 4)
 
 
-def test_disabled_waits_for_a_reset(message_of):
+def test_disabled_needs_a_reset_after_the_end(message_of):
     env = sync(rows=[(MID, END), (MID, MID, MID)], mode="Disabled", auto_reset=False)
     env.reset()
     step_types(env, 2)
@@ -401,7 +401,7 @@ def test_disabled_waits_for_a_reset(message_of):
 
 
 @pytest.mark.parametrize("auto_reset", [True, False])
-def test_a_mask_resets_its_rows_and_leaves_the_others_where_they_are(auto_reset):
+def test_a_mask_resets_only_its_rows(auto_reset):
     env = sync(MID, MID, MID, mode="Disabled", auto_reset=auto_reset)
     env.reset()
     env.step([0, 0])
@@ -411,7 +411,7 @@ def test_a_mask_resets_its_rows_and_leaves_the_others_where_they_are(auto_reset)
     assert env.current_time_step() is time_step
 
 
-def test_a_mask_resets_a_row_whose_next_episode_has_begun_already():
+def test_a_mask_resets_a_row_that_has_begun_its_next_episode():
     env = sync(MID, END, mode="Disabled")
     env.reset()
     step_types(env, 2)
@@ -435,7 +435,7 @@ def test_a_mask_resets_a_row_whose_next_episode_has_begun_already():
     ),
     longest=st.integers(1, 9),
 )
-def test_all_orders_give_the_transitions_of_single_environments(actions, longest):
+def test_all_orders_match_single_environments(actions, longest):
     make = functools.partial(Walk, longest)
     singles = [GymnasiumWrapper(make(), 0.9) for _ in range(2)]
     expected = transitions(
@@ -452,9 +452,7 @@ def test_all_orders_give_the_transitions_of_single_environments(actions, longest
 @pytest.mark.parametrize(
     ("mode", "shared_memory"), [*((mode, True) for mode in MODES), ("SameStep", False)]
 )
-def test_processes_of_gymnasium_give_the_transitions_of_single_environments(
-    mode, shared_memory
-):
+def test_async_vector_environments_match_single_environments(mode, shared_memory):
     make = functools.partial(gymnasium.make, "CartPole-v1", max_episode_steps=12)
     singles = [GymnasiumWrapper(make(), 0.9) for _ in range(2)]
     actions = np.random.default_rng(7).integers(0, 2, (2, 20)).tolist()
@@ -468,7 +466,7 @@ def test_processes_of_gymnasium_give_the_transitions_of_single_environments(
     assert agree(transitions(batch, actions, 60), found)
 
 
-def test_what_gymnasium_returns_is_what_comes_out():
+def test_time_steps_match_the_bare_vector_environment():
     """Row by row and bit by bit, against a vector environment without the wrapper."""
     env, bare = walks(), SyncVectorEnv([Walk] * 3)
     env.seed([4, 5, 6])
@@ -488,7 +486,7 @@ def test_what_gymnasium_returns_is_what_comes_out():
         np.testing.assert_array_equal(over, time_step.is_last())
 
 
-def test_arrays_belong_to_the_caller_although_the_vector_environment_reuses_its_own():
+def test_arrays_are_copies_of_reused_arrays():
     env = GymnasiumVectorWrapper(SyncVectorEnv([Script] * 2, copy=False))
     observations = [env.step([0, 0]).observation[0].tolist() for _ in range(3)]
     kept = env.reset().observation
@@ -497,7 +495,7 @@ def test_arrays_belong_to_the_caller_although_the_vector_environment_reuses_its_
     np.testing.assert_array_equal(np.float32([[2, 0]] * 2), kept)
 
 
-def test_a_beginning_that_shows_up_beside_an_end_is_not_changed_by_the_caller():
+def test_the_first_kept_beside_a_last_is_safe_from_the_caller():
     env = sync(END, mode="SameStep")
     env.reset()
     env.step([0, 0])
@@ -508,7 +506,7 @@ def test_a_beginning_that_shows_up_beside_an_end_is_not_changed_by_the_caller():
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_observations_of_every_kind_come_in_arrays(mode):
+def test_observations_of_every_kind_become_arrays(mode):
     env = GymnasiumVectorWrapper(SyncVectorEnv([Anything] * 2, autoreset_mode=mode))
     action = {
         "way": np.array([[2, -1], [1, 1]]),
@@ -545,13 +543,13 @@ def test_final_observations_may_be_objects():
     assert [(2, 0)] * 2 == env.current_time_step().observation.tolist()
 
 
-def test_a_batch_of_everything_keeps_its_specs():
+def test_a_batch_of_every_kind_of_space_fits_its_specs():
     validate_py_environment(
         GymnasiumVectorWrapper(SyncVectorEnv([Anything] * 2)), episodes=2
     )
 
 
-def test_final_observations_may_come_in_one_batch():
+def test_final_observations_may_be_one_array():
     """As those of the Arcade Learning Environment's do."""
     env = GymnasiumVectorWrapper(
         Told(told([7, 8], (False, True), final_obs=np.array([0, 66])), mode="SameStep")
@@ -561,7 +559,7 @@ def test_final_observations_may_come_in_one_batch():
     assert [7, 8] == env.current_time_step().observation.tolist()
 
 
-def test_a_vector_that_was_written_for_an_older_gymnasium_is_refused(message_of):
+def test_a_vector_environment_for_an_older_gymnasium_is_refused(message_of):
     final = np.array([None, np.int64(66)], object)
     env = GymnasiumVectorWrapper(
         Told(told([7, 8], (False, True), final_observation=final))
@@ -577,7 +575,7 @@ def test_a_vector_that_was_written_for_an_older_gymnasium_is_refused(message_of)
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_all_rewards_are_of_the_dtype_that_was_chosen(mode, dtype):
+def test_rewards_have_the_chosen_dtype(mode, dtype):
     def make(mode):
         return SyncVectorEnv([functools.partial(Walk, 3)] * 2, autoreset_mode=mode)
 
@@ -614,7 +612,7 @@ def test_flags_may_be_numbers():
     )
 
 
-def test_what_it_reuses_does_not_change_what_it_has_said():
+def test_earlier_time_steps_are_safe_from_reused_arrays():
     observation, reward, *_ = told([7, 8])
     flags = np.array([True, False]), np.array([True, True])
     env = GymnasiumVectorWrapper(Told((observation, reward, *flags, {})))
@@ -655,7 +653,7 @@ def test_actions_are_members_of_the_space(actions):
 @pytest.mark.parametrize(
     "actions", [[0, 3], np.array([-1, 0]), [0], [0, 1, 2], [0.5, 1]]
 )
-def test_actions_that_do_not_fit_move_nothing(actions):
+def test_invalid_actions_move_nothing(actions):
     env = sync()
     env.reset()
     with pytest.raises(SpecError):
@@ -663,7 +661,7 @@ def test_actions_that_do_not_fit_move_nothing(actions):
     assert [("reset", None, None)] == scripts_of(env)[0].calls
 
 
-def test_actions_of_rows_that_begin_may_be_anything():
+def test_actions_of_resetting_rows_are_ignored():
     class Picky(Told):
         def step(self, actions):
             assert self.action_space.contains(actions)
@@ -676,7 +674,7 @@ def test_actions_of_rows_that_begin_may_be_anything():
     assert [1, 0] == env.step([1, 77]).step_type.tolist()
 
 
-def test_parts_of_actions_of_rows_that_begin_may_be_anything():
+def test_parts_of_actions_of_resetting_rows_are_ignored():
     env = GymnasiumVectorWrapper(SyncVectorEnv([Anything] * 2))
     env.reset()
     for _ in range(3):
@@ -697,7 +695,7 @@ def push(value=0.5, word="ab", way=(2, -1)):
 @pytest.mark.parametrize(
     "action", [push(1.5), push(np.nan), push(word="xyz"), push(way=(0, 0))]
 )
-def test_parts_of_actions_that_do_not_fit_move_nothing(action):
+def test_invalid_parts_of_actions_move_nothing(action):
     env = GymnasiumVectorWrapper(SyncVectorEnv([Anything] * 2))
     env.reset()
     with pytest.raises(SpecError):
@@ -708,7 +706,7 @@ def test_parts_of_actions_that_do_not_fit_move_nothing(action):
 # Seeds and options.
 
 
-def test_each_row_gets_a_seed_of_its_own_for_one_reset():
+def test_each_row_gets_its_own_seed_for_one_reset():
     env = sync()
     for seed in (7, np.array([3, 5]), None):
         env.seed(seed)
@@ -724,7 +722,7 @@ def test_each_row_gets_a_seed_of_its_own_for_one_reset():
     assert None not in (first[4], second[4])
 
 
-def test_a_mask_and_the_wrapper_use_the_seeds_of_the_rows_that_they_begin():
+def test_masked_and_automatic_resets_use_the_seeds_of_their_rows():
     env = sync(mode="Disabled")
     env.reset()
     env.seed([3, 5])
@@ -751,7 +749,7 @@ def test_a_seed_is_kept_when_the_reset_fails():
     assert [7] == env.vector_env.seeds
 
 
-def test_one_object_takes_one_seed():
+def test_a_native_vector_environment_takes_one_seed():
     env = GymnasiumVectorWrapper(Told())
     for seed in (7, [3, 5], [3, 5], [5, 3], None):
         env.seed(seed)
@@ -764,7 +762,7 @@ def test_one_object_takes_one_seed():
     assert {int} == {type(seed) for seed in (both, other, new)}
 
 
-def test_options_go_to_every_reset_that_is_not_the_vector_environments_own():
+def test_options_apply_to_every_reset_by_the_wrapper():
     env = sync(END, mode="Disabled", reset_options={"level": 3})
     env.reset()
     env.step([0, 0])
@@ -794,7 +792,7 @@ class Contrary(gymnasium.Env):
 
 
 @pytest.mark.parametrize("mode", list(gymnasium.vector.AutoresetMode))
-def test_how_a_row_ends_is_what_step_returns_whatever_its_info_says(mode):
+def test_the_flags_of_step_override_flags_in_the_info(mode):
     with GymnasiumVectorWrapper(
         SyncVectorEnv([Contrary] * 2, autoreset_mode=mode)
     ) as env:
@@ -807,7 +805,7 @@ def test_how_a_row_ends_is_what_step_returns_whatever_its_info_says(mode):
     )
 
 
-def test_infos_of_all_rows_are_stacked():
+def test_infos_present_in_all_rows_are_stacked():
     env = sync(info={"lives": 3, "place": np.array([1.0, 2.0])})
     assert {} == env.get_info()
     env.reset()
@@ -818,7 +816,7 @@ def test_infos_of_all_rows_are_stacked():
     assert [[1.0, 2.0]] * 2 == info["place"].tolist()
 
 
-def test_infos_of_some_rows_are_in_a_list():
+def test_infos_present_in_some_rows_are_listed():
     env = sync(rows=[(MID, END), (END,)], info={"lives": 3, "more": {"deep": [1, 2]}})
     env.reset()
     env.step([0, 0])
@@ -837,7 +835,7 @@ def test_infos_of_some_rows_are_in_a_list():
 
 
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
-def test_with_same_step_the_info_of_an_end_is_there_and_that_of_the_beginning(mode):
+def test_same_step_keeps_the_infos_of_the_end_and_the_beginning(mode):
     env = sync(rows=[(MID, END), (MID, MID)], mode=mode, info={"lives": 3})
     env.reset()
     step_types(env, 2)
@@ -849,7 +847,7 @@ def test_with_same_step_the_info_of_an_end_is_there_and_that_of_the_beginning(mo
     assert {"terminated": False, "truncated": False, "lives": 3} == second
 
 
-def test_infos_without_masks_are_those_of_all_rows():
+def test_infos_without_masks_belong_to_all_rows():
     """Those of several kinds are in a list; and all are copies."""
     both = np.array([3, "none"], object)
     numbers = {"lives": np.array([3, 4]), "map": "cave", "place": np.zeros((2, 3))}
@@ -867,7 +865,7 @@ def test_infos_without_masks_are_those_of_all_rows():
     assert not env.get_info()["place"].any()
 
 
-def test_a_mask_changes_the_infos_of_its_rows():
+def test_a_masked_reset_replaces_only_its_rows_infos():
     env = sync(MID, END, mode="Disabled", info={"lives": 3})
     env.reset()
     step_types(env, 2)
@@ -879,7 +877,7 @@ def test_a_mask_changes_the_infos_of_its_rows():
     assert [2, 3] == env.current_info()["began"].tolist()
 
 
-def test_infos_of_wrappers_of_gymnasium_come_by_row():
+def test_infos_of_gymnasiums_wrappers_are_split_by_row():
     recorded = gymnasium.wrappers.vector.RecordEpisodeStatistics(
         SyncVectorEnv([functools.partial(Script, (MID, END))] * 2)
     )
@@ -903,7 +901,7 @@ def test_pictures_are_stacked_and_copied():
     assert 1 == env.render().max()
 
 
-def test_what_is_no_picture_is_rendered_as_it_is():
+def test_results_of_render_other_than_pictures_are_unchanged():
     env = sync(render_mode="ansi")
     env.reset()
     assert ("a text", "a text") == env.render("ansi")
@@ -930,7 +928,7 @@ def test_a_closed_environment_stays_closed(call, name, message_of):
     ) == message_of(ClosedError, lambda: call(env))
 
 
-def test_the_rows_environments_can_be_asked():
+def test_attributes_and_methods_of_rows_are_accessible():
     env = sync()
     assert [1, 1] == env.access("level")
     assert [3, 3] == env.call("raise_level", by=2)
@@ -940,7 +938,7 @@ def test_the_rows_environments_can_be_asked():
     assert [7, 8] == env.access("level")
 
 
-def test_one_object_answers_for_all_its_rows(message_of):
+def test_a_native_vector_environment_answers_for_all_rows(message_of):
     env = GymnasiumVectorWrapper(Told())
     assert [2, 2] == env.call("raise_level")
     assert [2, 2] == env.access("level")
@@ -974,7 +972,7 @@ def played(env, steps):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_state_brings_everything_back(mode):
+def test_a_state_restores_the_stream(mode):
     env, other = walks(mode), walks(mode)
     env.seed(3)
     env.reset()
@@ -997,7 +995,7 @@ def doubled(reward):
     return reward * 2
 
 
-def test_a_state_has_the_wrappers_of_gymnasium_in_it():
+def test_a_state_includes_gymnasiums_wrappers():
     def make():
         bare = SyncVectorEnv([lambda: Walk()] * 2)
         rewarding = gymnasium.wrappers.vector.TransformReward(bare, doubled)
@@ -1015,7 +1013,7 @@ def test_a_state_has_the_wrappers_of_gymnasium_in_it():
     assert str(env.get_info()) == str(other.get_info())
 
 
-def test_what_does_not_pickle_makes_a_state_impossible(message_of):
+def test_an_unpicklable_attribute_prevents_saving_the_state(message_of):
     env = sync()
     env.vector_env.window = (one for one in ())
     text = message_of(NotImplementedError, env.get_state)
@@ -1036,7 +1034,7 @@ def make_in_a_worker():
 
 
 @pytest.mark.slow
-def test_it_works_in_processes():
+def test_worker_processes_can_hold_vector_environments():
     name = f"{__name__}:make_in_a_worker"
     with ParallelPyEnvironment([name, name], num_workers=2) as env:
         env.seed(3)
@@ -1050,7 +1048,9 @@ def test_it_works_in_processes():
 
 
 @pytest.mark.parametrize("part", ["text", "union"])
-def test_what_processes_would_show_only_once_is_refused(part, message_of):
+def test_spaces_that_async_vector_environments_share_only_once_are_refused(
+    part, message_of
+):
     """AsyncVectorEnv reads them when it is made, and never again."""
     space = {
         "text": spaces.Text(5),
@@ -1073,7 +1073,7 @@ def test_what_processes_would_show_only_once_is_refused(part, message_of):
 
 
 @pytest.mark.slow
-def test_processes_begin_one_episode_with_a_reset_after_an_end():
+def test_an_async_vector_reset_after_the_end_begins_one_episode():
     """Without shared memory Gymnasium's begin a second one, a step later."""
     make = functools.partial(gymnasium.make, "CartPole-v1", max_episode_steps=2)
     vector_env = AsyncVectorEnv([make], shared_memory=False, context="spawn")
@@ -1088,7 +1088,7 @@ def test_processes_begin_one_episode_with_a_reset_after_an_end():
         assert first.observation[0, 0] != second.observation[0, 0]
 
 
-def test_processes_of_somebody_elses_are_left_alone():
+def test_custom_workers_are_left_alone():
     env = AsyncVectorEnv.__new__(AsyncVectorEnv)
     # Without pipes, an order to a process would fail.
     env.shared_memory, env.worker, env.closed = False, print, True
@@ -1096,7 +1096,7 @@ def test_processes_of_somebody_elses_are_left_alone():
 
 
 @pytest.mark.slow
-def test_processes_answer_together_and_keep_their_state(message_of):
+def test_async_vector_environments_answer_calls_and_refuse_get_state(message_of):
     make = functools.partial(gymnasium.make, "CartPole-v1")
     vector_env = AsyncVectorEnv([make], context="spawn")
     with GymnasiumVectorWrapper(vector_env) as env:
@@ -1114,13 +1114,13 @@ def test_processes_answer_together_and_keep_their_state(message_of):
 # Wrappers of envkit's.
 
 
-def test_wrappers_take_what_begins_with_the_next_step():
+def test_wrappers_accept_next_step():
     env = PyEnvironmentBaseWrapper(sync(MID, END))
     env.reset()
     assert [[1, 1], [2, 2], [0, 0], [1, 1]] == step_types(env, 4)
 
 
-def test_wrappers_refuse_what_has_begun_already(message_of):
+def test_wrappers_refuse_same_step(message_of):
     text = message_of(ValueError, lambda: TimeLimit(walks("SameStep"), 3))
     assert text.startswith("TimeLimit cannot wrap GymnasiumVectorWrapper with ")
 
@@ -1134,7 +1134,7 @@ def actions_of(space, rows=2):
     choices=st.integers(1, 5),
     action=arrays.arrays(np.int64, 3, elements=st.integers(-7, 7)),
 )
-def test_choices_come_back_as_they_are_or_are_refused(choices, action):
+def test_discrete_actions_pass_unchanged_or_are_refused(choices, action):
     actions = actions_of(spaces.Discrete(choices), rows=3)
 
     if ((action >= 0) & (action < choices)).all():
@@ -1150,7 +1150,7 @@ def test_choices_come_back_as_they_are_or_are_refused(choices, action):
 
 @pytest.mark.parametrize("start", [0, 5])
 @pytest.mark.parametrize("choices", [3, 1 << 16, (1 << 16) + 1, 1 << 40])
-def test_there_may_be_many_choices(choices, start):
+def test_a_discrete_space_may_be_large(choices, start):
     actions = actions_of(spaces.Discrete(choices, start=start))
     both = [start, start + choices - 1]
     assert both == actions.members(np.array(both)).tolist()
@@ -1164,12 +1164,12 @@ def test_there_may_be_many_choices(choices, start):
     [[1, 2], (1, 2), np.array([1, 2], np.int8), np.array([1, 9, 2, 9])[::2]],
     ids=["list", "tuple", "int8", "every other"],
 )
-def test_choices_may_come_in_other_arrays(action):
+def test_discrete_actions_may_have_other_dtypes(action):
     members = actions_of(spaces.Discrete(3)).members(action)
     assert ([1, 2], np.int64) == (members.tolist(), members.dtype)
 
 
-def test_unused_actions_may_be_anything_but_not_more_or_fewer():
+def test_unused_actions_are_not_checked_but_counted():
     actions = actions_of(spaces.Discrete(3), rows=3)
     assert [0, 1, 0] == actions.members(np.array([9, 1, -9]), [0, 2]).tolist()
     with pytest.raises(SpecError):
@@ -1413,5 +1413,5 @@ TOO_MANY = (
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, text, message_of):
+def test_invalid_arguments_are_refused(call, error, text, message_of):
     assert text == message_of(error, call)

@@ -131,14 +131,14 @@ class Bounded(Frail):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", GAMES)
-def test_everything_is_as_with_gymnasiums_own(name, mode):
+def test_results_match_sync_vector_env(name, mode):
     envs = inline(makers(name), autoreset_mode=mode)
     assert_same_game(SyncVectorEnv(makers(name), autoreset_mode=mode), envs, steps=25)
     envs.close()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_members_of_all_spaces_are_as_with_gymnasiums_own(mode):
+def test_members_of_all_spaces_match_sync_vector_env(mode):
     expected = SyncVectorEnv([Everything] * 3, autoreset_mode=mode)
     envs = inline([Everything] * 3, autoreset_mode=mode)
     assert_same_game(expected, envs, steps=9)
@@ -154,7 +154,7 @@ def test_eager_resets_change_nothing(mode):
             assert_same_game(expected, envs, steps=25)
 
 
-def test_rows_are_reset_while_the_caller_does_something_else():
+def test_eager_resets_happen_between_calls():
     options = {"backend": "thread", "num_workers": 1, "eager_resets": True}
     with closing(vectorize(makers("CartPole-v1"), **options)) as envs:
         statistics = envs.wrapped_env().statistics
@@ -179,7 +179,7 @@ class Worn(Frail):
         return *super().step(action)[:2], True, False, {"resets": self.resets}
 
 
-def test_what_a_reset_ahead_raises_is_raised_by_the_step_that_begins():
+def test_an_error_in_an_eager_reset_is_raised_by_the_next_step():
     def told(eager):
         with closing(inline([Frail, Worn], num_workers=1, eager_resets=eager)) as envs:
             envs.reset()
@@ -193,7 +193,7 @@ def test_what_a_reset_ahead_raises_is_raised_by_the_step_that_begins():
     assert ([False, True], [0, 1]) == told(True)[:2]
 
 
-def test_rows_that_are_seeded_or_told_something_are_reset_again():
+def test_seeds_and_options_repeat_an_eager_reset():
     def resets(eager, **told):
         with closing(inline([Worn], num_workers=1, eager_resets=eager)) as envs:
             envs.reset()
@@ -209,7 +209,7 @@ def test_rows_that_are_seeded_or_told_something_are_reset_again():
     assert (8,) == resets(True, seed=3) == resets(True, options={"far": 1})
 
 
-def test_rows_may_be_pairs_that_have_workers_of_their_own():
+def test_rows_may_be_standby_environments_with_their_own_workers():
     make = functools.partial(StandbyEnvironment, "CartPole-v1", in_workers=True)
     near = functools.partial(StandbyEnvironment, "CartPole-v1")
     with closing(inline([make])) as envs, closing(inline([near])) as expected:
@@ -256,7 +256,7 @@ def pooled(env_fns):
 
 
 @pytest.mark.parametrize("make", [inline, pooled])
-def test_calls_are_begun_and_waited_for_as_with_gymnasiums_own(make):
+def test_asynchronous_calls_match_async_vector_env(make):
     env_fns = makers("CartPole-v1", rows=2)
     with closing(AsyncVectorEnv(env_fns)) as theirs, closing(make(env_fns)) as ours:
         expected = list(calls_that_are_waited_for(theirs))
@@ -264,7 +264,7 @@ def test_calls_are_begun_and_waited_for_as_with_gymnasiums_own(make):
     np.testing.assert_equal(got, expected)
 
 
-def test_processes_do_as_gymnasiums_processes():
+def test_worker_processes_match_async_vector_env():
     expected = AsyncVectorEnv(makers("FrozenLake-v1", rows=2), autoreset_mode=MODES[1])
     envs = vectorize(
         makers("FrozenLake-v1", rows=2), autoreset_mode=MODES[1], num_workers=1
@@ -274,12 +274,12 @@ def test_processes_do_as_gymnasiums_processes():
 
 
 @WANTS_SETTLED
-def test_members_of_all_spaces_come_from_processes():
+def test_members_of_all_spaces_survive_worker_processes():
     with closing(vectorize([Everything] * 2, num_workers=1)) as envs:
         assert_same_game(SyncVectorEnv([Everything] * 2), envs, steps=4)
 
 
-def test_the_modes_give_the_same_transitions():
+def test_all_modes_give_the_same_transitions():
     def play(mode):
         envs = inline(makers("CartPole-v1"), autoreset_mode=mode)
         played = transitions(envs, steps=40)
@@ -303,7 +303,7 @@ def test_the_number_of_workers_does_not_matter():
     assert played[0] == played[1] == played[2]
 
 
-def test_the_arguments_are_those_of_gymnasiums():
+def test_vectorize_takes_the_arguments_of_async_vector_env():
     theirs = list(inspect.signature(AsyncVectorEnv).parameters.values())
     ours = list(inspect.signature(vectorize).parameters.values())
 
@@ -315,7 +315,7 @@ def test_the_arguments_are_those_of_gymnasiums():
         assert getattr(parameter.default, "value", parameter.default) == default
 
 
-def test_it_is_the_adapter_of_batches():
+def test_vectorize_returns_a_py_to_gymnasium_vector():
     envs = inline([Frail] * 3)
     assert isinstance(envs, PyToGymnasiumVector)
     assert isinstance(envs, gymnasium.vector.VectorEnv)
@@ -326,7 +326,7 @@ def test_it_is_the_adapter_of_batches():
 # Seeds and options.
 
 
-def test_rows_without_a_seed_go_on_with_their_own_generators():
+def test_rows_without_a_seed_keep_their_generators():
     expected = SyncVectorEnv(makers("CartPole-v1"))
     envs = inline(makers("CartPole-v1"))
     for seed in (3, [None, 9, None], None, [4, None, 2]):
@@ -354,7 +354,7 @@ def test_options_reach_the_masked_rows_once():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_reset_right_after_the_end_begins_one_episode_not_two(mode):
+def test_a_reset_after_the_end_begins_one_episode(mode):
     class Counting(Everything):
         resets = 0
 
@@ -376,7 +376,7 @@ def test_a_reset_right_after_the_end_begins_one_episode_not_two(mode):
     envs.close()
 
 
-def test_an_action_that_does_not_fit_is_refused_by_the_name_of_the_class(message_of):
+def test_an_invalid_action_is_refused_under_the_name_of_the_class(message_of):
     envs = inline([Frail] * 2)
     envs.reset()
     text = message_of(ValueError, lambda: envs.step([0, 1, 2]))
@@ -398,7 +398,7 @@ def asked(monkeypatch, envs):
 
 
 @pytest.mark.parametrize(("infos", "times"), [("all", 6), ("final", 2), ("none", 0)])
-def test_workers_are_asked_for_the_infos_that_are_wanted(monkeypatch, infos, times):
+def test_workers_send_only_the_requested_infos(monkeypatch, infos, times):
     actions = {
         "push": np.zeros(2, int),
         "word": ("a", "b"),
@@ -412,7 +412,7 @@ def test_workers_are_asked_for_the_infos_that_are_wanted(monkeypatch, infos, tim
         assert [[0, 1]] * times == ids
 
 
-def test_nobody_is_asked_for_infos_where_there_are_none(monkeypatch):
+def test_without_infos_no_environment_is_asked(monkeypatch):
     with closing(inline([Frail] * 3)) as envs:
         ids = asked(monkeypatch, envs)
         assert {} == envs.reset()[1]
@@ -420,7 +420,7 @@ def test_nobody_is_asked_for_infos_where_there_are_none(monkeypatch):
         assert [] == ids
 
 
-def test_only_environments_with_infos_are_asked(monkeypatch):
+def test_only_environments_with_an_info_are_asked(monkeypatch):
     class Telling(Frail):
         def step(self, action):
             return *super().step(action)[:4], {"told": True} if action else {}
@@ -435,7 +435,7 @@ def test_only_environments_with_infos_are_asked(monkeypatch):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_gymnasiums_statistics_work_on_top(mode):
+def test_record_episode_statistics_works_on_top(mode):
     envs = RecordEpisodeStatistics(inline([Everything] * 2, autoreset_mode=mode))
     envs.reset()
     envs.action_space.seed(1)
@@ -454,14 +454,14 @@ def test_gymnasiums_statistics_work_on_top(mode):
 # Environments.
 
 
-def test_metadata_are_those_of_gymnasiums_own():
+def test_the_metadata_matches_sync_vector_env():
     expected = SyncVectorEnv(makers("CartPole-v1"))
     with closing(inline(makers("CartPole-v1"))) as envs:
         assert expected.metadata == envs.metadata
         assert expected.render_mode == envs.render_mode
 
 
-def test_environments_are_asked_and_changed():
+def test_attributes_and_methods_reach_the_environments():
     envs = inline([Everything] * 3)
     envs.reset()
 
@@ -491,7 +491,7 @@ class Levelled(CountingEnv):
 
 
 @pytest.mark.parametrize("backend", ["process", "inline", "linked"])
-def test_environments_of_envkit_are_asked_and_changed(backend):
+def test_attributes_and_methods_reach_environments_of_envkit(backend):
     if backend == "linked":
         backend = linked(["envkit worker {address}"] * 2)
     makers = [Levelled, lambda: TimeLimit(Levelled(), 5), Levelled]
@@ -504,14 +504,14 @@ def test_environments_of_envkit_are_asked_and_changed(backend):
         assert (5, 5, 5) == envs.call("told")
 
 
-def test_nobody_moves_behind_the_batchs_back():
+def test_call_refuses_to_step_or_reset():
     envs = inline([Frail] * 2)
     with pytest.raises(ValueError, match=r"Use step\(\) itself\."):
         envs.call("step", 0)
     envs.close()
 
 
-def test_environments_of_envkit_and_names_will_do():
+def test_environments_of_envkit_and_names_are_accepted():
     envs = inline([Catch, "Catch"], autoreset_mode="SameStep")
     observations, infos = envs.reset(seed=[7, 7])
     assert ((2, 10, 5), [0, 0]) == (observations.shape, infos["episode_steps"].tolist())
@@ -519,7 +519,7 @@ def test_environments_of_envkit_and_names_will_do():
     envs.close()
 
 
-def test_names_of_gymnasiums_environments_will_do():
+def test_gymnasium_ids_are_accepted():
     expected = SyncVectorEnv([lambda: gymnasium.make("FrozenLake-v1")] * 3)
     with closing(inline(["gymnasium:FrozenLake-v1"] * 3)) as envs:
         assert_same_game(expected, envs, steps=20)
@@ -586,7 +586,7 @@ def test_a_reset_after_an_end_that_raises_leaves_the_neighbours_alone(mode):
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_with_a_policy_one_episode_is_cut_and_begins_anew(mode):
+def test_a_restart_policy_truncates_and_restarts_one_episode(mode):
     envs = inline([Frail] * 4, autoreset_mode=mode, on_worker_failure=RestartPolicy())
     envs.reset()
     envs.step(np.zeros(4, int))
@@ -628,21 +628,21 @@ def test_without_copies_observations_are_read_only():
         ({"num_workers": 9}, 3),
     ],
 )
-def test_environments_are_shared_out(options, workers):
+def test_environments_are_distributed_over_workers(options, workers):
     options = {"num_workers": 3, **options} if options == {} else options
     envs = vectorize([Frail] * 3, backend="inline", **options)
     assert workers >= envs.wrapped_env().num_workers
     envs.close()
 
 
-def test_bounds_may_differ_if_that_is_said():
+def test_observation_mode_allows_differing_bounds():
     envs = inline([Bounded, lambda: Bounded(5.0)], observation_mode="different")
     assert [9.0, 5.0] == envs.observation_space.high.tolist()
     assert 9.0 == envs.single_observation_space.high
     envs.close()
 
 
-def test_spaces_may_be_given():
+def test_the_spaces_can_be_passed():
     single = spaces.Box(-1.0, 99.0, (), np.float32)
     batched = spaces.Box(-1.0, 99.0, (2,), np.float32)
     envs = inline([Bounded] * 2, observation_mode=(batched, single))
@@ -650,7 +650,7 @@ def test_spaces_may_be_given():
     envs.close()
 
 
-def test_equal_spaces_stay_in_their_workers():
+def test_equal_spaces_are_not_sent_by_workers():
     row = VectorizedRow(Frail)
     assert (row.gym.observation_space, row.gym.action_space) == row.spaces()
     assert row.spaces(VectorizedRow(Frail).spaces()) is None
@@ -735,7 +735,7 @@ def test_equal_spaces_stay_in_their_workers():
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_refused(
     call, error, text, message_of, nothing_left_behind
 ):
     assert text == message_of(error, call)
@@ -754,7 +754,7 @@ class Strict(gymnasium.Env):
         return 0, 0.0, True, False, {}
 
 
-def test_an_environment_whose_reset_has_no_defaults_is_passed_everything():
+def test_a_reset_without_defaults_gets_every_argument():
     with closing(vectorize([Strict] * 2, backend="inline")) as envs:
         assert [0, 0] == envs.reset()[0].tolist()
         assert [3, 3] == envs.reset(seed=7, options={"level": 3})[0].tolist()
@@ -774,7 +774,7 @@ class Ending(Frail):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("infos", ["all", "final", "none"])
-def test_episodes_end_in_either_way_or_in_both(infos, mode):
+def test_episodes_may_terminate_truncate_or_both(infos, mode):
     with closing(inline([Ending] * 4, infos=infos, autoreset_mode=mode)) as envs:
         envs.reset()
 
@@ -827,7 +827,7 @@ class Claiming(gymnasium.Env):
     ],
     ids=["both", "both and more", "a number", "a word"],
 )
-def test_flags_in_infos_are_as_with_gymnasiums_own(own, observation_space, mode):
+def test_flags_in_infos_match_sync_vector_env(own, observation_space, mode):
     make = functools.partial(Claiming, own, observation_space)
     expected = SyncVectorEnv([make] * 2, autoreset_mode=mode)
     with closing(inline([make] * 2, autoreset_mode=mode)) as envs:
@@ -838,7 +838,7 @@ def test_flags_in_infos_are_as_with_gymnasiums_own(own, observation_space, mode)
 @pytest.mark.parametrize(
     "own", [{"terminated": False, "truncated": True}, {"terminated": 7}]
 )
-def test_flags_in_final_infos_are_as_with_gymnasiums_own(own, mode):
+def test_flags_in_final_infos_match_sync_vector_env(own, mode):
     fns = [functools.partial(Claiming, own, spaces.Box(0.0, 1.0, (2,)))] * 3
     expected = SyncVectorEnv(fns, autoreset_mode=mode)
     expected.reset()
@@ -859,7 +859,7 @@ def test_flags_in_final_infos_are_as_with_gymnasiums_own(own, mode):
     expected.close()
 
 
-def test_the_info_of_an_end_is_not_written_to_by_the_reset():
+def test_the_final_info_is_safe_from_the_reset():
     class Writing(Frail):
         def __init__(self):
             self.info = {"mask": np.ones(2, bool), "deep": {"seen": np.ones(1)}}
@@ -891,7 +891,7 @@ def test_the_info_of_an_end_is_not_written_to_by_the_reset():
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_lists_in_infos_come_back_as_they_are(backend):
+def test_lists_in_infos_are_unchanged(backend):
     class Listing(Frail):
         def reset(self, *, seed=None, options=None):
             return super().reset()[0], {"cards": [1, 2]}
@@ -953,7 +953,7 @@ def test_results_of_the_old_gym_are_refused():
         (Catch(batch_size=2), "was given Catch, which is a batch"),
     ],
 )
-def test_what_is_no_environment_is_refused(made, text, nothing_left_behind):
+def test_a_function_must_return_an_environment(made, text, nothing_left_behind):
     with pytest.raises(ConstructorError) as caught:
         inline([Frail, lambda: made])
     assert text in str(caught.value)
@@ -963,7 +963,7 @@ class Wide(Frail):
     observation_space = spaces.Box(0.0, 9.0, (2,), np.float32)
 
 
-def test_observations_of_other_shapes_form_no_batch(nothing_left_behind):
+def test_differing_observation_shapes_are_refused(nothing_left_behind):
     with pytest.raises(SpecMismatchError, match="env 0 and env 1"):
         inline([Frail, Wide])
 
@@ -984,7 +984,7 @@ class Beyond(gymnasium.Env):
         return seen, float(action.sum()), False, False, {}
 
 
-def test_bounds_are_not_checked_as_in_gymnasiums_own():
+def test_bounds_are_unchecked_like_in_sync_vector_env():
     expected = SyncVectorEnv([Beyond] * 2)
     actions = np.float32([[3.0, 4.0], [0.5, -9.0]])
     with closing(inline([Beyond] * 2)) as envs:
@@ -1028,7 +1028,7 @@ SPACES = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_members_arrive_as_gymnasium_puts_them_together(space):
+def test_batched_members_match_gymnasium(space):
     showing = [lambda: Showing(copy.deepcopy(space))] * 3
     expected = SyncVectorEnv(showing)
     with closing(inline(showing)) as envs:
@@ -1050,7 +1050,7 @@ def test_an_observation_of_another_shape_is_refused():
         envs.reset()
 
 
-def test_an_environment_that_cannot_be_closed_does_not_keep_others_open():
+def test_a_failing_close_does_not_keep_other_environments_open():
     closed = []
 
     class Closing(Frail):

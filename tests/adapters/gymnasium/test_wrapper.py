@@ -112,7 +112,7 @@ def test_specs_come_from_the_spaces():
     )
 
 
-def test_bounds_stay_arrays_if_that_is_asked_for():
+def test_bounds_can_stay_arrays():
     env = wrapped(simplify_box_bounds=False)
     assert (2,) == env.observation_spec().maximum.shape
 
@@ -146,7 +146,7 @@ def test_discount_and_info_tell_termination_from_truncation(flags, step_type, di
 
 
 @pytest.mark.parametrize("own", [True, 7, None])
-def test_how_an_episode_ends_is_what_step_returns_whatever_the_info_says(own):
+def test_the_flags_of_step_override_flags_in_the_info(own):
     info = {"terminated": own, "truncated": own}
     env = wrapped((False, True), info=info)
     assert {"terminated": False, "truncated": True} == ending(env)
@@ -169,7 +169,7 @@ def ending(env):
     return env.get_info()
 
 
-def test_info_is_that_of_the_current_time_step_and_belongs_to_the_caller():
+def test_get_info_returns_a_copy_of_the_current_info():
     env = wrapped(info={"lives": 3})
     assert {} == env.get_info()
     env.reset()
@@ -179,7 +179,7 @@ def test_info_is_that_of_the_current_time_step_and_belongs_to_the_caller():
     assert {"lives": 3} == env.get_info()
 
 
-def test_the_step_after_the_end_begins_the_next_episode():
+def test_a_step_after_the_end_begins_the_next_episode():
     assert [0, 1, 2, 0, 1, 2, 0] == kinds(wrapped(), 7)
 
 
@@ -194,7 +194,7 @@ def test_without_auto_reset_a_step_after_the_end_is_refused_until_reset(message_
     assert env.step(0).is_mid()
 
 
-def test_observations_stay_although_the_environment_reuses_its_array():
+def test_observations_are_copies_of_a_reused_array():
     env = wrapped(MID, MID, LAST)
     observations = [env.step(0).observation for _ in range(4)]
     np.testing.assert_array_equal(
@@ -218,7 +218,7 @@ def test_a_reward_becomes_a_float32_scalar(reward):
     assert 2.0 == time_step.reward
 
 
-def test_rewards_are_of_the_dtype_that_is_asked_for():
+def test_rewards_have_the_requested_dtype():
     env = wrapped(MID, LAST, reward=0.1, reward_dtype=np.float64)
     rewards = [env.step(0).reward for _ in range(4)]
     assert ArraySpec((), np.float64) == env.reward_spec()
@@ -234,7 +234,7 @@ def test_rewards_are_of_the_dtype_that_is_asked_for():
         ("much", "the string 'much'"),
     ],
 )
-def test_a_reward_that_is_no_number_is_refused(reward, shown, message_of):
+def test_a_reward_other_than_a_number_is_refused(reward, shown, message_of):
     env = wrapped(reward=reward)
     env.reset()
     assert (
@@ -248,9 +248,7 @@ def test_a_reward_that_is_no_number_is_refused(reward, shown, message_of):
 @pytest.mark.parametrize(
     ("info", "shown"), [([1], "a list of 1 element"), ("lives", "the string 'lives'")]
 )
-def test_an_info_that_is_no_dictionary_is_refused_where_it_is_used(
-    info, shown, message_of
-):
+def test_an_info_other_than_a_dictionary_is_refused_on_use(info, shown, message_of):
     env = wrapped(MID, LAST, info=info)
     env.reset()
     env.step(0)
@@ -279,7 +277,7 @@ def test_observations_are_converted_to_their_spec():
     assert "left" == observation["word"]
 
 
-def test_an_observation_that_does_not_fit_is_named(message_of):
+def test_an_invalid_observation_is_explained(message_of):
     space = spaces.Dict(camera=spaces.Box(0, 255, (2, 2), np.uint8))
     env = GymnasiumWrapper(Echo(space, {"camera": np.zeros((2, 3), np.uint8)}))
 
@@ -302,7 +300,7 @@ def test_an_action_is_a_member_of_the_space():
     assert np.int64 is type(action)
 
 
-def test_an_action_that_does_not_fit_moves_nothing(message_of):
+def test_an_invalid_action_moves_nothing(message_of):
     env = wrapped()
     env.reset()
 
@@ -317,7 +315,7 @@ def test_an_action_that_does_not_fit_moves_nothing(message_of):
 
 
 @pytest.mark.parametrize("seed", [7, np.int32(7), [7], (7,), np.array([7])])
-def test_a_seed_is_for_the_next_reset_alone(seed):
+def test_a_seed_applies_to_the_next_reset_only(seed):
     env = wrapped()
     env.seed(seed)
     env.reset()
@@ -326,7 +324,7 @@ def test_a_seed_is_for_the_next_reset_alone(seed):
     assert int is type(env.gym.calls[0][1])
 
 
-def test_every_reset_passes_a_seed_and_options_as_gymnasiums_vectors_do():
+def test_every_reset_passes_seed_and_options_like_gymnasiums_vectors():
     game = Script((MID, LAST))
     given = []
     game.reset = lambda seed, options: (given.append((seed, options)), START)[1]
@@ -346,7 +344,7 @@ def test_every_reset_passes_a_seed_and_options_as_gymnasiums_vectors_do():
         lambda **given: START if given == NOTHING else None,
     ],
 )
-def test_what_a_reset_forgets_to_take_is_left_out(reset):
+def test_reset_leaves_out_arguments_that_the_environment_does_not_take(reset):
     game = Script((MID, LAST))
     game.reset = reset
     assert GymnasiumWrapper(game).reset().is_first()
@@ -365,7 +363,7 @@ def test_what_a_reset_forgets_to_take_is_left_out(reset):
     ],
     ids=["the wrapper's", "the next one's", "none for the next one", "from now on"],
 )
-def test_every_reset_passes_the_options_that_are_for_it(change, passed):
+def test_reset_options_apply_once_or_always(change, passed):
     env = wrapped(LAST, reset_options={"level": 3})
     change(env)
     state = env.get_state()
@@ -378,7 +376,7 @@ def test_every_reset_passes_the_options_that_are_for_it(change, passed):
     assert passed == env.gym.options
 
 
-def test_a_seed_and_options_that_no_reset_has_used_are_kept_when_the_reset_fails():
+def test_seed_and_options_are_kept_when_the_reset_fails():
     env = wrapped()
     env.gym.reset = lambda **given: 1 / 0
     env.seed(7)
@@ -390,7 +388,7 @@ def test_a_seed_and_options_that_no_reset_has_used_are_kept_when_the_reset_fails
     assert ([("reset", 7)], [{"level": 4}]) == (env.gym.calls, env.gym.options)
 
 
-def test_options_stay_as_they_were_given():
+def test_options_are_copied():
     given_options = {"levels": [3]}
     env = wrapped(reset_options=given_options)
     given_options["levels"].append(4)
@@ -422,13 +420,11 @@ def test_options_stay_as_they_were_given():
         (lambda: wrapped().seed("7"), TypeError, "A seed is an integer, not '7'."),
     ],
 )
-def test_what_is_no_seed_and_what_are_no_options_is_refused(
-    call, error, text, message_of
-):
+def test_invalid_seeds_and_options_are_refused(call, error, text, message_of):
     assert text == message_of(error, call)
 
 
-def test_no_seed_means_a_new_one():
+def test_seed_none_draws_a_new_seed():
     env = wrapped()
     for _ in range(2):
         env.seed(None)
@@ -438,7 +434,7 @@ def test_no_seed_means_a_new_one():
     assert first != second
 
 
-def test_a_batch_gives_each_row_a_stream_of_its_own():
+def test_each_row_of_a_batch_has_its_own_stream():
     env = BatchedPyEnvironment([wrapped(), wrapped()], multithreading=False)
     env.seed(7)
     env.reset()
@@ -446,22 +442,20 @@ def test_a_batch_gives_each_row_a_stream_of_its_own():
     assert first != second
 
 
-def test_a_picture_is_a_copy():
+def test_render_returns_a_copy():
     env = wrapped(render_mode="rgb_array")
     first, second = env.render(), env.render()
     assert (1, 2) == (first.max(), second.max())
 
 
-def test_what_is_no_picture_is_rendered_as_it_is():
+def test_results_of_render_other_than_pictures_are_unchanged():
     assert "a text" == wrapped(render_mode="ansi").render("ansi")
 
 
 @pytest.mark.parametrize(
     ("made_with", "how"), [(None, "without one"), ("ansi", "with render_mode='ansi'")]
 )
-def test_rendering_needs_the_mode_that_the_environment_was_made_with(
-    made_with, how, message_of
-):
+def test_render_needs_the_environments_render_mode(made_with, how, message_of):
     assert (
         "Script cannot render 'rgb_array': the render_mode of a Gymnasium environment "
         f"is chosen when it is made, and this one was made {how}. Make it with "
@@ -471,7 +465,7 @@ def test_rendering_needs_the_mode_that_the_environment_was_made_with(
     )
 
 
-def test_a_copy_is_an_environment_of_its_own():
+def test_a_copy_is_independent():
     env = wrapped(MID, MID, LAST)
     env.reset()
     copied = copy.deepcopy(env)
@@ -480,7 +474,7 @@ def test_a_copy_is_an_environment_of_its_own():
     assert env.gym is not copied.gym
 
 
-def test_set_state_brings_back_that_an_episode_has_ended():
+def test_set_state_restores_an_ended_episode():
     env = wrapped(LAST, auto_reset=False)
     kinds(env, 2)
     state = env.get_state()
@@ -493,7 +487,7 @@ def test_set_state_brings_back_that_an_episode_has_ended():
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_what_gymnasium_ships_keeps_to_its_specs(name):
+def test_environments_of_gymnasium_fit_their_specs(name):
     env = GymnasiumWrapper(gymnasium.make(name, max_episode_steps=15))
     env.seed(3)
     validate_py_environment(env, episodes=2)
@@ -526,7 +520,7 @@ OLD = "Environments written for the old Gym return other ones."
         ),
     ],
 )
-def test_results_in_the_way_of_the_old_gym_are_refused(call, result, what, message_of):
+def test_results_of_the_old_gym_are_refused(call, result, what, message_of):
     env = wrapped()
     env.reset()
     setattr(env.gym, call, lambda *_, **given: result)

@@ -76,7 +76,7 @@ def played_bare(game, rng, episodes):
 
 
 @pytest.mark.parametrize("make", [tictactoe, connect_four, rps, Auction])
-def test_a_game_has_the_same_numbers_as_bare(make):
+def test_time_steps_match_the_bare_game(make):
     env = PettingZooAECWrapper(make, reward_dtype=np.float64)
     env.seed(5)
     agents = env.possible_agents
@@ -112,7 +112,7 @@ def test_a_game_has_the_same_numbers_as_bare(make):
                 finals[other] = info["final_observation"]
 
 
-def test_by_name_all_agents_show_what_they_see():
+def test_with_a_dictionary_all_agents_observations_are_shown():
     game = Auction()
     game.reset()
     env = PettingZooAECWrapper(Auction, agents="dict")
@@ -130,7 +130,7 @@ def test_by_name_all_agents_show_what_they_see():
 
 
 @pytest.mark.parametrize("agents", ["turn", "dict"])
-def test_the_contract_holds(agents):
+def test_a_game_passes_check_environment(agents):
     check_environment(
         lambda: PettingZooAECWrapper(Auction, agents),
         steps=60,
@@ -139,7 +139,7 @@ def test_the_contract_holds(agents):
 
 
 @pytest.mark.parametrize("make", [tictactoe, connect_four])
-def test_the_contract_holds_for_games_of_the_library(make):
+def test_games_of_the_library_pass_check_environment(make):
     make()
     check_environment(
         lambda: PettingZooAECWrapper(make),
@@ -149,7 +149,7 @@ def test_the_contract_holds_for_games_of_the_library(make):
     )
 
 
-def test_the_contract_holds_in_a_batch():
+def test_a_batch_of_games_passes_check_environment():
     def make():
         envs = [PettingZooAECWrapper(Auction) for _ in range(2)]
         return BatchedPyEnvironment(envs, multithreading=False)
@@ -158,7 +158,7 @@ def test_the_contract_holds_in_a_batch():
 
 
 @pytest.mark.slow
-def test_workers_play_the_same_as_a_batch():
+def test_worker_processes_return_the_same_stream():
     make = functools.partial(PettingZooAECWrapper, tictactoe)
     with ParallelPyEnvironment([make] * 2) as pool:
         batch = BatchedPyEnvironment([make(), make()])
@@ -172,7 +172,7 @@ def test_workers_play_the_same_as_a_batch():
             assert leaves(expected) == leaves(got)
 
 
-def test_specs_are_those_of_whose_turn_it_is():
+def test_specs_describe_the_agent_whose_turn_it_is():
     env = PettingZooAECWrapper(tictactoe)
     assert {
         "agent": BoundedArraySpec((), np.int64, 0, 1),
@@ -184,7 +184,7 @@ def test_specs_are_those_of_whose_turn_it_is():
     assert ArraySpec((2,), np.float32) == env.reward_spec()
 
 
-def test_the_end_of_a_game_tells_what_each_has_won():
+def test_the_last_time_step_has_every_agents_reward():
     env = PettingZooAECWrapper(tictactoe)
     env.reset()
 
@@ -196,7 +196,7 @@ def test_the_end_of_a_game_tells_what_each_has_won():
     assert env.step(0).is_first()
 
 
-def test_an_agent_that_ends_out_of_turn_is_skipped_and_its_end_is_told():
+def test_an_agent_that_ends_out_of_turn_is_skipped():
     env = PettingZooAECWrapper(Auction)
     env.reset()
 
@@ -220,14 +220,14 @@ def test_an_illegal_move_loses_the_game():
     assert [0.0, -1.0] == last.reward.tolist()
 
 
-def test_all_of_a_parallel_game_decide_one_after_the_other():
+def test_agents_of_a_parallel_game_take_turns():
     env = PettingZooAECWrapper(Meadow)
     turns = [int(env.step(1).observation["agent"]) for _ in range(10)]
     assert [0, 1, 0, 1, 0, 1, 1, 1, 1, 0] == turns
 
 
 @pytest.mark.parametrize("agents", ["turn", "dict"])
-def test_a_state_brings_everything_back(agents):
+def test_a_state_restores_the_stream(agents):
     env, other = (PettingZooAECWrapper(Auction, agents) for _ in range(2))
     one = 1 if agents == "turn" else dict.fromkeys(AGENTS, 1)
     two = 2 if agents == "turn" else dict.fromkeys(AGENTS, 2)
@@ -241,7 +241,7 @@ def test_a_state_brings_everything_back(agents):
     assert leaves(expected) == leaves([other.step(one) for _ in range(25)])
 
 
-def test_agents_that_differ_are_kept_apart_by_name(message_of):
+def test_differing_agents_need_a_dictionary(message_of):
     assert message_of(
         SpecMismatchError, lambda: PettingZooAECWrapper(Auction((3, 3, 5)))
     ) == (
@@ -258,7 +258,7 @@ def test_agents_that_differ_are_kept_apart_by_name(message_of):
     assert 4.0 == env.step({"ann": 99, "bob": 99, "cid": 4}).reward["cid"]
 
 
-def test_the_global_state_and_what_any_agent_observes_are_reachable():
+def test_state_and_observe_are_forwarded():
     env = PettingZooAECWrapper(Auction)
     env.reset()
     env.step(1)
@@ -266,7 +266,7 @@ def test_the_global_state_and_what_any_agent_observes_are_reachable():
     assert [2, 1] == env.observe("cid").tolist()
 
 
-def test_an_action_has_to_fit():
+def test_an_invalid_action_is_refused():
     env = PettingZooAECWrapper(Auction)
     env.reset()
     with pytest.raises(
@@ -283,7 +283,7 @@ class Undead(Auction):
         pass
 
 
-def test_a_game_that_keeps_the_ended_is_told_so(message_of):
+def test_a_game_that_keeps_ended_agents_is_refused(message_of):
     env = PettingZooAECWrapper(Undead)
     env.reset()
     assert message_of(SpecError, lambda: env.step(2)) == (
@@ -292,7 +292,7 @@ def test_a_game_that_keeps_the_ended_is_told_so(message_of):
     )
 
 
-def test_agents_are_seen_in_turn_or_by_name():
+def test_an_unknown_layout_of_agents_is_refused():
     with pytest.raises(
         ValueError, match=r"^agents must be \"turn\" or \"dict\", got 'axis'\.$"
     ):
@@ -301,7 +301,7 @@ def test_agents_are_seen_in_turn_or_by_name():
 
 @pytest.mark.parametrize("by_agent", [False, True], ids=["no infos", "none of them"])
 @pytest.mark.parametrize("agents", ["turn", "dict"])
-def test_a_game_may_have_nothing_to_say(agents, by_agent):
+def test_a_game_may_have_no_infos(agents, by_agent):
     env = PettingZooAECWrapper(
         functools.partial(SilentAuction, by_agent=by_agent), agents
     )
@@ -314,7 +314,7 @@ def test_a_game_may_have_nothing_to_say(agents, by_agent):
 
 @pytest.mark.filterwarnings("ignore:The `infos` dictionary:UserWarning")
 @pytest.mark.parametrize("by_agent", [False, True], ids=["no infos", "none of them"])
-def test_a_game_in_which_all_move_may_have_nothing_to_say(by_agent):
+def test_a_parallel_game_may_have_no_infos(by_agent):
     game = functools.partial(Taciturn, by_agent=by_agent)
     env = PettingZooAECWrapper(game)
     env.reset()

@@ -65,7 +65,7 @@ def test_an_environment_without_agents_has_one():
     assert {"agent_0": 1} == kinds(env.step({"agent_0": 0}))
 
 
-def test_agents_along_an_axis_are_named_and_take_part_to_the_end():
+def test_agents_along_an_axis_can_be_named_and_all_play_to_the_end():
     env = AgentTimeSteps(Relay(), agents=["ada", "bea"])
 
     assert {"ada": 0, "bea": 0} == kinds(env.reset())
@@ -82,7 +82,7 @@ def test_agents_along_an_axis_are_named_and_take_part_to_the_end():
     assert ["ada", "bea"] == env.agents
 
 
-def test_specs_are_those_of_an_agent():
+def test_specs_are_given_by_agent():
     env = AgentTimeSteps(Relay(), agents=["ada", "bea"])
     assert {"place": BoundedArraySpec((1,), np.int32, 1, 8)} == env.observation_spec(
         "bea"
@@ -91,7 +91,7 @@ def test_specs_are_those_of_an_agent():
     assert ArraySpec((), np.float32) == env.time_step_spec("ada").reward
 
 
-def test_what_else_the_environment_has_is_reachable():
+def test_other_methods_of_the_environment_are_forwarded():
     env = AgentTimeSteps(Catch(rows=4))
     env.reset()
     assert (3, "episode_steps" in env.get_info()) == (env.render().ndim, True)
@@ -134,13 +134,13 @@ def test_an_unknown_agent_is_an_error(message_of):
         ),
     ],
 )
-def test_what_has_no_agents_is_refused(make, message, message_of):
+def test_environments_without_separate_agents_are_refused(make, message, message_of):
     assert message == message_of(
         (TypeError, ValueError), lambda: AgentTimeSteps(make())
     )
 
 
-def test_arrays_without_the_dimension_of_agents_are_refused(message_of):
+def test_arrays_without_an_agent_dimension_are_refused(message_of):
     assert message_of(
         ValueError, lambda: AgentTimeSteps(Relay(), agents=["ada", "bea", "cia"])
     ) == (
@@ -165,9 +165,7 @@ stays = st.builds(
     others=st.lists(stays, max_size=3),
     layout=st.sampled_from(["axis", "dict"]),
 )
-def test_every_agents_stream_is_grammatical_and_has_its_final_observation(
-    first, others, layout
-):
+def test_every_agents_stream_runs_from_first_to_last(first, others, layout):
     """FIRST (MID)* LAST for each, and the numbers of the bare game."""
     script = [first._replace(begin=0), *others]
     script = {f"agent {place}": stay for place, stay in enumerate(script)}
@@ -201,7 +199,7 @@ def test_every_agents_stream_is_grammatical_and_has_its_final_observation(
             assert (stay.how == "truncated") == stream[-1].discount
 
 
-def test_a_limit_of_steps_truncates_whoever_is_left():
+def test_a_time_limit_truncates_the_remaining_agents():
     env = AgentTimeSteps(TimeLimit(PettingZooWrapper(Meadow), 4))
     env.reset()
     *_, third, fourth = [env.step({"cow": 0, "hen": 0}) for _ in range(4)]
@@ -210,7 +208,7 @@ def test_a_limit_of_steps_truncates_whoever_is_left():
     assert [0.0, 1.0] == [float(third["cow"].discount), float(fourth["hen"].discount)]
 
 
-def test_masks_stand_beside_what_an_agent_observes():
+def test_masks_stand_beside_an_agents_observation():
     env = AgentTimeSteps(PettingZooWrapper(lambda: Meadow(mask="observation")))
     observation = env.reset()["hen"].observation
     assert [1, 0, 1] == observation["action_mask"].tolist()
@@ -227,7 +225,7 @@ def test_a_state_of_the_environment_is_enough():
     assert expected == [kinds(env.step(actions)) for _ in range(8)]
 
 
-def test_agents_who_take_turns_have_no_steps_at_the_same_time(message_of):
+def test_turn_based_agents_are_refused(message_of):
     assert message_of(
         ValueError, lambda: AgentTimeSteps(PettingZooAECWrapper(Auction))
     ) == (
@@ -238,7 +236,7 @@ def test_agents_who_take_turns_have_no_steps_at_the_same_time(message_of):
     )
 
 
-def test_time_steps_are_those_of_all_environments():
+def test_time_steps_have_the_usual_class_and_specs():
     env = AgentTimeSteps(PettingZooWrapper(Meadow))
     step = env.reset()["cow"]
     assert isinstance(step, TimeStep)

@@ -78,7 +78,7 @@ def filled(env, actions):
 
 
 @pytest.mark.parametrize("make", GAMES)
-def test_the_axis_has_the_same_numbers_as_the_bare_game(make):
+def test_with_an_axis_time_steps_match_the_bare_game(make):
     env = PettingZooWrapper(make, reward_dtype=np.float64, discount=0.5)
     env.seed(7)
     agents = env.possible_agents
@@ -108,7 +108,7 @@ def test_the_axis_has_the_same_numbers_as_the_bare_game(make):
 
 
 @pytest.mark.parametrize("make", [*GAMES, speakers])
-def test_the_dictionary_has_the_same_numbers_as_the_bare_game(make):
+def test_with_a_dictionary_time_steps_match_the_bare_game(make):
     env = PettingZooWrapper(make, agents="dict", reward_dtype=np.float64)
     env.seed(7)
     neutral = {
@@ -137,7 +137,7 @@ def test_the_dictionary_has_the_same_numbers_as_the_bare_game(make):
     ],
     ids=["early", "early by name", "late", "masked by name", "different by name"],
 )
-def test_the_contract_holds(make, agents):
+def test_a_game_passes_check_environment(make, agents):
     check_environment(
         lambda: PettingZooWrapper(make, agents),
         steps=60,
@@ -149,7 +149,7 @@ def test_the_contract_holds(make, agents):
 @pytest.mark.parametrize(
     ("make", "agents"), [(rps, "axis"), (walkers, "axis"), (speakers, "dict")]
 )
-def test_the_contract_holds_for_games_of_the_library(make, agents):
+def test_games_of_the_library_pass_check_environment(make, agents):
     make()
     check_environment(
         lambda: PettingZooWrapper(make, agents), steps=90, require=["episodes", "seed"]
@@ -157,7 +157,7 @@ def test_the_contract_holds_for_games_of_the_library(make, agents):
 
 
 @pytest.mark.slow
-def test_the_contract_holds_where_agents_die_early():
+def test_a_game_with_early_deaths_passes_check_environment():
     zombies()
     # The bare game, too, goes on after reset(seed) as if it remembered the one before.
     check_environment(
@@ -167,7 +167,7 @@ def test_the_contract_holds_where_agents_die_early():
     )
 
 
-def test_the_contract_holds_in_a_batch():
+def test_a_batch_of_games_passes_check_environment():
     def make():
         envs = [PettingZooWrapper(late, "dict") for _ in range(2)]
         return BatchedPyEnvironment(envs, multithreading=False)
@@ -177,7 +177,7 @@ def test_the_contract_holds_in_a_batch():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agents", ["axis", "dict"])
-def test_workers_play_the_same_as_a_batch(agents):
+def test_worker_processes_return_the_same_stream(agents):
     make = functools.partial(PettingZooWrapper, Meadow, agents)
     with ParallelPyEnvironment([make] * 2) as pool:
         batch = BatchedPyEnvironment([make(), make()])
@@ -203,7 +203,7 @@ def test_specs_have_a_dimension_of_agents():
     assert BoundedArraySpec((2,), np.float32, 0, 1) == env.discount_spec()
 
 
-def test_specs_by_name_are_those_of_the_agents():
+def test_specs_by_name_are_the_agents_own():
     env = PettingZooWrapper(speakers, agents="dict")
     spec = env.observation_spec()["observation"]
     assert {"speaker_0": (3,), "listener_0": (11,)} == {
@@ -214,7 +214,7 @@ def test_specs_by_name_are_those_of_the_agents():
     }
 
 
-def test_an_agent_that_ended_shows_its_final_observation_and_earns_nothing():
+def test_an_ended_agent_repeats_its_final_observation_without_reward():
     env = meadow()
     env.seed(0)
     env.reset()
@@ -230,7 +230,7 @@ def test_an_agent_that_ended_shows_its_final_observation_and_earns_nothing():
     assert fourth.is_mid()
 
 
-def test_the_last_time_step_tells_for_whom_the_game_was_only_cut_off():
+def test_the_last_discounts_tell_terminated_from_truncated_agents():
     env = meadow()
     env.reset()
     last = [env.step([0, 0]) for _ in range(5)][-1]
@@ -239,7 +239,7 @@ def test_the_last_time_step_tells_for_whom_the_game_was_only_cut_off():
     assert [False, False] == last.observation["alive"].tolist()
 
 
-def test_an_agent_that_is_yet_to_come_shows_zeros():
+def test_an_agent_before_its_beginning_observes_zeros():
     env = PettingZooWrapper(late)
 
     first, second = env.reset(), env.step([0, 0, 0])
@@ -251,7 +251,7 @@ def test_an_agent_that_is_yet_to_come_shows_zeros():
     assert second.observation["observation"][1].any()
 
 
-def test_an_episode_that_is_cut_off_keeps_the_discount_of_all():
+def test_a_truncated_episode_keeps_the_discount_of_all_agents():
     env = meadow(limit=1, discount=0.5)
     env.reset()
     last = env.step([0, 0])
@@ -259,7 +259,7 @@ def test_an_episode_that_is_cut_off_keeps_the_discount_of_all():
     assert [0.5, 0.5] == last.discount.tolist()
 
 
-def test_infos_are_by_agent_and_have_the_flags_of_those_that_ended():
+def test_infos_are_by_agent_with_the_flags_of_ended_agents():
     env = PettingZooWrapper(late)
     assert {} == env.get_info()
     env.reset()
@@ -272,7 +272,7 @@ def test_infos_are_by_agent_and_have_the_flags_of_those_that_ended():
 
 
 @pytest.mark.parametrize("by_agent", [False, True], ids=["no infos", "none of them"])
-def test_a_game_may_have_nothing_to_say(by_agent):
+def test_a_game_may_have_no_infos(by_agent):
     env = PettingZooWrapper(Taciturn(by_agent=by_agent))
     env.reset()
     assert env.get_info() in ({}, {"cow": {}, "hen": {}})
@@ -302,7 +302,7 @@ def test_masks_are_declared_infos(place, agents):
     check_environment(make, steps=30)
 
 
-def test_without_masks_nothing_is_declared():
+def test_without_masks_no_info_is_declared():
     assert (
         {}
         == meadow().info_spec()
@@ -321,7 +321,7 @@ def test_masks_are_found_in_the_observation_or_the_info(place, options):
 
 
 @pytest.mark.parametrize("place", ["observation", "info"])
-def test_masks_may_stay_where_they_are(place):
+def test_masks_can_be_left_in_place(place):
     env = meadow(mask=place, action_mask="none")
     observation = env.reset().observation
     assert {"observation", "alive"} == observation.keys()
@@ -335,7 +335,7 @@ class Odd(Meadow):
         return Meadow(mask="observation" if agent == "hen" else None)._seen(agent)
 
 
-def test_a_mask_that_only_some_have_stays_where_it_is():
+def test_a_mask_of_only_some_agents_is_left_in_place():
     env = PettingZooWrapper(Odd, agents="dict")
     assert {"observation", "alive"} == env.observation_spec().keys()
     assert "action_mask" in env.observation_spec()["observation"]["hen"]
@@ -352,7 +352,7 @@ class Wide(Meadow):
         return observations, {agent: [1, 2] for agent in rewards}, *others
 
 
-def test_a_seed_takes_effect_with_the_next_reset_and_none_is_another():
+def test_a_seed_takes_effect_at_the_next_reset():
     env, other = meadow(), meadow()
     other.reset()
     first, second = (each.seed(7) or each.reset().observation for each in (env, other))
@@ -380,7 +380,7 @@ def test_reset_options_reach_the_game():
     assert [1, 2, 4, 1, 3, 3] == [options["level"] for options in env.options]
 
 
-def test_a_state_brings_everything_back():
+def test_a_state_restores_the_stream():
     env = PettingZooWrapper(late)
     env.seed(1)
     env.reset()
@@ -395,7 +395,7 @@ def test_a_state_brings_everything_back():
     assert env.get_info() == other.get_info()
 
 
-def test_a_game_whose_physics_forgets_has_no_state(message_of):
+def test_a_game_with_pymunk_physics_has_no_state(message_of):
     pytest.importorskip("pymunk", reason="pymunk is not installed")
     from pettingzoo.butterfly.pistonball.pistonball import parallel_env
 
@@ -407,7 +407,7 @@ def test_a_game_whose_physics_forgets_has_no_state(message_of):
     )
 
 
-def test_pictures_are_those_of_the_mode_that_the_game_was_made_with(message_of):
+def test_render_uses_the_games_render_mode(message_of):
     env = meadow(render_mode="rgb_array")
     env.reset()
     assert (2, 2, 3) == env.render().shape
@@ -436,7 +436,7 @@ def test_closing_twice_closes_the_game_once():
         env.reset()
 
 
-def test_agents_in_turns_are_converted_where_that_is_the_same():
+def test_turn_based_games_with_simultaneous_moves_are_converted():
     pytest.importorskip("pygame", reason="pygame-ce is not installed")
     from pettingzoo.classic.rps.rps import env
 
@@ -453,7 +453,7 @@ class Nameless(Meadow):
         del self.possible_agents
 
 
-def test_a_game_that_names_no_agents_is_told_them():
+def test_possible_agents_names_the_agents_of_a_game_without_names():
     env = PettingZooWrapper(Nameless, possible_agents=["hen", "cow"])
     assert ["hen", "cow"] == env.possible_agents
     assert env.reset().observation["alive"].all()
@@ -471,7 +471,7 @@ class PassesAnything(BaseParallelWrapper):
         return self.env.reset(*args, **kwargs)
 
 
-def test_a_reset_is_passed_what_the_innermost_takes(message_of):
+def test_reset_passes_the_arguments_that_the_innermost_reset_takes(message_of):
     env = PettingZooWrapper(PassesAnything(Seeded()))
     env.seed(3)
     first = env.reset().observation["observation"]
@@ -651,14 +651,14 @@ def stepped(action, game=Meadow, agents="axis"):
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, text, message_of):
+def test_invalid_arguments_are_refused(call, error, text, message_of):
     if error is ValueError and "walker" in text:
         walkers()  # Skips where the game is missing.
     parts = [re.escape(part) for part in text.split("...")]
     assert re.fullmatch(".*".join(parts), message_of(error, call), re.DOTALL)
 
 
-def test_wrappers_take_vectors_of_rewards_and_discounts():
+def test_wrappers_accept_vector_rewards_and_discounts():
     env = TimeLimit(meadow(), 2)
     env.reset()
     env.step([0, 0])
@@ -678,7 +678,7 @@ stays = st.builds(
 
 @settings(max_examples=20, deadline=None)
 @given(first=stays, others=st.lists(stays, max_size=3))
-def test_whoever_comes_and_goes_the_stream_fits_its_specs(first, others):
+def test_the_stream_fits_its_specs_whenever_agents_come_and_go(first, others):
     script = dict(enumerate([first._replace(begin=0), *others]))
     env = PettingZooWrapper(
         Meadow({f"a{place}": stay for place, stay in script.items()})

@@ -30,11 +30,11 @@ def test_make_knows_the_scheme():
 
 
 @pytest.mark.parametrize("name", ["rps_v2", "rps-v2", "classic/rps-v2"])
-def test_the_family_may_be_left_out(name):
+def test_the_family_is_optional(name):
     assert "rps_v2" == str(suite_pettingzoo.load(name).game)
 
 
-def test_a_game_in_turns_is_one():
+def test_make_wraps_a_turn_based_game():
     env = envkit.make("pettingzoo:classic/tictactoe_v3")
     assert isinstance(env, PettingZooAECWrapper)
 
@@ -56,14 +56,14 @@ def test_arguments_go_to_the_wrapper_or_to_the_game():
     assert {"player_0": 0.5, "player_1": 0.5} == time_step.discount
 
 
-def test_a_constructor_travels_as_its_string():
+def test_a_constructor_pickles():
     constructor = envkit.constructor("pettingzoo:rps_v2", discount=0.5)
     env = pickle.loads(pickle.dumps(constructor))()
     env.reset()
     assert [0.5, 0.5] == env.step([0, 1]).discount.tolist()
 
 
-def test_games_of_mpe_are_in_a_package_of_their_own():
+def test_games_of_mpe_come_from_the_package_mpe2():
     pytest.importorskip("mpe2", reason="mpe2 is not installed")
     env = envkit.make("pettingzoo:mpe/simple_spread_v3", max_cycles=2)
     assert ["agent_0", "agent_1", "agent_2"] == env.possible_agents
@@ -94,19 +94,19 @@ def test_games_of_mpe_are_in_a_package_of_their_own():
         ),
     ],
 )
-def test_a_wrong_name_is_told_the_right_one(name, message, message_of):
+def test_a_wrong_name_gets_a_suggestion(name, message, message_of):
     assert message_of(ConstructorError, lambda: suite_pettingzoo.load(name)) == (
         f"{message} envkit.adapters.suite_pettingzoo.names() lists them."
     )
 
 
-def test_names_have_their_families_and_versions():
+def test_names_include_families_and_versions():
     names = suite_pettingzoo.names()
     assert {"butterfly/pistonball_v6", "sisl/multiwalker_v9"} <= set(names)
     assert sorted(names) == names
 
 
-def test_every_game_that_the_library_has_installed_can_be_named():
+def test_names_lists_every_installed_game():
     """Without the registry of newer versions the same games are found in folders."""
     found = {
         game.name
@@ -121,7 +121,7 @@ def test_every_game_that_the_library_has_installed_can_be_named():
     }
 
 
-def test_without_a_registry_games_come_from_their_modules(monkeypatch):
+def test_games_load_without_a_registry(monkeypatch):
     monkeypatch.delattr(pettingzoo, "parallel_registry", raising=False)
     with warnings.catch_warnings():
         # A version that has a registry warns of its modules.
@@ -133,7 +133,7 @@ def test_without_a_registry_games_come_from_their_modules(monkeypatch):
 @pytest.mark.skipif(
     importlib.util.find_spec("chess") is not None, reason="chess is installed"
 )
-def test_a_library_that_a_game_lacks_is_named(message_of):
+def test_a_missing_library_of_a_game_is_named(message_of):
     assert message_of(
         MissingDependencyError, lambda: suite_pettingzoo.load("classic/chess_v6")
     ) == (

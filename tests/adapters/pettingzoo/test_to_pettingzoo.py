@@ -93,31 +93,31 @@ def plain(said):
 
 @pytest.mark.parametrize("agents", ["axis", "dict"])
 @pytest.mark.parametrize("make", [rps, walkers, zombies, Meadow, late, masked])
-def test_there_and_back_a_game_says_the_same(make, agents):
+def test_a_round_trip_keeps_the_stream(make, agents):
     expected = play(make(), seed=7)
     assert plain(expected) == plain(play(there_and_back(make, agents=agents), seed=7))
 
 
-def test_there_and_back_agents_that_differ_say_the_same():
+def test_a_round_trip_keeps_the_streams_of_differing_agents():
     expected = play(speakers(), seed=7)
     assert plain(expected) == plain(play(there_and_back(speakers, agents="dict"), 7))
 
 
 @pytest.mark.parametrize("agents", ["axis", "dict"])
-def test_there_and_back_masks_stay_in_infos(agents):
+def test_a_round_trip_keeps_masks_in_infos(agents):
     game = there_and_back(told, action_mask="info", agents=agents)
     assert plain(play(told(), seed=7)) == plain(play(game, seed=7))
 
 
 @pytest.mark.parametrize("make", [rps, walkers, speakers, Meadow, late, masked])
-def test_there_and_back_spaces_are_equal(make):
+def test_a_round_trip_keeps_the_spaces(make):
     bare, game = make(), there_and_back(make, agents="dict")
     for agent in bare.possible_agents:
         assert bare.observation_space(agent) == game.observation_space(agent)
         assert bare.action_space(agent) == game.action_space(agent)
 
 
-def test_spaces_of_an_axis_are_those_of_each_agent():
+def test_spaces_along_an_axis_are_the_agents_own():
     bare, game = masked(), there_and_back(masked)
     assert bare.observation_space("hen") == game.observation_space("hen")
     assert bare.action_space("hen") == game.action_space("hen")
@@ -140,19 +140,19 @@ MAKERS = [
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_pettingzoo_finds_nothing_wrong(make, capsys):
+def test_pettingzoos_api_test_passes(make, capsys):
     pytest.importorskip("pygame", reason="pygame-ce is not installed")
     library_tests().parallel_api_test(to_pettingzoo(make()), num_cycles=50)
     assert "Passed Parallel API test" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_pettingzoo_finds_that_seeds_repeat_a_game(make):
+def test_pettingzoos_seed_test_passes(make):
     pytest.importorskip("pygame", reason="pygame-ce is not installed")
     library_tests().parallel_seed_test(lambda: to_pettingzoo(make()), num_cycles=30)
 
 
-def test_it_is_a_parallel_env():
+def test_to_pettingzoo_returns_a_parallel_env():
     import pettingzoo
 
     game = to_pettingzoo(Catch())
@@ -160,7 +160,7 @@ def test_it_is_a_parallel_env():
     assert (1, "Catch", []) == (game.max_num_agents, str(game), game.agents)
 
 
-def test_termination_and_truncation_are_told_apart():
+def test_terminations_and_truncations_are_distinguished():
     game = to_pettingzoo(PettingZooWrapper(Meadow))
     game.reset()
 
@@ -174,14 +174,14 @@ def test_termination_and_truncation_are_told_apart():
     assert [] == game.agents
 
 
-def test_both_flags_of_an_agent_come_back():
+def test_both_flags_of_an_agent_are_returned():
     game = to_pettingzoo(PettingZooWrapper(lambda: Meadow({"cow": Stay(0, 1, "both")})))
     game.reset()
     _, _, terminations, truncations, _ = game.step({"cow": 0})
     assert (True, True) == (terminations["cow"], truncations["cow"])
 
 
-def test_a_limit_of_envkits_truncates_whoever_is_left():
+def test_a_time_limit_truncates_the_remaining_agents():
     game = to_pettingzoo(TimeLimit(PettingZooWrapper(Meadow), 2))
     game.reset()
     game.step({"cow": 0, "hen": 0})
@@ -213,7 +213,7 @@ class Shares(PyEnvironment):
         return self._made(StepType.MID, np.asarray(action, np.float32), 0.9)
 
 
-def test_agents_along_an_axis_are_those_that_are_named():
+def test_agents_along_an_axis_can_be_named():
     game = to_pettingzoo(Shares(), agents=["a", "b", "c"])
     observations, infos = game.reset()
 
@@ -225,13 +225,13 @@ def test_agents_along_an_axis_are_those_that_are_named():
     assert np.float32(0.9) == infos["b"]["discount"]
 
 
-def test_names_are_as_many_as_agents(message_of):
+def test_the_number_of_names_must_match_the_agents(message_of):
     assert message_of(
         ValueError, lambda: to_pettingzoo(PettingZooWrapper(Meadow), agents=["one"])
     ) == ("to_pettingzoo was given 1 names, and PettingZooWrapper has 2 agents.")
 
 
-def test_after_the_end_a_step_returns_nothing_as_games_do():
+def test_a_step_after_the_end_returns_empty_dictionaries():
     game = to_pettingzoo(CountingEnv())
     game.reset()
     while game.agents:
@@ -266,14 +266,14 @@ def test_an_action_out_of_bounds_is_an_error():
         game.step({"cow": 0, "hen": 3})
 
 
-def test_masks_go_where_they_are_wanted():
+def test_action_mask_in_chooses_the_place_of_masks():
     game = to_pettingzoo(PettingZooWrapper(masked), action_mask_in="info")
     observations, infos = game.reset()
     assert (3,) == observations["hen"].shape
     assert [1, 0, 1] == infos["hen"]["action_mask"].tolist()
 
 
-def test_masks_go_to_one_of_two_places():
+def test_an_unknown_place_for_masks_is_refused():
     with pytest.raises(ValueError, match=r"^action_mask_in must be .*, got 'sky'\."):
         to_pettingzoo(PettingZooWrapper(masked), action_mask_in="sky")
 
@@ -284,7 +284,7 @@ def test_options_reach_the_game():
     assert [{"level": 3}] == game.wrapped_env().game.options
 
 
-def test_an_environment_that_cannot_be_seeded_is_not_and_says_so(caplog):
+def test_an_environment_without_seeds_logs_that_it_was_not_seeded(caplog):
     game = to_pettingzoo(Shares(), agents=["a", "b", "c"])
     with caplog.at_level(logging.WARNING):
         game.reset(seed=3)
@@ -293,7 +293,7 @@ def test_an_environment_that_cannot_be_seeded_is_not_and_says_so(caplog):
     ] == caplog.messages
 
 
-def test_pictures_and_the_global_state_are_the_environments():
+def test_render_and_state_come_from_the_environment():
     game = there_and_back(lambda: Meadow(render_mode="rgb_array"))
     game.reset()
     assert "rgb_array" == game.render_mode
@@ -301,7 +301,7 @@ def test_pictures_and_the_global_state_are_the_environments():
     assert [0] == game.state().tolist()
 
 
-def test_what_the_environment_does_not_have_is_said_as_pettingzoo_says_it(message_of):
+def test_missing_methods_raise_pettingzoos_errors(message_of):
     game = to_pettingzoo(CountingEnv())
 
     with pytest.raises(
@@ -314,7 +314,7 @@ def test_what_the_environment_does_not_have_is_said_as_pettingzoo_says_it(messag
     )
 
 
-def test_envkits_own_methods_are_not_those_of_a_game():
+def test_methods_of_envkit_are_not_forwarded():
     game = to_pettingzoo(CountingEnv())
     with pytest.raises(AttributeError, match="has no attribute 'seed'; wrapped_env"):
         _ = game.seed
@@ -349,11 +349,13 @@ def test_a_game_pickles():
         ),
     ],
 )
-def test_what_has_no_agents_at_once_is_refused(make, message, message_of):
+def test_environments_without_simultaneous_agents_are_refused(
+    make, message, message_of
+):
     assert message == message_of(ValueError, lambda: to_pettingzoo(make()))
 
 
-def test_without_the_library_the_error_says_what_to_install(monkeypatch, message_of):
+def test_without_pettingzoo_the_error_says_what_to_install(monkeypatch, message_of):
     from envkit.adapters import foreign
 
     foreign._completed.cache_clear()
@@ -377,14 +379,14 @@ class Silent(CountingEnv):
 
 
 @pytest.mark.parametrize("info", [None, {"agent_0": None}], ids=str)
-def test_an_environment_may_have_nothing_to_say(info):
+def test_an_environment_may_have_no_info(info):
     game = to_pettingzoo(Silent(info))
     _, first = game.reset()
     *_, later = game.step({"agent_0": 0})
     assert {"agent_0": {}} == first == later
 
 
-def test_declared_masks_stay_in_the_observation_alone():
+def test_declared_masks_appear_in_the_observation_only():
     game = there_and_back(masked)
     observations, infos = game.reset(seed=1)
     assert "action_mask" in observations["cow"]
