@@ -39,7 +39,7 @@ def is_available() -> bool:
 
 
 def preload(bsuite_id: str) -> None:
-    """Imports what making an environment imports beside bsuite."""
+    """Imports the modules that making an environment needs besides bsuite."""
     importlib.import_module("envkit.adapters.dm_env")
 
 

@@ -305,7 +305,7 @@ class ForeignEnvironment(ForeignBase):
         """Applies one of the library's actions."""
 
     def _to_reward(self, reward: Any) -> NestedArray:
-        """Converts a reward that is not of one of the usual number classes."""
+        """Converts a reward of an unusual number class."""
         number = reward_of(self, reward, self._library)
         return np.array(number, self._reward_dtype)
 
@@ -469,7 +469,7 @@ class ForeignEnvironment(ForeignBase):
 
 
 class ForeignTimeSteps(ForeignEnvironment):
-    """Wraps an environment of a library that returns time steps of its own."""
+    """Wraps an environment whose library returns time steps."""
 
     # Convert a reward and a discount; set by the subclass.
     _read_reward: Callable[[Any], NestedArray]

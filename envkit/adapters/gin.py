@@ -190,7 +190,7 @@ def unregister() -> None:
 def worker_setup(*modules: str) -> Callable[[], None]:
     """Returns a function that gives a pool's workers the currently bound values.
 
-    Workers start as new programs and do not know what this one has parsed:
+    Workers start as new programs, and have not parsed the files of this one:
 
         ParallelPyEnvironment(makers, worker_setup=envkit.adapters.gin.worker_setup())
 

@@ -98,7 +98,7 @@ def names() -> list[str]:
 
 
 def preload(environment_name: str) -> None:
-    """Imports the module of an environment, which is what takes long in making one."""
+    """Imports an environment's module, the slow part of making it."""
     from envkit.adapters.gymnasium import suite as suite_gymnasium
 
     _prepare(f"The environment {environment_name!r}")

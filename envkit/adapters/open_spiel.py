@@ -41,7 +41,7 @@ Opponent: TypeAlias = Callable[[Any, random.Random], int]
 # Claims to have a tensor, but has none.
 _WITHOUT_TENSOR = ("crossword",)
 _TENSORS = ("information_state", "observation")
-# A player may get no turn in a game; after this many games in a row, they never do.
+# After this many games without a turn, a player never gets one.
 _WITHOUT_TURN = 1000
 
 

@@ -125,7 +125,7 @@ class PyToSB3(LateBase):
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
             f"{type(self).__name__} has environments and cannot be copied or pickled: "
-            "pass what they were made of, and make others there."
+            "make another one instead."
         )
 
     def wrapped_env(self) -> Any:

@@ -263,7 +263,7 @@ class TFAgentsWrapper(_TFAgentsBase, ForeignTimeSteps):
     element; the wrapper returns one. The environment need not begin the next episode
     itself.
 
-    The state is what the environment's own `get_state` returns. Public attributes that
+    The state is the result of the environment's own `get_state`. Public attributes that
     the wrapper lacks are taken from the environment.
 
     TF-Agents' bandits return a `LAST` for every step, and the step after it takes an

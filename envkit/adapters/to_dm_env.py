@@ -206,7 +206,7 @@ class PyToDMWrapper(LateBase):
 
 
 class _Batch:
-    """Holds what the rows of one batch share.
+    """Holds the objects that the rows of a batch share.
 
     Attributes:
         waiting: Rows that have begun an episode and not returned its first step yet.

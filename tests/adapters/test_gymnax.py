@@ -94,7 +94,7 @@ def test_a_wrapper_of_gymnax_is_refused(message_of):
     assert (
         "GymnaxWrapper was given the wrapper FlattenObservationWrapper. Wrappers of "
         "gymnax see the next episode in place of an episode's end. Pass the "
-        "environment itself, and wrap it in what envkit.wrappers has."
+        "environment itself, and use the wrappers of envkit.wrappers."
     ) == message_of(TypeError, lambda: GymnaxWrapper(FlattenObservationWrapper(env)))
 
 

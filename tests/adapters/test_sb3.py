@@ -433,8 +433,8 @@ TAKES = "it takes a PyEnvironment, single or batched, such as a ParallelPyEnviro
         (
             lambda: copy.copy(to_sb3(batch())),
             TypeError,
-            "PyToSB3 has environments and cannot be copied or pickled: pass what they "
-            "were made of, and make others there.",
+            "PyToSB3 has environments and cannot be copied or pickled: make another "
+            "one instead.",
         ),
     ],
 )

@@ -134,9 +134,9 @@ class Adapter(_Made, metaclass=_AdapterType):
     | `render(mode)`         | a picture                                               |
     | `get_state()`, `set_state(state)` | everything that later steps depend on        |
 
-    A result of `step` may also be `(observation, reward, done, info)`, `(observation,
-    reward, terminated, truncated)`, the same with an info, or a time step; that of
-    `reset`, `(observation, info)` or a time step. If the last observation of an episode
+    `step` may also return `(observation, reward, done, info)`, `(observation, reward,
+    terminated, truncated)`, the same with an info, or a time step; `reset` may return
+    `(observation, info)` or a time step. If the last observation of an episode
     is `None`, the previous one is repeated. At the end of an episode all actions are
     legal, because any action begins the next one.
 

@@ -540,7 +540,7 @@ class AdaptedEnvironment(ForeignEnvironment):
                 observations.append(self._ask_to_begin().observation)
         return observations
 
-    # The state: what the author saves, or everything that the author's object holds.
+    # The state: the author's own, or a copy of everything in the author's object.
 
     def _get_state(self) -> AdapterState:
         author = self._author

@@ -172,7 +172,7 @@ def names() -> list[str]:
 
 
 def preload(path: str) -> None:
-    """Imports the suite, which is what takes long in making an environment."""
+    """Imports the suite, the slow part of making an environment."""
     import_suite()
 
 

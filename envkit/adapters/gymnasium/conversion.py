@@ -70,8 +70,8 @@ class _SpaceWalk:
     """Makes nests of functions, one for each leaf of a space.
 
     Attributes:
-        subject: The beginning of the sentence of an error.
-        root: The beginning of a place in a value, such as `action`.
+        subject: The beginning of error messages.
+        root: The root of paths in messages, such as `action`.
     """
 
     def __init__(self, subject: str, root: str) -> None:
@@ -146,8 +146,8 @@ def from_member(
     Args:
         space: A Gymnasium space.
         spec: Its spec: from `spec_from_gym_space`, or the spec that it was made from.
-        subject: The beginning of the sentence of an error.
-        root: The beginning of a place in a value, such as `observation`.
+        subject: The beginning of error messages.
+        root: The root of paths in messages, such as `observation`.
         bounded: Whether bounds are checked.
 
     Raises:
@@ -179,8 +179,8 @@ def from_members(
         space: The space of one row.
         spec: The specs of one row.
         rows: The number of rows of a batch.
-        subject: The beginning of the sentence of an error.
-        root: The beginning of a place in a value, such as `observation`.
+        subject: The beginning of error messages.
+        root: The root of paths in messages, such as `observation`.
         bounded: Whether bounds are checked.
 
     Example:
@@ -515,8 +515,8 @@ def action_converter(
     Args:
         space: A Gymnasium space.
         spec: The result of `spec_from_gym_space` for it.
-        subject: The beginning of the sentence of an error.
-        root: The beginning of a place in a value, such as `action`.
+        subject: The beginning of error messages.
+        root: The root of paths in messages, such as `action`.
 
     Example:
         >>> from gymnasium import spaces

@@ -112,7 +112,7 @@ class _VectorState(NamedTuple):
     """Holds the state of a vector environment with a list of environments.
 
     Attributes:
-        content: The content of its wrappers and of itself, and what is saved beside it.
+        content: The content of its wrappers and itself, and the object saved beside it.
         rows: The states of the environments.
     """
 

@@ -137,7 +137,7 @@ class SpecOfKind(BoundedArraySpec):
         return self._finite
 
     def __repr__(self) -> str:
-        # Readers need no more than what any bounded spec shows.
+        # The kind is a detail that readers do not need.
         return super().__repr__().replace(type(self).__name__, "BoundedArraySpec", 1)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -316,7 +316,7 @@ class PaddedSequence(NamedTuple):
     """A sequence with a maximum length; as a nest of specs, it describes sequences.
 
     Attributes:
-        values: Arrays with an element for each place; those beyond the length are
+        values: Arrays with room for each value; elements beyond the length are
             meaningless.
         length: The number of values.
     """
@@ -395,7 +395,7 @@ def _checked(given: Any) -> Any:
         if not is_length or part < 1 or len(parts) not in (1, 2):
             raise ValueError(
                 f"max_lengths has {describe(given)}; it must be an integer of at least "
-                "1, or a pair of those of nodes and edges for a Graph."
+                "1, or for a Graph a pair of them, for nodes and edges."
             )
     return given if len(parts) == 1 else tuple(parts)
 
@@ -867,7 +867,7 @@ def _box_space(spec: ArraySpec) -> Any:
     if not isinstance(spec, BoundedArraySpec):
         low, high = _limits(spec.dtype)
         space = spaces.Box(low, high, spec.shape, spec.dtype)
-        # Otherwise nothing distinguishes it from a box with bounds that wide.
+        # Otherwise it would look like a box whose bounds are that wide.
         setattr(space, _UNBOUNDED, True)
         return space
     low, high = _wide(spec.minimum, spec), _wide(spec.maximum, spec)

@@ -258,7 +258,7 @@ def metadata_of(env: Any, render_mode: str | None) -> dict[str, Any]:
 def render_mode_of(env: Any, given: str | None) -> str | None:
     """Returns the given render mode, or else the environment's own.
 
-    A batch's is that of its first environment.
+    For a batch, it is the first environment's mode.
     """
     mode = own_or_first(env, "render_mode") if given is None else given
     return mode if isinstance(mode, str) else None

@@ -57,7 +57,7 @@ class PyToGymnasiumVector(LateBase):
     |                  | and `final_obs` and `final_info` are in the infos          |
     | "Disabled"       | waits until `reset(options={"reset_mask": mask})`          |
 
-    A pool supports all three; other batches, what `resets_rows` and `holds_rows` allow.
+    A pool supports all three; for other batches, see `resets_rows` and `holds_rows`.
 
     Only one call can be in progress: `reset_async`, `step_async` and `call_async` begin
     it. A wait that times out loses nothing: the call continues, you can wait again, and

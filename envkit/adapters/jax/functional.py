@@ -322,7 +322,7 @@ class FunctionalEnvironment(ForeignBase):
         )[1]
 
     def _description(self) -> str:
-        """Describes what a state and its environment must have in common."""
+        """Describes the environment, for comparison with that of a state."""
         import jax
 
         shapes = [leaf.shape[1:] for leaf in jax.tree.leaves(self._shapes_of_rows())]

@@ -128,7 +128,7 @@ def _checked(env: Any) -> Any:
         raise TypeError(
             f"GymnaxWrapper was given the wrapper {type(env).__name__}. Wrappers of "
             "gymnax see the next episode in place of an episode's end. Pass the "
-            "environment itself, and wrap it in what envkit.wrappers has."
+            "environment itself, and use the wrappers of envkit.wrappers."
         )
     return env
 

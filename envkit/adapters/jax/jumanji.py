@@ -88,7 +88,7 @@ def _action_spec(env: Any) -> ArraySpec:
     if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
         raise TypeError(
             f"The action spec of {type(env).__name__} is {describe(spec)}. It must be "
-            "that of one array."
+            "the spec of one array."
         )
     shape, dtype = tuple(spec.shape), np.dtype(spec.dtype)
     if not hasattr(spec, "minimum"):

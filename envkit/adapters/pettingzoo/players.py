@@ -79,7 +79,7 @@ class Player:
         mask_spec: The spec of the mask of legal actions; `None` without one.
         masks_come_by_info: Whether the mask is in the infos.
         to_action: Makes a member of the agent's action space.
-        neutral: Replaces its observation while it takes no part.
+        neutral: Its observation while it takes no part.
     """
 
     def __init__(
@@ -590,7 +590,7 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
             }
 
     def _kept(self) -> tuple[Any, ...]:
-        """Returns what a state holds besides the game."""
+        """Returns the parts of a state other than the game."""
         live = self._live.alive, self._live.terminated
         options = self._reset_options, self._next_options
         seen = [tuple(one) for one in self._seen]
@@ -610,8 +610,8 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         for value in (value for layer in layers for value in vars(layer).values()):
             if type(value).__module__.partition(".")[0] == "pymunk":
                 raise NotImplementedError(
-                    f"{self._name} cannot save its state: pymunk, which does its "
-                    "physics, leaves out what it knows of bodies that touch."
+                    f"{self._name} cannot save its state: a pickle of pymunk's "
+                    "physics lacks the contacts between bodies."
                 )
         return take_snapshot(self._foreign, self._name, self._kept(), layers=layers)
 

@@ -169,7 +169,7 @@ class Calls:
         self._functions = functions
 
     def contains(self, value: Any) -> bool:
-        """Returns True if a value is such an action."""
+        """Returns True if a value is an action of the agent."""
         if isinstance(value, list):
             return all(map(_is_one, value))
         return _is_one(value)

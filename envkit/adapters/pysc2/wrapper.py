@@ -272,7 +272,7 @@ class PySC2Wrapper(ForeignEnvironment):
         """Returns a picture of the first agent's screen.
 
         It shows the screen's colours if they are observed, otherwise a feature layer in
-        PySC2's colours for it. A window is up to PySC2: its `visualize=True` opens one.
+        PySC2's colours for it. PySC2's own `visualize=True` opens a window.
         """
         self._check_open("render")
         if mode != "rgb_array":

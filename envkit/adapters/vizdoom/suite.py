@@ -241,7 +241,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         return game
 
     def observation_spec(self) -> NestedSpec:
-        """Returns the specs of what the game shows."""
+        """Returns the specs of an observation."""
         return self._shown.spec
 
     def action_spec(self) -> NestedSpec:
@@ -382,7 +382,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         self._shown.seen = state["seen"]
 
     def _description(self) -> str:
-        """Describes what a state must have in common with this game."""
+        """Describes this game, for comparison with the game of a state."""
         game = self._game
         return (
             f"{self._name}, map {game.get_doom_map()}, skill {game.get_doom_skill()}, "
@@ -703,7 +703,7 @@ class _DoomObservations:
         self.spec: NestedSpec = specs[self._single] if self._single else specs
 
     def look(self) -> NestedArray:
-        """Returns what the game shows; after the end, what it showed last.
+        """Returns the current observation; after the end, the last one.
 
         The player's numbers are known after the end too.
         """

@@ -565,8 +565,8 @@ def test_max_lengths_accepts_keys_and_paths(place):
         ),
         (
             0,
-            "max_lengths has 0 of type int; it must be an integer of at least 1, or a "
-            "pair of those of nodes and edges for a Graph.",
+            "max_lengths has 0 of type int; it must be an integer of at least 1, or "
+            "for a Graph a pair of them, for nodes and edges.",
         ),
         (
             {"path": (3, 4)},

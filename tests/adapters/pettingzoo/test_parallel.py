@@ -402,8 +402,8 @@ def test_a_game_with_pymunk_physics_has_no_state(message_of):
     env = PettingZooWrapper(parallel_env(n_pistons=2))
     env.reset()
     assert message_of(NotImplementedError, env.get_state) == (
-        "pistonball_v6 cannot save its state: pymunk, which does its physics, leaves "
-        "out what it knows of bodies that touch."
+        "pistonball_v6 cannot save its state: a pickle of pymunk's physics lacks the "
+        "contacts between bodies."
     )
 
 
