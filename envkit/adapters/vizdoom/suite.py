@@ -465,7 +465,7 @@ class _GameFiles:
 
 
 def _game_of(game: Any) -> tuple[Any, str, bool]:
-    """Returns a game, its name, and whether it is ours to set up.
+    """Returns a game, its name, and whether the wrapper sets it up.
 
     Args:
         game: A `DoomGame`, a function that makes one, the name of a scenario, or the
@@ -585,10 +585,10 @@ def _menu_of(game: Any, actions: str | int | Sequence[Any]) -> Array | None:
 
     Args:
         game: The game, with its available buttons.
-        actions: `"buttons"` for no menu; the maximum number of buttons down together,
-            for all these combinations in the order of ViZDoom's Gymnasium environments,
-            with `_DELTA` buttons at 0; or the choices themselves, each one the names of
-            the buttons that are down, or numbers for all buttons.
+        actions: `"buttons"` for no menu; a number, for all combinations of at most that
+            many buttons, in the order of ViZDoom's Gymnasium environments and with
+            `_DELTA` buttons at 0; or the choices themselves, each of them the names of
+            the pressed buttons, or a number for every button.
     """
     if isinstance(actions, str) and actions == "buttons":
         return None
