@@ -35,7 +35,7 @@ Calls = queue.SimpleQueue[Any]
 
 
 class Moved(NamedTuple):
-    """Holds the result of a step of rows that take their own time.
+    """Holds the result of a step in which rows may still be resetting.
 
     Attributes:
         time_step: A time step with one element per row.

@@ -153,7 +153,7 @@ class RealTimeEnvironment(PyEnvironment):
                 the process.
         """
         super().__init__()
-        told = {
+        options = {
             "hz": hz,
             "host": host,
             "wait": wait,
@@ -167,11 +167,11 @@ class RealTimeEnvironment(PyEnvironment):
             "reset_timeout": reset_timeout,
             "worker_options": worker_options,
         }
-        _check_choices(make_env, told)
+        _check_choices(make_env, options)
         self._is_closed = False
         self._seeded = False
         self._make_env = make_env
-        self._given = told
+        self._given = options
         make_loop = functools.partial(
             _make_loop,
             make_env,
@@ -191,7 +191,7 @@ class RealTimeEnvironment(PyEnvironment):
             self._host = ThreadHost(make_loop, wait, reset_timeout)
         else:
             here = ("think_time", "worker_options")
-            there = {name: told[name] for name in told if name not in here}
+            there = {name: options[name] for name in options if name not in here}
             inside = functools.partial(
                 RealTimeEnvironment, make_env, **{**there, "host": "thread"}
             )
@@ -432,30 +432,30 @@ def _row_of(lag: Mapping[str, Array], row: int) -> dict[str, Any]:
     return {name: value[row] for name, value in lag.items()}
 
 
-def _check_choices(make_env: Any, told: Mapping[str, Any]) -> None:
+def _check_choices(make_env: Any, options: Mapping[str, Any]) -> None:
     """Refuses arguments that suit no environment.
 
     Args:
         make_env: The constructor, or the environment.
-        told: The keyword arguments, by name.
+        options: The keyword arguments, by name.
     """
-    host = told["host"]
+    host = options["host"]
     _check_choice("host", host, _HOSTS)
-    _check_choice("at_end", told["at_end"], ("run", "pause"))
-    _check_choice("merge", told["merge"], ("discounted", "sum"))
-    _check_choice("overrun", told["overrun"], ("skip", "stretch", "raise"))
-    if told["wait"] not in ("next", "newest"):
-        checked_seconds("wait", told["wait"], "next", "newest")
-    _check_ticks("act_every", told["act_every"])
-    late_action = told["late_action"]
+    _check_choice("at_end", options["at_end"], ("run", "pause"))
+    _check_choice("merge", options["merge"], ("discounted", "sum"))
+    _check_choice("overrun", options["overrun"], ("skip", "stretch", "raise"))
+    if options["wait"] not in ("next", "newest"):
+        checked_seconds("wait", options["wait"], "next", "newest")
+    _check_ticks("act_every", options["act_every"])
+    late_action = options["late_action"]
     if not (callable(late_action) or late_action in ("repeat", "no_op")):
         raise ValueError(
             "late_action must be 'repeat', 'no_op', or a function "
             f"late_action(tick, last_action), got {describe(late_action)}."
         )
-    if told["hz"] is not None:
-        Schedule(told["hz"])
-    _check_host(host, told)
+    if options["hz"] is not None:
+        Schedule(options["hz"])
+    _check_host(host, options)
     if host == "process" and _is_environment(make_env):
         raise TypeError(
             f"make_env is the environment {describe(make_env)}, which exists already, "
@@ -464,9 +464,9 @@ def _check_choices(make_env: Any, told: Mapping[str, Any]) -> None:
         )
 
 
-def _check_host(host: str, told: Mapping[str, Any]) -> None:
+def _check_host(host: str, options: Mapping[str, Any]) -> None:
     """Refuses arguments that belong to another host."""
-    think_time, timeout = told["think_time"], told["reset_timeout"]
+    think_time, timeout = options["think_time"], options["reset_timeout"]
     if think_time is not None and host != "virtual":
         raise ValueError(
             f"think_time is for host='virtual'; with host={host!r} the agent "
@@ -481,7 +481,7 @@ def _check_host(host: str, told: Mapping[str, Any]) -> None:
                 "reset_timeout is for clocks that do not wait; with host='virtual' "
                 "everything waits for the environment."
             )
-    if told["worker_options"] and host != "process":
+    if options["worker_options"] and host != "process":
         raise ValueError(
             f"worker_options are for host='process'; with host={host!r} there is no "
             "worker."

@@ -136,7 +136,7 @@ class LocalHost(Host):
         """
         self._at_once = wait == "newest"
         self._patience = math.inf if isinstance(wait, str) else float(wait)
-        # Those of the current time step.
+        # The timing and the info of the current time step.
         self._lag: Any = None
         self._info: Any = None
 

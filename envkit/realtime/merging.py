@@ -33,7 +33,7 @@ _FIRST, _MID, _LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
 
 
 class Skipped(NamedTuple):
-    """Episodes that began and ended unseen.
+    """Counts episodes that began and ended unseen.
 
     Attributes:
         episodes: The number of episodes.
@@ -47,7 +47,7 @@ class Skipped(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """The merged ticks of one row.
+    """Holds the merged ticks of one row.
 
     Attributes:
         step_type: FIRST, MID or LAST, as a number.

@@ -154,7 +154,7 @@ class UniverseView:
         self._shown: list[Any] = [None] * self.n
         self._has_info = True
         # Per row: the results that peeking steps have left, by episode.
-        self._left: list[list[_Told]] = [[] for _ in range(self.n)]
+        self._left: list[list[_RowResult]] = [[] for _ in range(self.n)]
 
     @property
     def n(self) -> int:
@@ -248,9 +248,9 @@ class UniverseView:
         slept = self._pace(infos)
         for row in range(self.n):
             if peeks[row] or self._left[row]:
-                told = _Told(rewards[row], dones[row], infos[row])
+                result = _RowResult(rewards[row], dones[row], infos[row])
                 rewards[row], dones[row], infos[row] = self._peeked(
-                    row, told, peek=peeks[row]
+                    row, result, peek=peeks[row]
                 )
         done = self._now()
         info = {
@@ -263,7 +263,7 @@ class UniverseView:
         }
         return list(self._shown), rewards, dones, info
 
-    def _peeked(self, row: int, told: _Told, *, peek: bool) -> _Told:
+    def _peeked(self, row: int, result: _RowResult, *, peek: bool) -> _RowResult:
         """Stores a row's results for later, or returns them with earlier ones.
 
         Rewards of two episodes are never added: the rest of a finished one comes first,
@@ -271,20 +271,22 @@ class UniverseView:
         """
         left = self._left[row]
         if left and not left[-1].done:
-            told = left.pop().followed_by(told)
-        left.append(told)
+            result = left.pop().followed_by(result)
+        left.append(result)
         if not peek:
             first = left.pop(0)
             # Of the finished episodes in between, nothing was seen.
             del left[:-1]
             return first
-        status = {key: told.info.get(key) for key in _STATUS}
+        status = {key: result.info.get(key) for key in _STATUS}
         seen = {f"env_status.peek.{key[11:]}": status[key] for key in _STATUS}
         played = left[0].info.get("env_status.complete.episode_id")
         if played is not None:
             status["env_status.episode_id"] = played
-        masks = {key: told.info[key] for key in told.info if key.startswith("mask.")}
-        return _Told(0.0, False, {"peek": True, **status, **seen, **masks})
+        masks = {
+            key: result.info[key] for key in result.info if key.startswith("mask.")
+        }
+        return _RowResult(0.0, False, {"peek": True, **status, **seen, **masks})
 
     def wait_for_resets(self, infos: list[Info]) -> list[Any]:
         """Waits until no row is resetting, and returns the observations; no row steps.
@@ -617,21 +619,21 @@ class RowSpace:
         return AttributeError(f"{self!r:.200} has no {name}.")
 
 
-class _Told(NamedTuple):
-    """The reward, the end and the info of a row."""
+class _RowResult(NamedTuple):
+    """Holds the reward, end and info of a row."""
 
     reward: float
     done: bool
     info: Info
 
-    def followed_by(self, other: _Told) -> _Told:
+    def followed_by(self, other: _RowResult) -> _RowResult:
         """Combines two results as Universe did: counts are added up."""
         merged = {**self.info, **other.info}
         for key in self.info.keys() & other.info.keys():
             if key.startswith("stats.") and not key.startswith("stats.gauges."):
                 merged[key] = self.info[key] + other.info[key]
         merged["env.text"] = [*self.info["env.text"], *other.info["env.text"]]
-        return _Told(self.reward + other.reward, self.done or other.done, merged)
+        return _RowResult(self.reward + other.reward, self.done or other.done, merged)
 
 
 _STATUS = ("env_status.episode_id", "env_status.env_state")

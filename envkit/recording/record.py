@@ -434,7 +434,7 @@ class _Infos:
     ) -> None:
         self._env, self._layout, self._pack = env, layout, pack
         self._rows: int | None = env.batch_size if env.batched else None
-        # True as soon as there was one, False if there was none at first.
+        # True once there was an info; False if there was none at first.
         self._has_some: bool | None = None
 
     def columns(self, rows: Sequence[int]) -> dict[str, Any]:

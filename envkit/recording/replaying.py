@@ -343,7 +343,7 @@ class Difference(NamedTuple):
 
 
 class ReplayOutcome(NamedTuple):
-    """The result of a check.
+    """Holds the result of a check.
 
     Attributes:
         episodes: How many episodes were compared to their end.

@@ -3,7 +3,7 @@
 ```
 place        0       1       2  …   steps
 standing     t0 --a--> t1 --a--> t2  …   t    where rows act: (steps + 1, rows)
-transition       0       1       2  …        what came of it:    (steps, rows)
+transition       0       1       2  …        the results:        (steps, rows)
 ```
 
 Under `AutoReset.NEXT_STEP`, rows stay at the result of the step, and the transition
@@ -245,7 +245,7 @@ class RolloutBuffer:
                 owing += len(going)
 
     def _begin_async(self, env: TorchEnvironment) -> None:
-        """Records rows that owe no answer, and resets rows that have not begun."""
+        """Stores the current time steps, and resets rows without an episode."""
         pyenv = env.pyenv
         if hasattr(pyenv, "current_time_step"):
             try:
@@ -410,7 +410,7 @@ class RolloutBuffer:
         if given == there and list(extras) == list(self._extras):
             return
         self._actions = [self._like(value, self.steps) for value in actions]
-        # With a place for the last time step, in which nothing is done.
+        # One place more, for the last time step, which has values but no action.
         self._extras = {
             name: self._like(value, self.steps + 1) for name, value in extras.items()
         }

@@ -227,7 +227,7 @@ class CompiledEnvironment(RowBatch):
         except RowError as error:
             # Some rows have moved and others have not.
             self._current_time_step = None
-            raise _as_told(error, type(self).__name__) from error.error
+            raise _with_row(error, type(self).__name__) from error.error
         observation = [
             leaf.reshape(rows, *spec.shape)
             for leaf, spec in zip(leaves, self._observation.leaves, strict=True)
@@ -257,7 +257,7 @@ class _Loop:
         return _Loop, self._made_of
 
 
-def _as_told(error: RowError, name: str) -> Exception:
+def _with_row(error: RowError, name: str) -> Exception:
     """Returns the error of a row's rules, with the row in its message."""
     cause = error.error
     text = (
@@ -266,10 +266,9 @@ def _as_told(error: RowError, name: str) -> Exception:
         "compiled=False shows the line."
     )
     try:
-        told = type(cause)(text)
+        return type(cause)(text)
     except TypeError:
-        told = RuntimeError(text)
-    return told
+        return RuntimeError(text)
 
 
 def _actions_of(name: str, rules: Rules, batch_size: int | None) -> BatchActions:
