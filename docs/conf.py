@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import runpy
 import textwrap
 from pathlib import Path
 from typing import Any, get_origin
@@ -99,6 +100,10 @@ _PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
 (_REPOSITORY,) = re.findall(r'^Repository = "(.+)"$', _PROJECT, re.M)
 # A block of a page of the reference: a package, and the names that are described there.
 _BLOCK = re.compile(r"^```\{names\} (\S+)\n(.*?)^```$", re.M | re.S)
+# A command in the page of the command line.
+_COMMAND = re.compile(r"^```\{command\} (\w+)\n```$", re.M)
+_TOOL = Path(__file__).parents[1] / "tools" / "command_reference.py"
+_command_reference = runpy.run_path(str(_TOOL))["command_reference"]
 _PLACES: dict[str, list[str]] = {}  # For each name, those that it has with its package.
 for _page in sorted(_REFERENCE.glob("*.md")):
     for _package, _names in _BLOCK.findall(_page.read_text("utf-8")):
@@ -129,6 +134,15 @@ def _expand_names(app: Sphinx, name: str, source: list[str]) -> None:
     """Describes the names of each block of a page, in whatever module they are."""
     if name.startswith("reference/"):
         source[0] = _BLOCK.sub(_descriptions, source[0])
+
+
+def _expand_commands(app: Sphinx, name: str, source: list[str]) -> None:
+    """Shows the options of each command of a page, as its `--help` has them."""
+    if name.startswith("reference/"):
+        source[0] = _COMMAND.sub(
+            lambda block: f"```{{eval-rst}}\n{_command_reference(block[1])}\n```",
+            source[0],
+        )
 
 
 def _descriptions(block: re.Match[str]) -> str:
@@ -299,3 +313,4 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _name_tests)
     app.connect("source-read", _link_code)
     app.connect("source-read", _expand_names)
+    app.connect("source-read", _expand_commands)

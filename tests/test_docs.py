@@ -94,7 +94,8 @@ def test_every_code_block_is_run_or_says_that_it_is_no_python(page):
         # What comes out of these is run by `test_cleanrl.py`.
         and (language, page.stem) != ("diff", "coming_from_cleanrl")
         and not re.match(
-            r"\{(eval-rst|glossary|include|names|py:data|toctree)\}", language
+            r"\{(command|eval-rst|glossary|include|names|py:data|toctree)\}",
+            language,
         )
     ]
 

@@ -67,48 +67,59 @@ __all__ = [
 
 EXAMPLE = "envkit bench CartPole --num-envs 64 --plot bench.png"
 
+_COLUMNS = """
+In the table, "rounds within" is the spread of the rounds, which is large on a busy
+machine; "median" and "p99" are times of one step of the whole batch; "in env" is the
+share of time that the busiest worker spent in its environments, and "transport" is the
+rest; "PSS each" and "USS each" are the memory of a worker process with and without its
+share of shared memory."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
+    parser.description = f"{parser.description}{_COLUMNS}"
     add_target(parser, pools=False)
     parser.add_argument(
         "--num-envs",
         metavar="N",
         type=at_least_one,
         default=64,
-        help="the number of environments to step together",
+        help="the number of environments to step at once",
     )
     parser.add_argument(
         "--seconds",
         type=number_within(sys.float_info.max, "number of seconds"),
         default=2.0,
-        help="the seconds of each try, the warm-up included",
+        help="the time for each candidate, including its warm-up",
     )
     parser.add_argument(
         "--rounds",
         metavar="N",
         type=at_least_one,
         default=5,
-        help="the number of rounds in that time; the median counts",
+        help="the number of rounds in that time; the median round counts",
     )
     parser.add_argument(
         "--backends",
         metavar="NAMES",
         type=_backends,
         default=BACKENDS,
-        help=f"backends to try, separated by commas (default: {','.join(BACKENDS)})",
+        help="the backends to try, separated by commas (default: "
+        f"{','.join(BACKENDS)})",
     )
     parser.add_argument(
         "--workers",
         metavar="COUNTS",
         type=_counts,
-        help="numbers of workers to try, separated by commas (default: 1, 2, 4 … the "
-        "CPUs and a little above, and more as long as that pays)",
+        help="the numbers of workers to try, separated by commas (default: 1, 2, 4 … "
+        "up to a few more than the CPUs, then doubled as long as that pays)",
     )
     add_policy(parser)
-    add_seed(parser, "the seed of the environments and of the policy", 0)
+    add_seed(parser, "the seed of the environments and the policy", 0)
     parser.add_argument(
-        "--plot", metavar="FILE", help="draw the figures: bench.png (default: no file)"
+        "--plot",
+        metavar="FILE",
+        help="plot the figures to a file such as bench.png (default: no plot)",
     )
     add_json(parser)
 

@@ -42,7 +42,8 @@ _KEPT, _BROKEN = 0, 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.description = (
-        f"{parser.description}\nExit status: 0 none, 1 some, 2 it could not be checked."
+        f"{parser.description}\nExit status: 0 if it keeps them all, 1 if it breaks "
+        "some, 2 if it could not be checked."
     )
     add_target(parser)
     parser.add_argument(
@@ -50,17 +51,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_least_one,
         metavar="N",
         default=1000,
-        help="the maximum number of steps per game",
+        help="the maximum number of steps in each game",
     )
-    add_seed(parser, "the seed of the actions and the environment", 0)
+    add_seed(parser, "the seed of the environment and the actions", 0)
     parser.add_argument(
         "--require",
         metavar="FEATURES",
         type=_names,
         default=[],
         action="extend",
-        help="required features, separated by commas; none of their checks is "
-        f"skipped: {', '.join(FEATURES)} (default: none)",
+        help="features that must be present, separated by commas: "
+        f"{', '.join(FEATURES)} (default: none)",
     )
     parser.add_argument(
         "--skip",
@@ -68,14 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_names,
         default=[],
         action="extend",
-        help="names of checks to skip, separated by commas (default: none)",
+        help="checks to skip, by name, separated by commas (default: none)",
     )
     add_policy(parser)
     parser.add_argument(
         "-v",
         "--verbose",
         action="store_true",
-        help="list every check and its promise instead of groups",
+        help="list every check instead of groups of checks",
     )
     add_json(parser)
 

@@ -15,13 +15,13 @@ __all__ = ["EXAMPLE", "add_arguments", "run"]
 EXAMPLE = "envkit convert runs/catch --minari catch/random-v0"
 
 _SCHEME = "minari:"
-# The options that describe the dataset, under Minari's names.
+# The options that describe a new dataset, under Minari's names.
 _ABOUT = {
-    "author": "the name of its author",
-    "author_email": "an address of its author",
-    "algorithm_name": "what chose the actions",
-    "code_permalink": "where the code is",
-    "description": "what it is",
+    "author": "the dataset's author",
+    "author_email": "the author's email address",
+    "algorithm_name": "the name of the algorithm that chose the actions",
+    "code_permalink": "a link to the code",
+    "description": "a description of the dataset",
 }
 
 
@@ -30,30 +30,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="the directory of a recording, or minari:ID for a dataset",
+        help="a recording's directory, or minari:ID for a dataset",
     )
     parser.add_argument(
         "directory",
         metavar="DIRECTORY",
         nargs="?",
-        help="the directory of the recording that a dataset becomes",
+        help="from a dataset: the directory of the new recording",
     )
     parser.add_argument(
         "--minari",
         metavar="ID",
-        help="the id of the dataset that a recording becomes, such as catch/random-v0 "
-        "(default: a recording is made)",
+        help="from a recording: the id of the new dataset, such as catch/random-v0 "
+        "(default: none)",
     )
     for name, text in _ABOUT.items():
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             metavar="TEXT",
-            help=f"{text}, for the dataset (default: none)",
+            help=f"{text} (default: none)",
         )
     parser.add_argument(
         "--download",
         action="store_true",
-        help="download a dataset that is not on this machine",
+        help="download the dataset if it is not on this machine",
     )
     add_pickle(parser)
     add_json(parser)
@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     is_given = arguments.directory is not None, arguments.minari is not None
     if is_given != (is_dataset, not is_dataset):
         raise ValueError(
-            "convert takes a recording and --minari ID, or minari:ID and the directory "
-            "of a recording."
+            "Pass either a recording and --minari ID, or minari:ID and the directory "
+            "of the new recording."
         )
     with stdout_on_stderr():
         name, path, episodes, steps = (_from if is_dataset else _to)(arguments)
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _to(arguments: argparse.Namespace) -> tuple[str, str, int, int]:
-    """Returns the id of the dataset, its path, and its episodes and steps."""
+    """Returns the dataset's id and path, and the numbers of episodes and steps."""
     given = {name: getattr(arguments, name) for name in _ABOUT}
     about = {name: text for name, text in given.items() if text is not None}
     dataset = to_minari(
@@ -90,7 +90,7 @@ def _to(arguments: argparse.Namespace) -> tuple[str, str, int, int]:
 
 
 def _from(arguments: argparse.Namespace) -> tuple[str, str, int, int]:
-    """Returns the id of the dataset, and the recording's path, episodes and steps."""
+    """Returns the dataset's id, the recording's path, and the same numbers."""
     name = arguments.source.removeprefix(_SCHEME)
     recording = from_minari(
         name,

@@ -55,7 +55,7 @@ _FINE = {"possible": True}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     add_target(parser)
-    add_seed(parser, "the seed of the environment", 0)
+    add_seed(parser, "the environment's seed", 0)
     add_json(parser)
 
 

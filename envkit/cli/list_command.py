@@ -33,28 +33,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.description = (
         f"{parser.description}\n"
-        "Exit status: 0 if there are some, 1 if nothing matches the pattern."
+        "Exit status: 0 if environments were found, 1 if none match."
     )
     parser.add_argument(
         "pattern",
         nargs="?",
         metavar="PATTERN",
-        help="a part of the name, or a glob, ignoring case: pole, 'ale:*ram*', or "
-        "gymnasium: for a whole library, which asks no other library. Without one: "
-        "envkit's own environments, and the number in each library.",
+        help="part of a name, or a glob, in any case: pole, 'ale:*ram*'. gymnasium: "
+        "lists that library and asks no other (default: envkit's own environments, and "
+        "a count for each library)",
     )
     parser.add_argument(
         "--specs",
         action="store_true",
-        help="show the specs of everything listed. That makes each environment, which "
-        "takes long for hundreds of them; without this option it is only done if a "
-        "pattern matches ten or fewer in all libraries together.",
+        help="show the specs of all listed environments, which takes long for hundreds "
+        "because each must be made; ten matches or fewer always show theirs",
     )
     parser.add_argument(
         "--refresh",
         action="store_true",
-        help="ask the installed libraries again; otherwise names are cached until the "
-        "library changes",
+        help="ask the libraries again; names are cached in $XDG_CACHE_HOME or ~/.cache "
+        "until a library changes",
     )
     add_json(parser)
 

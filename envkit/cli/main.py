@@ -154,9 +154,7 @@ def _show_help(given: Sequence[str]) -> int:
     """Prints the list of commands, or the version."""
     about = "Environments for reinforcement learning."
     parser = Parser(prog="envkit", description=about)
-    parser.add_argument(
-        "--version", action="store_true", help="show the version of envkit"
-    )
+    parser.add_argument("--version", action="store_true", help="show envkit's version")
     commands = parser.add_subparsers(metavar="COMMAND")
     for name in _COMMANDS.names():
         commands.add_parser(name, help=_text_of(name).replace("%", "%%"))
@@ -199,7 +197,7 @@ def command_parser(name: str) -> Parser:
     try:
         module.add_arguments(parser)
         parser.add_argument(
-            "--debug", action="store_true", help="show the traceback of an error"
+            "--debug", action="store_true", help="show tracebacks of errors"
         )
     except Exception as error:
         if not plugin.package:

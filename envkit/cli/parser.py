@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from envkit.cli.output import say
@@ -36,6 +36,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Help, **options)
         self.flags_without_value: dict[str, str] = {}
+
+    def prefix_help(self, prefixes: Mapping[str, str]) -> None:
+        """Puts words before the help of some options, by the names of their values."""
+        for action in self._actions:
+            if action.dest in prefixes and action.help != argparse.SUPPRESS:
+                action.help = f"{prefixes[action.dest]}{action.help}"
 
     def parse_args(  # type: ignore[override]  # as it is called here
         self, args: Sequence[str], namespace: None = None

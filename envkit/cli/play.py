@@ -45,30 +45,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--window",
         action="store_true",
-        help="play in a window (default: if there are a display and pygame)",
+        help="play in a window (default: if there is a display and pygame)",
     )
     where.add_argument(
         "--terminal",
         action="store_true",
-        help="play in the terminal (default: if there is no window)",
+        help="play in the terminal (default: if no window can be opened)",
     )
     add_hz(
         parser,
-        "steps per second, whether a key is down or not; with 0 each "
-        "waits for a key (default: the environment's own pace, if it tells one and has "
-        "an action for no key, else 0)",
+        "steps per second, with or without a key; 0 waits for a key before each step "
+        "(default: the environment's own speed, if it has one and an action for no "
+        "key; else 0)",
     )
     parser.add_argument("--fps", action=Renamed, const="--hz")
     add_seed(
         parser,
-        "the seed of the environment (default: none, with --record one is drawn)",
+        "the environment's seed (default: none, and a random one with --record)",
     )
     add_output(parser, "--record", default="nothing is recorded")
     parser.add_argument(
         "--keys",
         metavar="KEYS",
-        help="press these keys and quit: 'dda' or "
-        "'d<left><up+space>.'; a line is printed for each (default: yours)",
+        help="press these keys, print a line for each, and quit: 'dda', "
+        "'d<left><up+space>.' (default: your keys)",
     )
 
 

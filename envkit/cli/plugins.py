@@ -14,7 +14,7 @@ class Command(NamedTuple):
     An entry point of the group `envkit.commands` names a `Command`, or a module whose
     docstring begins with the description. The module has
 
-    - `EXAMPLE`: a call of it, for its `--help`;
+    - `EXAMPLE`: an example call, for its `--help`;
     - `add_arguments(parser)`, which adds its arguments;
     - `run(arguments)`, which returns the exit status: 0 for success, 1 if the command
       found a problem. An exception becomes one line and status 2.
@@ -29,17 +29,17 @@ class Command(NamedTuple):
 
 
 BENCH = Command("envkit.cli.bench", "finds the fastest way to step an environment")
-CHECK = Command("envkit.cli.check", "checks the promises of an environment")
+CHECK = Command("envkit.cli.check", "checks whether an environment keeps its promises")
 CONVERT = Command(
-    "envkit.cli.convert", "makes a Minari dataset of a recording, and back"
+    "envkit.cli.convert", "converts a recording to a Minari dataset, or back"
 )
 DESCRIBE = Command(
-    "envkit.cli.describe", "says what an environment takes, gives and can do"
+    "envkit.cli.describe", "shows an environment's specs and what it supports"
 )
 LIST = Command("envkit.cli.list_command", "lists the available environments")
-PLAY = Command("envkit.cli.play", "plays an environment by hand")
-RECORD = Command("envkit.cli.record", "films a policy, or records its episodes")
-REPLAY = Command("envkit.cli.replay", "plays a recording, or checks it")
-SERVE = Command("envkit.cli.serve", "serves environments by name to other machines")
-TOP = Command("envkit.cli.top", "shows what the workers of a running pool do")
-WORKER = Command("envkit.cli.worker", "runs one worker of a pool on another machine")
+PLAY = Command("envkit.cli.play", "lets you play an environment by hand")
+RECORD = Command("envkit.cli.record", "records episodes, or films them")
+REPLAY = Command("envkit.cli.replay", "plays, lists or checks a recording")
+SERVE = Command("envkit.cli.serve", "serves environments to clients and to people")
+TOP = Command("envkit.cli.top", "shows what the workers of a running pool are doing")
+WORKER = Command("envkit.cli.worker", "runs a worker for a pool on another machine")

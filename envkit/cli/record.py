@@ -56,6 +56,7 @@ from envkit.remote.offers import (
     check_exposure,
     with_reachable_host,
 )
+from envkit.remote.plugins import VNC_PORT
 from envkit.remote.vnc import host_for_vnc, pages_for
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray
@@ -64,7 +65,6 @@ __all__ = ["EXAMPLE", "add_arguments", "run"]
 
 EXAMPLE = "envkit record CartPole -o cartpole.mp4 --policy my_agents:balance --seed 7"
 
-_VNC_PORT = 5900
 _OF_VNC = (
     *("port", "web_port", "host", "cert", "key"),
     *("password_file", "no_password"),
@@ -80,8 +80,8 @@ def add_arguments(parser: Parser) -> None:
         "--episodes",
         type=at_least_one,
         metavar="N",
-        help="the number of episodes, in each row of a batch (default: 1, or any "
-        "number with --steps)",
+        help="the number of episodes, in each row of a batch (default: 1, or no limit "
+        "with --steps)",
     )
     parser.add_argument(
         "--steps",
@@ -89,39 +89,43 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="the maximum number of steps, in each row of a batch (default: no limit)",
     )
-    add_seed(parser, "the seed of environment and policy (default: drawn, and shown)")
+    add_seed(
+        parser,
+        "the seed of the environment and the policy (default: that of --arg seed=N, "
+        "else a random one, printed)",
+    )
     add_hz(
         parser,
-        "so many steps pass in a second of a film, and with --vnc of the game; there "
-        f"with 0 each waits for a key (default: {FILM_HZ:g} in a film, the "
-        "environment's own pace with --vnc, as in envkit play)",
+        "steps per second of the film or, with --vnc, of the game, where 0 waits for a "
+        f"key before each step (default: {FILM_HZ:g} in a film; with --vnc, the "
+        "environment's own speed as in envkit play)",
     )
     parser.add_argument(
         "--vnc",
         action="store_true",
-        help="a person acts instead of a policy, in a VNC viewer connected to --port "
-        "or in a browser",
+        help="let a person act instead of a policy, in a VNC viewer or a browser",
     )
     parser.flags_without_value["--vnc"] = (
         "--vnc no longer takes the port: write --vnc --port=PORT."
     )
-    parser.add_argument(
-        "--port",
-        type=port_number,
-        metavar="PORT",
-        help=f"with --vnc: the port; 0 takes any that is free (default: {_VNC_PORT})",
-    )
-    add_web_port(parser)
-    parser.add_argument(
-        "--host",
-        help="with --vnc: the address to listen at; with --cert other machines reach "
-        "the page for browsers (default: 127.0.0.1, which is this machine's alone)",
-    )
-    add_tls(parser)
-    add_password(parser, "--vnc")
     parser.add_argument("--batch-size", action=Renamed, const="--num-envs")
     parser.add_argument("--fps", action=Renamed, const="--hz")
     add_json(parser)
+    viewers = parser.add_argument_group("options of --vnc")
+    viewers.add_argument(
+        "--port",
+        type=port_number,
+        metavar="PORT",
+        help=f"the port for VNC viewers; 0 picks a free one (default: {VNC_PORT})",
+    )
+    add_web_port(viewers)
+    viewers.add_argument(
+        "--host",
+        help="the address to listen on; with --cert, other machines can reach the page "
+        "for browsers (default: 127.0.0.1, which only this machine can reach)",
+    )
+    add_tls(viewers)
+    add_password(viewers)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -219,7 +223,7 @@ def _policy(
         return
     options = _options_of(arguments)
     password = options.password
-    port = _VNC_PORT if arguments.port is None else arguments.port
+    port = VNC_PORT if arguments.port is None else arguments.port
     with busy_port_explained():
         person = Person(
             env,

@@ -43,11 +43,13 @@ def add_output(parser: argparse.ArgumentParser, *names: str, default: str) -> No
         *names,
         metavar="PATH",
         type=Path,
-        help="film.mp4 or film.gif, or the directory that the episodes go to, for "
-        f"envkit.recording.Replay and envkit replay (default: {default})",
+        help="a film, such as film.mp4 or film.gif, or a directory for the episodes, "
+        f"which envkit.recording.Replay and envkit replay read (default: {default})",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace what is at PATH already"
+        "--overwrite",
+        action="store_true",
+        help="replace an existing film or recording at PATH",
     )
 
 

@@ -37,43 +37,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--list",
         action="store_true",
-        help="list the episodes (default: only without a terminal, and where neither "
-        "observations nor infos nor notes have pictures that could be played)",
+        help="list the episodes (default: only if there is no terminal, or no pictures "
+        "in observations, infos or notes)",
     )
     what.add_argument(
         "--check",
         action="store_true",
-        help="make the environment again, play the recorded actions, and compare every "
-        "time step bit for bit. That imports and calls what the recording names: "
-        "unless that is envkit's own code, it is shown, and you are asked. Exit "
-        "status: 0 for the same, 1 for a difference, 2 if the comparison could not be "
-        "completed.",
+        help="rebuild the environment, repeat the recorded actions, and compare every "
+        "time step bit for bit. This imports and calls the code that the recording "
+        "names, and asks you first unless that is envkit's own. Exit status: 0 if all "
+        "is the same, 1 if something differs, 2 if the comparison could not be "
+        "finished",
     )
     what.add_argument(
         "--html",
         metavar="PAGE",
-        help="write a self-contained page for a browser: the episodes with "
-        "their returns, pictures, and plots of what each time step held (default: no "
-        "page)",
+        help="write a self-contained page for browsers, with the episodes' returns, "
+        "pictures and plots (default: no page)",
     )
     parser.add_argument(
         "--pictures",
         type=at_least_one,
         default=PICTURES,
         metavar="N",
-        help="put about N evenly spaced pictures into the page of --html",
+        help="with --html: the approximate number of pictures, evenly spaced",
     )
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="import and call what the recording names without asking; only for "
-        "recordings from people you trust",
+        help="with --check: do not ask before importing the code; only for recordings "
+        "from people you trust",
     )
     parser.add_argument(
         "--env",
         metavar="TARGET",
-        help="check this environment, such as my_package.envs:make (default: the one "
-        "that the recording names)",
+        help="with --check: the environment, such as my_package.envs:make (default: "
+        "the one that the recording names)",
     )
     add_pickle(parser)
     add_hz(parser, "time steps per second", 10.0, zero=False)

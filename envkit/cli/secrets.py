@@ -1,4 +1,4 @@
-"""The secrets of servers and of viewers, read from files that are their owner's."""
+"""Tokens, passwords and certificates, read from the files that options name."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ __all__ = [
     "unread",
 ]
 
-# VNC compares this many characters of a password; too short a one can be guessed.
+# VNC compares this many characters of a password. Shorter than six can be guessed.
 VNC_LENGTH, _LEAST_LENGTH = 8, 6
 
 
-def add_password(parser: argparse.ArgumentParser, flags: str) -> None:
+def add_password(parser: argparse._ActionsContainer) -> None:
     """Adds the options for the password of viewers."""
     parser.add_argument(
         "--password-file",
         metavar="FILE",
-        help=f"with {flags}: a file with the password of viewers, of which VNC "
-        f"compares {VNC_LENGTH} characters (default: one is drawn and shown)",
+        help="a file with the password for viewers; VNC compares only "
+        f"{VNC_LENGTH} characters (default: a random one, printed)",
     )
     parser.add_argument(
         "--no-password",
         action="store_true",
-        help=f"with {flags}: viewers need no password, so that every account of this "
-        "machine can look and play",
+        help="require no password; every account on this machine can then watch and "
+        "play",
     )
 
 
-def add_tls(parser: argparse.ArgumentParser) -> None:
+def add_tls(parser: argparse._ActionsContainer) -> None:
     """Adds the options for the certificate."""
     parser.add_argument(
-        "--cert", metavar="FILE", help="a certificate, for TLS (default: no TLS)"
+        "--cert", metavar="FILE", help="a certificate for TLS (default: no TLS)"
     )
     parser.add_argument(
         "--key",
         metavar="FILE",
-        help="the private key of --cert (default: the one in that file)",
+        help="the certificate's private key (default: the one in the --cert file)",
     )
 
 
 def check_contradiction(arguments: argparse.Namespace, first: str, other: str) -> None:
-    """Raises if one option makes no sense beside the other."""
+    """Raises if two options that contradict each other were given."""
     if getattr(arguments, first) and getattr(arguments, other):
         options = " and ".join(f"--{one.replace('_', '-')}" for one in (first, other))
         raise ValueError(f"{options} contradict each other: leave one out.")
@@ -91,7 +91,7 @@ def password_in(option: str, path: str | None) -> str | None:
 
 
 def tls_in(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """Returns what encrypts connections; `None` without a certificate."""
+    """Returns the TLS context; `None` without a certificate."""
     if cert is None:
         if key is not None:
             raise ValueError("--key needs --cert, the certificate that it belongs to.")

@@ -1,7 +1,7 @@
-"""`envkit serve TARGET...`: lets clients on other machines use environments by name.
+"""`envkit serve TARGET...`: serves environments to clients and to people.
 
-A protocol is a flag, and an entry point of the group `envkit.protocols`, described in
-`envkit.remote.ServeProtocol`.
+Each protocol is a flag and an entry point of the group `envkit.protocols`, which names
+an `envkit.remote.ServeProtocol`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from envkit._shared.health import HEALTH_PATH
 from envkit._shared.secret_files import DRAW
 from envkit._shared.server_secret import TokensFile
 from envkit.cli.output import say
-from envkit.cli.parser import Removed, Renamed
+from envkit.cli.parser import Parser, Removed, Renamed
 from envkit.cli.secrets import (
     VNC_LENGTH,
     add_password,
@@ -60,7 +60,7 @@ _PROTOCOLS = Plugins("envkit.protocols", "protocol")
 
 _OWN = Chosen("", OWN_PROTOCOL)
 
-# Replacements for options that only another protocol has.
+# What to use instead of an option that only other protocols have.
 _INSTEAD = {
     "token_file": "--password-file",
     "tokens_file": "--password-file, as VNC compares 8 characters of one password",
@@ -68,81 +68,81 @@ _INSTEAD = {
     "password_file": "--token-file",
     "no_password": "--no-token",
 }
-# What clients of envkit's own protocol say, whose workers are sessions.
+# What clients of envkit's own protocol do themselves.
 _IN_CONNECT = {
-    "num_workers": "connect(..., num_workers=N) has a process here for each worker",
+    "num_workers": "connect(..., num_workers=N) starts a process here for each worker",
     "recover": (
-        'connect(..., on_worker_failure=RestartPolicy(recover="replay")) does it from '
-        "the client"
+        'connect(..., on_worker_failure=RestartPolicy(recover="replay")) does this '
+        "from the client"
     ),
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Adds the arguments of the command."""
     parser.description = (
-        f"{parser.description}\nIt serves until Ctrl-C or SIGTERM, and then closes "
-        "all environments."
+        f"{parser.description}\nIt runs until Ctrl-C or SIGTERM, and then closes all "
+        "environments."
     )
     parser.add_argument(
         "targets",
         metavar="TARGET",
         nargs="+",
-        help="an environment for envkit.make. NAME=TARGET offers it under another name",
+        help="an environment, written as for envkit.make; NAME=TARGET serves it under "
+        "another name",
     )
     add_arg(parser, "an argument of all environments, which clients cannot change")
     parser.add_argument(
         "--host",
-        help="the address to listen at (default: 127.0.0.1, which is this machine's "
-        "alone; or the sockets that systemd hands over)",
+        help="the address to listen on (default: 127.0.0.1, which only this machine "
+        "can reach; or the sockets that systemd passes)",
     )
     parser.add_argument(
         "--port",
         type=port_number,
         metavar="PORT",
-        help="the port; 0 takes any that is free (default: the protocol's usual one)",
+        help="the port; 0 picks a free one. Several protocols take the ports from PORT "
+        "upwards (default: the usual port of each protocol)",
     )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="a file with the secret that clients must know, of 16 characters at least "
-        "(default: one is drawn, which your own clients find; for others the command "
-        "prints how to connect)",
+        help="a file with the token that clients need, of at least 16 characters "
+        "(default: a random token, which your own clients find; the command prints how "
+        "others connect)",
     )
     parser.add_argument(
         "--tokens-file",
         metavar="FILE",
-        help="a file with a token for each client, a line being NAME TOKEN or NAME "
-        "TOKEN EXPIRY; it is read again when it has changed (default: one token for "
-        "all)",
+        help="a file with a token for each client, in lines of NAME TOKEN or NAME "
+        "TOKEN EXPIRY; changes to it count at once (default: one token for all)",
     )
     parser.add_argument(
         "--no-token",
         action="store_true",
-        help="let every account of this machine connect",
+        help="let every account on this machine connect",
     )
-    add_password(parser, "--vnc and --universe")
+    add_password(parser)
     add_tls(parser)
     parser.add_argument(
         "--health",
         type=host_and_port,
         metavar="[HOST:]PORT",
-        help=f"answer GET {HEALTH_PATH} there for all services, without a secret "
-        "(default: each answers at its own port)",
+        help=f"answer GET {HEALTH_PATH} at this address for all services, without a "
+        "secret (default: each service answers at its own port)",
     )
     parser.add_argument(
         "--num-workers",
         type=at_least_one,
         metavar="N",
-        help="with --openenv and --dm-env-rpc: keep N processes for the next clients "
-        "(default: 1)",
+        help="the number of processes kept ready for the next clients (default: 1)",
     )
     parser.add_argument(
         "--recover",
         action="store_const",
         const="replay",
-        help="with other protocols: let crashed environments continue where they were, "
-        "bit for bit if they are deterministic",
+        help="let crashed environments continue where they were, bit for bit if they "
+        "are deterministic",
     )
     parser.add_argument(
         "--threads",
@@ -154,59 +154,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_least_one,
         default=64,
         metavar="N",
-        help="the maximum number of sessions at a time",
+        help="the maximum number of sessions at once",
     )
     parser.add_argument(
         "--max-rows",
         type=at_least_one,
         metavar="N",
-        help="the maximum number of environments per session (default: 4096)",
+        help="the maximum number of environments in a session (default: 4096)",
     )
     parser.add_argument(
         "--idle-timeout",
         type=number_within(_LONGEST, f"number of seconds, up to {_LONGEST:g}"),
         metavar="SECONDS",
-        help="end sessions that are idle for this long (default: 600)",
+        help="end sessions without a request for this long (default: 600)",
     )
     parser.add_argument(
         "--observers",
         type=at_least_one,
         metavar="N",
-        help="let N connections watch each session (default: none, and 15 viewers "
-        "with --vnc)",
+        help="the number of connections that may watch each session (default: none; "
+        "15 with --vnc)",
     )
     parser.add_argument(
         "--allow-call",
         action="append",
         default=[],
         metavar="NAME",
-        help="let clients call this method of environments; can be given several "
-        "times (default: none)",
+        help="a method of the environments that clients may call; can be repeated "
+        "(default: none)",
     )
     parser.add_argument(
         "--allow-arg",
         action="append",
         default=[],
         metavar="NAME",
-        help="let clients give this argument of environments; can be given several "
-        "times (default: none)",
+        help="a constructor argument that clients may set; can be repeated (default: "
+        "none)",
     )
     parser.add_argument(
         "--observer-password-file",
         metavar="FILE",
-        help="with --vnc: a file with the password of viewers that only watch "
-        "(default: there are none)",
+        help="a file with the password for viewers who only watch (default: everyone "
+        "may play)",
     )
     parser.add_argument(
         "--observer-token-file", action=Renamed, const="--observer-password-file"
     )
     add_hz(
         parser,
-        "with --vnc: so many steps pass in a second; with 0 each waits for a key "
-        "(default: the environment's own pace, as in envkit play)",
+        "steps per second; 0 waits for a key before each step (default: the "
+        "environment's own speed, as in envkit play)",
     )
     add_web_port(parser)
-    protocols = parser.add_argument_group("protocols, beside envkit's own")
+    protocols = parser.add_argument_group("protocols besides envkit's own")
     own = _PROTOCOLS.own()
     for name in [*own, *(other for other in _PROTOCOLS.names() if other not in own)]:
         # A package may have chosen the name of one of the options above.
@@ -219,6 +219,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 help=_text_of(name).replace("%", "%%"),
             )
     parser.set_defaults(protocols=[])
+    parser.prefix_help(_scopes())
 
 
 def _text_of(name: str) -> str:
@@ -243,6 +244,23 @@ def _chosen(name: str) -> Chosen:
     return Chosen(name, ServeProtocol(found, f"serve by the protocol {name}"))
 
 
+def _own_protocols() -> list[Chosen]:
+    """Returns the protocols of envkit, without those of other packages."""
+    return [_OWN, *map(_chosen, _PROTOCOLS.own())]
+
+
+def _scopes() -> dict[str, str]:
+    """Returns the beginnings of options' helps: the protocols that support them."""
+    protocols = _own_protocols()
+    scopes = {}
+    for name in {name for each in protocols for name in each.protocol.has}:
+        having = [each.name for each in protocols if name in each.protocol.has]
+        others = [each.name for each in protocols if each.name not in having]
+        word, names = ("with", having) if len(having) <= 2 else ("not with", others)
+        scopes[name] = f"{word} {' and '.join(names)}: "
+    return scopes
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serves until a signal ends it; the signal determines the exit status."""
     protocols = [_chosen(name) for name in arguments.protocols] or [_OWN]
@@ -255,12 +273,12 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"envkit serve: {warning}", file=sys.stderr)
         if options.tls is not None and any(one.flag == "universe" for one in protocols):
             say(
-                "envkit serve: --cert encrypts Universe's rewarder alone: what the "
+                "envkit serve: --cert encrypts only Universe's rewarder: what the "
                 "desktop shows and takes can be read and changed on the way.",
                 file=sys.stderr,
             )
         services = Services()
-        # It answers until all other services have ended.
+        # It answers until all other services have stopped.
         health = services.health_server(arguments.health, options.tls)
         if health is not None:
             stack.callback(health.close)
@@ -272,7 +290,7 @@ def run(arguments: argparse.Namespace) -> int:
         stack.callback(services.stop)
         services.begin()
         notify("READY=1")
-        # Whoever waits for the last line can connect: everything listens by then.
+        # Programs that wait for the last line can connect: everything listens now.
         say(*services.lines(), *([] if health is None else [f"health: {health.url}"]))
         sys.stdout.flush()
         for line in services.invitations():
@@ -287,7 +305,7 @@ def _check_effects(arguments: argparse.Namespace, protocols: list[Chosen]) -> No
     Raises:
         ValueError: An option would have no effect.
     """
-    known = [_OWN, *map(_chosen, _PROTOCOLS.own())]
+    known = _own_protocols()
     for name in dict.fromkeys(name for each in known for name in each.protocol.has):
         is_given = getattr(arguments, name) not in (None, [], False)
         if is_given and not any(name in each.protocol.has for each in protocols):
@@ -295,11 +313,11 @@ def _check_effects(arguments: argparse.Namespace, protocols: list[Chosen]) -> No
             having = [each.name for each in known if name in each.protocol.has]
             remedy = f"use {_INSTEAD[name]}" if name in _INSTEAD else "leave it out"
             if protocols == [_OWN] and name in _IN_CONNECT:
-                remedy = f"leave it out, {_IN_CONNECT[name]}"
+                remedy = f"leave it out; {_IN_CONNECT[name]}"
             chosen = listed(each.name for each in protocols)
             raise ValueError(
-                f"{option} has no effect with {chosen}: {remedy}. It is for "
-                f"{listed(having)}."
+                f"{option} has no effect with {chosen}: {remedy}. It works "
+                f"with {listed(having)}."
             )
 
 

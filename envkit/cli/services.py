@@ -73,13 +73,32 @@ def _place_of(
 def places_of(
     arguments: argparse.Namespace, protocols: list[Chosen], options: ServeOptions
 ) -> dict[Chosen, ServeOptions]:
-    """Returns the options of each protocol, including its sockets.
+    """Returns the options of each protocol, with its port or sockets.
 
     Raises:
         ValueError: Inherited sockets do not fit the protocols or the options.
     """
     inherited = _inherited(arguments, protocols)
-    return {chosen: _place_of(chosen, options, inherited) for chosen in protocols}
+    taken: set[int] = set()
+    places = {}
+    for chosen in dict.fromkeys(protocols):
+        place = _place_of(chosen, options, inherited)
+        places[chosen] = _apart(chosen, place, len(arguments.targets), taken)
+    return places
+
+
+def _apart(
+    chosen: Chosen, options: ServeOptions, targets: int, taken: set[int]
+) -> ServeOptions:
+    """Moves a protocol up to the next ports that no other one of this command uses."""
+    first = chosen.protocol.port if options.port is None else options.port
+    if options.sockets or not first:
+        return options
+    count = targets if chosen.protocol.sockets < 0 else 1
+    while not taken.isdisjoint(range(first, first + count)):
+        first += 1
+    taken.update(range(first, first + count))
+    return options._replace(port=first)
 
 
 def warnings_of(places: dict[Chosen, ServeOptions]) -> list[str]:
@@ -90,6 +109,7 @@ def warnings_of(places: dict[Chosen, ServeOptions]) -> list[str]:
     """
     kinds: dict[ServeOptions, dict[str, None]] = {}
     for chosen, options in places.items():
+        options = options._replace(port=None)
         kinds.setdefault(options, {})[chosen.protocol.secret] = None
     found = [check_exposure(options, [*kinds[options]]) for options in kinds]
     return [*dict.fromkeys(warning for warning in found if warning is not None)]

@@ -48,27 +48,27 @@ _FASTEST = 1000.0
 
 
 def add_target(parser: argparse.ArgumentParser, *, pools: bool = True) -> None:
-    """Adds the argument TARGET, and the options for making the environment.
+    """Adds the argument TARGET, and the options that make the environment.
 
     Args:
         parser: The parser.
-        pools: Whether TARGET can be made in a pool.
+        pools: Whether to add `--num-envs`.
     """
     parser.add_argument(
         "target",
         metavar="TARGET",
-        help="the environment, as envkit.make takes it: CartPole, "
+        help="the environment, written as for envkit.make: CartPole, "
         "gymnasium:Acrobot-v1, my_package.envs:make_env",
     )
-    add_arg(parser, "an argument of its constructor: --arg rows=5 --arg mode=easy")
+    add_arg(parser, "an argument of the environment's constructor, such as rows=5")
     parser.set_defaults(num_envs=None)
     if pools:
         parser.add_argument(
             "--num-envs",
             type=at_least_one,
             metavar="N",
-            help="make a pool of N environments; an --arg that is an option of pools "
-            "is the pool's: --arg backend=thread (default: a single environment)",
+            help="make a pool of N environments; --arg then sets its options too, such "
+            "as backend=thread (default: a single environment)",
         )
 
 
@@ -81,7 +81,7 @@ def add_arg(parser: argparse.ArgumentParser, text: str) -> None:
         default=[],
         type=key_value,
         dest="target_arguments",
-        help=f"{text}; can be given several times (default: none)",
+        help=f"{text}; can be repeated (default: none)",
     )
 
 
@@ -101,18 +101,18 @@ def add_hz(
     *,
     zero: bool = True,
 ) -> None:
-    """Adds the option `--hz`, in steps per second; without a default, the text has it.
+    """Adds the option `--hz`; without a default, the text states it.
 
     Args:
         parser: The parser.
-        text: What has that pace, and the default.
-        default: The default.
-        zero: Whether 0 is allowed; each step then waits.
+        text: Its help.
+        default: The default, in steps per second.
+        zero: Whether 0 is allowed, which waits for a key before each step.
     """
     span = f"{'from 0' if zero else 'above 0 and up'} to {_FASTEST:g}"
     parser.add_argument(
         "--hz",
-        type=number_within(_FASTEST, f"number of steps in a second, {span}", zero=zero),
+        type=number_within(_FASTEST, f"number of steps per second, {span}", zero=zero),
         metavar="N",
         default=default,
         help=text,
@@ -124,7 +124,7 @@ def add_pickle(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pickle",
         action="store_true",
-        help="read pickles, which may run any code; only from people you trust",
+        help="load pickles, which can run any code; only from people you trust",
     )
 
 
@@ -134,7 +134,7 @@ def target_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.num_envs is None:
         return given
     if "num_envs" in given:
-        raise ValueError("--num-envs and --arg num_envs are the same: give one.")
+        raise ValueError("--num-envs and --arg num_envs are the same: pass only one.")
     return {**given, "num_envs": arguments.num_envs}
 
 
@@ -144,9 +144,9 @@ def make_target(arguments: argparse.Namespace, **more: Any) -> Any:
 
 
 class Closing:
-    """Closes an environment at the end, and prints exceptions in one line.
+    """Closes an environment at the end, and prints exceptions of `close` in one line.
 
-    They change neither the command's answer nor its exit status; but a recording that
+    They change neither the command's output nor its exit status. Only a recording that
     cannot be written raises.
     """
 
@@ -206,7 +206,7 @@ def key_value(text: str) -> tuple[str, Any]:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Returns a function that reads an integer."""
+    """Returns a parser of integers."""
 
     def read(text: str) -> int:
         if not text.isascii() or not text.isdecimal() or int(text) < least:
@@ -224,11 +224,11 @@ at_least_one = at_least(1)
 def number_within(
     most: float, what: str, *, zero: bool = False
 ) -> Callable[[str], float]:
-    """Returns a function that reads a number above 0.
+    """Returns a parser of numbers above 0.
 
     Args:
         most: The largest allowed number.
-        what: A noun for the number, for the message.
+        what: A noun for the number, for error messages.
         zero: Whether 0 is allowed too.
     """
 
@@ -253,27 +253,27 @@ def port_number(text: str) -> int:
     return int(text)
 
 
-def add_web_port(parser: argparse.ArgumentParser) -> None:
+def add_web_port(parser: argparse._ActionsContainer) -> None:
     """Adds the option for the port of the web page."""
     parser.add_argument(
         "--web-port",
         type=port_number,
         metavar="PORT",
-        help="with --vnc: the port of a page in which browsers watch and play; 0 takes "
-        "any that is free (default: 100 below --port, or any if that is taken)",
+        help="the port for browsers; 0 picks a free one (default: 100 below --port, or "
+        "a free one if that is in use)",
     )
 
 
 @contextlib.contextmanager
 def busy_port_explained() -> Iterator[None]:
-    """Adds the option that helps to the error for a port in use."""
+    """Adds the remedy to the error about a port in use."""
     try:
         yield
     except ListenError as error:
         if error.errno != errno.EADDRINUSE:
             raise
         raise ValueError(
-            f"{error} Choose another with --port, or any that is free with --port=0."
+            f"{error} Choose another with --port, or let --port=0 pick a free one."
         ) from error
 
 
@@ -321,11 +321,11 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
         "--policy",
         metavar="POLICY",
         default="random",
-        help="the policy that acts: random, which chooses among the legal actions "
-        "if the observation or the info has them, or module:attribute, a function "
-        "from a time step to an action. A class, or a function whose first argument is "
-        "called env, is called with the environment and returns the policy. With a "
-        "batch, time steps and actions have all rows",
+        help="random, which draws legal actions if the observation or info has a mask "
+        "of them; or module:attribute, a function that takes a time step and returns "
+        "an action. A class, or a function whose first argument is named env, is "
+        "called with the environment and returns that function. In a batch, time steps "
+        "and actions hold all rows",
     )
 
 
@@ -333,7 +333,7 @@ _ENVIRONMENTS = ("env", "environment")
 
 
 def load_policy(name: str, env: Any, seed: int | None) -> Callable[[Any], Any]:
-    """Returns a policy by name, to call with time steps.
+    """Returns a policy by name: a function of time steps.
 
     Args:
         name: "random", for `random_actions`, or "module:attribute", a function of a

@@ -31,7 +31,7 @@ __all__ = [
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Adds the option `--json`."""
     parser.add_argument(
-        "--json", action="store_true", help="answer in JSON, for other programs"
+        "--json", action="store_true", help="print JSON, for other programs"
     )
 
 

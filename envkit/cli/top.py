@@ -49,6 +49,13 @@ __all__ = [
 
 EXAMPLE = "envkit top train.py"
 
+_COLUMNS = """
+In the table, "busy" and "waiting" are shares of the interval, and "now" names an
+environment that has been running for a second or longer. The slowest environment is
+estimated from samples, unless it has a worker to itself. Linked workers answer for all
+their environments together, so neither is known of them.
+Exit status: 1 if there is no such pool."""
+
 _FOUND, _NOT_FOUND = 0, 1
 # Seconds for a pool to show that its rows have moved.
 _TO_MOVE = 10.0
@@ -58,22 +65,23 @@ _SAMPLING_INTERVAL = 0.005
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
+    parser.description = f"{parser.description}{_COLUMNS}"
     parser.add_argument(
         "pool",
         metavar="PID|NAME",
         nargs="?",
-        help="the process that runs the pool, the name of its program (train.py), or "
-        "the name of its environments, such as CartPole (default: list all pools)",
+        help="the pool's process id, its program (train.py) or its environments "
+        "(CartPole) (default: list all pools)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="look for one interval, and print that"
+        "--once", action="store_true", help="print one interval, and exit"
     )
     parser.add_argument(
         "--interval",
         metavar="SECONDS",
         type=number_within(3600.0, "time between 0 and 3600 seconds"),
         default=1.0,
-        help="how often to update the figures",
+        help="the time between updates",
     )
     add_json(parser)
 

@@ -1,4 +1,4 @@
-"""`envkit worker ADDRESS`: runs one worker of a pool, possibly of another machine."""
+"""`envkit worker ADDRESS`: runs one worker of a pool, usually on another machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ EXAMPLE = 'linked(["ssh box envkit worker {address}"])  # the backend of a pool'
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.description = (
-        f"{parser.description}\nIt ends with the worker, and with its exit status."
+        f"{parser.description}\nIt exits when the worker does, with the same status."
     )
     parser.add_argument(
         "address",
         metavar="ADDRESS",
-        help="the address that the pool substitutes for {address}; valid once",
+        help="the address that the pool puts in place of {address}; it works once",
     )
 
 

@@ -26,9 +26,9 @@ from envkit._shared.text import escaped
 from envkit.distributed.link import keep_alive
 from envkit.errors import EnvkitError, InsecureWarning
 from envkit.parallel.system.guardian import Guardian
+from envkit.remote.plugins import PORT
 from envkit.remote.protocol import (
     NONCE,
-    PORT,
     ClientHandshake,
     FactsReceived,
     GreetingReceived,

@@ -70,13 +70,13 @@ from envkit.remote.offers import (
     ServeOptions,
     with_reachable_host,
 )
+from envkit.remote.plugins import DM_ENV_RPC_PORT
 from envkit.time_step import TimeStep
 
 __all__ = ["DmEnvRpcServer", "serve"]
 
 Result = TypeVar("Result")
 
-_PORT = 9000
 _GRACE = 5.0  # seconds that streams have to end when the server does
 # Streams of clients that have left, which gRPC notices a little later: who comes at
 # once finds room.
@@ -228,7 +228,7 @@ class DmEnvRpcServer(Closable):
                 return methods.get(details.method, unknown)
 
         server.add_generic_rpc_handlers((GrpcMethods(),))
-        port = _PORT if options.port is None else options.port
+        port = DM_ENV_RPC_PORT if options.port is None else options.port
         address = place_of((options.host, port))
         try:
             if options.tls is None:

@@ -54,12 +54,12 @@ from envkit.remote.openenv_messages import (
     StepAsked,
     TasksAsked,
 )
+from envkit.remote.plugins import OPENENV_PORT
 
 __all__ = ["OpenEnvServer", "Site", "serve"]
 
 _LOGGER = logging.getLogger(__name__)
 
-_PORT = 8000
 # What the log calls a client, in the scope of its requests.
 _CLIENT = "envkit.client"
 # Seconds that connections have to end when the server does, and that an environment has
@@ -110,7 +110,7 @@ class OpenEnvServer(Closable):
             for offer in menu.offers:
                 self._sites.append(Site(offer, options, self._admission))
                 stack.callback(self._sites[-1].close)
-            self._socket = listener(options.host, options.port_or_socket(_PORT))
+            self._socket = listener(options.host, options.port_or_socket(OPENENV_PORT))
             stack.callback(self._socket.close)
             self._server = self._make_server()
             self._secret.publish(self._socket.getsockname())

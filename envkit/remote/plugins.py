@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 
 from envkit.extend import Scheme
 
-__all__ = ["OWN_PROTOCOL", "ServeProtocol"]
+__all__ = [
+    "DM_ENV_RPC_PORT",
+    "OPENENV_PORT",
+    "OWN_PROTOCOL",
+    "PORT",
+    "VNC_PORT",
+    "ServeProtocol",
+]
+
+# The usual ports of the protocols; PORT is that of envkit's own.
+PORT, OPENENV_PORT, DM_ENV_RPC_PORT, VNC_PORT = 7600, 8000, 9000, 5900
 
 # Neither end needs OpenEnv's own package.
 OPENENV = Scheme(
@@ -62,6 +72,7 @@ class ServeProtocol(NamedTuple):
         secret: The kind of secret that clients need: "token" or "password".
         sockets: The number of inherited sockets it can take from `options.sockets`: -1
             for one per environment, 0 if it always opens its own.
+        port: Its usual port; the first, if it listens at several.
     """
 
     serve: str | Callable[[Any, Any], Any]
@@ -69,6 +80,7 @@ class ServeProtocol(NamedTuple):
     has: tuple[str, ...] = ("token_file", "no_token")
     secret: str = "token"
     sockets: int = 0
+    port: int | None = None
 
 
 _TOKENS = ("token_file", "tokens_file", "no_token")
@@ -87,31 +99,35 @@ OWN_PROTOCOL = ServeProtocol(
         "allow_arg",
     ),
     sockets=1,
+    port=PORT,
 )
 OPENENV_PROTOCOL = ServeProtocol(
     "envkit.remote.openenv:serve",
-    "serve environments to clients of OpenEnv, at --port (default: 8000)",
+    f"serve clients of OpenEnv, at --port (default: {OPENENV_PORT})",
     has=(*_TOKENS, "num_workers", "recover", "idle_timeout"),
     sockets=1,
+    port=OPENENV_PORT,
 )
 DM_ENV_RPC_PROTOCOL = ServeProtocol(
     "envkit.remote.dm_env_rpc:serve",
-    "serve environments to clients of dm_env_rpc, at --port (default: 9000)",
+    f"serve clients of dm_env_rpc, at --port (default: {DM_ENV_RPC_PORT})",
     has=(*_TOKENS, "num_workers", "recover", "idle_timeout", "allow_arg"),
+    port=DM_ENV_RPC_PORT,
 )
 UNIVERSE_PROTOCOL = ServeProtocol(
     "envkit.remote.universe:serve",
-    "be a remote of OpenAI Universe: the rewarder 10,000 ports above VNC, which is at "
-    "--port (default: 5900)",
+    f"act as a remote of OpenAI Universe: VNC at --port (default: {VNC_PORT}), and "
+    "the rewarder 10,000 ports above it",
     has=(*_PASSWORDS, "recover"),
     secret="password",
     sockets=2,
+    port=VNC_PORT,
 )
 VNC_PROTOCOL = ServeProtocol(
     "envkit.remote.vnc:serve",
-    "let people watch and play each environment in VNC viewers and browsers, with the "
-    "keys of envkit play: the first at --port (default: 5900), others above it, and "
-    "all in browsers at --web-port",
+    "let people watch and play in VNC viewers and browsers, with the keys of envkit "
+    f"play: the first environment at --port (default: {VNC_PORT}), the others at the "
+    "ports above it, and all of them in browsers at --web-port",
     has=(
         *_PASSWORDS,
         "recover",
@@ -122,4 +138,5 @@ VNC_PROTOCOL = ServeProtocol(
     ),
     secret="password",
     sockets=-1,
+    port=VNC_PORT,
 )

@@ -81,7 +81,6 @@ __all__ = [
     "NONCE",
     "OBSERVERS",
     "ORDER",
-    "PORT",
     "PROTOCOL",
     "REQUESTS",
     "SERVER",
@@ -124,7 +123,6 @@ __all__ = [
 
 MAGIC = b"envkit\x02\n"
 PROTOCOL = (1, 0)
-PORT = 7600
 # Arrays travel as they lie in memory.
 ORDER = "<" if sys.byteorder == "little" else ">"
 NONCE = 16

@@ -52,6 +52,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from envkit._shared.peer_errors import PeerError
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
+from envkit.remote.plugins import VNC_PORT
 
 __all__ = [
     "CLIENT",
@@ -91,7 +92,7 @@ __all__ = [
 
 # What both ends have unless told: the password, the ports of the desktop and of the
 # rewarder, and the steps in a second.
-USUAL_PASSWORD, USUAL_PORTS, USUAL_PACE = "openai", (5900, 15900), 60.0
+USUAL_PASSWORD, USUAL_PORTS, USUAL_PACE = "openai", (VNC_PORT, VNC_PORT + 10_000), 60.0
 SLOWEST, FASTEST = 1.0, 240.0
 # The longest message of a server to a client, but for observations.
 _LONGEST = 1 << 18

@@ -36,10 +36,10 @@ from envkit.remote.offers import (
     ServeOptions,
     with_reachable_host,
 )
+from envkit.remote.plugins import PORT
 from envkit.remote.protocol import (
     MAGIC,
     NONCE,
-    PORT,
     RequestReceived,
     ServerHandshake,
     refusal_of,

@@ -26,13 +26,13 @@ from envkit.remote.offers import (
     Service,
     with_reachable_host,
 )
+from envkit.remote.plugins import VNC_PORT
 from envkit.time_step import TimeStep
 
 __all__ = ["PlayedEnv", "host_for_vnc", "pages_for", "serve"]
 
 _log = logging.getLogger(__name__)
 
-_PORT = 5900
 # The default limit on observers.
 _OBSERVERS = 15
 # Seconds that an environment has to end.
@@ -127,7 +127,7 @@ class _Shop:
             )
         try:
             for number, offer in enumerate(menu.offers):
-                where = options.port_or_socket(_PORT, number)
+                where = options.port_or_socket(VNC_PORT, number)
                 self.shown.append(PlayedEnv(offer, inside, where))
             pages: dict[str, PlayedEnv] = {}
             for number, one in enumerate(self.shown, 1):

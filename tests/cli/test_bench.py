@@ -367,7 +367,7 @@ def test_an_environment_that_ends_the_program_is_a_way_that_cannot_be_tried(caps
 def test_the_number_of_environments_has_its_own_option(capsys):
     assert 2 == main(["bench", COUNTING, "--arg=num_envs=4"])
     assert (
-        "envkit bench: --num-envs and --arg num_envs are the same: give one.\n"
+        "envkit bench: --num-envs and --arg num_envs are the same: pass only one.\n"
     ) == capsys.readouterr().err
 
 

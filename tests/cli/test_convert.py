@@ -24,8 +24,8 @@ def test_it_takes_a_recording_or_a_dataset(arguments, capsys):
     assert 2 == main(["convert", *arguments])
 
     assert (
-        "envkit convert: convert takes a recording and --minari ID, or minari:ID and "
-        "the directory of a recording.\n"
+        "envkit convert: Pass either a recording and --minari ID, or minari:ID and "
+        "the directory of the new recording.\n"
     ) == capsys.readouterr().err
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -93,6 +94,25 @@ def shown_calls():
 @pytest.mark.parametrize(("command", "words"), [*shown_calls()])
 def test_the_calls_on_pages_parse(command, words):
     command_parser(command).parse_args(words)
+
+
+REFERENCE = runpy.run_path(str(ROOT / "tools" / "command_reference.py"))
+
+
+def test_the_reference_has_each_command():
+    page = (ROOT / "docs" / "reference" / "command_line.md").read_text("utf-8")
+    blocks = re.findall(r"^## envkit (\w+)\n\n```{command} (\w+)\n```$", page, re.M)
+    assert [(name, name) for name in COMMANDS] == sorted(blocks)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_reference_of_a_command_has_each_option(command):
+    lines = REFERENCE["command_reference"](command).splitlines()
+    described = [line for line in lines if line.startswith(".. option:: ")]
+    words = {word.strip(",") for line in described for word in line.split()}
+    assert names_of(command) - {"-h", "--help"} == {
+        word for word in words if word.startswith("-")
+    }
 
 
 def test_each_example_parses():

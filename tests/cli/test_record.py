@@ -332,7 +332,7 @@ def test_the_number_of_environments_may_be_given_only_once(tmp_path, capsys):
     )
     assert 2 == status
     assert (
-        "envkit record: --num-envs and --arg num_envs are the same: give one.\n"
+        "envkit record: --num-envs and --arg num_envs are the same: pass only one.\n"
     ) == capsys.readouterr().err
 
 

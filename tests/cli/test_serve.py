@@ -1,12 +1,18 @@
-"""`envkit serve` where it cannot listen."""
+"""The ports of `envkit serve`."""
 
 from __future__ import annotations
 
+import contextlib
+import re
+import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from envkit.cli.main import main
+from tests.waiting import PATIENCE
 
 PROTOCOLS = {
     "": None,
@@ -37,7 +43,7 @@ def test_a_port_in_use_is_named_with_the_remedy(protocol, busy_port, capsys):
     flags = [protocol] if protocol else []
     assert (
         f"envkit serve: Port {busy_port} is in use by another program. Choose another "
-        "with --port, or any that is free with --port=0."
+        "with --port, or let --port=0 pick a free one."
     ) == told(capsys, "serve", "Catch", f"--port={busy_port}", *flags)
 
 
@@ -45,7 +51,7 @@ def test_record_reports_a_port_in_use(busy_port, tmp_path, capsys):
     where = ["--vnc", f"--port={busy_port}", "-o", str(tmp_path / "r")]
     assert (
         f"envkit record: Port {busy_port} is in use by another program. Choose another "
-        "with --port, or any that is free with --port=0."
+        "with --port, or let --port=0 pick a free one."
     ) == told(capsys, "record", "Catch", *where)
     assert [] == list(tmp_path.iterdir())
 
@@ -53,4 +59,44 @@ def test_record_reports_a_port_in_use(busy_port, tmp_path, capsys):
 def test_an_address_of_another_machine_is_reported(capsys):
     assert "envkit serve: 192.0.2.7 is not an address of this machine." == told(
         capsys, "serve", "Catch", "--host=192.0.2.7", "--port=0"
+    )
+
+
+def are_free(*ports):
+    """Returns True if other programs listen at none of these ports."""
+    with contextlib.ExitStack() as taken:
+        try:
+            for port in ports:
+                taken.enter_context(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            return False
+    return True
+
+
+def addresses(*arguments):
+    """Serves Catch; returns the addresses that the command prints, by protocol."""
+    command = [sys.executable, "-m", "envkit", "serve", "Catch", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        text = "".join(process.stdout.readline() for _ in range(3))
+        process.send_signal(signal.SIGTERM)
+        assert 143 == process.wait(PATIENCE)
+    return dict(re.findall(r"^(\w+): vnc://127.0.0.1:(\S+)", text, re.M))
+
+
+@pytest.mark.parametrize(
+    ("protocols", "universe", "vnc"),
+    [(["--universe", "--vnc"], 0, 1), (["--vnc", "--universe"], 1, 0)],
+)
+@pytest.mark.parametrize("given", ["the usual ports", "--port"])
+def test_universe_and_vnc_take_ports_beside_each_other(protocols, universe, vnc, given):
+    pytest.importorskip("websockets", reason="websockets is not installed")
+    firsts = [5900] if given == "the usual ports" else range(20_000, 30_000, 7)
+    free = (n for n in firsts if are_free(n, n + 1, n + 10_000, n + 10_001))
+    first = next(free, None)
+    if first is None:
+        pytest.skip("another program listens at the usual ports")
+    port = [] if given == "the usual ports" else [f"--port={first}"]
+    universe, vnc = first + universe, first + vnc
+    assert {"universe": f"{universe}+{universe + 10_000}", "vnc": f"{vnc}"} == (
+        addresses(*protocols, *port, "--web-port=0")
     )

@@ -431,13 +431,13 @@ COMMANDS = {
     ),
     "a token for viewers": (
         ["--vnc", "--token-file={good}"],
-        "--token-file has no effect with --vnc: use --password-file. It is for "
-        "envkit's own protocol, --openenv, --dm-env-rpc.",
+        "--token-file has no effect with --vnc: use --password-file. It works "
+        "with envkit's own protocol, --openenv, --dm-env-rpc.",
     ),
     "a password without viewers": (
         ["--no-password"],
-        "--no-password has no effect with envkit's own protocol: use --no-token. It is "
-        "for --universe, --vnc.",
+        "--no-password has no effect with envkit's own protocol: use --no-token. It "
+        "works with --universe, --vnc.",
     ),
     "both of them": (
         ["--no-token", "--token-file={good}"],
@@ -445,7 +445,8 @@ COMMANDS = {
     ),
     "an option of viewers": (
         ["--hz", "3"],
-        "--hz has no effect with envkit's own protocol: leave it out. It is for --vnc.",
+        "--hz has no effect with envkit's own protocol: leave it out. It works with "
+        "--vnc.",
     ),
     "an option of viewers alone": (
         ["--observer-password-file={good}"],
@@ -453,8 +454,8 @@ COMMANDS = {
     ),
     "arguments of viewers": (
         ["--vnc", "--allow-arg=size"],
-        "--allow-arg has no effect with --vnc: leave it out. It is for envkit's own "
-        "protocol, --dm-env-rpc.",
+        "--allow-arg has no effect with --vnc: leave it out. It works with envkit's "
+        "own protocol, --dm-env-rpc.",
     ),
     "all machines without a token": (
         ["--host=0.0.0.0", "--no-token"],

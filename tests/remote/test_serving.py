@@ -607,24 +607,24 @@ COMMANDS = {
     ),
     "an option of others": (
         ["CartPole", "--universe", "--idle-timeout=3"],
-        "--idle-timeout has no effect with --universe: leave it out. It is for "
-        "envkit's own protocol, --openenv, --dm-env-rpc.",
+        "--idle-timeout has no effect with --universe: leave it out. It works "
+        "with envkit's own protocol, --openenv, --dm-env-rpc.",
     ),
     "workers, which clients have": (
         ["CartPole", "--num-workers=2"],
-        "--num-workers has no effect with envkit's own protocol: leave it out, "
-        "connect(..., num_workers=N) has a process here for each worker. It is for",
+        "--num-workers has no effect with envkit's own protocol: leave it out; "
+        "connect(..., num_workers=N) starts a process here for each worker. It works",
     ),
     "recovery, which clients do": (
         ["CartPole", "--recover"],
-        "--recover has no effect with envkit's own protocol: leave it out, "
-        'connect(..., on_worker_failure=RestartPolicy(recover="replay")) does it from '
-        "the client. It is for",
+        "--recover has no effect with envkit's own protocol: leave it out; "
+        'connect(..., on_worker_failure=RestartPolicy(recover="replay")) does this '
+        "from the client. It works",
     ),
     "an option of others alone": (
         ["CartPole", "--universe", "--openenv", "--observers=3"],
-        "--observers has no effect with --universe, --openenv: leave it out. It is for "
-        "envkit's own protocol, --vnc.",
+        "--observers has no effect with --universe, --openenv: leave it out. It works "
+        "with envkit's own protocol, --vnc.",
     ),
 }
 
