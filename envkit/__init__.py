@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from envkit.envs.random_py_environment import (
         RandomPyEnvironment as RandomPyEnvironment,
     )
+    from envkit.losses import Loss as Loss
     from envkit.parallel import AsyncParallelPyEnvironment as AsyncParallelPyEnvironment
     from envkit.parallel import ParallelPyEnvironment as ParallelPyEnvironment
     from envkit.parallel import ProcessPyEnvironment as ProcessPyEnvironment
@@ -66,6 +67,7 @@ _HOMES = {
     "Blocking": "envkit.blocking",
     "BoundedArraySpec": "envkit.specs",
     "EnvironmentSpec": "envkit.specs",
+    "Loss": "envkit.losses",
     "ParallelPyEnvironment": "envkit.parallel",
     "ProcessPyEnvironment": "envkit.parallel",
     "PyEnvironment": "envkit.py_environment",

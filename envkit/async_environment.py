@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from envkit._internal.text import listed
+from envkit.losses import LossReports
 from envkit.py_environment import Specified
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
@@ -103,7 +104,7 @@ class AsyncBatch(_Ready):
         )
 
 
-class AsyncEnvironment(Specified):
+class AsyncEnvironment(Specified, LossReports):
     """Defines a batch of environments, each of which takes its own time.
 
     The contract, for each row: after `reset_async` or `send`, the row owes one answer,

@@ -27,6 +27,7 @@ from envkit._internal.reset_order import (
 )
 from envkit._internal.resets import begin, keep_seed
 from envkit.errors import CallOrderError
+from envkit.losses import LossReports
 from envkit.provenance import MadeBy, check_made_by
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
@@ -183,7 +184,7 @@ class EnvironmentState(NamedTuple):
     next_seed: Any = None
 
 
-class PyEnvironment(Specified, batches.MaskedRows):
+class PyEnvironment(Specified, batches.MaskedRows, LossReports):
     """An environment that takes actions and returns time steps.
 
     Example:

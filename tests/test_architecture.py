@@ -44,6 +44,7 @@ FLOORS: dict[int, set[str]] = {
         "async_environment",
         "base_wrapper",
         "batches",
+        "losses",
         "blocking",
         "py_environment",
     },

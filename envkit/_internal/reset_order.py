@@ -244,9 +244,9 @@ def _keep_showing(env: Any) -> None:
         shown["get_info"] = functools.partial(_raise, error)
     else:
         shown["get_info"] = functools.partial(copied_arrays, info)
-    batch = _batch_of(env)
-    if hasattr(type(batch), "repaired"):
-        shown["repaired"] = batch.repaired
+    losses = env.current_losses()
+    shown["repaired"] = env.repaired
+    shown["current_losses"] = lambda: dict(losses)
     # Replaces the methods, whichever class defines them.
     env.__dict__.update(shown)
     env._envkit.order.shown = tuple(shown)

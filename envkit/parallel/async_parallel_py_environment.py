@@ -142,6 +142,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             mask[rows] = True
             by_row = among_all(self, options_per_row(options, rows.size), rows)
             send_options(self, by_row, mask)
+            self._given.set_options(by_row, mask)
         if seed is not None:
             self._seed_rows(among_all(self, self._seeds_of(seed, rows), rows))
             if rows.size == self._rows and np.ndim(seed) == 0:  # type: ignore[arg-type]  # as below
@@ -218,6 +219,9 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         self._raise_failures()
         pool.wait(wanted, owing, timeout)
         self._raise_failures()
+        while self._given and self._begin_again(owing):
+            pool.wait(wanted, owing, timeout)
+            self._raise_failures()
         rows = pool.rows.finished(owing, wanted)
         time_step = self._structure.unflatten(pool.slab.read(rows))
         info = self._declared_of(rows) if pool.layout.info_spec else None
@@ -225,6 +229,23 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         self._calls += 1
         self._elapsed += perf_counter() - began
         return AsyncBatch(rows, time_step, info)
+
+    def _begin_again(self, owing: Array) -> bool:
+        """Resets rows again that were lost before they used their seeds or options.
+
+        Returns:
+            Whether there are any.
+        """
+        given = self._given.take(self._pool.rows.finished(owing, owing.size))
+        lost = given.lost()
+        if not lost.size:
+            return False
+        self._pool.rows.set_returned(lost)
+        while not given.give(lost):
+            pass
+        self._given.put_back(given, lost)
+        self._pool.submit(lost, RESET)
+        return True
 
     def _declared_of(self, rows: Array) -> dict[str, Any] | Exception:
         """Returns the declared infos of rows, or the error raised in reading them.

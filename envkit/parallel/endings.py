@@ -78,6 +78,13 @@ class Ending:
         return f"{name} {end}."
 
     @property
+    def kind(self) -> str:
+        """What kind of `Loss` it is."""
+        if self.timeout is not None:
+            return "timed_out"
+        return "link_lost" if self.report.lost else "crashed"
+
+    @property
     def _known_pid(self) -> int | None:
         return self.report.pid if self.killed else None
 

@@ -41,7 +41,7 @@ from envkit.parallel.messages import (
 from envkit.parallel.observers import PoolObserver
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.pool_clock import PoolClock, Waiting
-from envkit.parallel.restarts import Decision, Replace, Restarts
+from envkit.parallel.restarts import Decision, Replace, Restarts, reason_of
 from envkit.parallel.row_sets import are_among, distinct
 from envkit.parallel.row_states import Rows
 from envkit.parallel.slab_layout import REBUILD, RESET, STEP, STEPS
@@ -379,21 +379,22 @@ class Events:
                     )
             for observer in self._observers:
                 observer.raised(env)
-            (command,) = rows.withdraw(np.array([row]))
-            del self._failures[row]
-            if isinstance(told.decision, Replace):
-                rows.lose(row, command, REBUILD, now + told.decision.after)
-                continue
-            rows.begin[row] = 0
             # All rows of a batched environment share one error.
             if told.error is None:
                 told.error = failures.raised(
                     worker,
                     told.failure,
                     self._workers.maker(told.failure.env),
-                    told.decision.reason,
+                    reason_of(told.decision),
                     envs=(told.failure.env,),
                 )
+            rows.losses.blame([row], failures.loss_kind(told.failure), told.error)
+            (command,) = rows.withdraw(np.array([row]))
+            del self._failures[row]
+            if isinstance(told.decision, Replace):
+                rows.lose(row, command, REBUILD, now + told.decision.after)
+                continue
+            rows.begin[row] = 0
             rows.break_row(row, told.error)
 
     def _handle_exit(self, worker: int, report: ExitReport) -> None:
@@ -419,9 +420,9 @@ class Events:
         # Anything that may raise comes first, before changes that it would leave half
         # done.
         ending = self._ending(worker, report, lost_rows, decision)
-        question, is_replaced = entry.question, isinstance(decision, Replace)
-        said = ending.sentence
-        error = None if is_replaced and question is None else ending.error()
+        question = entry.question
+        said, error = ending.sentence, ending.error()
+        rows.losses.blame(block.tolist(), ending.kind, error)
         lost: dict[int, int] = {}
         if lost_rows.size:
             commands = rows.withdraw(lost_rows)
@@ -437,7 +438,7 @@ class Events:
                 kept.update(observer.lost(worker, lost))
             rows.set_replaced([row for row in block.tolist() if row not in kept], lost)
             _LOGGER.warning("%s It is replaced.", said)
-        elif error is not None:
+        else:
             self._lose(worker, error)
 
     def _replace(self, worker: int, at: float) -> None:
@@ -471,7 +472,7 @@ class Events:
             command=doing,
             env=env,
             steps=int(rows.slab.counter(STEPS)[worker]),
-            reason="" if isinstance(decision, Replace) else decision.reason,
+            reason=reason_of(decision),
         )
 
     def _handle_start(self, worker: int, hello: Hello | RemoteFailure) -> None:

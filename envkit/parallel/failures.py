@@ -41,6 +41,7 @@ __all__ = [
     "construction",
     "differs",
     "joined",
+    "loss_kind",
     "no_room",
     "raised",
     "refuse_elsewhere",
@@ -198,6 +199,12 @@ def raised(
             pass
     error = rebuilt(EnvironmentRaised, (message,), facts)
     return caused_by(error, original)
+
+
+def loss_kind(failure: RemoteFailure) -> str:
+    """Returns what kind of `Loss` an environment's exception is."""
+    is_in_step = failure.command == "step" and failure.kind != "constructor"
+    return "raised" if is_in_step else "reset_failed"
 
 
 def _as_theirs(original: BaseException, facts: dict[str, Any]) -> EnvironmentRaised:

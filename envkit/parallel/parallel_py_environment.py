@@ -312,7 +312,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             place[...] = action
         else:
             self._write_actions(action)
-        if self._blocking or not is_regular:
+        if self._blocking or not is_regular or self._given:
             return self._move(self._everyone, STEP, "step")
         if not pool.step_all():
             return self._returned()
@@ -431,6 +431,12 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
                 pool.run(np.array([row]), int(one))
         else:
             pool.run(rows, command)
+        if self._given:
+            given = self._given.take(rows)
+            while (lost := given.lost()).size:
+                while not given.give(lost):
+                    pass
+                pool.run(lost, RESET)
         if self._order is AutoReset.SAME_STEP and rows.size < self._rows:
             # The other rows show where they stand now, instead of repeating their LAST.
             pool.slab.show_standing(np.delete(self._everyone, rows))

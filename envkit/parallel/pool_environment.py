@@ -22,8 +22,10 @@ from envkit._internal.threads import CallLock
 from envkit.actions import ActionRows, OwnActionRows, action_rows
 from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, WorkerError
+from envkit.losses import Loss
 from envkit.parallel import asking
 from envkit.parallel.asking import check_name
+from envkit.parallel.given_resets import GivenResets
 from envkit.parallel.pool_internals import PoolInternals
 from envkit.provenance import provenance_of, record_seed
 from envkit.seeding import seed_per_row
@@ -136,6 +138,7 @@ class PoolEnvironment:
         self._keep_order(options.autoreset)
         # Failures that have been raised already, by row.
         self._raised: dict[int, WorkerError] = {}
+        self._given = GivenResets(self)
         self._call_lock = CallLock()
         self._calls = 0
         self._elapsed = 0.0
@@ -254,6 +257,37 @@ class PoolEnvironment:
         """
         return self._pool.repaired.copy()
 
+    def current_losses(self) -> dict[int, Loss]:
+        """Returns the loss behind each row of `repaired`, by row."""
+        pool = self._pool
+        endings = pool.rows.losses.endings
+        return {row: endings[row] for row in pool.repaired.nonzero()[0].tolist()}
+
+    @locked
+    def losses(self) -> list[Loss]:
+        """Returns the losses since the last call, the oldest first.
+
+        There are those that cut an episode short, those in a reset, after which the
+        row shows the `FIRST` of another environment, and those that were raised. An
+        environment that is lost between two episodes takes nothing with it, and is not
+        listed; nor is one that `recover="replay"` has brought back. A pool keeps the
+        last 4096.
+
+        Example:
+            >>> import functools
+            >>> from envkit import ParallelPyEnvironment, RestartPolicy
+            >>> from envkit.testing import CrashingEnv
+            >>> make = functools.partial(CrashingEnv, crash_at=2, how="raise")
+            >>> policy = RestartPolicy()
+            >>> with ParallelPyEnvironment(
+            ...     [make] * 2, backend="inline", on_worker_failure=policy
+            ... ) as env:
+            ...     _ = env.reset(), env.step([0, 0]), env.step([0, 0])
+            ...     [(loss.row, loss.kind) for loss in env.losses()], env.losses()
+            ([(0, 'raised'), (1, 'raised')], [])
+        """
+        return self._pool.rows.losses.take()
+
     # Asking environments.
 
     @locked
@@ -267,11 +301,14 @@ class PoolEnvironment:
             for env, rows in enumerate(pool.rows_of_env)
         ]
         record_seed(self, seed)
-        return asking.ask(self, "seed", None, by_env)
+        results = asking.ask(self, "seed", None, by_env)
+        self._given.seed(seeds)
+        return results
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
         """Seeds some rows; those with a seed of `None` keep their random numbers."""
         asking.seed_rows(self, seeds)
+        self._given.seed(seeds)
 
     @locked
     def render(

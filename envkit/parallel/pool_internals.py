@@ -38,6 +38,7 @@ class PoolInternals(Internals):
         """
         if options is not None:
             send_options(env, options, rows)
+            env._given.set_options(options, rows)
 
     def suspend_order(self, env: Any, suspended: bool) -> None:
         """Suspends the pool's autoreset order, or restores it."""

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Decision", "GiveUp", "Replace", "RestartPolicy", "Restarts"]
+__all__ = ["Decision", "GiveUp", "Replace", "RestartPolicy", "Restarts", "reason_of"]
 
 # If a worker fails again after several pauses of this length, a busy machine is not the
 # cause. Longer pauses would only delay the other workers.
@@ -143,6 +143,11 @@ class GiveUp(NamedTuple):
 
 
 Decision: TypeAlias = Replace | GiveUp
+
+
+def reason_of(decision: Decision) -> str:
+    """Returns why there is no restart; "" if there is one."""
+    return "" if isinstance(decision, Replace) else decision.reason
 
 
 class Restarts:

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 
 from envkit.errors import WorkerError
+from envkit.parallel.loss_log import LossLog
 from envkit.parallel.observers import RowObserver
 from envkit.parallel.row_sets import are_among
 from envkit.parallel.slab import Slab, bytes_of
@@ -84,6 +85,7 @@ class Rows:
         held: For each row whose command waits for a worker or a pause, the end of the
             pause.
         resumed: For each held row whose environment will continue, the command.
+        losses: What was lost.
         observers: The extras of the pool, which are told of requests.
     """
 
@@ -141,6 +143,7 @@ class Rows:
         self._repaired_bytes = bytes_of(self.repaired)
         self.held: dict[int, float] = {}
         self.resumed: dict[int, int] = {}
+        self.losses = LossLog()
         # The time at which each new environment may begin, after a pause.
         self._begin_at = np.zeros(rows)
         # Rows whose episode was cut while they were idle: they owe a LAST.
@@ -165,6 +168,7 @@ class Rows:
         for name in ("repaired", "begun", "begin", "_begin_at", "_cut", "_order"):
             getattr(self, name)[:count] = getattr(other, name)[:count]
         self._next_order = other._next_order
+        self.losses = other.losses
         self.errors.update(
             (row, error) for row, error in other.errors.items() if row < count
         )
@@ -362,10 +366,12 @@ class Rows:
         if command == STEP and self._is_in_episode(row):
             self._end_episode(row, at)
         else:
+            self.losses.tell(row)
             self.held[row] = at
 
     def _end_episode(self, row: int, at: float) -> None:
         """Ends a row's episode where it stood, as the autoreset order requires."""
+        self.losses.end(row)
         if self.slab.autoreset != SAME_STEP_ORDER:
             self.slab.write_cut(row)
             self.sent[row] = self.seen[row] = self.slab.numbers[row]
@@ -427,6 +433,8 @@ class Rows:
         elif command == STEP and was_cut:
             self._end_episode(row, float(self._begin_at[row]))
         else:
+            if was_cut:
+                self.losses.tell(row)
             self.held[row] = float(self._begin_at[row])
 
     def envs_to_rebuild(self, rows: list[int]) -> set[int]:
@@ -451,6 +459,7 @@ class Rows:
     def break_row(self, row: int, error: WorkerError) -> None:
         """Records that a row's environment is lost and not replaced."""
         self.errors[row] = error
+        self.losses.tell(row)
         self.held.pop(row, None)
         self.resumed.pop(row, None)
         self._cut[row] = self._cut_at_once[row] = False

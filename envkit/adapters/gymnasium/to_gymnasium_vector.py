@@ -644,7 +644,7 @@ class _Outcomes:
         is_pool = isinstance(getattr(type(env), "num_workers", None), property)
         self._repeats = order is AutoReset.DISABLED and not is_pool
         # True if time steps may be made up, because a worker died.
-        self._repairs = isinstance(getattr(type(env), "repaired", None), property)
+        self._repairs = hasattr(type(env), "repaired")
         # The rows at the end of an episode.
         self._ended = self._none = np.zeros(count, bool)
 

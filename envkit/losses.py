@@ -1,0 +1,113 @@
+"""`Loss`, and what every environment reports about its lost rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from envkit.types import Array
+
+if TYPE_CHECKING:
+    from envkit._internal.internals import Internals
+
+__all__ = ["Loss", "LossReports"]
+
+
+class Loss(NamedTuple):
+    """A lost environment.
+
+    Attributes:
+        row: Its row; 0 for a single environment.
+        kind: "crashed" if its process died, "timed_out" if it did not answer in time,
+            "raised" if it raised an exception in a step, "reset_failed" if it could not
+            begin an episode, "link_lost" if the connection to it ended.
+        error: The error, which would have been raised if nothing replaced it.
+    """
+
+    row: int
+    kind: str
+    error: Exception
+
+
+if TYPE_CHECKING:
+    _hideable = property
+else:
+
+    class _hideable:  # it is used as `property` is
+        """A property that an attribute of the same name hides."""
+
+        def __init__(self, compute: Callable[[Any], Any]) -> None:
+            self._compute, self.__doc__ = compute, compute.__doc__
+
+        def __get__(self, env: Any, owner: Any) -> Any:
+            return self if env is None else self._compute(env)
+
+
+class LossReports:
+    """Reports what an environment has lost, as far as the environments inside it say.
+
+    A loss that cuts an episode short shows as a `LAST` with reward 0, discount 1 and
+    the observation before it. That `LAST` is made up: no environment has returned it.
+    """
+
+    _envkit: Internals
+
+    @_hideable
+    def repaired(self) -> Array:
+        """A mask of the rows whose last time step is a made-up `LAST`.
+
+        Learners leave these rows out. A single environment has a mask without
+        dimensions.
+        """
+        repaired: Array = np.zeros(_dims(self), bool)
+        for place, inner in _inside(self):
+            repaired[place] |= inner.repaired
+        return repaired
+
+    def current_losses(self) -> dict[int, Loss]:
+        """Returns the loss behind each row of `repaired`, by row."""
+        found = (
+            _at(place, inner.current_losses().values())
+            for place, inner in _inside(self)
+        )
+        return {loss.row: loss for losses in found for loss in losses}
+
+    def losses(self) -> list[Loss]:
+        """Returns the losses since the last call, the oldest first.
+
+        Besides those that cut an episode short there are those in a reset, after which
+        the row shows the `FIRST` of another environment. An environment that is lost
+        between two episodes takes nothing with it, and is not listed.
+        """
+        found = (_at(place, inner.losses()) for place, inner in _inside(self))
+        return [loss for losses in found for loss in losses]
+
+
+def _dims(env: Any) -> tuple[int, ...]:
+    """Returns the dimensions of an environment's masks."""
+    if hasattr(env, "num_envs"):
+        return (env.num_envs,)
+    return (env.batch_size,) if env.batched else ()
+
+
+def _inside(env: Any) -> list[tuple[Any, Any]]:
+    """Returns the environments inside that report losses, each with its rows."""
+    inside = env._envkit.inside(env)
+    if _dims(env) and all(_dims(inner) == () for inner in inside):
+        places: list[Any] = list(range(len(inside)))
+    else:
+        places = [...] * len(inside)
+    return [
+        (place, inner)
+        for place, inner in zip(places, inside, strict=True)
+        if hasattr(type(inner), "current_losses")
+    ]
+
+
+def _at(place: Any, losses: Iterable[Loss]) -> Iterable[Loss]:
+    """Gives losses the row that their environment has in a batch."""
+    if place is ...:
+        return losses
+    return [loss._replace(row=place) for loss in losses]

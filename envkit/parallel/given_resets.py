@@ -1,0 +1,99 @@
+"""Keeps the seeds and options of resets, until the episodes have begun.
+
+If an environment is lost in a reset, the pool replaces it, and the new one begins with
+neither the seed nor the options of that reset. `begin_again` repeats the reset then, so
+the caller gets the episode that it has asked for, or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit.errors import WorkerError
+from envkit.parallel import asking
+from envkit.types import Array
+
+__all__ = ["GivenResets"]
+
+
+class GivenResets:
+    """The seeds and options that rows' next episodes are to begin with."""
+
+    def __init__(self, facade: Any) -> None:
+        """Takes a pool in which nothing has been given."""
+        self._facade = facade
+        self._seeds: dict[int, int] = {}
+        self._options: dict[int, Any] = {}
+
+    def __bool__(self) -> bool:
+        # Hot: called once per step.
+        return bool(self._seeds or self._options)
+
+    def seed(self, seeds: Sequence[int | None]) -> None:
+        """Records the seeds that rows have got; `None` for none."""
+        self._record(self._seeds, _given(seeds))
+
+    def set_options(self, options: Sequence[Any], rows: Array | None) -> None:
+        """Records the options that rows have got, of all rows or of a mask of them."""
+        given = _given(options)
+        if rows is not None:
+            given = {row: one for row, one in given.items() if rows[row]}
+        self._record(self._options, given)
+
+    def _record(self, known: dict[int, Any], given: dict[int, Any]) -> None:
+        self._facade._pool.rows.losses.take_resets(given)  # Those are earlier ones.
+        known.update(given)
+
+    def take(self, rows: Array) -> GivenResets:
+        """Returns those of rows that have moved, and forgets them."""
+        taken = GivenResets(self._facade)
+        for row in rows.tolist():
+            if row in self._seeds:
+                taken._seeds[row] = self._seeds.pop(row)
+            if row in self._options:
+                taken._options[row] = self._options.pop(row)
+        return taken
+
+    def put_back(self, other: GivenResets, rows: Array) -> None:
+        """Records again what was taken, of rows that are going to move."""
+        taken = other.take(rows)
+        self._seeds.update(taken._seeds)
+        self._options.update(taken._options)
+
+    def lost(self) -> Array:
+        """Returns the rows whose environment was lost before it could use them."""
+        pool = self._facade._pool
+        lost = pool.rows.losses.take_resets(self._seeds.keys() | self._options.keys())
+        return np.array(sorted(lost.difference(pool.errors)), np.intp)
+
+    def give(self, rows: Array) -> bool:
+        """Gives these rows' environments, which are new, the same once more.
+
+        Returns:
+            Whether they have got it: not if one of them was lost meanwhile.
+        """
+        facade = self._facade
+        chosen = range(facade._rows)
+        seeds, options = (
+            [given.get(row) if row in rows else None for row in chosen]
+            for given in (self._seeds, self._options)
+        )
+        mask = np.zeros(facade._rows, bool)
+        mask[rows] = True
+        try:
+            if self._options:
+                asking.send_options(facade, options, mask)
+            if self._seeds:
+                asking.seed_rows(facade, seeds)
+        except WorkerError:
+            if not facade._pool.is_replacing():
+                raise
+            return False
+        return True
+
+
+def _given(values: Sequence[Any]) -> dict[int, Any]:
+    return {row: one for row, one in enumerate(values) if one is not None}

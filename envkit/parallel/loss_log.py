@@ -1,0 +1,72 @@
+"""`LossLog`: the losses of a pool, until its caller asks for them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from envkit.errors import WorkerError
+from envkit.losses import Loss
+
+__all__ = ["LossLog"]
+
+# A program that never asks must not fill its memory with errors.
+_MOST_KEPT = 4096
+
+
+class LossLog:
+    """Keeps losses, in three stages: blamed, told, taken.
+
+    A failure is blamed on rows when it is handled. It is told when the row returns
+    something in its place, which for an idle row is a later call, or never: recovery
+    may bring the environment back. It is taken by the caller.
+
+    Example:
+        >>> log = LossLog()
+        >>> log.blame([0, 1], "crashed", WorkerError("worker 0 died"))
+        >>> log.end(0)
+        >>> [(loss.row, loss.kind) for loss in log.take()], log.take()
+        ([(0, 'crashed')], [])
+        >>> log.endings[0].kind
+        'crashed'
+    """
+
+    def __init__(self) -> None:
+        self._blamed: dict[int, Loss] = {}
+        self._told: deque[Loss] = deque(maxlen=_MOST_KEPT)
+        self._resets: set[int] = set()
+        # : The loss that cut the last lost episode of each row short.
+        self.endings: dict[int, Loss] = {}
+
+    def blame(self, rows: Iterable[int], kind: str, error: WorkerError) -> None:
+        """Records why the environments of rows are lost."""
+        self._blamed.update((row, Loss(row, kind, error)) for row in rows)
+
+    def tell(self, row: int) -> None:
+        """Tells the loss of a row that was to begin, if it has not been told."""
+        if self._tell(row):
+            self._resets.add(row)
+
+    def end(self, row: int) -> None:
+        """Tells a row's loss, which cuts its episode short."""
+        if row in self._blamed:
+            self.endings[row] = self._blamed[row]
+        self._tell(row)
+
+    def _tell(self, row: int) -> bool:
+        loss = self._blamed.pop(row, None)
+        if loss is not None:
+            self._told.append(loss)
+        return loss is not None
+
+    def take(self) -> list[Loss]:
+        """Returns the losses told since the last call, the oldest first."""
+        taken = list(self._told)
+        self._told.clear()
+        return taken
+
+    def take_resets(self, rows: Iterable[int]) -> set[int]:
+        """Returns those of the rows that were lost in a reset since the last call."""
+        taken = self._resets.intersection(rows)
+        self._resets -= taken
+        return taken

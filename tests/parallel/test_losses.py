@@ -1,0 +1,274 @@
+"""What a pool says it has lost: which row, how, and that resets keep their promise."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envkit import (
+    ArraySpec,
+    AsyncParallelPyEnvironment,
+    BatchedPyEnvironment,
+    Blocking,
+    BoundedArraySpec,
+    Loss,
+    ParallelPyEnvironment,
+    PyEnvironment,
+    RestartPolicy,
+    restart,
+    transition,
+    truncation,
+)
+from envkit.errors import EnvironmentRaised, WorkerCrashed
+from envkit.testing import CountingEnv, CrashingEnv, SlowEnv
+from envkit.wrappers import FrameStack, TimeLimit
+
+POLICY = RestartPolicy(max_restarts=50, backoff=0)
+
+
+def kinds(losses: list[Loss]) -> list[tuple[int, str]]:
+    return [(loss.row, loss.kind) for loss in losses]
+
+
+def kill_worker(pool, worker=0):
+    os.kill(pool.statistics().workers[worker].pid, signal.SIGKILL)
+
+
+class DrawingEnv(PyEnvironment):
+    """Draws its observations, and fails in as many resets as a folder has files."""
+
+    def __init__(self, folder: Path, how: str) -> None:
+        super().__init__(handle_auto_reset=True)
+        self._folder, self._how = folder, how
+        self._numbers = np.random.default_rng()
+
+    def observation_spec(self):
+        return ArraySpec((), np.int64)
+
+    def action_spec(self):
+        return BoundedArraySpec((), np.int32, 0, 1)
+
+    def _drawn(self):
+        return np.int64(self._numbers.integers(1_000_000))
+
+    def _reset(self, seed=None, options=None):
+        for trouble in self._folder.glob("*"):
+            try:
+                trouble.unlink()
+            except FileNotFoundError:  # The other row took it.
+                continue
+            if self._how == "exit":
+                os._exit(1)
+            raise RuntimeError("there is no episode today")
+        if seed is not None:
+            self._numbers = np.random.default_rng(seed)
+        self._left = 3
+        return restart(self._drawn() + (options or {}).get("add", 0))
+
+    def _step(self, action):
+        self._left -= 1
+        return (transition if self._left else truncation)(self._drawn(), 1.0)
+
+
+def first_of(seed, add=0):
+    return int(np.random.default_rng(seed).integers(1_000_000)) + add
+
+
+@pytest.fixture
+def troubled(tmp_path):
+    """Makes pools whose environments fail in their next resets, this many times."""
+
+    def make(pool_class, how, times):
+        maker = functools.partial(DrawingEnv, tmp_path, how)
+        pool = pool_class([maker] * 2, num_workers=2, on_worker_failure=POLICY)
+        for number in range(times):
+            (tmp_path / str(number)).touch()
+        return pool
+
+    return make
+
+
+@pytest.mark.parametrize("order", ["next_step", "same_step"])
+def test_a_loss_says_its_row_and_kind_with_the_end_that_it_made(order):
+    makers = [functools.partial(CrashingEnv, crash_at=2, how="exit"), CountingEnv]
+    with ParallelPyEnvironment(
+        makers, num_workers=2, on_worker_failure=POLICY, autoreset=order
+    ) as env:
+        env.reset()
+        env.step([0, 0])
+        assert env.losses() == []
+        time_step = env.step([0, 0])
+        assert time_step.step_type.tolist() == [2, 1]
+        assert env.repaired.tolist() == [True, False]
+        assert list(env.current_losses()) == [0]
+        (loss,) = env.losses()
+        assert loss == env.current_losses()[0]
+        assert (loss.row, loss.kind) == (0, "crashed")
+        assert isinstance(loss.error, WorkerCrashed)
+        assert loss.error.exitcode == 3
+        env.step([0, 0])
+        assert env.losses() == []
+        assert env.current_losses() == {}
+
+
+def test_an_exception_in_a_step_is_a_loss_of_its_kind(backend):
+    make = functools.partial(CrashingEnv, crash_at=2)
+    with ParallelPyEnvironment(
+        [make] * 2, backend=backend, on_worker_failure=POLICY
+    ) as env:
+        env.reset()
+        env.step([0, 0])
+        env.step([0, 0])
+        losses = env.losses()
+    assert sorted(kinds(losses)) == [(0, "raised"), (1, "raised")]
+    assert all(isinstance(loss.error, EnvironmentRaised) for loss in losses)
+
+
+def test_an_environment_that_does_not_answer_has_timed_out():
+    makers = [CountingEnv, functools.partial(SlowEnv, 60.0)]
+    with ParallelPyEnvironment(
+        makers, num_workers=2, step_timeout=2.0, on_worker_failure=POLICY
+    ) as env:
+        env.reset()
+        while not env.repaired.any():
+            env.step([0, 0])
+        assert kinds(env.losses()) == [(1, "timed_out")]
+
+
+def test_a_failure_that_is_raised_is_a_loss():
+    makers = [CountingEnv] * 2
+    with ParallelPyEnvironment(makers, num_workers=2) as env:
+        env.reset()
+        kill_worker(env)
+        with pytest.raises(WorkerCrashed):
+            env.step([0, 0])
+        assert kinds(env.losses()) == [(0, "crashed")]
+
+
+def test_an_environment_lost_between_episodes_is_no_loss():
+    short = functools.partial(CountingEnv, steps_per_episode=1)
+    with ParallelPyEnvironment(
+        [short, CountingEnv], num_workers=2, on_worker_failure=POLICY
+    ) as env:
+        env.reset()
+        assert env.step([0, 0]).is_last().tolist() == [True, False]
+        kill_worker(env)
+        while not env.statistics().restarts:
+            env.step([0, 0], mask=[False, True])
+        assert env.step([0, 0]).is_first()[0]
+        assert env.losses() == []
+
+
+def test_an_environment_that_recovers_is_no_loss():
+    policy = RestartPolicy(recover="replay", backoff=0)
+    with ParallelPyEnvironment(
+        [CountingEnv] * 2, num_workers=2, on_worker_failure=policy
+    ) as env:
+        env.reset()
+        kill_worker(env)
+        assert env.step([0, 0]).observation.tolist() == [1, 1]
+        assert env.losses() == []
+
+
+def test_a_loss_is_listed_even_if_its_row_is_reset_before_it_is_stepped():
+    with ParallelPyEnvironment(
+        [CountingEnv] * 2, num_workers=2, on_worker_failure=POLICY
+    ) as env:
+        env.reset()
+        kill_worker(env)
+        env.step([0, 0], mask=[False, True])
+        while not env.statistics().restarts:
+            env.step([0, 0], mask=[False, True])
+        env.reset([True, False])
+        assert kinds(env.losses()) == [(0, "crashed")]
+        assert not env.repaired.any()
+
+
+def test_wrappers_and_blocking_pass_losses_on():
+    makers = [functools.partial(CrashingEnv, crash_at=1, how="exit"), CountingEnv]
+    pool = AsyncParallelPyEnvironment(makers, num_workers=2, on_worker_failure=POLICY)
+    with TimeLimit(FrameStack(Blocking(pool), 2), 20) as env:
+        env.reset()
+        env.step([0, 0])
+        assert env.repaired.tolist() == [True, False]
+        assert kinds(list(env.current_losses().values())) == [(0, "crashed")]
+        assert kinds(env.losses()) == [(0, "crashed")]
+
+
+@pytest.mark.parametrize("order", ["next_step", "same_step"])
+def test_a_wrapper_with_an_order_of_its_own_passes_losses_on(order):
+    makers = [functools.partial(CrashingEnv, crash_at=1, how="exit"), CountingEnv]
+    pool = ParallelPyEnvironment(makers, num_workers=2, on_worker_failure=POLICY)
+    with TimeLimit(pool, 20) as env:
+        env.autoreset = order
+        env.reset()
+        assert env.step([0, 0]).step_type.tolist() == [2, 1]
+        assert env.repaired.tolist() == [True, False]
+        assert list(env.current_losses()) == [0]
+
+
+def test_environments_that_lose_nothing_say_so():
+    batch = BatchedPyEnvironment([CountingEnv(), CountingEnv()])
+    assert batch.repaired.tolist() == [False, False]
+    assert batch.losses() == [] == CountingEnv().losses()
+    assert CountingEnv().repaired.shape == ()
+
+
+def test_an_environment_may_have_attributes_of_these_names():
+    class Robot(CountingEnv):
+        def __init__(self):
+            super().__init__()
+            self.repaired = "yesterday"
+
+    assert Robot().repaired == "yesterday"
+
+
+@pytest.mark.parametrize("how", ["exit", "raise"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_reset_that_is_lost_still_begins_the_episode_of_its_seed(
+    troubled, how, times
+):
+    with troubled(ParallelPyEnvironment, how, times) as env:
+        time_step = env.reset(seed=[5, 6], options={"add": 10})
+        assert time_step.observation.tolist() == [first_of(5, 10), first_of(6, 10)]
+        assert {kind for _, kind in kinds(env.losses())} == {
+            "crashed" if how == "exit" else "reset_failed"
+        }
+        assert not env.repaired.any()
+
+
+@pytest.mark.parametrize("how", ["exit", "raise"])
+def test_a_seed_given_before_the_first_step_survives_the_loss(troubled, how):
+    with troubled(ParallelPyEnvironment, how, 2) as env:
+        env.seed([5, 6])
+        time_step = env.step([0, 0])
+        assert time_step.observation.tolist() == [first_of(5), first_of(6)]
+
+
+@pytest.mark.parametrize("how", ["exit", "raise"])
+def test_an_asynchronous_reset_that_is_lost_begins_the_episode_of_its_seed(
+    troubled, how
+):
+    with troubled(AsyncParallelPyEnvironment, how, 3) as env:
+        env.reset_async(seed=[5, 6], options={"add": 10})
+        firsts = {}
+        while len(firsts) < 2:
+            batch = env.recv(1)
+            firsts[int(batch.env_ids[0])] = int(batch.time_step.observation[0])
+        assert firsts == {0: first_of(5, 10), 1: first_of(6, 10)}
+
+
+def test_a_reset_that_always_fails_raises_when_the_restarts_are_used_up(tmp_path):
+    for number in range(100):
+        (tmp_path / str(number)).touch()
+    maker = functools.partial(DrawingEnv, tmp_path, "raise")
+    policy = RestartPolicy(max_restarts=3, within=None, backoff=0)
+    with ParallelPyEnvironment([maker], num_workers=1, on_worker_failure=policy) as env:
+        with pytest.raises(EnvironmentRaised):
+            env.reset(seed=[5])
+        assert len(env.losses()) == 4
