@@ -148,7 +148,8 @@ class Adapter(_Made, metaclass=_AdapterType):
 
     All other names are free. Within the author's methods, `self.step` is the author's
     own method, not the environment's. Public attributes that the environment lacks are
-    taken from the author's object.
+    taken from the author's object. `isinstance(env, Game)` is true for an
+    environment of `Game`.
 
     Any class attribute, including the author's, can be set when an adapter is made:
     `Game(size=5)` changes the attribute `size`, unless the author has written
@@ -250,8 +251,9 @@ class Adapter(_Made, metaclass=_AdapterType):
     def restart(self) -> Any:
         """Begins an episode in a new library environment.
 
-        The old one is closed. Called in the author's methods, it returns the result of
-        the author's `reset`; called from outside, the environment's time step.
+        The old one is closed; an adapter that was closed opens again. Called in the
+        author's methods, it returns the result of the author's `reset`; called from
+        outside, the environment's time step.
         """
         from envkit.adapters.adapter.adapted import start_again
 
