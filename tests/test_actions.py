@@ -32,7 +32,7 @@ def refused(spec, action, rows=3, **options):
 
 @settings(max_examples=40)
 @given(spec=strategies.spec_nests(), rows=st.integers(1, 3), data=st.data())
-def test_whatever_fits_its_spec_is_taken_as_it_is(spec, rows, data):
+def test_actions_that_fit_their_spec_are_used_unchanged(spec, rows, data):
     action = data.draw(strategies.values(spec, (rows,)))
     taken = columns(spec, action, rows)
     leaves = [place.value for place in strategies.places(action)]
@@ -77,14 +77,12 @@ REALS = [np.ones((3, 2), dtype) for dtype in (np.float64, np.float16, int, bool)
     ],
     ids=repr,
 )
-def test_whatever_has_the_same_values_in_the_dtype_of_its_spec_will_do(
-    spec, action, taken
-):
+def test_actions_of_other_dtypes_are_accepted_if_their_values_fit(spec, action, taken):
     (column,) = columns(spec, action)
     assert taken == column.tolist()
 
 
-def test_a_nest_is_taken_apart_in_the_order_of_its_structure():
+def test_nested_actions_are_flattened_in_the_order_of_their_structure():
     spec = {"choice": CHOICE, "force": (FORCE, FORCE)}
     forces = np.zeros((3, 2), np.float32), np.ones((3, 2), np.float32)
     taken = columns(spec, {"force": forces, "choice": [0, 1, 2]})
@@ -98,7 +96,7 @@ def test_an_action_without_leaves_has_no_columns(empty):
     assert [] == columns(empty, empty)
 
 
-def test_fewer_rows_may_be_wanted_than_there_are():
+def test_a_subset_of_rows_can_be_requested():
     taken = ActionRows(CHOICE, 3, "send()").columns([2], rows=[1])
     assert [2] == taken[0].tolist()
 
@@ -116,7 +114,7 @@ def test_fewer_rows_may_be_wanted_than_there_are():
     ],
     ids=repr,
 )
-def test_objects_may_be_anything_as_long_as_there_is_one_for_each_row(action):
+def test_object_actions_may_be_anything_with_one_entry_per_row(action):
     (column,) = columns(ArraySpec((), object), action, 2)
     assert (2,) == column.shape
     assert [True, True] == [
@@ -142,7 +140,7 @@ def test_objects_may_come_in_arrays():
     ],
     ids=len,
 )
-def test_another_number_of_actions_says_both_numbers(action, said):
+def test_a_wrong_number_of_actions_is_refused_with_both_numbers(action, said):
     message = refused(CHOICE, np.array(action, np.int32))
     assert message.startswith(
         "step() was given an action that does not fit its spec.\n\n"
@@ -152,7 +150,7 @@ def test_another_number_of_actions_says_both_numbers(action, said):
     assert message.endswith(f"\n\n{said}\nNone of the environments has moved.")
 
 
-def test_a_wrong_number_in_a_nest_says_where():
+def test_a_wrong_number_of_actions_in_a_nest_is_located():
     action = {"choice": np.zeros(3, np.int32), "force": np.zeros((4, 2), np.float32)}
     assert (
         "step() was given an action that does not fit its spec at action['force'].\n\n"
@@ -217,7 +215,7 @@ ZEROS = np.zeros((3, 2), np.float32)
     ],
     ids=repr,
 )
-def test_what_has_another_shape_or_kind_is_refused(spec, action, said):
+def test_actions_of_another_shape_or_kind_are_refused(spec, action, said):
     message = refused(spec, action)
     assert message.startswith(f"{NO_SPEC}.\n")
     assert said in message
@@ -233,7 +231,7 @@ def test_what_has_another_shape_or_kind_is_refused(spec, action, said):
     ],
     ids=["list", "missing", "extra"],
 )
-def test_another_structure_is_refused(action):
+def test_actions_of_another_structure_are_refused(action):
     assert refused({"choice": CHOICE, "force": FORCE}, action).startswith(NO_SPEC)
 
 
@@ -250,7 +248,7 @@ def test_an_integer_out_of_bounds_is_refused():
 # What is not looked at.
 
 
-def test_only_rows_whose_action_is_used_must_be_within_bounds():
+def test_only_actions_that_are_used_must_be_within_bounds():
     unused, used = np.array([False, True, False]), np.array([True, False, False])
     assert [0, 9, 1] == columns(CHOICE, [0, 9, 1], ignored=unused)[0].tolist()
     assert "1 of 2 elements is above the maximum 3: 9 at index (0,)" in refused(
@@ -258,12 +256,12 @@ def test_only_rows_whose_action_is_used_must_be_within_bounds():
     )
 
 
-def test_bounds_may_be_left_alone():
+def test_bounds_checks_can_be_switched_off():
     assert [9, 9, 9] == columns(CHOICE, [9, 9, 9], bounds=False)[0].tolist()
 
 
 @given(action=strategies.anything())
-def test_anything_else_is_taken_or_refused_in_words(action):
+def test_any_other_action_is_accepted_or_refused_with_a_message(action):
     try:
         (column,) = columns(CHOICE, action, 2)
     except SpecError as error:

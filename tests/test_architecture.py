@@ -197,7 +197,7 @@ def within(module: str, table: dict[str, set[str]]) -> set[str]:
     )
 
 
-def test_every_module_stands_on_a_floor():
+def test_every_module_belongs_to_a_layer():
     homeless = [name for name in SOURCES if name != "envkit" and floor(name) is None]
     assert [] == homeless
 
@@ -251,14 +251,14 @@ def test_nothing_above_the_wall_names_anything_below_it():
     assert [] == naming
 
 
-def test_extend_has_at_most_forty_names_all_of_them_from_above_the_wall():
+def test_extend_has_at_most_forty_names_from_above_the_wall():
     assert len(extend.__all__) <= 40
     assert [] == [
         home for home in extend._HOMES.values() if not is_above_the_wall(home)
     ]
 
 
-def test_rooms_below_the_wall_take_what_is_public_and_what_extend_has():
+def test_packages_below_the_wall_use_only_public_names_and_extend():
     crossing = Sources(ROOT.parent).crossing()
     assert [] == [name for name in crossing if not name.startswith("extend:")]
 
@@ -275,12 +275,12 @@ def test_rooms_below_the_wall_take_what_is_public_and_what_extend_has():
         ("import envkit", False),
     ],
 )
-def test_a_line_that_names_a_room_is_found(line, is_naming):
+def test_the_check_finds_a_line_that_names_a_lower_package(line, is_naming):
     found = NAMES_A_ROOM.search(line) is not None and EXAMPLE.match(line) is None
     assert is_naming == found
 
 
-def test_the_front_door_imports_nothing_of_envkit_but_what_looks_after_it():
+def test_the_package_init_imports_only_its_lazy_loader():
     eager = {found.imported for found in all_imports() if found.importer == "envkit"}
     expected = {
         "envkit._internal.lazy_names",
@@ -291,13 +291,13 @@ def test_the_front_door_imports_nothing_of_envkit_but_what_looks_after_it():
     assert expected == eager
 
 
-def test_nothing_inside_goes_through_the_front_door():
+def test_no_module_imports_from_the_package_init():
     """It leads to every floor, so nobody could see which one was meant."""
     inside = [found for found in all_imports() if found.imported == "envkit"]
     assert [] == inside
 
 
-def test_rooms_of_the_doors_floor_do_not_import_each_other():
+def test_packages_of_the_doors_layer_do_not_import_each_other():
     doors = FLOORS[7]
     sideways = [
         found
@@ -333,7 +333,7 @@ ENGINE_FLOORS: dict[str, set[str]] = {
 }
 
 
-def test_each_folder_of_the_engine_imports_only_what_is_below_it():
+def test_engine_folders_import_only_lower_ones():
     allowed: set[str] = set()
     upward = set()
     for folder, parts in ENGINE_FLOORS.items():
@@ -377,7 +377,7 @@ def test_nothing_that_serves_or_connects_can_unpickle():
 CIRCLES: list[list[str]] = []
 
 
-def test_no_modules_import_each_other_in_a_circle():
+def test_modules_have_no_import_cycles():
     """Imports in functions and for type checkers count: they are read with the rest."""
     graph = {
         module: {found.imported for found in imports_of(module, for_types=True)}
@@ -408,12 +408,12 @@ def circles_in(graph: dict[str, set[str]]) -> list[list[str]]:
     return sorted(map(list, groups))
 
 
-def test_a_circle_is_found():
+def test_the_check_finds_an_import_cycle():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}
     assert [["b", "c"]] == circles_in(graph)
 
 
-def test_other_packages_are_imported_only_behind_their_doors():
+def test_other_packages_are_imported_only_by_their_own_modules():
     strangers = []
     for found in all_imports():
         package = found.imported.split(".")[0]
@@ -471,7 +471,7 @@ def test_no_behaviour_is_chosen_by_an_environment_variable():
 
 
 @pytest.mark.parametrize("extra", ["test", "test-all"])
-def test_what_tests_install_contains_one_pygame(extra):
+def test_the_test_requirements_contain_one_pygame(extra):
     """Two of them are in one folder, and which files are there is the installer's."""
     tomllib = pytest.importorskip("tomllib", reason="tomllib is there since 3.11")
     file = ROOT.parent / "pyproject.toml"
@@ -494,7 +494,7 @@ def test_what_tests_install_contains_one_pygame(extra):
     assert {"pygame-ce"} >= names & {"pygame", "pygame-ce"}
 
 
-def test_no_constant_of_a_module_or_a_class_is_a_writeable_array():
+def test_constant_arrays_are_read_only():
     writeable = []
     for name in importable_modules():
         module = importlib.import_module(name)

@@ -48,13 +48,13 @@ def test_a_flag_is_a_boolean(name, message_of):
 
 
 @pytest.mark.parametrize("value", [[], np.array([]), np.array([True]), 2, 1.0, object])
-def test_what_is_true_or_false_in_some_way_is_no_flag(value):
+def test_truthy_values_are_no_flags(value):
     with pytest.raises(TypeError, match=r"^x must be True or False, got .*\.$"):
         checked_flag("x", value)
 
 
 @pytest.mark.parametrize("value", [True, np.True_, 1, np.int64(1)])
-def test_a_boolean_of_numpy_and_a_number_will_do_for_a_flag(value):
+def test_numpy_booleans_and_numbers_are_accepted_as_flags(value):
     assert checked_flag("x", value) is True
 
 
@@ -90,14 +90,14 @@ def test_a_key_is_a_string(name, wrap, key, text, message_of):
         ("flat_dtype", lambda dtype: FlattenActionWrapper(Catch(), dtype)),
     ],
 )
-def test_a_dtype_is_one_that_numpy_knows(name, wrap, dtype, message_of):
+def test_a_dtype_must_be_known_to_numpy(name, wrap, dtype, message_of):
     assert (
         f"{name} must be a dtype of numbers or booleans, such as np.float32, got "
         f"{dtype!r}."
     ) == message_of(TypeError, lambda: wrap(dtype))
 
 
-def test_the_error_about_a_dtype_tells_what_numpy_said():
+def test_the_error_about_a_dtype_quotes_numpy():
     with pytest.raises(TypeError) as caught:
         known_dtype("dtype", "abc")
     assert "data type 'abc' not understood" == str(caught.value.__cause__)
@@ -121,7 +121,7 @@ def test_the_error_about_a_dtype_tells_what_numpy_said():
         ),
     ],
 )
-def test_a_number_may_be_too_large(name, most, wrap, message_of):
+def test_numbers_that_are_too_large_are_refused(name, most, wrap, message_of):
     assert (f"{name} must be an integer of at most {most}, got {LARGE}.") == message_of(
         ValueError, lambda: wrap(LARGE)
     )
@@ -132,14 +132,16 @@ def test_a_number_may_be_too_large(name, most, wrap, message_of):
     ("wrapper", "fewer"),
     [(HistoryWrapper, 0), (FrameStack, 0), (DelayObservation, 1)],
 )
-def test_a_history_may_be_too_long_for_any_memory(wrapper, fewer, length, message_of):
+def test_a_history_that_no_memory_can_hold_is_refused(
+    wrapper, fewer, length, message_of
+):
     assert (
         f"{wrapper.__name__} cannot keep {length} observations of each row: there is "
         "not enough memory for such a large array."
     ) == message_of(ValueError, lambda: wrapper(Catch(), length - fewer))
 
 
-def test_it_takes_as_many_noops_as_are_drawn_and_no_more():
+def test_exactly_the_drawn_number_of_noops_is_made():
     env = NoopReset(CountingEnv(10**6), 3)
     env.seed(1)
     assert 1 <= env.reset().observation <= 3

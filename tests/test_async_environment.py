@@ -183,7 +183,7 @@ def test_an_asynchronous_environment_has_the_specs_of_one_row():
     )
 
 
-def test_an_asynchronous_environment_need_not_be_seeded_or_hold_anything():
+def test_seeding_and_resources_are_optional_for_an_asynchronous_environment():
     with Least() as env:
         assert (NotImplementedError, "Least cannot be seeded.") == told(env.seed, 3)
     env.close()
@@ -200,7 +200,7 @@ def test_an_asynchronous_environment_that_cannot_receive_cannot_be_made():
 # Blocking is an ordinary batch.
 
 
-def test_blocking_is_a_batch_with_the_specs_of_what_it_wraps():
+def test_blocking_returns_a_batch_with_the_wrapped_specs():
     class Special(Rehearsed):
         def reward_spec(self):
             return ArraySpec((), np.float32, name="coins")
@@ -279,7 +279,7 @@ def test_an_answer_is_never_that_of_an_older_request(delays, calls):
             assert answer.is_first().all()
 
 
-def test_what_the_caller_does_to_a_time_step_changes_no_later_one():
+def test_changing_a_returned_time_step_does_not_affect_later_ones():
     env = Blocking(rehearsed())
     env.reset().observation[:] = 99
     time_step = env.reset([True, False, False])
@@ -293,7 +293,7 @@ def test_a_first_step_begins_an_episode_in_every_row():
     assert [("reset", row) for row in range(3)] == inner.requests
 
 
-def test_a_masked_reset_asks_the_masked_rows_alone():
+def test_a_masked_reset_asks_only_the_masked_rows():
     inner = rehearsed(delays=[0.0, 0.0, 0.0, 0.3, 0.2, 0.1, 0.9])
     env = Blocking(inner)
     env.reset()
@@ -308,7 +308,7 @@ def test_a_masked_reset_asks_the_masked_rows_alone():
 # Timeouts.
 
 
-def test_without_a_timeout_it_waits_for_as_long_as_it_takes():
+def test_without_a_timeout_calls_wait_without_limit():
     inner = rehearsed(delays=[1e9, 0.0, 2e9])
     Blocking(inner).reset()
     assert 2e9 == inner.clock()
@@ -361,7 +361,7 @@ def test_after_a_timeout_the_current_time_step_is_still_the_last_whole_one():
     assert env.current_time_step() is first
 
 
-def test_a_row_that_never_answered_is_there_when_it_does():
+def test_a_row_rejoins_when_its_first_answer_arrives():
     inner = rehearsed(delays=[0.0, 0.0, 0.0, NEVER])
     env = Blocking(inner, timeout=1.0, now=inner.clock)
     env.reset()
@@ -386,7 +386,7 @@ def test_a_masked_reset_that_was_late_is_completed_by_waiting():
     assert 2.5 == inner.clock()
 
 
-def test_reset_after_a_timeout_throws_the_late_answers_away():
+def test_reset_after_a_timeout_discards_the_late_answers():
     inner = rehearsed(delays=[0.0, 0.0, 0.0, 1.5, 0.0, 0.0])
     env = Blocking(inner, timeout=1.0, now=inner.clock)
     env.reset()
@@ -396,7 +396,7 @@ def test_reset_after_a_timeout_throws_the_late_answers_away():
     assert [("reset", row) for row in range(3)] == inner.requests[-3:]
 
 
-def test_a_reset_has_one_timeout_for_the_late_answers_and_its_own():
+def test_one_timeout_covers_late_answers_and_the_reset():
     inner = rehearsed(delays=[0.0, 0.0, 0.0, 1.8, 0.0, 0.0, 0.8, 0.0, 0.0])
     env = Blocking(inner, timeout=1.0, now=inner.clock)
     env.reset()
@@ -424,7 +424,7 @@ def test_a_reset_has_one_timeout_for_the_late_answers_and_its_own():
     ],
     ids=["step", "reset"],
 )
-def test_rows_that_owe_an_answer_take_no_request(late, rows, name, call):
+def test_rows_with_a_pending_answer_refuse_requests(late, rows, name, call):
     inner = rehearsed(delays=[0.0, 0.0, 0.0, *late])
     env = Blocking(inner, timeout=1.0, now=inner.clock)
     env.reset()
@@ -437,7 +437,7 @@ def test_rows_that_owe_an_answer_take_no_request(late, rows, name, call):
     assert asked == len(inner.requests)
 
 
-def test_waiting_for_nothing_is_refused():
+def test_waiting_without_a_pending_request_is_refused():
     env = Blocking(rehearsed())
     expected = (
         "Blocking.wait() was called although no row owes an answer. It is for "
@@ -473,7 +473,7 @@ def test_what_cannot_be_done_is_refused(call, kind, expected):
     assert (kind, expected) == told(call)
 
 
-def test_a_request_that_was_refused_leaves_nothing_owed():
+def test_a_refused_request_leaves_nothing_pending():
     inner = rehearsed()
     env = Blocking(inner)
     env.reset()
@@ -487,7 +487,7 @@ def test_a_request_that_was_refused_leaves_nothing_owed():
 # Rows that fail.
 
 
-def test_the_error_of_a_row_is_the_callers():
+def test_an_error_in_a_row_is_raised_in_the_caller():
     inner = rehearsed()
     env = Blocking(inner)
     env.reset()
@@ -508,7 +508,7 @@ def test_after_a_row_failed_the_batch_can_be_reset():
     assert [11, 1, 1] == env.step([0, 0, 0]).observation.tolist()
 
 
-def test_after_a_row_failed_its_episode_does_not_go_on():
+def test_a_failed_rows_episode_does_not_continue():
     inner = rehearsed()
     env = Blocking(inner)
     env.reset()
@@ -563,7 +563,7 @@ def test_an_interrupt_while_rows_are_asked_leaves_the_batch_usable(call, when):
     ],
     ids=["None", "tuple", "unknown", "negative", "twice", "nothing"],
 )
-def test_what_recv_must_not_return_is_refused(broken, text):
+def test_invalid_results_of_recv_are_refused(broken, text):
     env = Blocking(Answering(broken() if callable(broken) else broken))
     expected = (
         f"Answering.recv() returned {text}. It returns each row that owes an answer, "
@@ -572,7 +572,7 @@ def test_what_recv_must_not_return_is_refused(broken, text):
     assert (CallOrderError, expected) == told(env.reset)
 
 
-def test_a_batch_of_actions_of_another_length_reaches_nobody():
+def test_a_batch_of_actions_of_the_wrong_length_reaches_no_row():
     inner = rehearsed()
     env = Blocking(inner)
     env.reset()
@@ -644,7 +644,7 @@ FULL = np.arange(4, dtype=np.float32).reshape(2, 2)
     ids=["shape", "dtype", "rank"],
 )
 @pytest.mark.parametrize("comes", ["first", "later"])
-def test_an_answer_never_broadcasts_into_its_row(comes, broken, place, got, reason):
+def test_answers_are_never_broadcast_into_their_row(comes, broken, place, got, reason):
     good = answer([0], FULL[:1])
     env = Blocking(Answering(*([broken, good] if comes == "first" else [good, broken])))
     expected = (
@@ -654,7 +654,7 @@ def test_an_answer_never_broadcasts_into_its_row(comes, broken, place, got, reas
     assert (SpecError, expected) == told(env.reset)
 
 
-def test_a_return_with_nothing_ready_says_nothing_about_later_answers():
+def test_an_empty_poll_does_not_affect_later_answers():
     nothing = answer([], np.zeros(0))
     env = Blocking(Answering(nothing, answer([1, 0], FULL)), timeout=60.0)
     assert [[2.0, 3.0], [0.0, 1.0]] == env.reset().observation.tolist()
@@ -675,7 +675,7 @@ def test_a_return_with_nothing_ready_says_nothing_about_later_answers():
     ],
     ids=["reset", "masked reset", "step", "wait", "seed", "get_info"],
 )
-def test_a_closed_one_stays_closed(name, call):
+def test_a_closed_environment_stays_closed(name, call):
     inner = rehearsed()
     with Blocking(inner) as env:
         env.reset()
@@ -715,7 +715,7 @@ def test_a_reset_that_is_not_waited_for_returns_at_once():
     assert 0.0 == inner.clock()
 
 
-def test_a_step_waits_for_one_row_at_least():
+def test_a_step_waits_for_at_least_one_row():
     inner, env = unwaiting([3, 3], delays=[5.0, 9.0])
     env.reset()
     time_step = env.step(np.zeros(2, np.int64))
@@ -738,7 +738,7 @@ def test_one_slow_reset_delays_nobody():
     assert 3.0 == inner.clock()
 
 
-def test_the_first_of_a_slow_reset_comes_when_it_is_there():
+def test_a_slow_reset_delivers_its_first_time_step_when_ready():
     _, env = unwaiting([1, 9], delays=[0, 0, 0, 0, 1.5, 1, 1, 1, 1, 1])
     seen = [shown(env, env.reset())[0]]
     seen += [shown(env, env.step(np.zeros(2, np.int64)))[0] for _ in range(5)]
@@ -761,7 +761,7 @@ def test_actions_for_resetting_rows_are_dropped():
     assert 5 == inner.requests.count(("step", 1))
 
 
-def test_rows_may_be_reset_in_their_middle_without_waiting():
+def test_rows_can_be_reset_in_mid_episode_without_waiting():
     _, env = unwaiting([9, 9], delays=[0, 0, 0, 0, 7.0])
     env.reset()
     env.step(np.zeros(2, np.int64))
@@ -771,7 +771,7 @@ def test_rows_may_be_reset_in_their_middle_without_waiting():
     assert [(LAST, 1, False), (MID, 2, True)] == stepped
 
 
-def test_a_reset_under_way_is_not_begun_again():
+def test_a_running_reset_is_not_started_again():
     inner, env = unwaiting([3, 3], delays=[5.0, 5.0])
     env.reset()
     env.reset()
@@ -779,7 +779,7 @@ def test_a_reset_under_way_is_not_begun_again():
     assert [("reset", 0), ("reset", 1)] == inner.requests
 
 
-def test_rows_in_an_episode_are_waited_for_no_longer_than_the_timeout():
+def test_a_step_waits_for_running_rows_at_most_until_the_timeout():
     inner, env = unwaiting([9, 9], delays=[0, 0, 50.0], timeout=4.0)
     env.reset()
     with pytest.raises(WorkerTimeout) as caught:
@@ -819,7 +819,7 @@ def test_each_rows_valid_steps_are_its_own_stream(polls, delays, kinds):
         assert stream == facts[: len(stream)]
 
 
-def test_a_poll_returns_at_once_with_what_has_begun():
+def test_a_poll_returns_at_once_with_the_rows_that_have_begun():
     inner, env = unwaiting([9, 9], delays=[50.0, 50.0])
     env.reset_async()
     nothing = [valid for *_, valid in shown(env, env.poll())]
@@ -846,7 +846,7 @@ class GatedEnv(CountingEnv):
         return {"seen": int(self.current_time_step().observation)}
 
 
-def test_infos_are_those_of_the_pool():
+def test_infos_match_the_pools():
     makers = [functools.partial(GatedEnv, opened()) for _ in range(2)]
     with Blocking(AsyncParallelPyEnvironment(makers, backend="inline")) as env:
         env.reset()

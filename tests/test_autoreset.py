@@ -83,7 +83,7 @@ def stands(env):
 
 
 @of_each_kind
-def test_same_step_wastes_no_step_and_shows_where_it_stands(kind):
+def test_same_step_wastes_no_step_and_reports_its_state(kind):
     with kind(2, 3, order=SAME_STEP) as env:
         seen = [(told(env.reset()), stands(env))]
         seen += [(told(env.step([0, 0])), stands(env)) for _ in range(5)]
@@ -110,7 +110,7 @@ def test_same_step_begins_all_rows_that_end_together(kind):
 
 
 @of_each_kind
-def test_disabled_waits_for_a_reset_and_nobody_moves(kind, message_of):
+def test_disabled_rows_wait_for_a_reset(kind, message_of):
     with kind(1, 3, 1, order=DISABLED) as env:
         env.reset()
         ended = told(env.step([0, 0, 0]))
@@ -130,7 +130,7 @@ def test_disabled_waits_for_a_reset_and_nobody_moves(kind, message_of):
 
 
 @pytest.mark.parametrize("kind", [batched, wrapped, wrapped_pool, pooled])
-def test_rows_are_held_and_stepped_alone_in_each_order(kind):
+def test_rows_can_be_held_and_stepped_alone_in_every_order(kind):
     seen = {}
     for order in AutoReset:
         with kind(2, 1, order=order) as env:
@@ -190,7 +190,7 @@ def test_the_order_may_change_right_after_an_end(
 
 
 @pytest.mark.parametrize("kind", [batched, pooled])
-def test_a_wrapper_and_its_batch_have_one_order(kind):
+def test_a_wrapper_and_its_batch_share_one_order(kind):
     batch = kind(1, 5)
     with RunStats(TimeLimit(batch, 3)) as env:
         env.reset()
@@ -220,7 +220,7 @@ def test_built_in_batches_take_an_order(make_env):
     assert (ended > 0).all()
 
 
-def test_make_hands_the_order_to_the_batch_or_to_the_pool():
+def test_make_passes_the_order_to_the_batch_or_pool():
     with make("Catch", batch_size=2, autoreset="disabled") as env:
         of_batch = env.autoreset
     options = {"num_envs": 2, "backend": "inline", "autoreset": "same_step"}
@@ -230,7 +230,7 @@ def test_make_hands_the_order_to_the_batch_or_to_the_pool():
     assert (SAME_STEP, 4) == of_pool
 
 
-def test_what_is_no_order_is_refused(message_of):
+def test_an_invalid_order_is_refused(message_of):
     expected = (
         "autoreset must be one of AutoReset.NEXT_STEP, AutoReset.SAME_STEP, "
         "AutoReset.DISABLED, got 'later'."
@@ -281,7 +281,7 @@ class Written(PyEnvironmentBaseWrapper):
         return self._env.reset()
 
 
-def test_what_cannot_begin_single_rows_says_so(message_of):
+def test_a_batch_that_cannot_reset_single_rows_says_so(message_of):
     expected = (
         "{} cannot keep AutoReset.{}: its rows cannot begin an episode one by one: "
         "override _reset_rows(mask) there, or let it keep AutoReset.NEXT_STEP."
@@ -299,7 +299,7 @@ def test_what_cannot_begin_single_rows_says_so(message_of):
 
 
 @pytest.mark.parametrize("kind", [batched, wrapped, wrapped_pool, pooled])
-def test_the_end_is_told_also_if_the_next_episode_cannot_begin(kind):
+def test_the_end_is_returned_even_if_the_next_episode_cannot_begin(kind):
     envs = [
         functools.partial(CrashingEnv, crash_at=2, where="reset", steps_per_episode=2),
         functools.partial(CountingEnv, 9),
@@ -324,7 +324,7 @@ def test_the_end_is_told_also_if_the_next_episode_cannot_begin(kind):
 
 @with_each_order
 @pytest.mark.parametrize("kind", [batched, wrapped, wrapped_pool, pooled])
-def test_a_state_brings_back_where_the_rows_stand_in_each_order(kind, order):
+def test_a_state_restores_the_rows_in_every_order(kind, order):
     with kind(2, 3, order=order) as env, kind(2, 3, order=order) as other:
         env.reset()
         for _ in range(2):
@@ -357,7 +357,7 @@ def traced(wrap, order, kind):
 
 @pytest.mark.parametrize("kind", ["batch", "pool"])
 @pytest.mark.parametrize("wrap", [None, RunStats, lambda env: TimeLimit(env, 9)])
-def test_the_info_is_that_of_the_time_step_that_was_returned(wrap, kind):
+def test_the_info_belongs_to_the_returned_time_step(wrap, kind):
     with traced(wrap, SAME_STEP, kind) as env:
         env.reset()
         env.step([5, 5])
@@ -376,7 +376,7 @@ def test_the_info_is_that_of_the_time_step_that_was_returned(wrap, kind):
     assert [0, 0] == begun["step"].tolist()
 
 
-def test_an_info_of_another_order_is_not_told_later():
+def test_an_info_from_another_order_does_not_appear_later():
     with traced(RunStats, SAME_STEP, "pool") as env:
         env.reset()
         env.step([5, 5])
@@ -390,7 +390,7 @@ def test_an_info_of_another_order_is_not_told_later():
 
 @with_each_order
 @pytest.mark.parametrize("kind", [batched, pooled])
-def test_statistics_are_those_of_the_step_that_was_returned(kind, order):
+def test_statistics_belong_to_the_returned_step(kind, order):
     with TimeLimit(RecordEpisodeStatistics(kind(2, 3, order=order)), 99) as env:
         env.reset()
         seen = []
@@ -434,7 +434,7 @@ def test_counts_are_the_same_for_the_same_episodes(kind):
 
 @with_each_order
 @pytest.mark.parametrize("kind", [batched, pooled])
-def test_a_run_has_its_episodes_in_each_order(kind, order):
+def test_a_run_has_the_same_episodes_in_every_order(kind, order):
     with RunStats(EpisodeLimit(kind(2, 1, order=order), 2)) as env:
         env.reset()
         seen = []
@@ -462,7 +462,7 @@ def test_episodes_of_one_length_are_padded_before_the_next_begins(kind):
     ] == seen
 
 
-def test_a_row_that_was_repaired_is_told_under_same_step_too(tmp_path):
+def test_same_step_reports_a_repaired_row(tmp_path):
     from envkit import RestartPolicy
 
     makers = [

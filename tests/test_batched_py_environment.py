@@ -223,7 +223,7 @@ def test_environments_that_do_not_reset_themselves_are_reset_in_their_row(
     ] == types
 
 
-def test_threads_run_the_environments_at_the_same_time():
+def test_threads_step_the_environments_concurrently():
     """Each waits in its step until the other has come to the same place."""
     meeting = threading.Barrier(2, timeout=PATIENCE)
 
@@ -237,7 +237,7 @@ def test_threads_run_the_environments_at_the_same_time():
         assert [1, 1] == batch.step([0, 0]).observation.tolist()
 
 
-def test_without_threads_everything_happens_in_the_callers():
+def test_without_threads_everything_runs_in_the_callers_thread():
     seen = set()
 
     class Where(CountingEnv):
@@ -274,14 +274,14 @@ def test_a_batch_is_batched_and_shows_its_environments_in_order():
     assert envs == batch.envs
 
 
-def test_what_the_caller_does_to_a_list_of_environments_changes_nothing():
+def test_changing_the_list_of_environments_later_has_no_effect():
     envs = [CountingEnv(), CountingEnv()]
     batch = BatchedPyEnvironment(envs, multithreading=False)
     envs.clear()
     assert [0, 0] == batch.reset().observation.tolist()
 
 
-def test_an_array_the_environment_goes_on_using_is_copied():
+def test_arrays_that_the_environment_reuses_are_copied():
     class Reusing(CountingEnv):
         def __init__(self):
             super().__init__()
@@ -443,13 +443,13 @@ def test_an_action_spec_without_leaves_steps_random_environments():
 @pytest.mark.parametrize(
     "action", [[1, 0], (1, 0), np.array([1, 0]), np.array([1, 0], np.uint8)], ids=repr
 )
-def test_integers_of_any_kind_are_an_action(action):
+def test_integers_of_any_dtype_are_valid_actions(action):
     batch = counting()
     batch.reset()
     assert [1, 1] == batch.step(action).observation.tolist()
 
 
-def test_what_an_environment_does_to_its_action_does_not_reach_the_caller():
+def test_changes_to_an_action_do_not_reach_the_caller():
     class Clipping(Listening):
         def _step(self, action):
             np.clip(action, 0.0, 1.0, out=action)
@@ -463,7 +463,7 @@ def test_what_an_environment_does_to_its_action_does_not_reach_the_caller():
     assert [[7.0, 7.0], [7.0, 7.0]] == action.tolist()
 
 
-def test_an_environment_may_keep_an_action_that_the_caller_goes_on_using():
+def test_an_environment_can_keep_an_action_that_the_caller_reuses():
     spec = ArraySpec((2,), np.float32)
     batch = BatchedPyEnvironment([Listening(spec), Listening(spec)], False)
     batch.reset()
@@ -534,7 +534,7 @@ def test_an_environment_may_keep_an_action_that_the_caller_goes_on_using():
     ],
     ids=repr,
 )
-def test_a_wrong_action_moves_no_environment(action, got, reason):
+def test_a_wrong_action_steps_no_environment(action, got, reason):
     batch = counting(rows=3)
     first = batch.reset()
     expected = (
@@ -548,7 +548,7 @@ def test_a_wrong_action_moves_no_environment(action, got, reason):
     assert batch.current_time_step() is first
 
 
-def test_a_float_beyond_its_bounds_is_the_environments_business():
+def test_floats_out_of_bounds_are_left_to_the_environment():
     spec = BoundedArraySpec((), np.float32, -1, 1)
     batch = BatchedPyEnvironment([Listening(spec), Listening(spec)], False)
     batch.reset()
@@ -591,7 +591,7 @@ def test_a_float_beyond_its_bounds_is_the_environments_business():
     ],
     ids=["shape", "missing key", "list for tuple", "None"],
 )
-def test_a_wrong_part_of_an_action_is_named_and_moves_no_environment(
+def test_a_wrong_part_of_an_action_is_named_and_steps_no_environment(
     action, place, expected, got, problem
 ):
     spec = {"go": BoundedArraySpec((), np.int64, 0, 9), "at": (ArraySpec((2,), "f4"),)}
@@ -731,7 +731,7 @@ def test_a_foreign_environment_that_returns_none_is_named():
     ],
     ids=["tuple", "None"],
 )
-def test_what_is_not_a_time_step_is_refused_by_the_environment(change, text):
+def test_the_environment_refuses_results_that_are_no_time_step(change, text):
     batch = BatchedPyEnvironment([CountingEnv(), Changing(change)], False)
     batch.reset()
     assert (SpecError, f"Changing._step() returned {text}") == told(batch.step, [0, 0])
@@ -758,7 +758,7 @@ def test_what_is_not_a_time_step_is_refused_by_the_environment(change, text):
     ],
     ids=["None", "a dtype", "no method"],
 )
-def test_specs_that_are_none_are_refused(change, text):
+def test_missing_specs_are_refused(change, text):
     wrong = type("Wrong", (CountingEnv,), change)
     assert (TypeError, text) == told(lambda: BatchedPyEnvironment([wrong()]))
 
@@ -828,7 +828,7 @@ def test_after_a_failure_no_environment_is_stepped_beyond_its_end(multithreading
 
 
 @serial_and_threads
-def test_after_a_failure_the_batch_goes_on(multithreading):
+def test_the_batch_continues_after_a_failure(multithreading):
     envs = [CountingEnv(), CrashingEnv(crash_at=2)]
     with BatchedPyEnvironment(envs, multithreading) as batch:
         batch.reset()
@@ -870,7 +870,7 @@ class TwoArguments(Exception):
 
 
 @serial_and_threads
-def test_the_error_is_the_environments_own_object_and_noted_once(multithreading):
+def test_the_original_error_is_raised_with_one_note(multithreading):
     failure = TwoArguments(7, place="arena")
 
     class Failing(CountingEnv):
@@ -894,9 +894,7 @@ def test_the_error_is_the_environments_own_object_and_noted_once(multithreading)
     ],
 )
 @serial_and_threads
-def test_when_several_environments_fail_the_note_tells_of_all(
-    multithreading, rows, others
-):
+def test_the_note_names_all_environments_that_failed(multithreading, rows, others):
     envs = [CrashingEnv() if row in (0, *rows) else CountingEnv() for row in range(4)]
     with BatchedPyEnvironment(envs, multithreading) as batch:
         batch.reset()
@@ -912,7 +910,7 @@ def test_when_several_environments_fail_the_note_tells_of_all(
     assert ["\n".join(lines)] == raised.value.__notes__
 
 
-def test_an_error_that_takes_no_note_arrives_all_the_same():
+def test_errors_without_notes_are_raised_too():
     @dataclasses.dataclass(frozen=True)
     class Frozen(Exception):
         code: int
@@ -929,7 +927,7 @@ def test_an_error_that_takes_no_note_arrives_all_the_same():
 
 
 @pytest.mark.own_process
-def test_an_interrupted_step_is_over_before_the_next_call_begins(interruptible):
+def test_an_interrupted_step_finishes_before_the_next_call_begins(interruptible):
     """Ctrl-C reaches the caller while one environment is still in its step."""
     overlaps = []
     released = threading.Event()
@@ -1051,7 +1049,7 @@ def test_other_kinds_of_pictures_are_a_list():
     assert ["ansi of 0", "ansi of 0"] == batch.render("ansi")
 
 
-def test_a_mode_that_no_environment_knows_is_their_own_error():
+def test_an_unknown_render_mode_raises_the_environments_own_error():
     batch = counting()
     batch.reset()
     expected = "Only rgb_array is rendered by CountingEnv, not 'human'."
@@ -1059,7 +1057,7 @@ def test_a_mode_that_no_environment_knows_is_their_own_error():
 
 
 @serial_and_threads
-def test_one_seed_gives_every_row_its_own(multithreading):
+def test_one_seed_gives_every_row_a_different_seed(multithreading):
     with BatchedPyEnvironment([Dice() for _ in range(4)], multithreading) as batch:
         given_seeds = batch.seed(7)
         sums = batch.reset().observation["noise"][:, 0].tolist()
@@ -1197,7 +1195,7 @@ def test_a_state_whose_time_step_does_not_fit_changes_nothing():
 
 
 @pytest.mark.parametrize("stubborn", [0, 1, 2])
-def test_an_environment_that_refuses_every_state_does_not_stop_the_others_return(
+def test_rows_are_restored_even_if_one_environment_refuses_every_state(
     stubborn,
 ):
     class Stubborn(CountingEnv):
@@ -1214,7 +1212,7 @@ def test_an_environment_that_refuses_every_state_does_not_stop_the_others_return
     assert [1, 1, 1] == [token.environment[1] for token in batch.get_state()]
 
 
-def test_a_state_that_cannot_be_asked_for_is_refused_before_any_row_changes():
+def test_an_impossible_state_is_refused_before_any_row_changes():
     class Stateless(CountingEnv):
         def _get_state(self):
             return PyEnvironment._get_state(self)
@@ -1232,7 +1230,7 @@ def test_a_state_that_cannot_be_asked_for_is_refused_before_any_row_changes():
     assert 1 == batch.envs[0].current_time_step().observation
 
 
-def test_environments_with_tokens_of_their_own_kind_are_asked_for_theirs():
+def test_environments_with_their_own_state_tokens_are_asked_for_them():
     class OwnTokens(CountingEnv):
         value = 0
 
@@ -1281,7 +1279,7 @@ def test_closing_ends_the_threads():
 
 
 @serial_and_threads
-def test_closing_goes_on_when_one_environment_fails(multithreading):
+def test_closing_continues_if_one_environment_fails(multithreading):
     class Closing(CountingEnv):
         closed = False
 
@@ -1414,11 +1412,11 @@ ONE = CountingEnv()
         "twice",
     ],
 )
-def test_what_is_no_list_of_environments_is_refused(envs, kind, expected):
+def test_anything_but_a_list_of_environments_is_refused(envs, kind, expected):
     assert (kind, expected) == told(BatchedPyEnvironment, envs)
 
 
-def test_environments_that_disagree_are_shown_side_by_side():
+def test_specs_that_disagree_are_shown_side_by_side():
     class Level(CountingEnv):
         def __init__(self, actions):
             super().__init__()
@@ -1501,7 +1499,7 @@ NO_ROWS = (
     ],
     ids=["scalar", "scalar inside", "list", "None", "lengths"],
 )
-def test_unstacking_what_has_no_rows_is_refused(actions, expected):
+def test_unstacking_a_nest_without_rows_is_refused(actions, expected):
     assert (SpecError, expected) == told(unstack_actions, actions)
 
 

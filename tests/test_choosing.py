@@ -28,17 +28,17 @@ def part(page, name):
     return found
 
 
-def test_the_table_of_choices_is_what_was_measured():
+def test_the_table_of_choices_matches_the_measurements():
     assert tool().choices() == part("tutorial", "choices"), HINT
 
 
 @pytest.mark.parametrize("name", tool().MACHINES)
-def test_the_tables_of_more_machines_are_what_was_measured(name):
+def test_the_tables_of_more_machines_match_the_measurements(name):
     assert tool().MACHINES[name]() == part("more_machines", name), HINT
 
 
 @pytest.mark.parametrize("name", ["choices", "links"])
-def test_nothing_but_the_part_is_replaced(name, tmp_path):
+def test_only_the_generated_part_is_replaced(name, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n<!-- {name} -->\nold\n<!-- end of {name} -->\nafter\n")
     tool().fill(page, name, "new")

@@ -45,7 +45,7 @@ def collect(project: Path, version: str = "0.2.0") -> subprocess.CompletedProces
     )
 
 
-def test_a_section_has_the_fragments_by_area_and_stands_above_the_older_ones(project):
+def test_a_new_section_groups_fragments_by_area_above_older_sections(project):
     assert 0 == collect(project).returncode
 
     assert """# Changelog
@@ -71,7 +71,7 @@ Old.
     assert '__version__ = "0.2.0"\n' == (project / "envkit/__init__.py").read_text()
 
 
-def test_what_cannot_be_collected_is_refused_and_nothing_is_written(project):
+def test_an_invalid_fragment_is_refused_and_nothing_is_written(project):
     before = (project / "CHANGELOG.md").read_text("utf-8")
     (project / "docs/changes/pools.bug.bugfix.md").write_text("?", "utf-8")
     refused = collect(project)
@@ -83,7 +83,7 @@ def test_what_cannot_be_collected_is_refused_and_nothing_is_written(project):
     assert before == (project / "CHANGELOG.md").read_text("utf-8")
 
 
-def test_a_version_is_released_once_and_with_something_in_it(project):
+def test_a_version_is_released_once_and_never_empty(project):
     collect(project)
     assert "there is nothing to release" in collect(project, "0.3.0").stderr
 

@@ -38,18 +38,18 @@ def names(page):
 @pytest.mark.parametrize(
     ("page", "name"), [(page, name) for page in PAGES for name in names(page)]
 )
-def test_what_the_tables_call_is_there(page, name):
+def test_every_call_in_the_tables_exists(page, name):
     if page == "cleanrl" and lacks_library("envkit.torch"):
         pytest.skip("torch is not installed")
     assert any(name in dir(importlib.import_module(home)) for home in HOMES)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_tables_call_something(page):
+def test_the_tables_contain_calls(page):
     assert names(page)
 
 
-def test_what_the_table_for_urnai_imports_is_there():
+def test_every_import_in_the_urnai_table_exists():
     text = (DOCS / "adapters/urnai.md").read_text("utf-8")
     statements = re.findall(r"^\| `from urnai\S* .*` \| `(from .+)` \|$", text, re.M)
     assert 5 == len(statements)
@@ -69,13 +69,13 @@ def test_the_guide_for_tf_agents_has_rows_of_the_whole_table():
 
 
 @pytest.mark.parametrize("statement", [right for _, right in IMPORTS])
-def test_what_the_table_for_tf_agents_imports_is_there(statement):
+def test_every_import_in_the_tf_agents_table_exists(statement):
     if statement.startswith("from envkit.tf") or "TFPyEnvironment" in statement:
         pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     exec(statement, {})
 
 
-def test_the_table_for_tf_agents_gives_each_name_its_own():
+def test_the_tf_agents_table_gives_each_name_one_row():
     """What a script calls a module afterwards is what it called it before."""
 
     def bound(statement):
@@ -167,7 +167,7 @@ def test_the_names_of_every_module_in_the_table_for_tf_agents_are_listed():
 
 
 @pytest.mark.parametrize("module", NAMES)
-def test_a_module_of_the_table_has_the_names_that_it_has_in_tf_agents(module):
+def test_modules_in_the_table_list_the_names_of_tf_agents(module):
     if module.startswith("envkit.tf."):
         pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     # As the table writes it: the path may be an attribute of its package alone.

@@ -47,7 +47,7 @@ def anchors(page):
 
 
 @pytest.mark.parametrize(("name", "target", "test"), links())
-def test_a_link_leads_to_what_it_names(name, target, test):
+def test_links_lead_to_the_tests_that_they_name(name, target, test):
     file, _, anchor = target.partition("#")
     path = (DOCS / file).resolve() if file else DOCS / f"{name}.md"
     assert path.is_file()

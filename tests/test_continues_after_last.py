@@ -75,14 +75,14 @@ def test_each_step_of_a_single_environment_takes_its_action():
     assert [3, 4, 5, 6] == env.taken
 
 
-def test_the_declaration_goes_before_handle_auto_reset():
+def test_the_declaration_overrides_handle_auto_reset():
     env = Bandit()
     PyEnvironment.__init__(env, handle_auto_reset=True)
     assert ALONE == answers(env)
     assert TWO == answers(BanditBatch(2, handle_auto_reset=True))
 
 
-def test_a_reset_begins_anew_at_any_time():
+def test_a_reset_begins_an_episode_at_any_time():
     env = Bandit()
     answers(env, 2)
     assert (FIRST, 3) == env.reset()[::3]
@@ -104,7 +104,7 @@ def test_each_step_of_every_row_takes_its_action_in_every_order(kind, order):
 
 
 @pytest.mark.parametrize("kind", ["batched", "process", "blocking"])
-def test_the_order_may_change_and_says_the_same(kind):
+def test_changing_the_order_changes_no_time_step(kind):
     with BATCHES[kind]() as env:
         for order in [*ORDERS, *ORDERS]:
             env.autoreset = order
@@ -143,7 +143,7 @@ def test_a_reset_of_some_rows_leaves_the_others(kind, order):
     ],
     ids=["TimeLimit", "PassiveChecker", "statistics", "two"],
 )
-def test_wrappers_keep_it(layer, kind, order):
+def test_wrappers_keep_the_declaration(layer, kind, order):
     inside = Bandit() if kind == "alone" else BATCHES[kind](autoreset=order)
     with layer(inside) as env:
         assert env.continues_after_last
@@ -158,7 +158,7 @@ def test_each_step_is_an_episode_to_statistics():
     assert (3, 1, 3) == (env.episodes, env.episode_steps, env.total_steps)
 
 
-def test_a_time_limit_counts_anew_after_each_last():
+def test_a_time_limit_restarts_after_each_last():
     env = TimeLimit(Bandit(), 2)
     answers(env, 5)
     assert {"asked": 8} == env.get_info()
@@ -171,14 +171,14 @@ def test_a_limit_of_episodes_counts_each_step():
     assert env.is_over
 
 
-def test_fixed_length_begins_its_episodes_itself():
+def test_fixed_length_begins_its_own_episodes():
     env = FixedLength(Bandit(), 2)
     env.reset()
     assert not env.continues_after_last
     assert [LAST, LAST, FIRST] == [int(env.step(3).step_type) for _ in range(3)]
 
 
-def test_a_process_of_its_own_keeps_it():
+def test_a_process_environment_keeps_the_declaration():
     env = ProcessPyEnvironment(Bandit)
     env.start()
     try:
@@ -208,7 +208,7 @@ def test_actions_after_a_last_have_to_fit():
                 env.step([0.5, 3])
 
 
-def test_a_state_brings_it_back():
+def test_a_state_restores_the_episode():
     with BATCHES["process"]() as env:
         answers(env, 2)
         state = env.get_state()
@@ -233,7 +233,7 @@ def test_a_batch_of_both_kinds_is_refused(message_of):
 
 
 @pytest.mark.parametrize("make_env", [Bandit, BanditBatch, BATCHES["batched"]])
-def test_the_checker_accepts_what_declares_it(make_env):
+def test_the_checker_accepts_environments_with_the_declaration(make_env):
     check_environment(make_env)
 
 
@@ -255,7 +255,7 @@ def test_the_checker_refuses_a_false_declaration():
         check_environment(Untrue)
 
 
-def test_a_pool_is_what_the_environment_in_it_says():
+def test_a_pool_takes_the_declaration_of_its_environments():
     with wrap(BATCHES["inline"](), [TimeLimit, 3]) as env:
         assert env.continues_after_last
     with ParallelPyEnvironment([CountingEnv], backend="inline") as env:

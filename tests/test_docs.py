@@ -82,7 +82,7 @@ def test_the_page_of_the_types_describes_each_of_them():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
-def test_every_code_block_is_run_or_says_that_it_is_no_python(page):
+def test_every_code_block_runs_or_is_marked_as_no_python(page):
     text = page.read_text("utf-8")
     openings = re.findall(r"^ *(?:```|:::)+(.*)$", text, re.M)[::2]
     assert [] == [

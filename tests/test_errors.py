@@ -91,7 +91,7 @@ BASES = {
 }
 
 
-def test_the_tree_of_errors_is_as_drawn():
+def test_the_error_hierarchy_matches_the_drawing():
     listed = [getattr(errors, name) for name in errors.__all__]
     kinds = {kind for kind in listed if isinstance(kind, type)} - {InsecureWarning}
     assert BASES == {kind: kind.__bases__ for kind in kinds}
@@ -110,14 +110,14 @@ def test_the_tree_of_errors_is_as_drawn():
         copy.deepcopy,
     ],
 )
-def test_an_error_survives_a_journey_with_all_it_knows(error, clone):
+def test_errors_keep_their_attributes_when_pickled(error, clone):
     arrived = clone(error)
     assert type(error) is type(arrived)
     assert str(error) == str(arrived)
     assert vars(error) == vars(arrived)
 
 
-def test_every_class_of_error_is_among_the_travellers():
+def test_the_pickling_test_covers_every_error_class():
     assert set(BASES) == {type(error) for error in ONE_OF_EACH}
 
 
@@ -132,7 +132,7 @@ def test_the_text_of_an_error_is_its_message(kind):
     assert isinstance(error, EnvkitError)
 
 
-def test_what_an_error_knows_is_empty_unless_it_was_told():
+def test_error_attributes_are_empty_by_default():
     assert ("", "") == (SpecError().path, SpecError().reason)
     assert ((), "") == (SpecMismatchError().envs, SpecMismatchError().part)
     told = WorkerError("what happened", worker=2, envs=[4, 5])
@@ -154,7 +154,7 @@ def test_what_an_error_knows_is_empty_unless_it_was_told():
     assert ("", "") == (missing.package, missing.extra)
 
 
-def test_a_misfit_says_where_what_was_expected_and_what_came():
+def test_a_spec_error_names_the_place_the_expected_spec_and_the_value():
     error = SpecError.does_not_fit(
         "env 3 returned an observation that",
         path="observation['camera']",
@@ -225,10 +225,10 @@ NO_ENVIRONMENT = (
         ),
     ],
 )
-def test_an_error_that_is_made_of_facts_says_them(error, text):
+def test_errors_built_from_facts_state_them(error, text):
     assert text == str(error)
 
 
-def test_a_missing_package_is_known():
+def test_a_missing_dependency_error_knows_its_package():
     error = MissingDependencyError.needed_by("X", package="gymnasium", extra="atari")
     assert ("gymnasium", "atari") == (error.package, error.extra)

@@ -49,7 +49,7 @@ def test_the_demo_compares_speeds_and_survives_a_killed_worker():
 
 
 @pytest.mark.parametrize("asked", [[], ["Catch"]])
-def test_the_environments_that_are_asked_for_are_in_the_table(asked):
+def test_the_requested_environments_are_in_the_table(asked):
     options = [f"--envs={name}" for name in asked]
     output = run(
         "examples/every_environment.py", "--num_envs=2", "--steps=20", *options
@@ -85,7 +85,7 @@ def test_q_learning_learns_to_catch():
 @pytest.mark.parametrize(
     "backend", [pytest.param("process", marks=pytest.mark.heavy), "inline"]
 )
-def test_a_run_that_is_stopped_by_signals_ends_as_one_that_is_not(tmp_path, backend):
+def test_a_run_stopped_by_signals_has_the_same_result(tmp_path, backend):
     options = ["--num_envs=8", "--steps=300", "--save_every=20"]
     file = "examples/preempted.py"
     whole = run(
@@ -146,13 +146,13 @@ def test_the_random_policy_in_parallel_ends_in_a_table_of_the_workers():
     assert [["0", "0-1"], ["1", "2-3"]] == [[row[0], row[2]] for row in rows]
 
 
-def test_the_halves_print_what_both_ways_make():
+def test_both_halves_print_the_same_result():
     output = run("examples/async_halves.py", "--num_envs=4", "--steps=10")
     for way in ("in lockstep", "in halves"):
         assert way in output
 
 
-def test_the_new_library_is_landed_by_who_brakes():
+def test_the_new_librarys_game_is_won_by_braking():
     output = run(
         "examples/new_library.py", "--num_envs=4", "--num_workers=2", "--steps=80"
     )
@@ -188,7 +188,7 @@ def test_a_library_with_an_adapter_needs_a_name():
 
 
 @pytest.mark.slow
-def test_the_third_library_needs_a_name_alone(monkeypatch):
+def test_the_third_library_needs_only_a_name(monkeypatch):
     pytest.importorskip("highway_env")
     monkeypatch.syspath_prepend(ROOT / "examples")
     target = importlib.import_module("three_libraries").LIBRARIES["highway_env"]
@@ -199,7 +199,7 @@ def test_the_third_library_needs_a_name_alone(monkeypatch):
 
 
 @pytest.mark.slow
-def test_reinforce_learns_and_shows_it_in_pictures(tmp_path):
+def test_reinforce_learns_and_draws_its_progress(tmp_path):
     from PIL import Image  # the other tests of this file need the install needs only
 
     output = run(
@@ -237,7 +237,7 @@ def test_reinforce_says_that_it_needs_more_time(tmp_path):
     ) in output
 
 
-def test_reinforce_says_how_to_install_what_is_missing():
+def test_reinforce_says_how_to_install_missing_packages():
     program = (
         "import runpy, sys; sys.modules['tensorflow'] = None; "
         "runpy.run_path('examples/tf_reinforce.py')"
@@ -296,7 +296,7 @@ def test_ppo_in_torch_plays_a_game_of_atari(tmp_path):
     assert (tmp_path / "torch_ppo.png").exists()
 
 
-def test_ppo_in_torch_says_how_to_install_what_is_missing():
+def test_ppo_in_torch_says_how_to_install_missing_packages():
     program = (
         "import runpy, sys; sys.modules['torch'] = None; "
         "runpy.run_path('examples/torch_ppo.py')"
@@ -349,7 +349,7 @@ def test_an_agent_finds_its_way_through_an_adventure_by_reading():
 
 
 @pytest.mark.parametrize("name", ["desktop_game", "desktop_terminal"])
-def test_an_example_on_a_screen_says_what_has_to_be_installed(name):
+def test_screen_examples_name_the_missing_packages(name):
     finished = subprocess.run(
         [sys.executable, f"examples/{name}.py"],
         cwd=ROOT,

@@ -63,7 +63,7 @@ def sent(value):
 
 
 @pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.__name__)
-def test_every_exception_of_python_arrives_as_what_it_was(kind):
+def test_every_builtin_exception_arrives_with_its_class(kind):
     original = kind.__new__(kind)
     original.args = ("one", 2)
     original.note = "three"
@@ -84,11 +84,11 @@ def test_every_exception_of_python_arrives_as_what_it_was(kind):
     ],
     ids=lambda original: type(original).__name__,
 )
-def test_an_exception_of_python_arrives_with_its_text(original):
+def test_a_builtin_exception_arrives_with_its_text(original):
     assert str(original) == str(sent(original))
 
 
-def test_an_error_of_the_system_arrives_with_its_number_and_its_file():
+def test_an_os_error_arrives_with_its_number_and_file():
     arrived = sent(FileNotFoundError(2, "No such file", "level.xml"))
     assert (2, "No such file", "level.xml") == (
         arrived.errno,
@@ -97,13 +97,13 @@ def test_an_error_of_the_system_arrives_with_its_number_and_its_file():
     )
 
 
-def test_slots_stay_behind():
+def test_slots_are_not_sent():
     arrived = sent(SlottedError("here"))
     assert (SlottedError, ("here",)) == (type(arrived), arrived.args)
     assert not hasattr(arrived, "place")
 
 
-def test_a_text_that_is_made_of_slots_is_shown_wherever_it_goes():
+def test_a_message_built_from_slots_survives():
     shown = with_text(sent(SlottedError("here")), "at here")
     again = sent(shown)
 
@@ -118,23 +118,23 @@ def test_a_text_that_is_made_of_slots_is_shown_wherever_it_goes():
     args=st.lists(st.integers() | st.text() | st.none() | st.floats(allow_nan=False)),
     attributes=st.dictionaries(st.text(st.characters(categories=["Ll"])), st.text()),
 )
-def test_args_and_attributes_arrive_whatever_they_are(args, attributes):
+def test_args_and_attributes_of_any_kind_arrive(args, attributes):
     original = rebuilt(TwoArgumentsError, tuple(args), attributes)
     arrived = sent(original)
     assert (tuple(args), attributes) == (arrived.args, vars(arrived))
 
 
-def test_an_exception_arrives_without_a_call_of_its_constructor():
+def test_exceptions_are_rebuilt_without_their_constructor():
     arrived = sent(TwoArgumentsError(1, 2))
     assert ("1 and 2", 1, 2) == (str(arrived), arrived.one, arrived.two)
 
 
-def test_exceptions_inside_of_other_values_arrive_too():
+def test_exceptions_inside_other_values_arrive():
     arrived = sent([{"why": TwoArgumentsError(1, 2)}])
     assert 2 == arrived[0]["why"].two
 
 
-def test_an_exception_that_holds_itself_arrives():
+def test_an_exception_that_contains_itself_arrives():
     original = TwoArgumentsError(1, 2)
     original.itself = original
     original.lock = threading.Lock()
@@ -142,7 +142,7 @@ def test_an_exception_that_holds_itself_arrives():
     assert arrived.itself is arrived
 
 
-def test_what_cannot_be_pickled_stays_behind():
+def test_values_that_cannot_be_pickled_are_left_out():
     lock = threading.Lock()
     original = TwoArgumentsError(1, 2)
     original.args = (lock, 3)
@@ -152,18 +152,18 @@ def test_what_cannot_be_pickled_stays_behind():
     assert {"one": 1, "two": 2} == vars(arrived)
 
 
-def test_an_argument_that_cannot_even_be_shown_is_named_by_its_class():
+def test_an_argument_without_a_repr_is_named_by_its_class():
     arrived = sent(ValueError(Unspeakable()))
     assert "Unspeakable object at" in arrived.args[0]
 
 
-def test_an_exception_does_not_bring_along_the_object_that_lacked_the_attribute():
+def test_an_attribute_error_is_sent_without_its_object():
     original = AttributeError("no x", name="x", obj=Unspeakable())
     assert ("no x", None) == (str(sent(original)), sent(original).obj)
 
 
 @pytest.mark.skipif(not ExceptionGroup, reason="groups came with Python 3.11")
-def test_in_a_group_each_exception_is_relieved_of_what_cannot_travel():
+def test_exceptions_in_a_group_lose_what_cannot_be_pickled():
     one = TwoArgumentsError(1, 2)
     one.lock = threading.Lock()
     arrived = sent(ExceptionGroup("two", [one, KeyError("x")]))
@@ -185,12 +185,12 @@ def test_a_group_with_a_constructor_of_its_own_arrives():
     assert issubclass(both(RuntimeError, Failures), ExceptionGroup)
 
 
-def test_what_cannot_be_pickled_at_all_is_nothing():
+def test_packing_returns_none_for_values_that_cannot_be_pickled():
     assert None is packed(threading.Lock())
     assert None is unpacked(None)
 
 
-def test_what_cannot_be_had_here_is_the_default():
+def test_unpacking_returns_the_default_for_unreadable_data():
     assert "default" == unpacked(b"not a pickle", "default")
     assert None is unpacked(pickle.dumps(TwoArgumentsError(1, 2)))
 
@@ -202,7 +202,7 @@ def test_a_module_that_nobody_imported_is_not_imported_for_an_error(monkeypatch)
     assert "sqlite3" not in sys.modules
 
 
-def test_a_class_sent_to_another_process_by_value_is_itself_when_it_comes_back():
+def test_a_class_sent_by_value_is_the_same_class_on_return():
     """A worker that was given a constructor of a notebook raises what it defines."""
 
     class NotebookError(Exception):
@@ -231,7 +231,7 @@ def test_a_class_sent_to_another_process_by_value_is_itself_when_it_comes_back()
     assert (1, 2) == arrived.args
 
 
-def test_a_class_that_comes_back_is_left_as_it_is():
+def test_a_returned_class_is_left_unchanged():
     """cloudpickle would give it the attributes that it had when it left."""
 
     class NotebookError(Exception):
@@ -244,14 +244,14 @@ def test_a_class_that_comes_back_is_left_as_it_is():
     assert 3 == NotebookError.raised
 
 
-def test_packing_imports_no_module_that_a_class_came_from_by_value():
+def test_packing_does_not_import_the_module_of_a_class_sent_by_value():
     kind = type("GoneError", (Exception,), {"__module__": "this"})
     data = packed(kind("no"))
     assert "this" not in sys.modules
     assert kind is type(unpacked(data))
 
 
-def test_a_class_of_both_is_made_once_and_is_both():
+def test_a_combined_class_is_made_once_from_both_bases():
     kind = both(RuntimeError, FileNotFoundError)
     assert kind is both(RuntimeError, FileNotFoundError)
     assert issubclass(kind, RuntimeError)
@@ -262,7 +262,7 @@ def test_a_class_of_both_is_made_once_and_is_both():
     "theirs",
     [RuntimeError, Exception, BaseException, SystemExit, StopIteration, SyntaxError],
 )
-def test_where_two_classes_are_not_wanted_there_is_one(theirs):
+def test_no_combined_class_is_made_if_one_is_enough(theirs):
     assert RuntimeError is both(RuntimeError, theirs)
 
 

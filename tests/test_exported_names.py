@@ -55,7 +55,7 @@ def test_every_public_class_and_function_is_listed():
     assert {} == found_in_modules(unlisted)
 
 
-def test_type_checkers_are_told_the_same_homes_as_the_interpreter():
+def test_type_checkers_and_the_interpreter_use_the_same_modules():
     tree = ast.parse((ROOT / "__init__.py").read_text("utf-8"))
     (block,) = (
         node
@@ -76,7 +76,7 @@ def test_type_checkers_are_told_the_same_homes_as_the_interpreter():
 
 
 @pytest.mark.parametrize(("name", "home"), envkit._HOMES.items())
-def test_a_name_is_the_object_of_its_home(name, home):
+def test_exported_names_are_the_objects_of_their_modules(name, home):
     assert getattr(importlib.import_module(home), name) is getattr(envkit, name)
 
 

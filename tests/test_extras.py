@@ -24,7 +24,7 @@ def project():
     return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def test_messages_name_what_the_extras_install(project):
+def test_messages_name_packages_that_the_extras_install(project):
     declared = {
         extra: tuple(texts)
         for extra, texts in project["optional-dependencies"].items()
@@ -33,7 +33,7 @@ def test_messages_name_what_the_extras_install(project):
     assert declared == extras()
 
 
-def test_every_extra_that_the_code_names_is_one():
+def test_every_extra_named_in_the_code_exists():
     named = {
         keyword.value.value
         for path in PACKAGE.rglob("*.py")
@@ -58,7 +58,7 @@ def test_the_extras_of_extras_are_those_of_this_distribution(project):
             assert requirement.extras <= set(declared)
 
 
-def test_all_has_every_extra_but_those_that_do_not_go_with_others(project):
+def test_the_extra_all_contains_every_compatible_extra(project):
     declared = project["optional-dependencies"]
     texts = [*declared["all"], *declared["libraries"]]
     among = {extra for text in texts for extra in Requirement(text).extras}

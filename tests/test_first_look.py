@@ -117,7 +117,7 @@ def test_an_observation_that_does_not_fit_is_refused_at_once(kind, auto):
         assert why.startswith(reason)
 
 
-def test_the_whole_text_is_that_of_pools(message_of):
+def test_the_whole_text_matches_the_pools(message_of):
     env = Told(restart(np.zeros(2)))
     assert message_of(SpecError, env.reset) == (
         "Told._reset() returned a time step that does not fit its spec at observation."
@@ -140,12 +140,12 @@ def test_anything_but_a_time_step_is_refused(result):
             call()
 
 
-def test_a_step_before_any_reset_has_its_reset_looked_at():
+def test_the_implied_reset_of_a_first_step_is_checked():
     line, _ = refusal(lambda: Told(restart(np.zeros(2))).step(0))
     assert line.startswith("Told._reset() returned")
 
 
-def test_only_the_first_of_each_is_looked_at():
+def test_only_the_first_reset_and_step_are_checked():
     later = transition(np.zeros(7), 0.0)
     env = Told(restart(GOOD), transition(GOOD, 0.0), later)
     env.reset()
@@ -154,7 +154,7 @@ def test_only_the_first_of_each_is_looked_at():
     assert (7,) == env.step(0).observation.shape == env.reset().observation.shape
 
 
-def test_what_was_refused_is_looked_at_again():
+def test_a_refused_result_is_checked_again_next_time():
     env = Told(restart(np.zeros(2)))
     for _ in range(2):
         refusal(env.reset)
@@ -164,7 +164,7 @@ def test_what_was_refused_is_looked_at_again():
     "copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))]
 )
 @pytest.mark.parametrize("kind", [Told, Public])
-def test_a_copy_made_between_reset_and_step_has_its_own_step_looked_at(kind, copied):
+def test_a_copy_made_between_reset_and_step_checks_its_own_step(kind, copied):
     env = kind(restart(GOOD), transition(np.zeros(2), 0.0))
     env.reset()
     for one in (copied(env), env):
@@ -172,7 +172,7 @@ def test_a_copy_made_between_reset_and_step_has_its_own_step_looked_at(kind, cop
 
 
 @pytest.mark.parametrize("at", ["reset", "step"])
-def test_public_methods_that_a_class_overrides_are_looked_at_too(at):
+def test_overridden_public_methods_are_checked(at):
     bad = np.zeros(2)
     first = restart(bad if at == "reset" else GOOD)
     env = Public(first, transition(bad, 0.0))
@@ -187,7 +187,7 @@ def test_public_methods_that_a_class_overrides_are_looked_at_too(at):
     )
 
 
-def test_an_overridden_step_is_the_class_s_own_after_the_first():
+def test_an_overridden_step_is_called_directly_after_the_first():
     env = Public(restart(GOOD), transition(GOOD, 0.0), transition(GOOD, 1.0))
     env.reset()
     env.step(0)
@@ -195,18 +195,18 @@ def test_an_overridden_step_is_the_class_s_own_after_the_first():
     assert 1.0 == env.step(0).reward
 
 
-def test_what_a_wrapper_makes_of_it_is_looked_at():
+def test_a_wrappers_own_results_are_checked():
     env = Restored(Told(restart(GOOD)))
     line, _ = refusal(env.reset)
     assert line.startswith("Restored._reset() returned a time step that does not fit")
 
 
-def test_inside_a_wrapper_the_environment_is_named():
+def test_the_environment_inside_a_wrapper_is_named():
     line, _ = refusal(TimeLimit(Told(restart(np.zeros(2))), 3).reset)
     assert line.startswith("Told._reset() returned a time step that does not fit")
 
 
-def test_a_batch_is_looked_at_as_a_whole():
+def test_a_batch_is_checked_as_a_whole():
     one = restart(np.zeros((2, 2), np.float32), batch_size=2)
     missing = transition(np.zeros((2, 2), np.float32), np.zeros(2))
     missing = missing._replace(discount=np.array(1, np.float32))
@@ -217,7 +217,7 @@ def test_a_batch_is_looked_at_as_a_whole():
     assert reason == "The whole batch dimension is missing: expected (2,)."
 
 
-def test_a_first_step_of_some_rows_is_looked_at():
+def test_a_first_step_of_some_rows_is_checked():
     one = restart(np.zeros((2, 2), np.float32), batch_size=2)
     high = transition(np.full((2, 2), 3, np.float32), np.zeros(2))
     env = ToldBatch(one, high)
@@ -226,7 +226,7 @@ def test_a_first_step_of_some_rows_is_looked_at():
     assert line.startswith("ToldBatch._step_rows() returned a time step")
 
 
-def test_the_members_of_a_batch_have_their_bounds_looked_at():
+def test_the_bounds_of_a_batchs_members_are_checked():
     envs = [Told(restart(GOOD)), Told(restart(np.full(2, 3, np.float32)))]
     line, _ = refusal(BatchedPyEnvironment(envs, False).reset)
     assert line == (
@@ -250,12 +250,12 @@ def test_an_overridden_should_reset_is_asked_at_every_step():
     assert [1, 1, 1, 0] == [*types, int(env.step(0).step_type)]
 
 
-def test_a_time_step_of_another_library_is_looked_at():
+def test_time_steps_of_another_library_are_checked():
     foreign = type("TimeStep", (TimeStep,), {})(*restart(np.zeros(2)))
     assert refusal(Told(foreign).reset)[1].startswith("dtype is float64")
 
 
-def test_numbers_of_the_right_dtype_will_do():
+def test_numbers_of_the_right_dtype_are_accepted():
     class Numbers(CountingEnv):
         def observation_spec(self):
             return ArraySpec((), np.int64)

@@ -187,7 +187,7 @@ DOORS = {
 
 
 @pytest.mark.parametrize(("call", "text"), DOORS.values(), ids=DOORS)
-def test_errors_name_the_class_that_came_and_where_to_import_it(call, text, message_of):
+def test_errors_name_the_foreign_class_and_the_right_import(call, text, message_of):
     assert text == message_of((TypeError, ValueError), call)
 
 
@@ -199,7 +199,7 @@ def test_errors_name_the_class_that_came_and_where_to_import_it(call, text, mess
         ("process", ForgotBase, NOT_MADE[:200]),
     ],
 )
-def test_errors_of_workers_name_it_too(backend, maker, text, message_of):
+def test_errors_of_workers_name_the_right_import(backend, maker, text, message_of):
     message = message_of(
         ConstructorError, lambda: envkit.ParallelPyEnvironment([maker], backend=backend)
     )
@@ -219,11 +219,11 @@ def test_errors_of_workers_name_it_too(backend, maker, text, message_of):
         ),
     ],
 )
-def test_checks_name_it_too(check, shown, message_of):
+def test_the_checker_names_the_right_import(check, shown, message_of):
     assert shown in message_of((EnvkitError, AssertionError), check)
 
 
-def test_a_recording_names_it_too(tmp_path, message_of):
+def test_a_recording_names_the_right_import(tmp_path, message_of):
     message = message_of(
         EnvkitError, lambda: Record(ForgotSpecs(), tmp_path / "recording")
     )
@@ -236,7 +236,7 @@ def test_a_bounded_copy_of_such_a_spec_keeps_its_bounds():
     assert "move" == copy.name
 
 
-def test_a_class_of_ones_own_that_is_derived_from_envkits_is_not_named():
+def test_subclasses_of_envkits_classes_are_not_reported():
     class PyEnvironment(CountingEnv):
         def observation_spec(self):
             return 3

@@ -31,14 +31,14 @@ def file_called(name: str) -> Path | None:
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`([\w/]+\.py)`", PAGE))))
-def test_a_file_that_is_named_exists(name):
+def test_every_named_file_exists(name):
     assert file_called(name) is not None
 
 
 @pytest.mark.parametrize(
     ("name", "function"), re.findall(r"`([\w/]+\.py)`, `(\w+)`", PAGE)
 )
-def test_a_function_is_in_the_file_that_is_named(name, function):
+def test_every_named_function_is_in_its_file(name, function):
     path = file_called(name)
     assert path is not None
     assert f"def {function}(" in path.read_text("utf-8")
@@ -48,7 +48,7 @@ METHODS = re.findall(rf"`({'|'.join(CLASSES)})\.(\w+)", PAGE)
 
 
 @pytest.mark.parametrize(("owner", "method"), sorted(set(METHODS)))
-def test_a_method_that_is_named_exists(owner, method):
+def test_every_named_method_exists(owner, method):
     assert hasattr(CLASSES[owner], method)
 
 
@@ -56,12 +56,12 @@ ANSWERS = PAGE.partition("only this module answers it |")[2].partition("\n\n")[0
 
 
 @pytest.mark.parametrize("name", re.findall(r"`([a-z_]+(?:/[a-z_]+)*)`", ANSWERS))
-def test_a_module_that_answers_a_question_exists(name):
+def test_every_module_in_the_answers_exists(name):
     is_column = name in {"sequence", "answered"}
     assert is_column or file_called(f"{name}.py") is not None
 
 
-def test_the_drawing_of_the_house_has_every_room():
+def test_the_drawing_shows_every_package():
     drawing = PAGE.partition("## The house")[2].partition("\n\n")[2]
     drawing = drawing.partition("```text")[2].partition("```")[0]
     rooms = {path.parent.name for path in HOUSE.glob("*/__init__.py")} | {"jax.py"}

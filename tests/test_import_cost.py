@@ -49,7 +49,7 @@ def test_the_working_set_adds_at_most_sixty_modules_to_numpy_and_none_is_heavy()
     assert set() == HEAVY & loaded
 
 
-def test_a_bare_import_loads_nothing_but_itself():
+def test_importing_envkit_loads_no_other_module():
     added = modules_after("import envkit") - modules_after("import typing")
     itself = {"", "._internal", "._internal.lazy_names", "._internal.namesake"}
     assert {f"envkit{name}" for name in itself} == {
@@ -71,7 +71,7 @@ def test_making_and_stepping_an_environment_loads_nothing_heavy():
     assert set() == HEAVY & modules_after(program)
 
 
-def test_what_watches_a_linked_worker_loads_no_numpy():
+def test_the_watcher_of_a_linked_worker_does_not_load_numpy():
     """There is one of it beside every worker."""
     loaded = modules_after(
         "from envkit.cli.main import main; assert main(['worker', 'nowhere']) == 2"

@@ -43,7 +43,7 @@ def test_built_in_environments_name_their_actions():
     ] == key_map(make("GridWorld")).table()
 
 
-def test_meanings_become_arrows_and_the_space_bar_pressed_together():
+def test_action_meanings_become_arrows_and_the_space_bar_together():
     meanings = ["NOOP", "FIRE", "UP", "RIGHT", "UPRIGHT", "UPRIGHTFIRE"]
 
     assert [
@@ -57,7 +57,7 @@ def test_meanings_become_arrows_and_the_space_bar_pressed_together():
     ] == table(choice(6), get_action_meanings=lambda: meanings)
 
 
-def test_keys_that_the_environment_wants_are_used_and_arrows_stand_for_them():
+def test_the_environments_own_keys_are_used_and_arrows_are_aliases():
     told = {("e",): 0, (ord("d"), ord(" ")): 1, "d": 2}
     found = key_map(Acting(choice(3), get_keys_to_action=lambda: told))
     assert [0, 1, 2, 2, None] == [
@@ -69,7 +69,7 @@ def test_keys_that_the_environment_wants_are_used_and_arrows_stand_for_them():
     ]
 
 
-def test_an_enumeration_of_actions_is_taken_for_their_names():
+def test_an_enumeration_names_the_actions():
     class Actions(enum.IntEnum):
         left = 0
         right = 1
@@ -94,7 +94,7 @@ def test_a_menu_of_buttons_is_played_with_their_keys():
     ] == table(choice(3), menu=menu)
 
 
-def test_names_of_other_actions_are_not_believed():
+def test_names_that_do_not_fit_the_actions_are_ignored():
     """A wrapper may have changed what the environment takes."""
     assert ["0", "1", "2", "3"] == [
         key for key, _ in table(choice(4), action_names=("left", "right"))
@@ -148,7 +148,7 @@ def test_buttons_have_the_keys_that_their_names_suggest():
     ],
     ids=["text", "too many", "nothing"],
 )
-def test_what_keys_cannot_say_is_refused(spec, text, message_of):
+def test_actions_that_keys_cannot_express_are_refused(spec, text, message_of):
     assert text == message_of(ValueError, lambda: key_map(Acting(spec)))
 
 
@@ -161,7 +161,7 @@ def test_every_choice_has_a_key_that_means_it(count, data):
 
 
 @given(st.sampled_from(["", "UP", "DOWN"]), st.sampled_from(["", "LEFT", "RIGHT"]))
-def test_the_keys_of_a_name_are_those_of_its_parts(one, other):
+def test_a_combined_name_uses_the_keys_of_its_parts(one, other):
     assert chord_of(one) | chord_of(other) == chord_of(f"{one}{other}")
 
 
@@ -169,7 +169,7 @@ SENT = ["a", "Q", " ", "\r", "\x7f", "\x1b[A", "\x1bOD", "\x1b[3~", "\x1b[1;5C",
 
 
 @given(st.lists(st.sampled_from(SENT)), st.data())
-def test_keys_are_the_same_in_however_many_pieces_they_come(parts, data):
+def test_keys_are_parsed_the_same_in_any_number_of_pieces(parts, data):
     text = "".join(parts)
     cut = data.draw(st.integers(0, len(text)))
     first, rest = decode(text[:cut])
@@ -182,7 +182,7 @@ def test_keys_have_names():
     assert (names, "") == decode("".join(SENT))
 
 
-def test_a_key_that_there_is_not_is_named(message_of):
+def test_an_unknown_key_is_named(message_of):
     assert (
         "There is no key 'hop' in '<hop>'. Keys are characters, and in angle brackets "
         "backspace, down, enter, esc, left, right, space, tab, up."

@@ -60,7 +60,7 @@ GAMES = {
 
 @pytest.mark.parametrize("seeded", [True, False], ids=["seed", "generator"])
 @pytest.mark.parametrize("game", GAMES)
-def test_no_game_ends_by_an_illegal_move(game, seeded):
+def test_games_never_end_by_an_illegal_move(game, seeded):
     rng = 7 if seeded else np.random.default_rng(7)
     with GAMES[game]() as env:
         rewards = rewards_of_tictactoe(env, rng)
@@ -98,7 +98,7 @@ def test_equal_generators_draw_equal_actions():
     assert first.tolist() == second.tolist()
 
 
-def test_an_info_that_raises_names_nothing():
+def test_an_info_that_raises_is_ignored():
     class Silent(CountingEnv):
         def get_info(self):
             raise RuntimeError("There is none.")

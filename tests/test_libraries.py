@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("path", PLACES)
-def test_a_table_has_what_the_schemes_say(path):
+def test_the_tables_match_the_schemes(path):
     """`python tools/libraries.py` writes it."""
     assert written(path) == (ROOT / path).read_text("utf-8")
 
@@ -35,7 +35,7 @@ def test_a_table_has_what_the_schemes_say(path):
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_table_that_says_something_else_is_found(path, change, monkeypatch):
+def test_the_check_finds_a_table_that_differs(path, change, monkeypatch):
     others = schemes()
     others["minigrid"] = others["minigrid"]._replace(**change)
     monkeypatch.setattr(libraries, "schemes", lambda: others)
@@ -49,7 +49,7 @@ def test_a_table_that_says_something_else_is_found(path, change, monkeypatch):
 
 
 @pytest.mark.parametrize("path", PLACES)
-def test_a_table_that_lacks_a_library_is_found(path, monkeypatch):
+def test_the_check_finds_a_table_without_a_library(path, monkeypatch):
     fewer = schemes()
     del fewer["minigrid"]
     monkeypatch.setattr(libraries, "schemes", lambda: fewer)

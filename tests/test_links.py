@@ -50,7 +50,7 @@ def test_links_lead_to_files_and_headings(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_nothing_on_a_page_is_for_sphinx_alone(page):
+def test_pages_use_no_syntax_that_only_sphinx_knows(page):
     text = text_of(page)
     assert not re.search(r"\{py:\w+\}`", text)
     assert not re.search(r"^\([\w-]+\)=$", text, re.M)

@@ -85,7 +85,7 @@ def test_make_downloads_nothing_unless_asked():
         make("minari:D4RL/door/human-v2")
 
 
-def test_minari_reads_what_was_recorded(tmp_path):
+def test_minari_reads_recordings(tmp_path):
     recording = record_catch(tmp_path / "catch")
 
     dataset = to_minari(recording, "catch/test-v0", author="A", description="D")
@@ -108,7 +108,7 @@ def test_minari_reads_what_was_recorded(tmp_path):
     assert recording.provenance == metadata["envkit"]["provenance"]
 
 
-def test_an_episode_that_was_left_ends_in_a_truncation(tmp_path):
+def test_an_abandoned_episode_ends_in_a_truncation(tmp_path):
     recording = record_catch(tmp_path / "catch", steps=4)
 
     (episode,) = to_minari(recording, "catch-v0")
@@ -147,7 +147,7 @@ def test_large_pictures_keep_every_bit(tmp_path):
 # There and back.
 
 
-def test_a_recording_comes_back_as_it_was(tmp_path):
+def test_a_recording_survives_the_round_trip(tmp_path):
     recording = record_catch(tmp_path / "catch")
     to_minari(recording, "catch-v0")
 
@@ -160,7 +160,7 @@ def test_a_recording_comes_back_as_it_was(tmp_path):
     assert 0 == main(["replay", "--check", str(tmp_path / "again")])
 
 
-def test_the_rows_of_a_batch_come_back(tmp_path):
+def test_the_rows_of_a_batch_survive_the_round_trip(tmp_path):
     env = BatchedPyEnvironment([make("Catch-v1", seed=seed) for seed in range(3)])
     with Record(env, tmp_path / "rows") as env:
         for step in range(25):
@@ -207,7 +207,7 @@ NESTS = st.recursive(
 
 @settings(max_examples=15)
 @given(observation=NESTS, action=NESTS)
-def test_any_structure_comes_back(tmp_path_factory, observation, action):
+def test_any_structure_survives_the_round_trip(tmp_path_factory, observation, action):
     folder = tmp_path_factory.mktemp("any")
     env = RandomPyEnvironment(observation, action, seed=5, episode_end_probability=0.3)
     rng = np.random.default_rng(0)
@@ -227,7 +227,7 @@ def test_any_structure_comes_back(tmp_path_factory, observation, action):
     assert whole == content(from_minari(name, folder / "again"))
 
 
-def test_text_comes_back(tmp_path):
+def test_text_survives_the_round_trip(tmp_path):
     spec = {
         "said": TextSpec((), "<U5", min_length=0, max_length=5, letters="abcü"),
         "at": (ArraySpec((2,), np.float64), ArraySpec((), np.bool_)),
@@ -246,7 +246,7 @@ def test_text_comes_back(tmp_path):
     assert lengthy == content(from_minari("text-v0", tmp_path / "again"))
 
 
-def test_infos_come_back_that_only_some_steps_have(tmp_path):
+def test_infos_of_single_steps_survive_the_round_trip(tmp_path):
     class Talking(CountingEnv):
         def get_info(self):
             count = int(self.current_time_step().observation)
@@ -269,7 +269,7 @@ def test_infos_come_back_that_only_some_steps_have(tmp_path):
 # A dataset as an environment.
 
 
-def test_minari_replay_plays_what_replay_plays(tmp_path):
+def test_minari_replay_and_replay_play_the_same_episodes(tmp_path):
     record_catch(tmp_path / "catch")
     to_minari(tmp_path / "catch", "catch-v0")
     replays = Replay(tmp_path / "catch"), MinariReplay("catch-v0")
@@ -366,7 +366,7 @@ def test_a_dataset_keeps_the_promises_of_environments(tmp_path):
     assert report.passed
 
 
-def test_a_filtered_dataset_plays_its_episodes_alone():
+def test_a_filtered_dataset_plays_only_its_episodes():
     chosen = theirs().filter_episodes(lambda episode: episode.truncations[-1])
 
     env = MinariReplay(chosen)
@@ -375,7 +375,7 @@ def test_a_filtered_dataset_plays_its_episodes_alone():
     assert (1, 0) == (env.episode, env.remaining)
 
 
-def test_a_copy_plays_on():
+def test_a_copy_continues_the_replay():
     theirs()
     env = MinariReplay("their-v0")
     env.step(2)
@@ -386,7 +386,7 @@ def test_a_copy_plays_on():
     assert 1.5 == float(copy.step(2).reward) == float(env.step(2).reward)
 
 
-def test_datasets_of_recordings_that_were_combined_are_played(tmp_path):
+def test_combined_datasets_are_played(tmp_path):
     record_catch(tmp_path / "catch")
     parts = [to_minari(tmp_path / "catch", f"part-v{number}") for number in range(2)]
     with warnings.catch_warnings():
@@ -404,7 +404,7 @@ def test_datasets_of_recordings_that_were_combined_are_played(tmp_path):
 # What is refused.
 
 
-def test_an_id_that_exists_is_kept(tmp_path):
+def test_an_existing_dataset_is_not_overwritten(tmp_path):
     record_catch(tmp_path / "catch")
     to_minari(tmp_path / "catch", "catch-v0")
 
@@ -433,7 +433,9 @@ def test_an_id_that_exists_is_kept(tmp_path):
         ),
     ],
 )
-def test_what_minari_cannot_hold_is_refused(tmp_path, observation, message, datasets):
+def test_values_that_minari_cannot_store_are_refused(
+    tmp_path, observation, message, datasets
+):
     env = RandomPyEnvironment(observation, BoundedArraySpec((), np.int64, 0, 1))
     with Record(env, tmp_path / "odd") as env:
         env.reset()
@@ -455,14 +457,14 @@ def test_a_recording_without_steps_leaves_no_dataset(tmp_path, datasets):
     assert not (datasets / "first-v0").exists()
 
 
-def test_a_dataset_that_is_none_is_refused():
+def test_an_invalid_dataset_is_refused():
     with pytest.raises(TypeError, match="must be the id of a dataset"):
         MinariReplay(7)
     with pytest.raises(FileNotFoundError, match="not found locally"):
         MinariReplay("none-v0")
 
 
-def test_metadata_that_is_broken_is_refused(tmp_path, datasets):
+def test_broken_metadata_is_refused(tmp_path, datasets):
     record_catch(tmp_path / "catch")
     to_minari(tmp_path / "catch", "catch-v0")
     file = datasets / "catch-v0" / "data" / "metadata.json"

@@ -59,11 +59,11 @@ def run(folder, *options):
     return told.stdout.splitlines()[-1].partition(" in ")[0]
 
 
-def test_they_are_skipped(tmp_path):
+def test_tests_of_missing_libraries_are_skipped(tmp_path):
     assert "1 passed, 4 skipped, 1 xfailed" == run(tmp_path)
 
 
-def test_they_fail_where_nothing_may_be_missing(tmp_path):
+def test_tests_of_missing_libraries_fail_if_none_may_be_missing(tmp_path):
     options = ["--nothing-missing", "--continue-on-collection-errors"]
     assert "1 failed, 1 passed, 1 skipped, 1 xfailed, 2 errors" == run(
         tmp_path, *options

@@ -59,11 +59,11 @@ def run(site, *arguments):
     return told.returncode, (told.stderr.splitlines() or [""])[-1]
 
 
-def test_where_it_is_alone_nothing_is_said(site):
+def test_without_another_project_there_is_no_warning(site):
     assert (0, "") == run(site, "-W", "error", "-c", "import envkit; envkit.make")
 
 
-def test_files_of_another_project_beside_ones_own_are_a_warning(site):
+def test_files_of_the_other_project_cause_a_warning(site):
     install_namesake(site)
     program = "import warnings, sys\nwarnings.simplefilter('error')\nimport envkit"
     status, said = run(site, "-c", program)
@@ -75,13 +75,13 @@ def test_files_of_another_project_beside_ones_own_are_a_warning(site):
     ) == (status, said)
 
 
-def test_it_works_all_the_same(site):
+def test_envkit_works_beside_the_other_project(site):
     install_namesake(site)
     status, _ = run(site, "-c", "import envkit; envkit.make('CartPole').reset()")
     assert 0 == status
 
 
-def test_it_is_said_once_and_not_by_every_worker(site):
+def test_the_warning_comes_once_and_not_from_every_worker(site):
     install_namesake(site)
     program = (
         "import envkit\n"
@@ -94,7 +94,7 @@ def test_it_is_said_once_and_not_by_every_worker(site):
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("change", ["overwritten", "uninstalled"])
-def test_an_init_file_that_was_lost_to_another_project_is_said(site, door, change):
+def test_an_init_file_overwritten_by_the_other_project_is_reported(site, door, change):
     install_namesake(site)
     init = site / "envkit" / "__init__.py"
     if change == "overwritten":

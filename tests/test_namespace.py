@@ -495,7 +495,7 @@ def test_a_wrapper_takes_the_documented_names_beside_those():
     assert documented == private_names(env) - private_names(Walks())
 
 
-def test_a_single_environment_shares_what_its_class_knows():
+def test_instances_share_the_facts_about_their_class():
     envs = [Walk(), Walk()]
     for env in envs:
         for _ in range(5):

@@ -132,7 +132,7 @@ KINDS = [
 ]
 
 
-def test_structures_of_every_kind_lie_between_dm_trees_two_rules():
+def test_every_structure_lies_between_dm_trees_two_rules():
     """What has the same structure is accepted; what is accepted flattens up to it."""
     surprises = []
     for template, value in itertools.product(KINDS, KINDS):
@@ -183,7 +183,7 @@ def test_the_same_things_are_containers_as_in_dm_tree(value):
 # Structures, by example.
 
 
-def test_leaves_come_by_sorted_key_and_go_back_in_the_order_of_the_template():
+def test_leaves_are_sorted_by_key_and_rebuilt_in_the_templates_order():
     structure = nest.Structure({"b": 0, "a": 0, 3 * "c": [0]})
     assert [1, 2, 3] == structure.flatten({"ccc": [3], "a": 1, "b": 2})
     assert ["b", "a", "ccc"] == list(structure.unflatten([1, 2, 3]))
@@ -204,7 +204,7 @@ def test_a_structure_without_leaves_keeps_its_containers():
     assert ([], template) == (structure.flatten(template), structure.unflatten([]))
 
 
-def test_nothing_is_looked_at_below_a_leaf():
+def test_leaves_are_not_traversed():
     assert [[1, [2]]] == nest.Structure({"a": 0}).flatten({"a": [1, [2]]})
 
 
@@ -219,7 +219,7 @@ def test_a_structure_takes_any_sequence_of_leaves():
     assert {"a": 1, "b": 2} == structure.unflatten(np.array([1, 2]))
 
 
-def test_what_is_rebuilt_shares_no_container_with_the_template():
+def test_rebuilt_structures_share_no_container_with_the_template():
     template = {"a": [0], "b": {}}
     rebuilt = nest.Structure(template).unflatten([1])
     rebuilt["a"].append(5)
@@ -227,7 +227,7 @@ def test_what_is_rebuilt_shares_no_container_with_the_template():
     assert {"a": [0], "b": {}} == template
 
 
-def test_a_structure_of_proxies_takes_them_apart_and_rebuilds_them():
+def test_proxies_are_flattened_and_rebuilt():
     template = {
         "list": strategies.ProxiedList([0, 0]),
         "tuple": strategies.ProxiedTuple((0,)),
@@ -246,7 +246,7 @@ def test_a_structure_of_proxies_takes_them_apart_and_rebuilds_them():
 @pytest.mark.parametrize(
     "value", [[1, 2], (1, 2), {"b": 2, "a": 1}, Pair(1, 2), Pose(1, 2)], ids=repr
 )
-def test_a_proxy_and_what_it_stands_for_have_one_structure(value):
+def test_a_proxy_and_its_object_have_the_same_structure(value):
     class Proxy(wrapt.ObjectProxy):
         """One for each container: dm-tree cannot tell two kinds of one type apart."""
 
@@ -356,11 +356,11 @@ def test_map_applies_a_function_leaf_by_leaf():
         ),
     ],
 )
-def test_the_last_line_says_in_what_way_a_structure_differs(template, value, reason):
+def test_the_last_line_says_how_the_structures_differ(template, value, reason):
     assert reason == refusal([template], [value]).splitlines()[-1]
 
 
-def test_a_refusal_keeps_its_facts():
+def test_a_structure_error_keeps_its_facts():
     with pytest.raises(SpecError) as caught:
         nest.Structure({"a": (0, [0])}).flatten({"a": (1, [2, 3])})
     assert ("['a'][1]", "The list has 2 elements; 1 is expected.") == (
@@ -431,7 +431,7 @@ def test_map_structure_keeps_the_structure(value):
 
 
 @given(value=strategies.nests(st.integers(), plain=False))
-def test_first_leaf_is_the_first_of_all_leaves(value):
+def test_first_leaf_returns_the_first_leaf(value):
     leaves = tree.flatten(value)
     assert (leaves[0] if leaves else None) == nest.first_leaf(value)
     assert nest.first_leaf([[None], 3]) is None
@@ -444,7 +444,7 @@ def test_assert_same_structure_follows_dm_tree():
         nest.assert_same_structure([1], (2,))
 
 
-def test_pair_up_holds_a_value_against_a_template():
+def test_pair_up_compares_a_value_with_a_template():
     pairs = list(nest.pair_up({"a": 1, "b": [2, 3]}, {"a": 10, "b": [20]}, "action"))
     assert [
         nest.Pair("action['a']", 1, 10, ""),
@@ -482,7 +482,7 @@ def test_a_path_is_joined_to_its_root(root, path, joined):
         (list(range(99)), f"[{'*, ' * 38}*,..."),
     ],
 )
-def test_an_outline_shows_containers_and_not_what_they_hold(value, outline):
+def test_an_outline_shows_containers_without_their_values(value, outline):
     assert outline == nest.outline(value)
     assert len(nest.outline(value)) <= 120
 
@@ -496,7 +496,7 @@ def test_a_structure_may_be_deeper_than_a_compiled_expression():
     assert value == structure.unflatten([7])
 
 
-def test_an_ordered_dict_is_as_good_as_a_dict_of_its_keys():
+def test_an_ordered_dict_equals_a_dict_with_its_keys():
     structure = nest.Structure({"b": 0, "a": 0})
     assert [1, 2] == structure.flatten(collections.OrderedDict(b=2, a=1))
     with pytest.raises(SpecError, match="Key 'a' is missing"):

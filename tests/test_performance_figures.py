@@ -68,7 +68,7 @@ def results_of(folder):
 
 
 @pytest.mark.slow
-def test_each_result_has_pictures_of_its_own(folder):
+def test_each_result_has_its_own_pictures(folder):
     text = results_of(folder)
 
     assert "old" not in text
@@ -102,7 +102,7 @@ def test_a_page_quotes_one_table(folder):
 
 
 @pytest.mark.slow
-def test_a_quoted_table_that_was_not_measured_stays(folder):
+def test_a_quoted_table_without_measurements_is_kept(folder):
     page = "<!-- table: there: a step -->\nold\n<!-- end of figures -->\n"
     assert page == written(folder, "docs/page.md", page)
 
@@ -116,7 +116,7 @@ def test_each_result_comes_with_the_docstring_of_its_benchmark(folder):
 
 
 @pytest.mark.slow
-def test_what_was_not_measured_is_named_below_its_table(folder):
+def test_missing_measurements_are_named_below_their_table(folder):
     result = json.loads((folder / "here.json").read_text())
     result["tables"][TABLE]["figures"] |= {"Slow": [], "Slower, 2 workers": []}
     (folder / "here.json").write_text(json.dumps(result))
@@ -163,7 +163,7 @@ def test_the_picture_of_the_readme_has_two_environments(folder):
         assert f"<!-- {speed} -->" in picture
 
 
-def test_of_the_soak_a_page_has_what_was_tried_and_what_held(folder):
+def test_the_soak_results_list_trials_and_outcomes(folder):
     result = {
         "steps": 1_000_000,
         "restarts": 234,
@@ -178,7 +178,7 @@ def test_of_the_soak_a_page_has_what_was_tried_and_what_held(folder):
     assert "| 1,000,000 | 234 | 0 | 0 | 120.5 |" in text
 
 
-def test_of_the_soak_of_replays_a_page_has_each_pool(folder):
+def test_the_replay_soak_results_list_each_pool(folder):
     facts = {"steps": 500, "kills": 4, "recovered": 16, "fell back": 0}
     facts["streams that differ"] = 0
     result = {**facts, "seconds": 3.5, "pools": {"links": facts}}

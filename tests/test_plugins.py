@@ -145,7 +145,7 @@ class TestSchemes:
         assert names == registry.names_in(scheme)
         assert address == registry.address_in(scheme)
 
-    def test_the_list_shows_it_among_the_others(self, capsys):
+    def test_the_list_shows_a_plugins_scheme(self, capsys):
         assert 0 == main(["list", "mazes:"])
         assert "mazes:large" in capsys.readouterr().out
 
@@ -159,12 +159,12 @@ class TestBackends:
             assert (2, 4) == env.reset().observation.shape
             assert [1, 1] == env.step(np.array([0, 1])).step_type.tolist()
 
-    def test_make_takes_it_too(self):
+    def test_make_accepts_a_plugins_backend(self):
         with make("CartPole", num_envs=2, backend="mazes") as env:
             assert (2, 4) == env.reset().observation.shape
 
     @pytest.mark.parametrize("backend", ["maze", "mazes://host"])
-    def test_an_address_is_no_name_and_a_name_no_address(self, backend):
+    def test_addresses_and_names_are_told_apart(self, backend):
         with pytest.raises(ValueError, match=r"There is no backend named") as raised:
             ParallelPyEnvironment(["CartPole"], backend=backend)
         assert (
@@ -177,7 +177,7 @@ class TestBackends:
 @pytest.mark.usefixtures("mazes")
 class TestProtocols:
     @pytest.mark.parametrize("flag", ["maze", "bare"])
-    def test_a_protocol_serves(self, flag, capsys):
+    def test_a_plugins_protocol_serves_environments(self, flag, capsys):
         assert 1 == main(["serve", "CartPole", f"--{flag}", "--port=7"])
         printed = capsys.readouterr()
         assert (
@@ -185,12 +185,12 @@ class TestProtocols:
         )
         assert "serving mazes at nowhere: port 7 is walled up" in printed.err
 
-    def test_its_flag_is_explained(self, capsys):
+    def test_a_plugins_protocol_flag_has_help(self, capsys):
         with pytest.raises(SystemExit):
             main(["serve", "--help"])
         assert "--maze                serve mazes\n" in capsys.readouterr().out
 
-    def test_it_has_the_options_that_it_names(self, capsys):
+    def test_a_plugins_protocol_has_its_options(self, capsys):
         assert 1 == main(["serve", "CartPole", "--maze", "--hz=5"])
         assert 2 == main(["serve", "CartPole", "--maze", "--token-file=x"])
         assert "--token-file has no effect with --maze" in capsys.readouterr().err
@@ -199,17 +199,17 @@ class TestProtocols:
 @pytest.mark.usefixtures("mazes")
 class TestCommands:
     @pytest.mark.parametrize("name", ["tidy", "sweep"])
-    def test_a_command_runs(self, name, capsys):
+    def test_a_plugins_command_runs(self, name, capsys):
         assert 1 == main([name, "small"])
         assert "tidied small\n" == capsys.readouterr().out
 
-    def test_the_help_lists_it(self, capsys):
+    def test_the_help_lists_a_plugins_command(self, capsys):
         assert 0 == main([])
         printed = capsys.readouterr().out
         assert "    tidy      tidies a maze up\n" in printed
         assert "    sweep     Tidies a maze up\n" in printed
 
-    def test_its_own_help_is_like_that_of_the_others(self, capsys):
+    def test_a_plugins_command_has_help_like_any_other(self, capsys):
         with pytest.raises(SystemExit):
             main(["tidy", "--help"])
         printed = capsys.readouterr().out
@@ -220,7 +220,7 @@ class TestCommands:
 BROKEN = {"envkit.commands": {"dig": "gone:DIG"}, "envkit.protocols": {"dig": "gone:x"}}
 
 
-def test_a_broken_package_spoils_only_what_it_adds(shelf, capsys):
+def test_a_broken_plugin_breaks_only_its_own_entries(shelf, capsys):
     shelf.install({}, BROKEN)
     why = (
         "is offered by maze-envs 1.2, whose entry point 'gone:DIG' cannot be loaded: "
@@ -264,7 +264,7 @@ def run(arguments): return 0
         ),
     ],
 )
-def test_a_broken_command_names_its_package_and_the_others_run(
+def test_a_broken_command_is_reported_and_the_others_run(
     source, value, why, shelf, capsys
 ):
     shelf.install({"dig_maze": source}, {"envkit.commands": {"dig": value}})
@@ -283,14 +283,12 @@ def test_a_broken_command_names_its_package_and_the_others_run(
 
 @pytest.mark.usefixtures("mazes")
 @pytest.mark.parametrize(("wrong", "meant"), [("tdiy", "tidy"), ("seep", "sweep")])
-def test_a_command_of_another_package_may_be_the_one_that_was_meant(
-    wrong, meant, capsys
-):
+def test_a_plugins_command_is_suggested_for_a_typo(wrong, meant, capsys):
     assert 2 == main([wrong, "small"])
     assert f"Did you mean '{meant}'" in capsys.readouterr().err
 
 
-def test_a_backend_that_two_packages_offer_is_neithers(shelf):
+def test_a_backend_offered_by_two_packages_is_refused(shelf):
     points = {"envkit.backends": {"mazes": "mazes:MazeBackend"}}
     shelf.install(MODULES, points)
     other = {"envkit.backends": {"mazes": "mazes:ServerBackend"}}
@@ -304,7 +302,7 @@ def test_a_backend_that_two_packages_offer_is_neithers(shelf):
     ) == str(raised.value)
 
 
-def test_what_is_envkits_own_cannot_be_taken_over(shelf, capsys):
+def test_plugins_cannot_replace_envkits_own_entries(shelf, capsys):
     taken = {
         "envkit.commands": {"list": "gone:x"},
         "envkit.backends": {"ray": "gone:x"},
@@ -314,7 +312,7 @@ def test_what_is_envkits_own_cannot_be_taken_over(shelf, capsys):
     assert "float32" in capsys.readouterr().out
 
 
-def test_a_scheme_with_the_name_of_its_module_is_read_as_make_reads_it(shelf):
+def test_a_scheme_named_like_its_module_is_resolved_as_by_make(shelf):
     """The module's attributes come first, with a count as without."""
     source = f"{MAZES}\ndef single():\n    return load('single')\n"
     shelf.install(
@@ -355,7 +353,7 @@ def test_envkit_in_an_archive_without_metadata_has_its_own(tmp_path):
     assert place.startswith(str(archive))
 
 
-def test_the_metadata_are_made_of_the_file_that_envkit_reads():
+def test_the_metadata_come_from_the_file_that_envkit_reads():
     tomllib = pytest.importorskip("tomllib", reason="tomllib is there since 3.11")
     project = Path(envkit.__file__).parents[1] / "pyproject.toml"
     settings = tomllib.loads(project.read_text("utf-8"))
@@ -378,7 +376,7 @@ WITHOUT_TENSORFLOW = {*entry_points._own()} - {"envkit.converters", "envkit.tens
 
 
 @pytest.mark.parametrize("group", sorted(WITHOUT_TENSORFLOW))
-def test_each_entry_point_of_envkit_leads_somewhere(group):
+def test_every_entry_point_of_envkit_resolves(group):
     points = entry_points.own(group)
     found = {name: entry_points.loaded(value) for name, value in points.items()}
     assert [] == [name for name, value in found.items() if value is None]
@@ -407,7 +405,7 @@ PITS = Scheme(load, lister=lambda: sys.exit(0))
 """
 
 
-def test_what_ends_the_program_costs_the_list_one_line(shelf, capsys):
+def test_a_plugin_that_exits_takes_one_line_of_the_list(shelf, capsys):
     points = {"rooms": "exiting:ROOMS", "pits": "exiting:PITS"}
     shelf.install({"exiting": EXITING}, {"envkit.schemes": points})
 

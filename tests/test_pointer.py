@@ -50,17 +50,17 @@ NONE = {
 
 
 @pytest.mark.parametrize(("spec", "place", "buttons"), POINTERS.values(), ids=POINTERS)
-def test_a_pointer_is_found(spec, place, buttons):
+def test_an_action_spec_with_a_pointer_is_recognised(spec, place, buttons):
     pointer = ActionPointer.of(spec)
     assert (place, buttons) == (pointer.place, pointer.buttons)
 
 
 @pytest.mark.parametrize("spec", NONE.values(), ids=NONE)
-def test_what_may_be_anything_else_is_no_pointer(spec):
+def test_ambiguous_actions_are_no_pointer(spec):
     assert ActionPointer.of(spec) is None
 
 
-def test_a_stick_that_moves_the_pointer_is_a_pair_like_any_other():
+def test_a_joystick_is_an_ordinary_pair():
     assert ActionPointer.of(Joystick((64, 48)).spec()).place == (0, 1)
 
 
@@ -92,7 +92,7 @@ BUTTONS = {
 
 
 @pytest.mark.parametrize(("spec", "mask", "expected"), BUTTONS.values(), ids=BUTTONS)
-def test_buttons_are_as_the_action_has_them(spec, mask, expected):
+def test_buttons_match_the_action(spec, mask, expected):
     pointer = ActionPointer.of({"pointer": PAIR, "buttons": spec})
     action = {"pointer": np.zeros(2, np.float32), "buttons": np.zeros((), spec.dtype)}
     if spec.shape:

@@ -84,7 +84,7 @@ def test_an_id_ends_in_its_version(identifier, version):
 
 
 @pytest.mark.usefixtures("maze")
-def test_a_name_without_version_is_the_newest():
+def test_a_name_without_a_version_means_the_newest():
     register("Maze-v10", make_wrapped)
     assert "Maze-v10" == make("Maze").provenance()["id"]
     assert "Maze-v1" == make("Maze-v1").provenance()["id"]
@@ -117,7 +117,7 @@ def test_a_name_without_version_is_the_newest():
         ),
     ],
 )
-def test_a_version_that_is_not_there_or_taken_is_refused(call, message, message_of):
+def test_missing_and_duplicate_versions_are_refused(call, message, message_of):
     assert message == message_of(ValueError, call)
 
 
@@ -157,7 +157,7 @@ def test_the_library_behind_an_adapter_is_known():
     assert ("gymnasium:CartPole-v1", 1) == (found["id"], found["version"])
 
 
-def test_a_class_that_is_made_as_it_is_needed_is_of_its_bases_package():
+def test_a_generated_class_belongs_to_its_bases_package():
     """As those of EnvPool are."""
     base = type("Base", (), {"__module__": "pytest.pools"})
     made = type("Made", (base,), {"__module__": "abc"})
@@ -166,7 +166,7 @@ def test_a_class_that_is_made_as_it_is_needed_is_of_its_bases_package():
     assert {"numpy", "pytest"} == set(env.provenance()["packages"])
 
 
-def test_wrappers_are_listed_from_the_outermost_on():
+def test_wrappers_are_listed_from_the_outermost():
     env = FrameStack(TimeLimit(make("CartPole"), 20), 3)
     found = env.provenance()
     assert [
@@ -179,7 +179,7 @@ def test_wrappers_are_listed_from_the_outermost_on():
     assert "CartPole-v1" == found["id"]
 
 
-def test_what_a_function_has_wrapped_is_what_the_function_makes():
+def test_wrappers_added_by_a_constructor_count_as_its_result():
     found = make(make_wrapped, duration=7).provenance()
     assert (f"{HERE}:make_wrapped", {"duration": 7}, []) == (
         found["id"],
@@ -214,12 +214,12 @@ def test_arguments_of_functions_are_known_by_name(target, arguments):
     ],
     ids=["class", "path", "lambda", "object", "large array"],
 )
-def test_what_json_cannot_hold_is_named(argument, plain):
+def test_arguments_that_json_cannot_hold_are_named(argument, plain):
     found = make(make_maze, size=argument).provenance()
     assert {"size": plain} == found["arguments"]
 
 
-def test_a_batch_says_what_it_is_made_of():
+def test_a_batch_lists_its_environments():
     env = BatchedPyEnvironment([make("Catch", rows=4) for _ in range(3)])
     env.seed(5)
     (row,) = env.provenance()["environments"]
@@ -232,7 +232,7 @@ def test_a_batch_says_what_it_is_made_of():
     assert 5 == env.provenance()["seed"]
 
 
-def test_a_pool_says_what_its_constructors_make():
+def test_a_pool_describes_its_constructors():
     recipes = ["Catch", constructor("Catch-v1"), functools.partial(Catch, rows=3)]
     with ParallelPyEnvironment(recipes[:2], backend="inline") as env:
         (row,) = env.provenance()["environments"]
@@ -249,7 +249,7 @@ def test_a_pool_asks_its_first_worker_for_packages():
     assert f"{HERE}:make_maze" == env.provenance()["environments"][0]["id"]
 
 
-def test_the_packages_are_those_that_a_worker_has_while_there_is_one():
+def test_package_versions_come_from_a_running_worker():
     class Elsewhere(CountingEnv):
         def provenance(self):
             return {**super().provenance(), "packages": {"numpy": "0.1"}}
@@ -282,7 +282,7 @@ def test_the_provenance_of_everything_is_json(kind):
     assert {"id", "version", "arguments", "seed", "wrappers", "envkit"} <= set(found)
 
 
-def test_the_clock_is_a_wrapper():
+def test_a_real_time_clock_is_listed_as_a_wrapper():
     with RealTimeEnvironment("Catch", hz=10, host="virtual") as env:
         env.seed(4)
         found = env.provenance()
@@ -303,7 +303,7 @@ def of_version(token, identifier=None, written_by=None):
 
 
 @pytest.mark.parametrize("target", ["Catch-v1", Catch], ids=["made", "direct"])
-def test_a_state_says_which_versions_it_is_of(target):
+def test_a_state_names_its_versions(target):
     env = make(target) if isinstance(target, str) else target()
     env.reset()
     expected = "Catch-v1" if isinstance(target, str) else None
@@ -322,7 +322,7 @@ def test_a_state_of_another_version_of_the_environment_is_refused(message_of):
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_state_that_another_envkit_has_saved_warns():
+def test_a_state_of_another_envkit_version_warns():
     env = make("Catch-v1")
     first = env.reset()
     token = of_version(env.get_state(), written_by="0.0.1")
@@ -337,7 +337,7 @@ def test_a_state_that_another_envkit_has_saved_warns():
     assert (first.observation == env.current_time_step().observation).all()
 
 
-def test_a_wrapper_leaves_its_versions_to_what_it_wraps(message_of):
+def test_a_wrapper_uses_the_versions_of_its_environment(message_of):
     env = TimeLimit(make("Catch-v1"), 3)
     env.reset()
     token = env.get_state()
@@ -349,7 +349,7 @@ def test_a_wrapper_leaves_its_versions_to_what_it_wraps(message_of):
     )
 
 
-def test_a_state_from_before_versions_works():
+def test_a_state_without_versions_is_accepted():
     env = make("Catch-v1")
     env.reset()
     token = env.get_state()
@@ -357,7 +357,7 @@ def test_a_state_from_before_versions_works():
     env.set_state(pickle.loads(pickle.dumps(token._replace(made_by=None))))
 
 
-def test_a_state_fits_an_environment_whose_version_is_not_known():
+def test_a_state_is_accepted_if_the_environments_version_is_unknown():
     made, direct = make("Catch-v1", seed=1), Catch(seed=2)
     made.reset()
     direct.reset()
@@ -408,7 +408,7 @@ def back(value):
 
 
 @given(value=values)
-def test_a_value_comes_back_as_it_was(value):
+def test_plain_values_survive_the_round_trip(value):
     came = back(value)
     assert value == came
     assert repr(value) == repr(came)
@@ -416,7 +416,7 @@ def test_a_value_comes_back_as_it_was(value):
 
 
 @given(data=st.data())
-def test_an_array_comes_back_bit_for_bit(data):
+def test_arrays_survive_the_round_trip_bit_for_bit(data):
     dtype = data.draw(strategies.dtypes(any_byte_order=True))
     array = data.draw(hnp.arrays(dtype, strategies.shapes()))
     came = back(array)
@@ -425,18 +425,18 @@ def test_an_array_comes_back_bit_for_bit(data):
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), -0.0])
-def test_numbers_that_json_has_not_come_back(number):
+def test_numbers_that_json_lacks_survive_the_round_trip(number):
     assert repr(number) == repr(back(number))
     assert repr(np.float32(number)) == repr(back(np.float32(number)))
     assert np.float32 is type(back(np.float32(0.1)))
 
 
-def test_keys_that_look_like_tags_are_keys():
+def test_keys_that_look_like_tags_stay_keys():
     assert {"$tuple": 1, "a": 2} == back({"$tuple": 1, "a": 2})
     assert {"$array": {}} == back({"$array": {}})
 
 
-def test_an_array_of_objects_holds_what_json_holds():
+def test_object_arrays_may_contain_json_values():
     array = np.empty((2,), object)
     array[0], array[1] = [1, 2], {"a": None}
     came = back(array)
@@ -444,7 +444,7 @@ def test_an_array_of_objects_holds_what_json_holds():
     assert object == came.dtype
 
 
-def test_what_is_no_plain_data_is_named_with_its_place():
+def test_values_that_are_no_plain_data_are_named_with_their_place():
     with pytest.raises(PlainDataError) as raised:
         to_plain({"path": [1, {2, 3}]}, "info")
     expected = "info['path'][1] is of type builtins:set, which plain data cannot hold."
@@ -452,18 +452,18 @@ def test_what_is_no_plain_data_is_named_with_its_place():
     assert ("info['path'][1]", {2, 3}) == (raised.value.place, raised.value.value)
 
 
-def test_whoever_asks_may_write_the_rest():
+def test_the_caller_can_encode_other_values():
     plain = to_plain({2, 3}, other=lambda value, _: {"$set": sorted(value)})
     assert {"$set": [2, 3]} == plain
     assert {2, 3} == from_plain(plain, other=lambda _, data: set(data))
 
 
-def test_a_tag_that_is_not_known_is_refused():
+def test_an_unknown_tag_is_refused():
     with pytest.raises(ValueError, match=r"^There is no plain data called '\$set'\.$"):
         from_plain({"$set": [2]})
 
 
-def test_a_file_does_not_say_what_is_imported():
+def test_a_file_cannot_cause_an_import():
     """A namedtuple of a module that is not here becomes one that is like it."""
     data = {"$namedtuple": {"name": "no_such_module:Pair", "fields": {"a": 1, "b": 2}}}
     pair = from_plain(data)
@@ -471,7 +471,7 @@ def test_a_file_does_not_say_what_is_imported():
     assert (1, 2) == (pair.a, pair.b)
 
 
-def test_plain_data_is_what_json_says():
+def test_plain_data_is_what_json_holds():
     assert '{"a":[1,2.5,null,true,"ü"]}' == json.dumps(
         to_plain({"a": [1, 2.5, None, True, "ü"]}),
         separators=(",", ":"),

@@ -147,7 +147,7 @@ def row_of(time_step, row):
 # What a step and a reset mean.
 
 
-def test_reset_and_step_return_the_very_objects_the_environment_made():
+def test_reset_and_step_return_the_environments_own_objects():
     class Kept(Walk):
         def _reset(self):
             self.made = super()._reset()
@@ -170,7 +170,7 @@ def test_a_subclass_may_forget_to_call_the_base_constructor():
     assert not env.should_reset(env.step(0))
 
 
-def test_without_handle_auto_reset_a_step_after_last_is_the_environments_business():
+def test_without_handle_auto_reset_a_step_after_last_reaches_the_environment():
     env = Walk(length=1)
     types = [int(env.step(action).step_type) for action in range(3)]
     assert [0, 2, 1] == types
@@ -351,7 +351,7 @@ def test_reward_discount_and_time_step_specs_have_defaults():
     assert time_step_spec(env.observation_spec()) == env.time_step_spec()
 
 
-def test_the_time_step_spec_holds_what_an_environment_says_of_reward_and_discount():
+def test_the_time_step_spec_contains_the_reward_and_discount_specs():
     class Two(Walk):
         def reward_spec(self):
             return {"fuel": ArraySpec((2,), np.float64)}
@@ -375,7 +375,7 @@ def test_the_time_step_spec_holds_what_an_environment_says_of_reward_and_discoun
     )
 
 
-def test_an_environment_is_single_unless_it_says_otherwise():
+def test_environments_are_single_by_default():
     env = Walk()
     assert env.batched is False
     assert env.batch_size is None
@@ -451,7 +451,7 @@ class Sizeless(Walk):
         ),
     ],
 )
-def test_what_an_environment_does_not_offer_is_said(make, call, kind, expected):
+def test_missing_features_are_named_in_the_error(make, call, kind, expected):
     assert (kind, expected) == told(call, make())
 
 
@@ -459,14 +459,14 @@ def test_a_missing_time_step_is_a_value_error_as_in_tf_agents():
     assert issubclass(CallOrderError, ValueError)
 
 
-def test_closing_does_nothing_and_may_be_repeated():
+def test_closing_twice_is_harmless():
     env = Walk()
     env.close()
     env.close()
     assert env.step(0).is_first()
 
 
-def test_a_context_manager_closes_also_when_its_body_fails():
+def test_a_context_manager_closes_even_if_its_body_fails():
     class Closing(Walk):
         closed = 0
 
@@ -512,7 +512,7 @@ def test_a_batch_without_handle_auto_reset_is_left_alone():
     assert ["reset", "step", "step"] == env.calls
 
 
-def test_a_batch_may_begin_the_episodes_of_its_rows_in_its_own_step():
+def test_a_batch_can_reset_its_rows_in_its_own_step():
     env = SelfHelpingRows()
     env.reset()
     env.step([0, 1, 0, 0])
@@ -523,7 +523,7 @@ def test_a_batch_may_begin_the_episodes_of_its_rows_in_its_own_step():
     ("ending", "rows"),
     [([0, 1, 0, 0], "row 1 of"), ([1, 1, 0, 1], "rows 0, 1, 3 of")],
 )
-def test_a_batch_that_leaves_its_rows_at_their_end_is_told_which(ending, rows):
+def test_a_batch_learns_which_rows_have_ended(ending, rows):
     env = HelplessRows()
     env.reset()
     env.step(ending)
@@ -535,7 +535,7 @@ def test_a_batch_that_leaves_its_rows_at_their_end_is_told_which(ending, rows):
     assert (NotImplementedError, expected) == told(env.step, [0, 0, 0, 0])
 
 
-def test_of_many_rows_only_the_first_are_named():
+def test_only_the_first_of_many_rows_are_named():
     env = HelplessRows(rows=12)
     env.reset()
     env.step([1] * 11 + [0])
@@ -550,7 +550,7 @@ def test_of_many_rows_only_the_first_are_named():
         st.lists(st.integers(0, 1), min_size=3, max_size=3), min_size=1, max_size=12
     )
 )
-def test_each_row_of_a_batch_does_what_a_batch_of_one_does(actions):
+def test_each_row_equals_a_batch_of_one(actions):
     batch = Rows(rows=3)
     singles = [Rows(rows=1) for _ in range(3)]
     for action in actions:
@@ -646,7 +646,7 @@ def test_a_reset_of_rows_returns_the_whole_batch(
     assert (SpecError, text) == refused
 
 
-def test_a_step_never_broadcasts_into_rows_that_were_reset():
+def test_steps_are_never_broadcast_into_rows_that_were_reset():
     class Scalar(Rows):
         def _step(self, action):
             time_step = super()._step(action)
@@ -672,7 +672,7 @@ def test_a_step_never_broadcasts_into_rows_that_were_reset():
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=str)
-def test_reset_with_a_mask_touches_the_masked_rows_only(mask):
+def test_a_masked_reset_touches_only_the_masked_rows(mask):
     env, untouched = Rows(), Rows()
     for each in (env, untouched):
         each.reset()
@@ -692,21 +692,21 @@ def test_reset_with_a_mask_touches_the_masked_rows_only(mask):
         assert (second if mask[row] else row_of(plain, row)) == row_of(later, row)
 
 
-def test_a_mask_of_all_rows_is_a_whole_reset_and_needs_none_before():
+def test_a_mask_of_all_rows_is_a_full_reset():
     env = Rows()
     time_step = env.reset(np.ones(4, bool))
     assert [0, 0, 0, 0] == time_step.step_type.tolist()
     assert ["reset"] == env.calls
 
 
-def test_a_mask_of_no_row_asks_the_environment_nothing():
+def test_an_empty_mask_does_not_call_the_environment():
     env = Rows()
     first = env.reset()
     assert env.reset(np.zeros(4, bool)) is first
     assert ["reset"] == env.calls
 
 
-def test_a_masked_reset_revives_a_row_that_ended():
+def test_a_masked_reset_restarts_a_row_that_ended():
     env = Rows()
     env.reset()
     env.step([0, 1, 0, 0])
@@ -732,7 +732,7 @@ def test_a_masked_reset_revives_a_row_that_ended():
     ],
     ids=str,
 )
-def test_what_is_no_mask_is_refused(mask, got):
+def test_an_invalid_mask_is_refused(mask, got):
     env = Rows()
     first = env.reset()
     expected = (
@@ -824,7 +824,7 @@ def test_setting_a_state_is_the_identity_on_the_future(data):
     ],
     ids=str,
 )
-def test_something_else_than_a_token_is_refused(token, got):
+def test_anything_but_a_state_token_is_refused(token, got):
     env = CountingEnv()
     first = env.reset()
     expected = (
@@ -834,7 +834,7 @@ def test_something_else_than_a_token_is_refused(token, got):
     assert env.current_time_step() is first
 
 
-def test_a_state_that_cannot_be_taken_over_leaves_the_current_time_step():
+def test_a_state_that_cannot_be_restored_keeps_the_current_time_step():
     class Refusing(CountingEnv):
         def _set_state(self, state):
             raise OSError("disk full")

@@ -79,7 +79,7 @@ def test_observations_differ_from_step_to_step_and_row_to_row():
     assert not np.array_equal(first[0], first[1])
 
 
-def test_specs_are_those_that_were_given():
+def test_specs_match_the_arguments():
     env = RandomPyEnvironment({"a": SPEC}, ACTION)
     assert {"a": SPEC} == env.observation_spec()
     assert ACTION == env.action_spec()
@@ -94,12 +94,12 @@ def test_a_first_step_and_a_step_after_the_end_begin_an_episode():
     assert [0, 2, 0, 2, 0] == [int(env.step([0]).step_type) for _ in range(5)]
 
 
-def test_without_auto_reset_a_step_after_the_end_goes_on():
+def test_without_auto_reset_a_step_after_the_end_continues():
     env = RandomPyEnvironment(SPEC, episode_end_probability=1.0, auto_reset=False)
     assert [0, 2, 2, 2] == [int(env.step(0).step_type) for _ in range(4)]
 
 
-def test_an_episode_that_cannot_end_does_not():
+def test_an_episode_without_an_end_never_ends():
     env = started(episode_end_probability=0.0)
     assert all(env.step(0).is_mid() for _ in range(200))
 
@@ -121,7 +121,7 @@ def test_episodes_keep_to_their_limits(end, shortest, longest):
     assert max(shortest, 1) <= min(lengths) <= max(lengths) <= longest
 
 
-def test_an_explicit_reset_starts_the_counting_again():
+def test_an_explicit_reset_restarts_the_count():
     env = started(episode_end_probability=0.0, max_duration=3)
     env.step(0)
     env.step(0)
@@ -155,7 +155,7 @@ def test_the_info_counts_the_steps_of_the_episode():
 # Discounts.
 
 
-def test_the_discount_is_that_of_every_step_but_the_last():
+def test_every_step_but_the_last_has_the_discount():
     env = RandomPyEnvironment(SPEC, discount=0.9, min_duration=3, max_duration=3)
     discounts = [env.step(0).discount for _ in range(4)]
     assert [1.0, 0.9, 0.9, 0.0] == pytest.approx([float(each) for each in discounts])
@@ -169,7 +169,7 @@ def test_the_discount_spec_holds_every_discount(discount, maximum):
     assert "discount" == spec.name
 
 
-def test_each_row_may_have_its_discount():
+def test_each_row_can_have_its_own_discount():
     env = started(discount=[0.5, 2.0], batch_size=2, episode_end_probability=0.0)
     assert [0.5, 2.0] == env.step(0).discount.tolist()
     assert BoundedArraySpec((), np.float32, 0.0, 2.0) == env.discount_spec()
@@ -189,7 +189,7 @@ def test_each_row_may_have_its_discount():
     ],
     ids=repr,
 )
-def test_what_is_no_discount_is_refused(discount, batch_size, text):
+def test_an_invalid_discount_is_refused(discount, batch_size, text):
     assert (ValueError, f"discount must be {text}") == told(
         lambda: RandomPyEnvironment(SPEC, discount=discount, batch_size=batch_size)
     )
@@ -206,7 +206,7 @@ def test_without_a_reward_function_every_reward_is_zero():
     )
 
 
-def test_a_reward_function_is_told_of_the_step():
+def test_a_reward_function_receives_the_step():
     given_to = []
 
     def reward_fn(step_type, action, observation):
@@ -231,7 +231,7 @@ def test_a_reward_becomes_float32(given_reward):
     assert (2.0, np.float32, ()) == (reward, reward.dtype, reward.shape)
 
 
-def test_an_action_of_one_element_may_be_given_and_rewarded_as_a_number():
+def test_a_one_element_action_can_be_a_plain_number():
     spec = BoundedArraySpec((1,), np.int32, -10, 10)
     env = RandomPyEnvironment(SPEC, spec, reward_fn=lambda _, action, __: action)
     first, second = env.step(1), env.step(1)
@@ -279,7 +279,7 @@ def test_a_reward_of_another_shape_is_refused(given_reward, batch_size, text):
     ],
     ids=repr,
 )
-def test_a_reward_that_is_no_number_is_refused(given_reward, text):
+def test_a_reward_must_be_a_number(given_reward, text):
     env = started(reward_fn=lambda *_: given_reward)
     expected = (
         f"reward_fn returned {text}. A reward is a number or an array; where nothing "
@@ -293,7 +293,7 @@ def test_a_reward_that_is_no_number_is_refused(given_reward, text):
 
 @pytest.mark.parametrize("action", [0, [0], None, "left", {"any": "thing"}], ids=repr)
 @pytest.mark.parametrize("batch_size", [None, 3])
-def test_without_an_action_spec_any_action_will_do(action, batch_size):
+def test_without_an_action_spec_any_action_is_accepted(action, batch_size):
     assert started(batch_size=batch_size, episode_end_probability=0.0).step(action)
 
 
@@ -390,7 +390,7 @@ def test_an_action_of_another_shape_is_refused(
     assert (SpecError, text) == told(env.step, action)
 
 
-def test_the_actions_of_a_batch_have_a_dimension_in_front():
+def test_the_actions_of_a_batch_have_a_leading_dimension():
     env = started(action_spec=ACTION, batch_size=3)
     assert told(env.step, np.zeros((2, 2)))[1].endswith(
         f"  expected   {SHAPED.format((3, 2, 2))}\n"
@@ -449,7 +449,7 @@ SEEDS = (
     ],
     ids=repr,
 )
-def test_what_is_not_a_seed_is_refused(seed, sizes, kind, expected):
+def test_an_invalid_seed_is_refused(seed, sizes, kind, expected):
     for batch_size in sizes:
         env = RandomPyEnvironment(SPEC, batch_size=batch_size)
         assert (kind, expected) == told(env.seed, seed)
@@ -466,7 +466,7 @@ def test_what_is_not_a_seed_is_refused(seed, sizes, kind, expected):
 @pytest.mark.parametrize(
     ("batch_size", "shape"), [(None, (4, 5, 3)), (2, (2, 4, 5, 3))]
 )
-def test_a_picture_has_the_size_that_was_asked_for(batch_size, shape):
+def test_a_picture_has_the_requested_size(batch_size, shape):
     picture = started(batch_size=batch_size, render_size=[4, 5, 3]).render()
     assert (shape, np.uint8) == (picture.shape, picture.dtype)
     assert (2, 2, 3) == started().render("rgb_array").shape
@@ -519,7 +519,7 @@ def test_what_cannot_be_done_is_refused(call, kind, expected):
     assert (kind, expected) == told(call)
 
 
-def test_arguments_stand_in_the_order_that_tf_agents_users_know():
+def test_arguments_are_in_the_order_of_tf_agents():
     env = RandomPyEnvironment(
         SPEC, ACTION, 0.0, 0.5, lambda *_: [1, 2], 2, True, 7, (1, 1, 3), 2, 3
     )
@@ -545,13 +545,13 @@ def moves(policy, steps, row=0):
     return [int(policy.action(step, row)["move"]) for step in steps]
 
 
-def test_an_action_is_the_same_whenever_it_is_asked_for():
+def test_the_policy_is_deterministic_for_a_step():
     forward, backward = RandomPolicy(MOVES, 7), RandomPolicy(MOVES, 7)
     assert moves(forward, range(9)) == moves(backward, reversed(range(9)))[::-1]
     assert len(set(moves(forward, range(9)))) > 7
 
 
-def test_a_row_is_like_a_single_environment_with_its_seed_in_a_batch_of_any_size():
+def test_a_row_draws_like_a_single_environment_with_its_seed():
     three, five = RandomPolicy(MOVES, 7, 3), RandomPolicy(MOVES, 7, 5)
     alone = RandomPolicy(MOVES, seed_per_row(7, 3)[2])
     assert moves(three, range(5), 2) == moves(five, range(5), 2)
@@ -561,13 +561,13 @@ def test_a_row_is_like_a_single_environment_with_its_seed_in_a_batch_of_any_size
     assert moves(RandomPolicy(MOVES, 5), range(5)) == moves(listed, range(5), 1)
 
 
-def test_it_draws_other_numbers_than_a_generator_with_its_seed():
+def test_the_policys_numbers_differ_from_a_generator_with_its_seed():
     spec = BoundedArraySpec((8,), np.float64, 0.0, 1.0)
     drawn = RandomPolicy(spec, 7).action(0)
     assert drawn.tolist() != np.random.default_rng(7).random(8).tolist()
 
 
-def test_without_a_seed_it_differs_each_time():
+def test_without_a_seed_the_policy_differs_each_time():
     assert moves(RandomPolicy(MOVES), range(5)) != moves(RandomPolicy(MOVES), range(5))
 
 
@@ -611,7 +611,7 @@ def test_rows_that_answer_in_any_order_take_their_own_actions():
         env.recv()
 
 
-def test_it_acts_in_a_single_environment_and_goes_on_after_pickling():
+def test_the_policy_continues_after_pickling():
     env = CountingEnv(2)
     policy = RandomPolicy(MOVES, 7)
     first = policy(env.reset())
@@ -622,7 +622,7 @@ def test_it_acts_in_a_single_environment_and_goes_on_after_pickling():
     assert [2] == policy.steps.tolist()
 
 
-def test_masks_leave_out_actions_row_by_row():
+def test_masks_exclude_actions_row_by_row():
     policy = RandomPolicy(MOVES | {"gear": MOVE}, 7, 3)
     batch = BatchedPyEnvironment([CountingEnv() for _ in range(3)])
     mask = {"move": None, "gear": np.array([[1, 0], [0, 1], [1, 0]], bool)}

@@ -84,12 +84,12 @@ def test_every_built_in_name_makes_an_environment(name):
     assert name == type(make(name)).__name__
 
 
-def test_an_environment_is_made_by_its_place():
+def test_an_environment_is_made_by_its_import_path():
     env = make("envkit.testing:CountingEnv", steps_per_episode=2)
     assert [0, 1, 2] == types_of(env, 3)
 
 
-def test_a_place_may_be_an_attribute_of_an_attribute():
+def test_an_import_path_can_name_a_nested_attribute():
     assert [0, 1, 1, 2] == types_of(make(f"{HERE}:Cupboard.Inner.make"), 4)
 
 
@@ -102,11 +102,11 @@ def test_a_place_may_be_an_attribute_of_an_attribute():
     ],
     ids=["class", "lambda", "partial"],
 )
-def test_anything_that_makes_an_environment_will_do(target):
+def test_any_callable_that_returns_an_environment_is_accepted(target):
     assert [0, 2] == types_of(make(target, steps_per_episode=1), 2)
 
 
-def test_an_object_with_the_methods_of_an_environment_is_one():
+def test_duck_typed_environments_are_accepted():
     duck = types.SimpleNamespace(time_step_spec=lambda: None)
     assert make(lambda: duck) is duck
 
@@ -117,7 +117,7 @@ def test_constructors_fill_a_batch():
     assert [0, 0, 0] == batch.reset().observation.tolist()
 
 
-def test_arguments_may_have_any_name():
+def test_arguments_can_have_any_name():
     env = make(f"{HERE}:make_aimed", target=2, name="left")
     assert ("left", [0, 1, 2]) == (env.name, types_of(env, 3))
 
@@ -128,13 +128,13 @@ def test_nothing_is_imported_before_an_environment_is_made(tmp_path, monkeypatch
     assert (RuntimeError, "loaded") == told(recipe)
 
 
-def test_an_argument_that_the_environment_does_not_know_is_its_own_error():
+def test_an_unknown_argument_raises_the_environments_own_error():
     kind, text = told(make, "envkit.testing:CountingEnv", speed=3)
     assert TypeError is kind
     assert "unexpected keyword argument 'speed'" in text
 
 
-def test_an_option_of_pools_without_a_pool_is_told_apart():
+def test_a_pool_option_without_a_pool_is_explained():
     kind, text = told(make, "CartPole", eager_resets=True)
     assert TypeError is kind
     assert (
@@ -183,14 +183,14 @@ def test_a_pool_is_given_every_argument_that_it_knows():
     assert [1, 1] == made
 
 
-def test_a_recipe_keeps_apart_what_the_pool_would_take():
+def test_recipe_arguments_do_not_collide_with_pool_options():
     recipe = constructor(f"{HERE}:make_painted", backend="x11", blocking=7)
     with make(recipe, num_envs=2, backend="inline") as env:
         painted = [(handle.backend, handle.blocking) for handle in env._envs]
     assert [("x11", 7)] * 2 == painted
 
 
-def test_no_number_makes_no_pool():
+def test_without_num_envs_no_pool_is_made():
     env = make(f"{HERE}:make_painted", num_envs=None, backend="x11")
     assert (CountingEnv, "x11") == (type(env), env.backend)
 
@@ -208,7 +208,7 @@ def test_no_number_makes_no_pool():
         ),
     ],
 )
-def test_a_number_of_environments_is_a_number(num_envs, error, expected):
+def test_num_envs_must_be_a_number(num_envs, error, expected):
     assert (error, expected) == told(make, "CartPole", num_envs=num_envs)
 
 
@@ -255,7 +255,7 @@ def test_an_unknown_name_gets_the_nearest_ones_suggested(name, suggestion, monke
         for module in (".envs", "..envs")
     ],
 )
-def test_half_a_target_is_refused_at_once(target, problem):
+def test_an_incomplete_target_is_refused_at_once(target, problem):
     assert (ValueError, f"{target!r} {problem}") == told(constructor, target)
 
 
@@ -287,7 +287,7 @@ def test_a_module_that_does_not_exist_is_named(target, module, missing, suggesti
 
 
 @pytest.mark.parametrize("file", ["game_7.py", "./game_7.py", "/home/me/game_7.py"])
-def test_a_file_is_told_from_a_module(file):
+def test_files_and_modules_are_told_apart(file):
     target = f"{file}:Maze"
     expected = (
         f"{target!r} names a file, and a target names a module: 'game_7:Maze', "
@@ -310,7 +310,7 @@ def test_a_file_is_told_from_a_module(file):
     ],
     ids=["missing module", "missing name", "error", "syntax"],
 )
-def test_an_error_inside_a_module_arrives_as_it_is(
+def test_an_error_inside_a_module_is_raised_unchanged(
     source, kind, text, tmp_path, monkeypatch
 ):
     written(tmp_path, monkeypatch, "envkit_test_broken", source)
@@ -377,7 +377,7 @@ def test_a_target_that_cannot_be_called_is_refused(target, what):
     assert (TypeError, expected) == told(register, "Name", target)
 
 
-def test_an_environment_in_place_of_a_constructor_is_shown_both():
+def test_passing_an_environment_instead_of_its_constructor_is_explained():
     expected = (
         "The target is a CountingEnv object; a constructor is something to call that "
         "makes one.\n\n"
@@ -397,7 +397,7 @@ def test_an_environment_in_place_of_a_constructor_is_shown_both():
         ("make_text", "a str object"),
     ],
 )
-def test_what_a_constructor_must_not_return(name, what):
+def test_constructors_must_return_an_environment(name, what):
     expected = (
         f"constructor('{HERE}:{name}') returned {what}, not an environment. A "
         "constructor must return a PyEnvironment."
@@ -437,7 +437,7 @@ def test_a_recipe_shows_what_it_makes(recipe, text):
     assert text == repr(recipe())
 
 
-def test_recipes_for_the_same_are_equal():
+def test_recipes_of_the_same_environment_are_equal():
     recipe = constructor("CartPole", batch_size=2)
     assert constructor("CartPole", batch_size=2) == recipe
     assert hash(constructor("CartPole", batch_size=2)) == hash(recipe)
@@ -454,7 +454,7 @@ def test_recipes_for_the_same_are_equal():
     ],
     ids=["fewer arguments", "other arguments", "other name", "text"],
 )
-def test_recipes_for_something_else_are_not_equal(other):
+def test_recipes_of_different_environments_differ(other):
     assert other() != constructor("CartPole", batch_size=2)
 
 
@@ -486,9 +486,7 @@ def types_of(env, steps):
     return [int(env.step(0).step_type) for _ in range(steps)]
 
 
-def test_a_recipe_of_a_registered_name_works_where_the_name_is_not_known(
-    alone, monkeypatch
-):
+def test_a_recipe_works_in_processes_that_lack_the_registration(alone, monkeypatch):
     register("Odd", "envkit.testing:CountingEnv")
     data = pickle.dumps(constructor("Odd", steps_per_episode=1))
     monkeypatch.undo()
@@ -496,7 +494,7 @@ def test_a_recipe_of_a_registered_name_works_where_the_name_is_not_known(
     assert [0, 2] == types_of(pickle.loads(data)(), 2)
 
 
-def test_a_recipe_cannot_be_given_new_attributes():
+def test_recipes_refuse_new_attributes():
     with pytest.raises(AttributeError):
         constructor("CartPole").colour = "red"
 
@@ -526,7 +524,7 @@ def test_registered_names_are_listed_in_order_and_suggested(alone):
     assert "Did you mean 'Labyrinth'?" in told(make, "Labyrint")[1]
 
 
-def test_registering_the_same_again_is_fine(alone):
+def test_registering_the_same_constructor_twice_is_allowed(alone):
     register("Mine", "envkit.testing:CountingEnv")
     register("Mine", "envkit.testing:CountingEnv")
     register("CartPole", "envkit.envs.cartpole:CartPole")
@@ -560,7 +558,7 @@ def test_registering_the_same_again_is_fine(alone):
         ),
     ],
 )
-def test_what_cannot_be_registered_is_refused(name, target, expected, alone):
+def test_invalid_registrations_are_refused(name, target, expected, alone):
     before = dict(registry._registry)
     assert (ValueError, expected) == told(register, name, target)
     assert before == registry._registry
@@ -594,7 +592,9 @@ def test_a_scheme_whose_package_is_missing_says_how_to_get_it(
     assert (package, extra) == (raised.value.package, raised.value.extra)
 
 
-def test_a_scheme_hands_its_loader_what_follows_the_colon(tmp_path, monkeypatch, shelf):
+def test_a_scheme_passes_the_text_after_the_colon_to_its_loader(
+    tmp_path, monkeypatch, shelf
+):
     written(
         tmp_path,
         monkeypatch,
@@ -683,7 +683,7 @@ def test_a_package_brings_a_scheme(shelf):
 
 @pytest.mark.parametrize("package", ["maze-envs", "maze"])
 @pytest.mark.parametrize("name", ["small", "small.north", "a:b", "7", "é/ö"])
-def test_what_follows_the_colon_is_the_packages_business(name, package, shelf):
+def test_the_package_interprets_the_text_after_the_colon(name, package, shelf):
     """A package may have the name of its scheme."""
     shelf.install(package, value=f"{package.replace('-', '_')}:load")
     assert name == make(f"maze:{name}").name
@@ -696,7 +696,7 @@ def test_a_module_and_its_attribute_come_before_a_scheme(shelf):
     assert "of the module" == make("maze:make_env").name
 
 
-def test_a_scheme_of_envkit_is_not_taken_over(shelf, monkeypatch):
+def test_plugins_cannot_replace_a_scheme_of_envkit(shelf, monkeypatch):
     shelf.install(scheme="gymnasium")
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(ImportError, match="needs the package gymnasium"):
@@ -722,7 +722,7 @@ def test_workers_look_schemes_up_themselves(shelf):
         assert "Small-v1" == env._envs[1].name
 
 
-def test_nothing_is_looked_up_before_it_has_to_be():
+def test_schemes_are_looked_up_only_when_needed():
     """Looking into every installed package takes time."""
     program = (
         "import sys, envkit\n"
@@ -736,7 +736,7 @@ def test_nothing_is_looked_up_before_it_has_to_be():
     assert "False\n" == output
 
 
-def test_a_scheme_that_two_packages_offer_is_neithers(shelf, tmp_path, monkeypatch):
+def test_a_scheme_offered_by_two_packages_is_refused(shelf, tmp_path, monkeypatch):
     shelf.install()
     other = tmp_path / "other"
     other.mkdir()
@@ -798,9 +798,7 @@ def test_a_scheme_that_two_packages_offer_is_neithers(shelf, tmp_path, monkeypat
     ],
     ids=["module", "attribute", "what it needs", "error", "number", "whole module"],
 )
-def test_an_entry_point_that_is_broken_names_its_package(
-    value, source, why, cause, shelf
-):
+def test_a_broken_entry_point_names_its_package(value, source, why, cause, shelf):
     shelf.install(value=value, modules={"maze_envs": source})
     expected = (
         f"The scheme 'maze' is offered by maze-envs 1.2, whose entry point '{value}' "
@@ -826,7 +824,7 @@ def test_an_entry_point_that_is_broken_names_its_package(
     ],
     ids=["raises", "returns None"],
 )
-def test_a_loader_that_fails_is_told_of(body, kind, expected, shelf):
+def test_a_failing_loader_is_reported(body, kind, expected, shelf):
     shelf.install(modules={"maze_envs": f"def load(name):\n    {body}\n"})
     assert (kind, expected) == told(make, "maze:Small-v1")
 
@@ -841,7 +839,7 @@ def test_installed_schemes_are_listed_and_suggested(shelf):
     ) == refused(make, "maize:Small-v1")
 
 
-def test_a_package_may_list_what_may_stand_after_the_colon(shelf, monkeypatch):
+def test_a_package_can_list_its_names(shelf, monkeypatch):
     shelf.install()
     assert "maze" in registry.schemes()
     assert registry.names_in("maze") is None
@@ -855,7 +853,7 @@ def test_a_package_may_list_what_may_stand_after_the_colon(shelf, monkeypatch):
     assert ["a", "b"] == registry.names_in("maze")
 
 
-def test_a_scheme_that_there_is_not_is_not_listed(monkeypatch):
+def test_an_uninstalled_scheme_is_not_listed(monkeypatch):
     monkeypatch.setattr(registry, "schemes", lambda: ["ale", "gymnasium"])
     assert (
         "There is no scheme 'gymnasum'. Did you mean 'gymnasium'? Schemes are ale, "
@@ -881,9 +879,7 @@ NAMES = (
     ],
     ids=["a script", "a script in a package", "a module", "no file"],
 )
-def test_the_main_script_has_the_names_that_an_import_would_find_it_by(
-    tmp_path, command, names
-):
+def test_the_main_script_is_known_by_its_import_names(tmp_path, command, names):
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "train.py").write_text(NAMES, "utf-8")
@@ -896,7 +892,7 @@ def test_the_main_script_has_the_names_that_an_import_would_find_it_by(
     assert names == said.stdout.splitlines()[-1], said.stderr
 
 
-def test_a_module_that_comes_before_the_main_script_is_imported(tmp_path):
+def test_a_module_earlier_on_the_path_wins_over_the_main_script(tmp_path):
     for folder in ("first", "second"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "train.py").write_text(NAMES, "utf-8")

@@ -151,14 +151,14 @@ def test_a_reset_with_a_seed_is_seed_and_then_reset(kind):
 
 
 @pytest.mark.parametrize("kind", [Level, SeededInReset])
-def test_options_are_for_one_reset(kind):
+def test_options_apply_to_one_reset(kind):
     env = kind()
     seen = [env.reset(options={"level": 3})]
     seen += [env.step(0) for _ in range(4)]
     assert [3, 3, 3, 3, -1] == [int(one.observation[0]) for one in seen]
 
 
-def test_an_environment_may_change_the_options_it_is_given():
+def test_changing_the_given_options_does_not_affect_the_caller():
     given = {"level": 3}
     Level().reset(options=given)
     batch_of([Level] * 2).reset(options=given)
@@ -176,7 +176,7 @@ def test_a_seed_waits_for_the_next_reset_and_is_part_of_the_state():
     assert expected == numbers(env.reset())
 
 
-def test_a_method_that_takes_anything_is_given_what_there_is():
+def test_a_hook_with_keyword_arguments_receives_every_argument():
     class Passing(PyEnvironmentBaseWrapper):
         def _reset(self, **given):
             self.given = given
@@ -213,7 +213,7 @@ def test_a_wrapper_takes_options_beside_its_environment():
         lambda env: wrap(env, [TimeLimit, 4], [FrameStack, 1]),
     ],
 )
-def test_every_wrapper_passes_them_on(around):
+def test_every_wrapper_passes_seeds_and_options_on(around):
     env, same = around(Level()), around(Level())
     same.seed(7)
     time_step = env.reset(seed=7, options={"level": 3})
@@ -222,7 +222,7 @@ def test_every_wrapper_passes_them_on(around):
     assert expected == np.ravel(time_step.observation)[1]
 
 
-def test_options_that_nothing_takes_are_refused_before_anything_moves(message_of):
+def test_unsupported_options_are_refused_before_anything_steps(message_of):
     env = TimeLimit(CountingEnv(), 5)
     env.reset()
     env.step(0)
@@ -236,14 +236,14 @@ def test_options_that_nothing_takes_are_refused_before_anything_moves(message_of
     assert env.reset(options={}).is_first()
 
 
-def test_options_are_a_dictionary(message_of):
+def test_options_must_be_a_dictionary(message_of):
     assert (
         "The options of a reset are a dictionary such as {'level': 3}, not 3 of "
         "type int."
     ) == message_of(TypeError, lambda: Level().reset(options=3))
 
 
-def test_what_a_reset_that_failed_has_not_used_is_forgotten():
+def test_a_failed_reset_discards_its_unused_options():
     class Failing(PyEnvironmentBaseWrapper):
         fails = True
 
@@ -263,7 +263,7 @@ def test_what_a_reset_that_failed_has_not_used_is_forgotten():
 
 
 @pytest.mark.parametrize("make", [*BATCHES.values(), IN_PROCESSES])
-def test_rows_have_seeds_and_options_of_their_own(make):
+def test_each_row_has_its_own_seed_and_options(make):
     expected = batch_of([SeededInReset] * 4)
     each = [{"level": 0}, None, {"level": 2}, {}]
     with make([SeededInReset] * 4) as env:
@@ -279,7 +279,7 @@ def test_rows_have_seeds_and_options_of_their_own(make):
 
 
 @each_batch
-def test_rows_outside_the_mask_go_on(make):
+def test_rows_outside_the_mask_continue(make):
     mask = np.array([True, False, False, True])
     with make([Level] * 4) as env:
         before = env.reset(seed=7, options={"level": 1})
@@ -310,7 +310,7 @@ def test_options_for_another_number_of_rows_are_refused(make, message_of):
         ) == message_of(ValueError, lambda: env.reset(options=[{}, {}]))
 
 
-def test_an_author_of_a_batch_is_given_lists():
+def test_a_batch_receives_lists_of_seeds_and_options():
     env = Levels()
     first = env.reset(seed=[1, 2], options={"level": 3})
     second = env.reset(
@@ -328,7 +328,7 @@ def test_an_author_of_a_batch_is_given_lists():
 @pytest.mark.parametrize(
     "backend", ["inline", pytest.param("process", marks=pytest.mark.slow)]
 )
-def test_a_batch_in_a_pool_is_given_those_of_its_rows(backend):
+def test_a_batch_in_a_pool_receives_its_rows_seeds_and_options(backend):
     mask = np.array([False, True, True, False])
     with ParallelPyEnvironment([Levels] * 2, backend=backend) as env:
         env.reset(seed=[1, 2, 3, 4], options={"level": 0})
@@ -337,7 +337,7 @@ def test_a_batch_in_a_pool_is_given_those_of_its_rows(backend):
     assert [[0, 1], [6, 6], [7, 7], [0, 4]] == time_step.observation.tolist()
 
 
-def test_built_in_batches_seed_some_of_their_rows():
+def test_built_in_batches_can_seed_single_rows():
     env = StickyAction(CartPole(batch_size=3, seed=1), 0.25)
     env.reset()
     rest = CartPole(batch_size=3, seed=1)
@@ -347,7 +347,7 @@ def test_built_in_batches_seed_some_of_their_rows():
     assert rest.reset().observation[::2].tolist() == seeded[::2].tolist()
 
 
-def test_a_batch_that_shares_a_generator_does_not(message_of):
+def test_a_batch_with_a_shared_generator_cannot_seed_single_rows(message_of):
     spec = ArraySpec((), np.float32)
     env = RandomPyEnvironment(spec, BoundedArraySpec((), np.int64, 0, 1), batch_size=2)
     env.reset()
@@ -358,7 +358,7 @@ def test_a_batch_that_shares_a_generator_does_not(message_of):
     ) == message_of(NotImplementedError, lambda: env.reset(seed=[None, 3]))
 
 
-def test_a_subclass_that_extends_seed_alone_does_not():
+def test_a_subclass_that_only_extends_seed_cannot_seed_single_rows():
     class Extended(Catch):
         def seed(self, seed):
             super().seed(seed)
@@ -371,7 +371,7 @@ def test_a_subclass_that_extends_seed_alone_does_not():
 # Pools.
 
 
-def test_options_are_refused_by_a_pool_before_any_row_moves():
+def test_a_pool_refuses_options_before_any_row_steps():
     with ParallelPyEnvironment([Level, CountLevel], backend="inline") as env:
         env.reset(options=[{"level": 1}, None])
         with pytest.raises(NotImplementedError, match="env 1 raised") as caught:
@@ -390,7 +390,7 @@ class CountLevel(Level):
         return restart(self._observation())
 
 
-def test_options_that_cannot_travel_are_refused_before_any_row_moves():
+def test_options_that_cannot_be_pickled_are_refused_before_any_row_steps():
     with ParallelPyEnvironment([Level] * 2, num_workers=2) as env:
         env.reset(options={"level": 1})
         with pytest.raises(TypeError, match="cannot be sent"):
@@ -401,7 +401,7 @@ def test_options_that_cannot_travel_are_refused_before_any_row_moves():
 
 
 @pytest.mark.parametrize("order", ["same_step", "disabled"])
-def test_options_are_not_for_the_episodes_that_a_pool_begins(order):
+def test_automatic_resets_use_no_options(order):
     with ParallelPyEnvironment([Level] * 4, backend="inline", autoreset=order) as env:
         env.reset(options={"level": 2})
         for _ in range(3):
@@ -423,7 +423,7 @@ def test_an_environment_that_is_replaced_begins_with_the_options():
         assert [4, 4] == levels(env.reset(options={"level": 4}))
 
 
-def test_a_handle_and_a_promise_take_them():
+def test_env_handles_and_promises_take_seeds_and_options():
     with ParallelPyEnvironment([Level] * 3, backend="inline") as env:
         env.reset()
         promise = env.envs[1].reset(blocking=False, seed=7, options={"level": 3})
@@ -438,7 +438,7 @@ def numbers_of(seed):
 @pytest.mark.parametrize(
     "backend", ["inline", pytest.param("process", marks=pytest.mark.slow)]
 )
-def test_rows_that_take_their_own_time_take_them(backend):
+def test_asynchronous_rows_take_seeds_and_options(backend):
     by_row = batch_of([Level] * 4).reset(seed=9)
     with AsyncParallelPyEnvironment([Level] * 4, backend=backend, num_workers=2) as env:
         env.reset_async(seed=3)
@@ -454,7 +454,7 @@ def test_rows_that_take_their_own_time_take_them(backend):
         assert numbers_of(7) == numbers(env.recv().time_step)
 
 
-def test_blocking_that_refuses_options_leaves_the_rows_where_they_are():
+def test_refused_options_leave_blocking_rows_unchanged():
     with blocking([CountingEnv] * 2) as env:
         env.reset()
         with pytest.raises(NotImplementedError):
@@ -478,13 +478,13 @@ def test_blocking_that_refuses_options_leaves_the_rows_where_they_are():
     ],
     ids=["worker", "virtual", "thread", "process"],
 )
-def test_a_worker_and_an_environment_with_a_clock_take_them(make):
+def test_worker_and_real_time_environments_take_seeds_and_options(make):
     with make() as env:
         time_step = env.reset(seed=7, options={"level": 3})
         assert [3, *numbers_of(7)] == time_step.observation.tolist()
 
 
-def test_a_clock_goes_on_where_options_are_refused():
+def test_the_clock_continues_after_refused_options():
     with RealTimeEnvironment(CountingEnv, hz=60, host="virtual") as env:
         env.reset()
         with pytest.raises(NotImplementedError, match="takes no reset options"):
@@ -524,7 +524,7 @@ class Lift(Adapter):
     actions = ("up", "down")
 
 
-def test_an_adapters_reset_is_given_them():
+def test_an_adapters_reset_receives_seeds_and_options():
     env = Lift()
     assert 0 == env.reset().observation
     assert 3 == env.reset(seed=7, options={"floor": 3}).observation
@@ -533,7 +533,7 @@ def test_an_adapters_reset_is_given_them():
     assert (None, None) == env.given
 
 
-def test_an_adapter_whose_reset_takes_none_refuses_them():
+def test_an_adapter_whose_reset_takes_no_options_refuses_them():
     class Plain(Lift):
         def reset(self):
             return 0.0

@@ -76,7 +76,7 @@ class Clocks(PyEnvironment):
 
 
 @pytest.mark.parametrize("make", [counters, pool])
-def test_a_step_with_a_mask_moves_the_masked_rows_alone(make):
+def test_a_masked_step_steps_only_the_masked_rows(make):
     with make() as env:
         env.reset()
         env.step([0, 0, 0])
@@ -158,7 +158,7 @@ MOVES = st.lists(
 @pytest.mark.parametrize("name", MAKERS)
 @given(moves=MOVES)
 @settings(max_examples=15)
-def test_a_row_does_not_notice_what_the_others_do(name, moves):
+def test_a_row_is_independent_of_the_others(name, moves):
     """Row 0 alone makes the same moves, while the others do as they like."""
     streams = []
     for rows in (moves, [[move[0], "hold", "hold"] for move in moves]):
@@ -180,7 +180,7 @@ def row_of(time_step, row):
     return tuple((path, leaf[row]) for path, leaf in snapshot(time_step))
 
 
-def test_a_batch_says_what_it_can_do_with_rows():
+def test_a_batch_declares_whether_its_rows_step_and_reset_alone():
     class Whole(Clocks):
         _reset_rows = PyEnvironment._reset_rows
 
@@ -205,7 +205,7 @@ def test_a_pool_holds_rows_unless_its_environments_are_batches():
         assert (True, False) == (batches.resets_rows, batches.holds_rows)
 
 
-def test_a_batch_in_a_worker_resets_rows_without_a_step_of_theirs():
+def test_a_batch_in_a_worker_resets_rows_without_stepping_them():
     """The random numbers of a slippery world would tell."""
 
     def make():
@@ -265,7 +265,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_cannot_be_done_with_rows_is_refused(message):
+def test_unsupported_row_operations_are_refused(message):
     make, kind, call = REFUSED[message]
     assert (kind, message) == told(call, make())
 
@@ -279,7 +279,7 @@ def test_a_random_batch_counts_the_steps_of_each_row():
 
 
 @given(spec=strategies.specs(any_byte_order=True))
-def test_a_row_that_is_reset_keeps_its_dtype_to_the_byte(spec):
+def test_a_row_that_is_reset_keeps_its_exact_dtype(spec):
     rows = [RandomPyEnvironment(spec, ()) for _ in range(2)]
     env = BatchedPyEnvironment(rows, multithreading=False)
     env.reset()

@@ -105,7 +105,7 @@ def test_every_benchmark_that_reports_is_run(folder):
     assert "There is no helpers" in refused(folder, "helpers")
 
 
-def test_what_is_named_is_there():
+def test_benchmarks_can_be_run_by_name():
     text = (ROOT / "tools/run_benchmarks.py").read_text("utf-8")
     for name in set(re.findall(r'Benchmark\(\s*"(\w+)"', text)) - {"tf_agents"}:
         assert (ROOT / f"benchmarks/{name}.py").exists()
@@ -132,19 +132,19 @@ def test_the_figures_and_the_pages_are_written(folder):
     assert "without Peer, which was not measured: links, overhead" in said
 
 
-def test_one_that_fails_is_named_and_the_others_go_on(folder):
+def test_a_failing_benchmark_is_named_and_the_others_run(folder):
     code, said, results = run(folder, "overhead", "games", "links")
     assert (1, ["links", "overhead"]) == (code, results)
     assert "FAILED: games, exit status 3" in said
 
 
-def test_one_that_lacks_its_library_is_left_out(folder):
+def test_a_benchmark_without_its_library_is_skipped(folder):
     code, said, results = run(folder, "tf_agents", "overhead", order=["overhead"])
     assert (0, ["overhead"]) == (code, results)
     assert "left out: tf_agents, because " in said
 
 
-def test_beside_something_else_nothing_is_written(folder):
+def test_a_busy_machine_writes_no_figures(folder):
     order = ["overhead", "links", "links"]
     code, said, results = run(
         folder, "overhead", "links", beside={"links": 50.0}, order=order
@@ -156,7 +156,7 @@ def test_beside_something_else_nothing_is_written(folder):
     assert (folder / "build/bench/links.json").exists()
 
 
-def test_one_that_was_disturbed_once_is_measured_again(folder):
+def test_a_disturbed_benchmark_is_measured_again(folder):
     order = ["overhead", "links", "overhead, once more"]
     code, said, results = run(
         folder, "overhead", "links", beside={"overhead": 50.0}, order=order
@@ -165,7 +165,7 @@ def test_one_that_was_disturbed_once_is_measured_again(folder):
     assert "The machine is busy: beside overhead others used 50.00" in said
 
 
-def test_figures_of_a_busy_machine_are_written_if_that_is_asked(folder):
+def test_figures_of_a_busy_machine_are_written_on_request(folder):
     code, said, results = run(
         folder, "--busy", "links", beside={"links": 50.0}, order=["links"]
     )
@@ -185,12 +185,12 @@ def refused(folder, name):
     return finished.stderr
 
 
-def test_a_name_that_is_none_is_refused(folder):
+def test_an_unknown_benchmark_is_refused(folder):
     said = refused(folder, "chess")
     assert said.startswith("There is no chess; there are import_cost, ")
 
 
-def test_a_process_of_others_that_computes_is_seen_and_named(quiet, monkeypatch):
+def test_busy_processes_of_others_are_named(quiet, monkeypatch):
     """It is a child of this process, which is taken for another one here."""
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as spinning:
         try:
@@ -206,7 +206,7 @@ def test_a_process_of_others_that_computes_is_seen_and_named(quiet, monkeypatch)
             spinning.kill()
 
 
-def test_what_descends_from_this_process_is_no_other(quiet):
+def test_child_processes_do_not_count_as_others(quiet):
     there = {
         pid: quiet.Process(pid, "python", parent, 0)
         for pid, parent in ((1, 0), (5, 1), (6, 5), (7, 6), (8, 1))
@@ -215,5 +215,5 @@ def test_what_descends_from_this_process_is_no_other(quiet):
 
 
 @pytest.mark.parametrize(("used", "busy"), [(0.19, False), (0.21, True)])
-def test_busy_is_a_machine_of_which_others_use_a_tenth(quiet, used, busy):
+def test_a_machine_is_busy_if_others_use_a_tenth_of_it(quiet, used, busy):
     assert busy == quiet.Found(used).is_busy(cpus=2)

@@ -34,7 +34,7 @@ def test_a_client_finds_the_secret_by_any_name_of_the_address():
         assert "hush" == find("token", "localhost", 7600)
 
 
-def test_only_the_address_and_the_kind_that_are_asked_for_are_found():
+def test_only_the_requested_address_and_kind_are_found():
     with closing(publish("token", "127.0.0.1", 7600, "hush")):
         assert find("token", "127.0.0.1", 7601) is None
         assert find("token", "127.0.0.2", 7600) is None
@@ -42,13 +42,13 @@ def test_only_the_address_and_the_kind_that_are_asked_for_are_found():
         assert find("password", "127.0.0.1", 7600) is None
 
 
-def test_a_server_at_all_addresses_is_found_at_those_of_this_machine_alone():
+def test_a_server_at_all_addresses_is_found_only_at_local_ones():
     with closing(publish("token", "0.0.0.0", 7600, "hush")):
         assert "hush" == find("token", "127.0.0.1", 7600)
         assert find("token", "192.0.2.1", 7600) is None
 
 
-def test_the_file_and_its_folder_are_the_users_alone(runtime):
+def test_only_the_user_can_open_the_file_and_its_folder(runtime):
     with closing(publish("token", "127.0.0.1", 7600, "hush")) as file:
         assert 0o600 == stat.S_IMODE(os.stat(file.path).st_mode)
         assert 0o700 == stat.S_IMODE(runtime.stat().st_mode)
@@ -80,7 +80,7 @@ def publishing(secret):
     return process
 
 
-def test_a_server_that_is_killed_leaves_nothing_that_counts(runtime):
+def test_the_secret_of_a_killed_server_is_ignored(runtime):
     with publishing("old") as process:
         assert "old" == find("token", "127.0.0.1", 7600)
         process.send_signal(signal.SIGKILL)
@@ -91,7 +91,7 @@ def test_a_server_that_is_killed_leaves_nothing_that_counts(runtime):
         assert 1 == len(list(runtime.iterdir()))
 
 
-def test_a_program_that_ends_without_closing_removes_its_file(runtime):
+def test_a_program_that_ends_without_close_removes_its_file(runtime):
     with publishing("old") as process:
         process.stdin.close()
         process.wait()
@@ -121,7 +121,7 @@ def test_a_link_is_refused(runtime, tmp_path):
             find("token", "127.0.0.1", 7600)
 
 
-def test_a_folder_that_is_open_to_others_is_refused_by_both_ends(runtime):
+def test_both_ends_refuse_a_folder_that_others_can_open(runtime):
     with closing(publish("token", "127.0.0.1", 7600, "hush")):
         runtime.chmod(0o770)
         with pytest.raises(PermissionError, match="it has the mode 0770"):
@@ -138,7 +138,7 @@ def test_a_runtime_folder_of_another_user_is_not_used(tmp_path):
         assert "hush" == find("token", "127.0.0.1", 7600)
 
 
-def test_a_client_without_the_variable_of_the_server_finds_it(monkeypatch):
+def test_a_client_without_the_servers_variable_finds_the_secret(monkeypatch):
     """As one that cron starts."""
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setattr(secret_files, "_is_own_folder", lambda path: False)
@@ -156,12 +156,12 @@ def test_two_servers_at_one_port_of_two_addresses_keep_their_secrets():
         assert ["one", "two"] == found
 
 
-def test_secrets_that_are_drawn_differ():
+def test_random_secrets_differ():
     assert 100 == len({new_token() for _ in range(100)})
     assert 100 == len({new_password() for _ in range(100)})
 
 
-def test_a_file_with_a_secret_must_be_its_owners_alone(tmp_path):
+def test_only_the_owner_may_be_able_to_read_a_secret_file(tmp_path):
     file = tmp_path / "token"
     file.write_text("a secret\n")
     for mode in (0o640, 0o604):

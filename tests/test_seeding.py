@@ -11,7 +11,7 @@ SEEDS = st.integers(0, 2**128)
 
 
 @given(seed=SEEDS, rows=st.integers(0, 40), more=st.integers(0, 40))
-def test_the_seed_of_a_row_does_not_depend_on_how_many_rows_there_are(seed, rows, more):
+def test_a_rows_seed_does_not_depend_on_the_number_of_rows(seed, rows, more):
     assert seed_per_row(seed, rows) == seed_per_row(seed, rows + more)[:rows]
 
 
@@ -39,7 +39,7 @@ def test_the_same_seed_gives_the_same_seeds_on_every_machine():
 
 
 @given(seed=st.one_of(SEEDS, st.integers(0, 2**300)), rows=st.integers(0, 20))
-def test_derived_seeds_are_those_of_numpys_children(seed, rows):
+def test_derived_seeds_match_numpys_spawned_children(seed, rows):
     children = np.random.SeedSequence(seed).spawn(rows)
     expected = [int(child.generate_state(1)[0]) for child in children]
     assert expected == seed_per_row(seed, rows)
@@ -49,7 +49,7 @@ def test_derived_seeds_are_those_of_numpys_children(seed, rows):
     seeds=st.lists(st.one_of(st.integers(0, 2**40), SEEDS), max_size=30),
     count=st.integers(1, 5),
 )
-def test_the_words_of_many_seeds_are_those_of_numpy(seeds, count):
+def test_vectorized_seed_words_match_numpys(seeds, count):
     words = seed_words(seeds, count)
     assert (len(seeds), count) == words.shape
     for seed, row in zip(seeds, words, strict=True):
@@ -57,7 +57,7 @@ def test_the_words_of_many_seeds_are_those_of_numpy(seeds, count):
         assert expected.tolist() == row.tolist()
 
 
-def test_derived_seeds_are_what_both_of_numpys_generators_accept():
+def test_both_numpy_generators_accept_derived_seeds():
     for seed in seed_per_row(2**100, 3):
         np.random.default_rng(seed)
         np.random.RandomState(seed)
@@ -66,7 +66,7 @@ def test_derived_seeds_are_what_both_of_numpys_generators_accept():
 @pytest.mark.parametrize(
     "seeds", [[4, 5], (4, 5), range(4, 6), np.array([4, 5]), [np.int64(4), np.uint8(5)]]
 )
-def test_a_sequence_of_seeds_is_used_as_it_is(seeds):
+def test_a_sequence_of_seeds_is_used_unchanged(seeds):
     given_seeds = seed_per_row(seeds, 2)
     assert [4, 5] == given_seeds
     assert {int} == {type(seed) for seed in given_seeds}
@@ -77,11 +77,11 @@ def test_every_kind_of_integer_is_a_seed(seed):
     assert seed_per_row(7, 2) == seed_per_row(seed, 2)
 
 
-def test_none_leaves_every_row_to_fresh_entropy():
+def test_none_gives_every_row_fresh_entropy():
     assert [None, None, None] == seed_per_row(None, 3)
 
 
-def test_some_rows_can_be_left_to_fresh_entropy():
+def test_single_rows_can_use_fresh_entropy():
     assert [4, None] == seed_per_row([4, None], 2)
 
 
@@ -114,7 +114,7 @@ def test_seeds_out_of_range_are_refused(message_of, seeds, message):
     assert (message) == message_of(ValueError, lambda: seed_per_row(seeds, 2))
 
 
-def test_one_environment_is_not_spoken_of_as_many(message_of):
+def test_messages_about_one_environment_use_the_singular(message_of):
     assert (
         "2 seeds for 1 environment. Pass one seed for each environment, or one integer "
         "from which each gets its own."
@@ -138,5 +138,5 @@ def test_one_environment_is_not_spoken_of_as_many(message_of):
         ),
     ],
 )
-def test_what_is_no_integer_is_no_seed(message_of, seed, message):
+def test_a_seed_must_be_an_integer(message_of, seed, message):
     assert (message) == message_of(TypeError, lambda: seed_per_row(seed, 2))

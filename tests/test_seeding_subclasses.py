@@ -55,7 +55,7 @@ def random_one():
         vizdoom,
     ],
 )
-def test_no_constructor_calls_what_a_subclass_may_extend(make):
+def test_constructors_call_no_method_that_a_subclass_may_extend(make):
     base, arguments = make()
 
     class Extended(base):

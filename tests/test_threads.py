@@ -92,7 +92,7 @@ def test_each_thread_gets_the_answers_to_its_own_actions(in_thread, make_env, tm
 
 
 @on_each
-def test_a_thread_that_looks_on_gets_its_turn(in_thread, make_env, tmp_path):
+def test_a_waiting_thread_gets_its_turn(in_thread, make_env, tmp_path):
     done = threading.Event()
 
     def step_until_done() -> None:
@@ -117,7 +117,7 @@ def test_a_thread_that_looks_on_gets_its_turn(in_thread, make_env, tmp_path):
     assert looks == [(0, True)] * 20
 
 
-def test_a_recording_of_several_threads_is_that_of_one(in_thread, tmp_path):
+def test_a_recording_by_several_threads_equals_that_of_one(in_thread, tmp_path):
     with Record(Echo(), tmp_path / "recording") as env:
         env.reset()
         for wait in [in_thread(steps_of, env, thread) for thread in range(THREADS)]:
@@ -131,7 +131,7 @@ def test_a_recording_of_several_threads_is_that_of_one(in_thread, tmp_path):
     assert steps == list(range(1, ROUNDS * THREADS + 1))
 
 
-def test_threads_take_turns_at_a_batch_of_envkits_own(in_thread):
+def test_threads_take_turns_at_a_built_in_batch(in_thread):
     def play(seed: int) -> list[int]:
         rng = np.random.default_rng(seed)
         return [
@@ -155,7 +155,7 @@ def test_threads_take_turns_at_a_batch_of_envkits_own(in_thread):
     assert sorted(expected) == sorted(one for types in played for one in types)
 
 
-def test_close_ends_those_that_wait_for_their_turn(in_thread, tmp_path):
+def test_close_ends_threads_that_wait_for_their_turn(in_thread, tmp_path):
     entered, leave = threading.Event(), threading.Event()
 
     def meddle() -> None:

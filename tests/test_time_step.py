@@ -63,7 +63,7 @@ def test_a_step_type_is_made_from_its_number(value):
 @pytest.mark.parametrize(
     "value", [3, -1, 0.5, np.nan, None, "a", [0], np.array([0, 1]), {}]
 )
-def test_no_step_type_is_made_from_anything_else(message_of, value):
+def test_step_types_are_made_only_from_their_numbers(message_of, value):
     assert (
         f"No known conversion from {value!r} to a StepType: FIRST is 0, MID is 1, LAST "
         "is 2."
@@ -73,12 +73,12 @@ def test_no_step_type_is_made_from_anything_else(message_of, value):
 # TimeStep.
 
 
-def test_name_and_fields_are_those_that_tensorflow_compares():
+def test_name_and_fields_are_what_tensorflow_compares():
     assert "TimeStep" == TimeStep.__name__
     assert ("step_type", "reward", "discount", "observation") == TimeStep._fields
 
 
-def test_a_time_step_takes_no_more_attributes():
+def test_time_steps_refuse_new_attributes():
     with pytest.raises(AttributeError):
         TimeStep(1, 2, 3, 4).value = 5
 
@@ -93,7 +93,7 @@ def test_a_time_step_takes_no_more_attributes():
         (1, False, True, False),
     ],
 )
-def test_a_time_step_knows_where_in_the_episode_it_stands(step_type, first, mid, last):
+def test_a_time_step_knows_its_place_in_the_episode(step_type, first, mid, last):
     time_step = TimeStep(step_type, 0.0, 1.0, OBSERVATION)
     answers = [time_step.is_first(), time_step.is_mid(), time_step.is_last()]
     assert [first, mid, last] == answers
@@ -185,7 +185,7 @@ def test_restart_begins_the_episodes_of_a_batch(batch_size, dims):
         lambda observation: transition(observation, np.zeros(3)),
     ],
 )
-def test_an_observation_is_passed_through_as_it_is(make, observation):
+def test_observations_are_passed_through_unchanged(make, observation):
     assert make(observation).observation is observation
 
 
@@ -204,7 +204,7 @@ def test_restart_makes_the_reward_of_its_spec(batch_size, dims):
 @pytest.mark.parametrize(
     "batch_size", [-1, 2.0, True, "a", [[2]], [None], {}, [1, [2, 3]], [2, -1]]
 )
-def test_restart_refuses_what_is_no_batch_size(message_of, batch_size):
+def test_restart_refuses_an_invalid_batch_size(message_of, batch_size):
     assert (
         f"restart() was given {batch_size!r} as batch_size; a size or a sequence of "
         "sizes is expected."
@@ -219,7 +219,7 @@ def test_restart_refuses_what_is_no_batch_size(message_of, batch_size):
         (np.float32, "reward_spec"),
     ],
 )
-def test_restart_refuses_what_is_no_reward_spec(message_of, reward_spec, path):
+def test_restart_refuses_an_invalid_reward_spec(message_of, reward_spec, path):
     leaf = nest.first_leaf(reward_spec)
     assert (
         f"restart() was given {leaf!r} as {path}, which is not a spec."
@@ -295,7 +295,7 @@ def test_a_reward_with_a_dimension_is_a_batch(make, step_type, discount, dtype, 
     ("outer_dims", "dims"),
     [((2, 3), (2, 3)), ([2], (2,)), (np.array([2, 3]), (2, 3)), ((), ()), ([], ())],
 )
-def test_outer_dims_say_which_dimensions_are_the_batchs(make, outer_dims, dims):
+def test_outer_dims_name_the_batchs_dimensions(make, outer_dims, dims):
     time_step = make(OBSERVATION, np.ones((2, 3)), outer_dims=outer_dims)
     assert (dims, (2, 3), dims) == shapes_of(time_step)
     assert np.int32 == time_step.step_type.dtype
@@ -314,7 +314,7 @@ def test_outer_dims_keep_the_dtype_of_the_reward(make, dtype):
 
 @pytest.mark.parametrize("make", [transition, truncation])
 @pytest.mark.parametrize("discount", [[0.5, 0.25], np.array([0.5, 0.25])])
-def test_every_row_may_have_a_discount(make, discount):
+def test_every_row_can_have_its_own_discount(make, discount):
     assert_equal(
         np.array([0.5, 0.25], np.float32),
         make(OBSERVATION, np.ones(2), discount).discount,
@@ -376,7 +376,9 @@ def test_the_rewards_of_a_nest_share_the_batch(make, reward, rows):
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("outer_dims", [None, (2,)])
-def test_a_time_step_does_not_change_with_the_callers_arrays(make, outer_dims):
+def test_later_changes_to_the_callers_arrays_do_not_affect_a_time_step(
+    make, outer_dims
+):
     reward, discount = np.ones(2, np.float32), np.ones(2, np.float32)
     rest = [] if make is termination else [discount]
     time_step = make(OBSERVATION, reward, *rest, outer_dims=outer_dims)
@@ -451,7 +453,7 @@ NO_DIMS = "{!r} as outer_dims; a size or a sequence of sizes is expected."
         ),
     ],
 )
-def test_what_is_not_a_reward_is_refused(message_of, make, reward, dims, problem):
+def test_an_invalid_reward_is_refused(message_of, make, reward, dims, problem):
     assert (f"{make.__name__}() was given {problem}") == message_of(
         SpecError, lambda: make(OBSERVATION, reward, outer_dims=dims)
     )
@@ -486,7 +488,7 @@ NO_DISCOUNT = "{} as discount. A discount is a number or an array of numbers."
         ),
     ],
 )
-def test_what_is_not_a_discount_is_refused(message_of, make, discount, problem):
+def test_an_invalid_discount_is_refused(message_of, make, discount, problem):
     assert (f"{make.__name__}() was given {problem}") == message_of(
         SpecError, lambda: make(OBSERVATION, np.ones(2), discount)
     )
@@ -498,7 +500,7 @@ def test_what_is_not_a_discount_is_refused(message_of, make, discount, problem):
 @pytest.mark.parametrize(
     "observation_spec", [{"camera": ArraySpec((2,), np.uint8)}, (), {}, []]
 )
-def test_the_spec_of_a_time_step_has_its_observation_and_the_usual_rest(
+def test_the_time_step_spec_has_the_observation_and_default_fields(
     observation_spec,
 ):
     spec = time_step_spec(observation_spec)
@@ -520,7 +522,7 @@ def test_the_spec_of_a_time_step_takes_a_reward_spec():
 
 
 @pytest.mark.parametrize("reward_spec", [None, {}, [], ()])
-def test_an_empty_reward_spec_stands_for_the_usual_reward(reward_spec):
+def test_an_empty_reward_spec_means_the_default_reward(reward_spec):
     spec = time_step_spec(ArraySpec((), np.int8), reward_spec)
     assert ArraySpec((), np.float32) == spec.reward
 
@@ -551,14 +553,14 @@ def test_reward_specs_of_another_kind_are_refused(message_of, reward_spec, place
     ],
     ids=["array", "dtype"],
 )
-def test_what_is_no_observation_spec_is_refused(message_of, spec, place, leaf):
+def test_an_invalid_observation_spec_is_refused(message_of, spec, place, leaf):
     assert (
         f"time_step_spec() was given {leaf} as {place}, which is not a spec."
     ) == message_of(TypeError, lambda: time_step_spec(spec))
 
 
 @pytest.mark.parametrize("make", [bool, np.bool_, np.array])
-def test_flags_of_any_make_are_found(make):
+def test_flags_of_any_boolean_type_are_found(make):
     info = {"terminated": make(True), "lives": 2, "truncated": make(False)}
     assert (make(True), make(False)) == flags_in(info)
     assert 3 == len(info)
@@ -576,5 +578,5 @@ def test_flags_of_any_make_are_found(make):
         {"terminated": np.zeros(2, bool), "truncated": np.zeros(2, bool)},
     ],
 )
-def test_what_is_no_pair_of_booleans_is_none(info):
+def test_invalid_flags_are_ignored(info):
     assert flags_in(info) is None

@@ -34,7 +34,7 @@ def pasted(code):
 
 
 @pytest.mark.slow
-def test_all_sections_but_the_last_need_no_tensorflow():
+def test_only_the_last_section_needs_tensorflow():
     pytest.importorskip("gymnasium")
     text, found, _ = PAGE.read_text("utf-8").partition(LAST)
     assert found
@@ -42,7 +42,7 @@ def test_all_sections_but_the_last_need_no_tensorflow():
 
 
 @pytest.mark.slow
-def test_the_function_of_tensorflow_needs_no_source():
+def test_the_tf_function_of_the_tutorial_needs_no_source_file():
     pytest.importorskip("tensorflow")
     _, _, text = PAGE.read_text("utf-8").partition(LAST)
     assert "AutoGraph" not in pasted("import envkit\n" + "".join(blocks(text)))

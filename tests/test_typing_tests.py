@@ -26,7 +26,7 @@ SHAPES = sorted(path.stem for path in (ROOT / "typing_tests").glob("[!_]*.py"))
         for shape in SHAPES
     ],
 )
-def test_what_mypy_is_shown_runs(shape):
+def test_the_typed_examples_run(shape):
     # The libraries of the test requirements bring it; envkit does not need it.
     for library in ("typing_extensions", *NEEDS.get(shape, ())):
         pytest.importorskip(library, reason=f"{library} is not installed")
@@ -43,5 +43,5 @@ def test_every_shape_has_types_to_infer_and_mistakes_to_find(shape):
     assert [] == re.findall(r"# type: ignore(?!\[)", program)
 
 
-def test_the_package_says_that_it_has_types():
+def test_the_package_is_marked_as_typed():
     assert (Path(envkit.__file__).parent / "py.typed").is_file()

@@ -161,7 +161,7 @@ def test_an_environment_needs_only_what_tf_agents_asks_for():
     assert 3 == duck.resets
 
 
-def test_as_many_episodes_are_played_as_are_asked_for():
+def test_the_requested_number_of_episodes_is_played():
     class Closely(CountingEnv):
         ends = 0
 
@@ -269,7 +269,7 @@ class Lost(Duck):
     ],
     ids=["reward", "discount", "None"],
 )
-def test_a_message_says_what_is_wrong_and_where(
+def test_messages_name_the_mistake_and_its_place(
     make, call, place, expected, got, reason
 ):
     text = (
@@ -282,7 +282,7 @@ def test_a_message_says_what_is_wrong_and_where(
     assert (SpecError, text) == told(validate_py_environment, make())
 
 
-def test_a_batch_that_forgets_its_dimension_is_told_so():
+def test_a_batch_without_its_dimension_is_reported():
     class Flat(RandomPyEnvironment):
         def _observe(self):
             return super()._observe()[0]
@@ -311,7 +311,7 @@ def test_a_mask_of_legal_actions_is_obeyed(shape, rows):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32], ids=["int", "float"])
-def test_a_mask_may_be_of_numbers(dtype):
+def test_a_mask_may_contain_numbers(dtype):
     class Numbers(Masked):
         def observation_spec(self):
             spec = super().observation_spec()
@@ -343,7 +343,7 @@ NO_SHAPE = (
     ],
     ids=["too many", "too few", "scalar", "none"],
 )
-def test_a_mask_has_a_place_for_every_action_and_allows_one(mask, expected):
+def test_a_mask_covers_every_action_and_allows_at_least_one(mask, expected):
     assert (SpecError, expected) == told(
         validate_py_environment,
         Masked(),

@@ -55,17 +55,17 @@ PLAY = """
 """
 
 
-def test_a_machine_without_a_display_plays_all_the_same(pygame):
+def test_games_run_on_a_machine_without_a_display(pygame):
     done = run_alone(PLAY)
     assert ("dummy dummy\n", "", 0) == (done.stdout, done.stderr, done.returncode)
 
 
-def test_what_the_user_has_set_for_sdl_stays(pygame):
+def test_the_users_sdl_settings_are_kept(pygame):
     done = run_alone(PLAY, SDL_VIDEODRIVER="offscreen", SDL_AUDIODRIVER="disk")
     assert "offscreen disk\n" == done.stdout
 
 
-def test_a_process_with_a_game_ends_when_it_is_told_to(pygame):
+def test_a_process_with_a_game_ends_on_sigterm(pygame):
     """By itself SDL takes SIGTERM for a click on a window's close button."""
     done = run_alone(PLAY + "    os.kill(os.getpid(), signal.SIGTERM)\n")
     assert -signal.SIGTERM == done.returncode
@@ -75,7 +75,7 @@ def test_a_process_with_a_game_ends_when_it_is_told_to(pygame):
 @pytest.mark.parametrize(
     ("shows_window", "driver"), [(True, None), (False, "dummy"), (None, None)]
 )
-def test_on_a_machine_with_a_display_a_game_may_be_shown(
+def test_a_game_can_be_shown_on_a_machine_with_a_display(
     variable, shows_window, driver, monkeypatch
 ):
     """A function that makes a game may show it, for all that is known."""
@@ -138,7 +138,7 @@ def test_an_environment_shows_its_picture_until_it_is_closed(kind, batch_size):
 
 
 @with_pygame
-def test_the_window_shows_what_is_rendered():
+def test_the_window_shows_the_rendered_picture():
     with begun(Catch(rows=3, columns=2)) as env:
         env.render("human")
         picture = env.render()
@@ -152,7 +152,7 @@ def test_the_window_shows_what_is_rendered():
 
 
 @with_pygame
-def test_a_closed_environment_goes_on_and_shows_itself_again():
+def test_a_closed_environment_can_be_shown_again():
     env = begun(Catch())
     env.render("human")
     env.close()
@@ -179,7 +179,7 @@ def test_several_environments_share_the_window():
 
 
 @with_pygame
-def test_an_environment_that_is_forgotten_leaves_the_window():
+def test_a_garbage_collected_environment_leaves_the_window():
     kept, forgotten = begun(Catch()), begun(Catch())
     kept.render("human")
     alone = window.surface().get_size()
@@ -210,7 +210,7 @@ def test_a_window_is_no_part_of_an_environment():
 
 
 @with_pygame
-def test_wrappers_and_views_show_it_too():
+def test_wrappers_and_views_show_the_picture():
     env = TimeLimit(Catch(), 5)
     env.reset()
     gym = PyToGymnasium(begun(Catch()), render_mode="human")
@@ -259,7 +259,7 @@ def test_a_pool_has_its_workers_show_windows(backend):
 
 
 @with_pygame
-def test_a_display_that_is_taken_is_left_alone(pygame, message_of):
+def test_a_display_in_use_is_left_alone(pygame, message_of):
     pygame.display.set_mode((20, 10))
     env = begun(Catch())
     assert (
@@ -295,7 +295,7 @@ def test_a_game_of_ple_does_not_take_the_display(ple_package, message_of):
         ) == message_of(RuntimeError, lambda: make("ple:Catcher"))
 
 
-def test_there_is_nothing_to_show_before_the_first_episode():
+def test_nothing_can_be_shown_before_the_first_episode():
     with pytest.raises(CallOrderError):
         Catch().render("human")
 

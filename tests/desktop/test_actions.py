@@ -62,7 +62,7 @@ def down_at_the_end(events):
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(seed=st.integers(0, 2**32 - 1), steps=st.integers(0, 6))
-def test_a_new_episode_begins_with_no_key_and_no_button_down(name, seed, steps):
+def test_a_new_episode_begins_with_everything_released(name, seed, steps):
     encoding, rng = ENCODINGS[name](), np.random.default_rng(seed)
     events = []
     for _ in range(steps):
@@ -72,7 +72,7 @@ def test_a_new_episode_begins_with_no_key_and_no_button_down(name, seed, steps):
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_what_a_person_did_is_an_action_of_the_spec(name, seed):
+def test_a_persons_events_become_an_action_of_the_spec(name, seed):
     """Whatever else the person pressed, and wherever the pointer went."""
     encoding, rng = ENCODINGS[name](), np.random.default_rng(seed)
     for _ in range(3):
@@ -142,20 +142,20 @@ def test_a_key_that_was_only_touched_counts_as_held_for_one_step():
     assert ([False], [False]) == (after["keys"].tolist(), after["buttons"].tolist())
 
 
-def test_events_are_what_they_are():
+def test_events_survive_the_round_trip():
     encoding = Events(["a", "b"], size=SIZE, limit=4)
     events = [down("b"), PointerEvent(9, 8, 1), PointerEvent(9, 8, 0), up("b")]
     assert events == encoding.events(encoding.array(events))
 
 
-def test_moves_that_another_follows_and_other_keys_are_no_events():
+def test_superseded_moves_and_other_keys_are_dropped():
     encoding = Events(["a"], size=SIZE, limit=2)
     moves = [PointerEvent(x, 0) for x in range(9)]
     action = encoding.array([*moves, down("x"), down("a")])
     assert [PointerEvent(8, 0, 0), down("a")] == encoding.events(action)
 
 
-def test_an_entry_of_a_menu_is_held_until_the_next_action():
+def test_a_menu_entry_is_held_until_the_next_action():
     menu = Macros([None, "ctrl-t", ["a", PointerEvent(1, 2)]])
 
     assert [down("ctrl"), down("t")] == menu.events(1)
@@ -166,7 +166,7 @@ def test_an_entry_of_a_menu_is_held_until_the_next_action():
     assert [] == menu.events(0)
 
 
-def test_a_person_who_holds_keys_has_chosen_the_largest_entry_of_these():
+def test_held_keys_select_the_largest_matching_menu_entry():
     menu = Macros([None, "a", "ctrl-a", ["F5"]])
     chosen = [
         menu.array([down("a")]),
@@ -177,12 +177,12 @@ def test_a_person_who_holds_keys_has_chosen_the_largest_entry_of_these():
     assert [1, 2, 0, 3] == [int(one) for one in chosen]
 
 
-def test_a_menu_without_nothing_says_that_it_lacks_it():
+def test_a_menu_without_none_says_so():
     with pytest.raises(ValueError, match="Add None to the menu"):
         Macros(["a"]).array([])
 
 
-def test_a_grid_leaves_regions_out_and_does_nothing_at_0():
+def test_a_grid_leaves_out_regions_and_does_nothing_at_0():
     grid = ClickGrid(SIZE, rows=2, columns=2, without=[(0, 0, 32, 24)], button="right")
 
     assert [(48, 12), (16, 36), (48, 36)] == grid.places
@@ -190,7 +190,7 @@ def test_a_grid_leaves_regions_out_and_does_nothing_at_0():
     assert [PointerEvent(16, 36, buttons) for buttons in (0, 4, 0)] == grid.events(2)
 
 
-def test_a_click_of_a_person_is_the_nearest_place_outside_of_what_is_left_out():
+def test_a_persons_click_selects_the_nearest_cell():
     grid = ClickGrid(SIZE, rows=2, columns=2, without=[(0, 0, 32, 24)])
     clicks = [
         [PointerEvent(2, 3, 0), PointerEvent(x, y, 1)] for x, y in [(9, 9), (60, 40)]
@@ -200,7 +200,7 @@ def test_a_click_of_a_person_is_the_nearest_place_outside_of_what_is_left_out():
     assert 0 == grid.array([PointerEvent(9, 9, 0)])
 
 
-def test_an_axis_moves_the_pointer_by_its_speed_and_parts_of_pixels_add_up():
+def test_an_axis_moves_the_pointer_by_fractions_that_add_up():
     stick = Joystick(SIZE, speed=1.0)
     quarter = {"axes": np.array([0.25, 0.0], np.float32)}
     moves = [stick.events(quarter) for _ in range(8)]
@@ -211,7 +211,7 @@ def test_an_axis_moves_the_pointer_by_its_speed_and_parts_of_pixels_add_up():
     assert [PointerEvent(32, 24, 0)] == stick.begin()
 
 
-def test_a_motion_of_a_person_is_an_axis_as_far_as_it_goes():
+def test_a_persons_motion_is_clipped_to_the_range_of_an_axis():
     stick = Joystick(SIZE, speed=10, buttons=1)
     action = stick.array([PointerEvent(37, 24, 1), PointerEvent(37, 0, 0)])
 
@@ -219,7 +219,7 @@ def test_a_motion_of_a_person_is_an_axis_as_far_as_it_goes():
     assert [True] == action["buttons"].tolist()
 
 
-def test_keys_have_the_names_of_x11_short_ones_and_characters():
+def test_keys_have_x11_names_short_names_and_characters():
     names = ["Left", "esc", "ENTER", "space", "a", "ß", "€", 0xFF51]
     syms = [0xFF51, 0xFF1B, 0xFF0D, 0x20, 0x61, 0xDF, 0x10020AC, 0xFF51]
 
@@ -269,14 +269,14 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("case", MESSAGES)
-def test_what_does_not_fit_says_what_must_be(case):
+def test_invalid_arguments_are_refused_with_the_requirement(case):
     call, message = MESSAGES[case]
     with pytest.raises((TypeError, ValueError)) as caught:
         call()
     assert message == str(caught.value)
 
 
-def test_a_stick_follows_a_pointer_that_has_jumped_in_several_steps():
+def test_a_joystick_follows_a_jumping_pointer_over_several_steps():
     there = Joystick((640, 480), speed=100)
     back = Joystick((640, 480), speed=100)
     places = []
@@ -287,7 +287,7 @@ def test_a_stick_follows_a_pointer_that_has_jumped_in_several_steps():
     assert [(220, 240), (120, 240), (20, 250)] == places
 
 
-def test_a_click_counts_once_where_the_button_goes_down():
+def test_a_click_counts_once_at_the_press():
     grid = ClickGrid(SIZE, rows=1, columns=2, without=[(0, 0, 10, 10)])
     pressed = grid.array([PointerEvent(60, 20, 1)])
     dragged = grid.array([PointerEvent(20, 20, 1)])
@@ -301,7 +301,7 @@ def test_a_click_counts_once_where_the_button_goes_down():
     assert [2, 0, 0, 0, 1, 1] == [int(answer) for answer in answers]
 
 
-def test_a_click_is_where_it_was_though_the_pointer_has_gone_on():
+def test_a_click_keeps_its_place_when_the_pointer_moves_on():
     there, back = (Controls(size=SIZE, pointer=True, buttons=1) for _ in range(2))
     steps = [
         [PointerEvent(10, 12, 1), PointerEvent(10, 12, 0), PointerEvent(20, 20)],

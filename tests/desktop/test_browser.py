@@ -117,7 +117,7 @@ def reason_of(viewer):
 # The pages.
 
 
-def test_the_page_may_do_nothing_but_what_it_does_itself():
+def test_the_page_allows_only_its_own_code():
     with shown() as (_, browsers, _):
         status, headers, text = got(browsers, "/")
     assert 200 == status
@@ -141,7 +141,7 @@ def test_the_names_and_hints_of_pages_are_text():
     assert '<p id="hint">a &amp; TITLE</p>' in text
 
 
-def test_several_desktops_have_a_page_each_and_a_list():
+def test_several_desktops_have_one_page_each_and_an_index():
     with (
         served((64, 48)) as (first, _),
         served((32, 24)) as (second, _),
@@ -156,7 +156,7 @@ def test_several_desktops_have_a_page_each_and_a_list():
                 assert (size, "envkit") == viewer.enter()
 
 
-def test_health_is_told_without_a_password():
+def test_the_health_page_needs_no_password():
     with shown(password="secret") as (_, browsers, _):
         status, _, text = got(browsers, "/healthz")
     assert (200, '{"status": "ok", "protocol": "vnc"}\n') == (status, text)
@@ -165,7 +165,7 @@ def test_health_is_told_without_a_password():
 # Who gets in.
 
 
-def test_all_of_the_password_counts():
+def test_every_character_of_the_password_counts():
     with shown(password="long enough") as (_, browsers, _):
         with viewing(browsers, "long eno") as viewer:
             assert (1008, "The password is wrong.") == reason_of(viewer)
@@ -182,7 +182,7 @@ def test_guesses_in_browsers_and_in_viewers_slow_each_other_down():
         assert time.monotonic() - began >= 0.5
 
 
-def test_observers_see_and_control_nothing():
+def test_observers_watch_and_control_nothing():
     picture = picture_of(1, 64, 48, 5, 3)
     with shown(password="secret", observer_password="watch") as (
         desktop,
@@ -219,7 +219,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("password", ["secret", None])
 @pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
-def test_pages_of_others_are_refused(headers, password):
+def test_pages_of_other_sites_are_refused(headers, password):
     host, origin = headers.get("host"), headers["origin"]
     with shown(password=password) as (desktop, browsers, _):
         address = re.sub(r"^http", "ws", browsers.url)
@@ -235,14 +235,14 @@ def test_pages_of_others_are_refused(headers, password):
         assert 0 == desktop.viewers
 
 
-def test_the_page_is_at_no_name_of_others_either():
+def test_foreign_host_names_are_refused():
     with shown() as (_, browsers, _):
         assert 403 == got(browsers, "/", Host="evil.example")[0]
         # A link in a page of others is no harm.
         assert 200 == got(browsers, "/", Sec_Fetch_Site="cross-site")[0]
 
 
-def test_its_own_page_is_let_in():
+def test_the_servers_own_page_is_accepted():
     with (
         shown() as (_, browsers, _),
         viewing(browsers, "", origin=browsers.url.rstrip("/")) as viewer,
@@ -291,7 +291,7 @@ def test_browsers_count_as_viewers():
         assert b"\0" + struct.pack(">I", len(reason)) + reason == viewer.read(31)
 
 
-def test_connections_that_say_nothing_lock_nobody_out():
+def test_silent_connections_lock_nobody_out():
     with shown() as (_, browsers, _), contextlib.ExitStack() as stack:
         for number in range(100):
             link = socket.create_connection(browsers.address, PATIENCE)
@@ -331,7 +331,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
-def test_connections_that_break_the_protocol_end_alone(data):
+def test_a_connection_that_breaks_the_protocol_ends_alone(data):
     with shown() as (desktop, browsers, _), viewing(browsers, "") as good:
         good.enter()
         with socket.create_connection(browsers.address, PATIENCE) as link:
@@ -375,7 +375,7 @@ def test_a_browser_that_only_pings_and_reads_nothing_is_dropped():
 # What is shown, and what is pressed.
 
 
-def test_what_comes_with_the_password_counts():
+def test_data_sent_with_the_password_is_not_lost():
     with (
         shown() as (_, browsers, events),
         socket.create_connection(browsers.address, PATIENCE) as link,
@@ -387,7 +387,7 @@ def test_what_comes_with_the_password_counts():
         assert KeyEvent(A, True) == events.get(timeout=PATIENCE)
 
 
-def test_a_viewer_and_a_browser_see_the_same_and_one_of_them_controls():
+def test_a_viewer_and_a_browser_see_the_same_picture_and_one_controls():
     first, second = (picture_of(seed, 64, 48, 9, 4) for seed in (1, 2))
     with (
         shown() as (desktop, browsers, events),
@@ -411,7 +411,7 @@ def test_a_viewer_and_a_browser_see_the_same_and_one_of_them_controls():
 
 
 @pytest.mark.parametrize("leave", ["close", "cut"])
-def test_a_browser_that_leaves_lets_go_of_its_keys(leave):
+def test_a_browser_that_leaves_releases_its_keys(leave):
     with shown() as (_, browsers, events), viewing(browsers, "") as viewer:
         viewer.enter()
         viewer.key(A, True)
@@ -457,14 +457,14 @@ def test_browsers_are_told_that_the_desktop_has_ended():
         assert (1001, "The environment has ended.") == reason_of(viewer)
 
 
-def test_a_browser_that_is_dropped_is_not_told_that_the_desktop_has_ended():
+def test_a_dropped_browser_is_not_told_that_the_desktop_has_ended():
     with shown() as (_, browsers, _), viewing(browsers, "") as viewer:
         viewer.enter()
         viewer.socket.send(b"\xff")  # no message of the protocol
         assert (1001, "The server has ended the connection.") == reason_of(viewer)
 
 
-def test_a_message_that_is_too_long_ends_its_connection_alone():
+def test_a_message_that_is_too_long_ends_only_its_connection():
     with (
         shown() as (desktop, browsers, _),
         viewing(browsers, "") as good,
@@ -491,7 +491,7 @@ def context_in(folder):
     return tls, ssl.create_default_context(cafile=cert)
 
 
-def test_a_certificate_encrypts_the_page_and_any_name_is_right(tmp_path):
+def test_with_a_certificate_the_page_is_encrypted_and_accepts_any_host(tmp_path):
     picture = np.random.default_rng(1).integers(0, 256, (600, 800, 3), np.uint8)
     tls, trusted = context_in(tmp_path)
     trusted.check_hostname = False
@@ -542,7 +542,7 @@ def test_serve_prints_addresses_that_can_be_clicked():
         ]
 
 
-def test_with_a_certificate_other_machines_reach_the_page_alone(tmp_path):
+def test_with_a_certificate_other_machines_reach_only_the_page(tmp_path):
     tls, _ = context_in(tmp_path)
     with shop_of("Catch", host="0.0.0.0", tls=tls) as shop:
         assert "127.0.0.1" == shop.shown[0].person.address[0]
@@ -552,7 +552,7 @@ def test_with_a_certificate_other_machines_reach_the_page_alone(tmp_path):
         )
 
 
-def test_without_a_certificate_other_machines_reach_a_page_that_was_asked_for():
+def test_without_a_certificate_other_machines_need_an_explicit_web_port():
     with shop_of("Catch", host="0.0.0.0") as shop:
         assert shop.browsers is None
         assert "with --cert and --key, browsers can connect too" in shop.invitation
@@ -560,7 +560,7 @@ def test_without_a_certificate_other_machines_reach_a_page_that_was_asked_for():
         assert "0.0.0.0" == shop.browsers.address[0]
 
 
-def test_the_usual_port_is_100_below_that_of_vnc():
+def test_the_default_port_is_100_below_the_vnc_port():
     def is_there():
         with DesktopServer() as desktop, BrowserServer({"a": desktop}) as browsers:
             return desktop.address[1] - 100 == browsers.address[1]
@@ -568,7 +568,7 @@ def test_the_usual_port_is_100_below_that_of_vnc():
     assert until(is_there)  # Now and then it is in use.
 
 
-def test_where_the_usual_port_is_taken_any_is():
+def test_if_the_default_port_is_taken_any_free_one_is_used():
     with (
         DesktopServer() as desktop,
         BrowserServer({"a": desktop}) as first,
@@ -577,7 +577,7 @@ def test_where_the_usual_port_is_taken_any_is():
         assert first.address[1] != second.address[1]
 
 
-def test_a_port_in_use_is_said_with_the_option_that_helps(message_of):
+def test_a_port_in_use_is_reported_with_the_option_that_helps(message_of):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -592,7 +592,7 @@ def test_a_port_in_use_is_said_with_the_option_that_helps(message_of):
     ) == message
 
 
-def test_viewers_are_served_without_the_package_of_the_page(monkeypatch, message_of):
+def test_viewers_are_served_without_the_package_websockets(monkeypatch, message_of):
     monkeypatch.setitem(sys.modules, "websockets", None)
     monkeypatch.setitem(sys.modules, "websockets.server", None)
     with shop_of("Catch") as shop:

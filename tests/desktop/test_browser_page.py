@@ -112,9 +112,7 @@ def running(*arguments):
 # By the command.
 
 
-def test_serve_shows_the_picture_and_takes_what_is_pressed_in_its_order(
-    page, browser, tmp_path
-):
+def test_serve_shows_the_picture_and_receives_keys_in_order(page, browser, tmp_path):
     path = tmp_path / "events"
     target = "game=tests.desktop.drawn_events:DrawnEvents"
     more = ["--vnc", "--port=0", "--hz=100", f"--arg=path={path}"]
@@ -194,7 +192,7 @@ def test_a_demonstration_in_a_browser_is_recorded_like_any_other(page, tmp_path)
         assert (one.reward, one.step_type) == (step.reward, step.step_type)
 
 
-def test_a_demonstration_is_encrypted_where_there_is_a_certificate(page, tmp_path):
+def test_a_certificate_encrypts_a_demonstration(page, tmp_path):
     cert, private = certificate_in(tmp_path)
     command = ["record", "Catch", "--vnc", "--port=0", "--hz=0", "--host=0.0.0.0"]
     command += [f"--cert={cert}", f"--key={private}", "-o", str(tmp_path / "shown")]
@@ -212,7 +210,7 @@ def test_a_demonstration_is_encrypted_where_there_is_a_certificate(page, tmp_pat
 # The picture.
 
 
-def test_the_picture_follows_changes_and_sizes_with_sharp_pixels(page):
+def test_the_page_follows_changes_of_the_picture_and_its_size(page):
     with shown() as (desktop, pages, _):
         page.open(pages.url)
         for seed, (width, height) in enumerate([SIZE, SIZE, (64, 48), (300, 200)]):
@@ -238,7 +236,7 @@ def test_the_picture_follows_changes_and_sizes_with_sharp_pixels(page):
 
 
 @pytest.mark.parametrize("height", [100, 180])
-def test_a_low_window_leaves_the_picture_half_of_it(page, height):
+def test_a_low_window_gives_the_picture_half_of_its_height(page, height):
     with shown((300, 200)) as (_, pages, _):
         page.open(pages.url)
         says(page, CONTROLS)
@@ -253,7 +251,7 @@ def test_a_low_window_leaves_the_picture_half_of_it(page, height):
         assert until(lambda: abs(page.ask(box) - height / 2) < 1), page.ask(box)
 
 
-def test_tls_encrypts_what_is_shown_and_pressed(page, tmp_path):
+def test_tls_encrypts_pictures_and_keys(page, tmp_path):
     import ssl
 
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -292,7 +290,7 @@ TYPED = {
 }
 
 
-def test_keys_have_the_names_of_x11_and_repeat_nothing(page):
+def test_keys_become_keysyms_without_repetition(page):
     with shown() as (_, pages, events):
         page.open(pages.url)
         says(page, CONTROLS)
@@ -309,7 +307,7 @@ def test_keys_have_the_names_of_x11_and_repeat_nothing(page):
         assert events.empty()
 
 
-def test_a_key_goes_up_as_what_it_went_down(page):
+def test_a_key_is_released_as_the_keysym_it_was_pressed(page):
     with shown() as (_, pages, events):
         page.open(pages.url)
         says(page, CONTROLS)
@@ -345,7 +343,7 @@ def test_keys_and_buttons_go_up_when_the_page_loses_the_focus(page, leave):
         )
 
 
-def test_buttons_and_the_wheel_are_those_of_vnc_where_the_pointer_is(page):
+def test_buttons_and_the_wheel_become_vnc_buttons_at_the_pointer(page):
     with shown() as (_, pages, events):
         page.open(pages.url)
         says(page, CONTROLS)
@@ -364,7 +362,7 @@ def test_buttons_and_the_wheel_are_those_of_vnc_where_the_pointer_is(page):
         ]
 
 
-def test_a_finger_is_the_pointer(page):
+def test_a_touch_moves_the_pointer(page):
     with shown() as (_, pages, events):
         page.do("Emulation.setTouchEmulationEnabled", enabled=True)
         page.open(pages.url)
@@ -383,7 +381,7 @@ def test_a_finger_is_the_pointer(page):
 # What the page says.
 
 
-def test_a_wrong_password_is_told_and_the_next_one_can_be_typed(page):
+def test_a_wrong_password_is_reported_and_can_be_typed_again(page):
     with shown(password="secret") as (_, pages, _):
         page.open(pages.page("pong", "guess"))
         says(page, "The password is wrong.")
@@ -419,7 +417,7 @@ def test_the_page_says_who_controls(page, browser):
             assert KeyEvent(keysym("d"), True) == events.get(timeout=PATIENCE)
 
 
-def test_the_page_says_why_it_is_sent_away_and_connects_again(page):
+def test_the_page_says_why_it_was_refused_and_reconnects(page):
     with shown(max_viewers=1) as (desktop, pages, _), contextlib.ExitStack() as other:
         from envkit.desktop import DesktopClient
 

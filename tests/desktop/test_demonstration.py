@@ -58,7 +58,7 @@ def desktop(game, **options):
     return Desktop(display=address, keys=["Left", "a"], reset=None, **options)
 
 
-def test_what_a_person_does_reaches_the_program_and_its_picture_the_person(game):
+def test_actions_reach_the_program_and_pictures_reach_the_person(game):
     env = desktop(game)
     with Demonstration(env) as shown, DesktopClient(*shown.address) as viewer:
         viewer.press("Left")
@@ -75,7 +75,7 @@ def test_what_a_person_does_reaches_the_program_and_its_picture_the_person(game)
     assert [keysym("Left"), keysym("Left"), keysym("a")] == pressed
 
 
-def test_a_recording_has_the_actions_of_the_person(game, tmp_path):
+def test_a_recording_contains_the_persons_actions(game, tmp_path):
     env = Record(desktop(game, done=lambda frame: frame.max() > 0), tmp_path / "shown")
     with Demonstration(env) as shown, DesktopClient(*shown.address) as viewer:
         assert until(lambda: shown.viewers == 1)
@@ -94,7 +94,7 @@ def test_a_recording_has_the_actions_of_the_person(game, tmp_path):
     assert [False, True] == keys.any(axis=0).tolist()
 
 
-def test_steps_keep_their_rhythm(game):
+def test_steps_keep_a_steady_pace(game):
     clock = ManualClock()
     env = desktop(game, done=lambda frame: clock.now() >= 1.0)
     with Demonstration(env) as shown:
@@ -160,7 +160,7 @@ class Slow(Catch):
         return super()._reset()
 
 
-def test_viewers_that_come_before_the_first_picture_wait_for_it():
+def test_early_viewers_wait_for_the_first_picture():
     env, port = Slow(), free_port()
 
     def demonstrate():
@@ -194,7 +194,7 @@ def test_without_a_pace_each_step_waits_for_a_key_with_an_action():
         assert [0, 2] == [int(person(time_step)) for _ in range(2)]
 
 
-def test_a_person_who_is_closed_does_not_wait_any_more():
+def test_closing_a_person_ends_its_wait():
     env = Catch(seed=3)
     person = Person(env, hz=0)
     first = env.reset()
@@ -214,7 +214,7 @@ def test_a_person_who_is_closed_does_not_wait_any_more():
     assert 1 == len(errors)
 
 
-def test_more_events_than_people_make_end_the_connection_and_leave_no_key_down():
+def test_a_flood_of_events_ends_the_connection_and_releases_its_keys():
     env = Catch(seed=3)
     with Person(env, hz=0) as person, DesktopClient(*person.address) as viewer:
         assert until(lambda: person.viewers == 1)
@@ -232,7 +232,7 @@ def test_more_events_than_people_make_end_the_connection_and_leave_no_key_down()
         assert 1 == int(person.action())
 
 
-def test_no_event_is_lost_where_an_action_has_few(game):
+def test_events_beyond_an_actions_limit_wait_for_the_next_steps(game):
     """What a person types faster is for the steps that follow."""
     address = "vnc://{}:{}".format(*game.address)
     typing = Events(["a", "b", "c"], size=(16, 12), limit=2)
@@ -299,7 +299,7 @@ def program():
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=ENCODINGS)
-def test_keys_within_one_step_reach_the_program_in_their_order(program, encoding):
+def test_keys_within_one_step_reach_the_program_in_order(program, encoding):
     address = "vnc://{}:{}".format(*program.address)
     env = Desktop(display=address, actions=encoding(), reset=None)
     wanted = typed("echo HELLO")
@@ -316,7 +316,7 @@ def test_keys_within_one_step_reach_the_program_in_their_order(program, encoding
     assert program.events.empty()
 
 
-def test_without_a_pace_keys_reach_the_program_in_their_order(program):
+def test_without_a_pace_keys_reach_the_program_in_order(program):
     env = desktop(program)
     wanted = [KeyEvent(keysym(key), down) for key in "aaa" for down in (True, False)]
     with Person(env, hz=0) as person, DesktopClient(*person.address) as viewer:
@@ -355,7 +355,7 @@ def test_without_a_pace_a_release_reaches_the_program(
             assert released == program.events.get(timeout=PATIENCE)
 
 
-def test_without_a_pace_a_menu_without_none_steps_by_presses_alone(program):
+def test_without_a_pace_a_menu_without_none_steps_only_on_presses(program):
     menu = Macros(["Left", "a"])
     with desktop(program, actions=menu) as env, Person(env, hz=0) as person:
         time_step = env.reset()
@@ -393,7 +393,7 @@ def test_clicks_within_one_step_reach_the_program_where_they_were(program):
     assert changes(wanted) == changes(seen)
 
 
-def test_each_click_within_one_step_is_an_action():
+def test_each_click_within_one_step_becomes_an_action():
     grid = ClickGrid(SCREEN, rows=2, columns=2)
     pending = PendingEvents()
     for x, y in [(3, 3), (12, 3), (12, 9)]:
@@ -404,7 +404,7 @@ def test_each_click_within_one_step_is_an_action():
     ]
 
 
-def test_a_list_of_events_of_a_menu_is_one_action():
+def test_a_menu_entry_of_several_events_is_one_action():
     menu = Macros([None, "a", ["ctrl-c"]])
     pending = PendingEvents()
     keys = [("a", True), ("a", False), ("ctrl", True), ("c", True), ("c", False)]
@@ -415,7 +415,7 @@ def test_a_list_of_events_of_a_menu_is_one_action():
     ]
 
 
-def test_keys_of_play_within_one_step_are_one_action_each():
+def test_each_play_key_within_one_step_becomes_an_action():
     env = Catch(seed=3)
     with Demonstration(env) as shown, DesktopClient(*shown.address) as viewer:
         keys = ["Left", "Right", "x", "Left", "Left"]
@@ -431,7 +431,7 @@ class TwoSticks(CountingEnv):
         return BoundedArraySpec((2,), np.int64, -1, 1)
 
 
-def test_keys_of_play_that_mean_something_together_are_one_action():
+def test_play_keys_with_a_joint_meaning_become_one_action():
     actions, pending = KeyboardActions(TwoSticks()), PendingEvents()
     for key in ("Left", "Up", "Right"):
         pending.put(KeyEvent(keysym(key), True))
@@ -440,7 +440,7 @@ def test_keys_of_play_that_mean_something_together_are_one_action():
     assert [[-1, 1], [1, 1], [1, 1]] == taken
 
 
-def test_a_key_that_repeats_takes_no_step():
+def test_a_repeating_key_takes_no_step():
     controls, pending = Controls(["a", "b"]), PendingEvents()
     for key in "aaaaab":
         pending.put(KeyEvent(keysym(key), True))
@@ -449,14 +449,14 @@ def test_a_key_that_repeats_takes_no_step():
     assert [[True, False], [True, True]] == [flags.tolist() for flags in taken]
 
 
-def test_an_encoding_that_does_not_say_what_fits_gets_all_events():
+def test_an_encoding_without_fitting_gets_all_events():
     pending = PendingEvents()
     for key in "abc":
         pending.put(KeyEvent(keysym(key), True))
     assert 3 == len(pending.pop_fitting(object()))
 
 
-def test_what_is_held_at_the_end_of_an_episode_is_let_go_of(game):
+def test_held_keys_are_released_at_the_end_of_an_episode(game):
     env = desktop(game, done=lambda frame: frame.max() > 0)
     with (
         Person(env, hz=500.0, end_pause=0.0) as person,
@@ -476,7 +476,7 @@ def test_what_is_held_at_the_end_of_an_episode_is_let_go_of(game):
 
 
 @pytest.mark.parametrize("hz", [0, 500.0])
-def test_the_last_viewer_that_leaves_lets_go_of_its_keys(game, hz):
+def test_the_last_viewer_to_leave_releases_its_keys(game, hz):
     with desktop(game) as env, Person(env, hz=hz) as person:
 
         def play():
@@ -497,7 +497,7 @@ def test_the_last_viewer_that_leaves_lets_go_of_its_keys(game, hz):
     assert [(keysym("a"), True), (keysym("a"), False)] == [pressed, released]
 
 
-def test_a_password_is_drawn_unless_told_otherwise():
+def test_the_password_is_random_by_default():
     with make("Catch") as env, Demonstration(env) as shown:
         assert 8 == len(shown.password)
         with pytest.raises(DesktopError, match="refuses the password"):

@@ -128,7 +128,7 @@ def test_a_step_sends_the_events_of_its_action_and_shows_the_screen(make, game):
     assert [KeyEvent(LEFT, True), KeyEvent(LEFT, False)] == events
 
 
-def test_specs_are_those_of_the_screen_and_the_actions(make):
+def test_specs_match_the_screen_and_the_encoding(make):
     env = make(actions=ClickGrid(SIZE, rows=2, columns=3), text=40)
 
     assert (12, 16, 3) == env.observation_spec()["pixels"].shape
@@ -136,7 +136,7 @@ def test_specs_are_those_of_the_screen_and_the_actions(make):
     assert 6 == env.action_spec().maximum
 
 
-def test_a_function_of_two_pictures_is_the_reward_and_one_of_one_the_end(make, game):
+def test_functions_of_pictures_define_the_reward_and_the_end(make, game):
     env = make(
         reward=lambda now, before: (float(now.max()) - float(before.max())) / 10,
         done=lambda now: now.max() >= 20,
@@ -152,7 +152,7 @@ def test_a_function_of_two_pictures_is_the_reward_and_one_of_one_the_end(make, g
     assert 30 == last.observation.max()
 
 
-def test_a_caller_may_write_into_a_picture(make, game):
+def test_the_caller_may_write_into_a_picture(make, game):
     env = make(reward=lambda now, before: float(now.max()) - float(before.max()))
     env.reset().observation[...] = 255
     time_step = env.step(NOTHING)
@@ -160,7 +160,7 @@ def test_a_caller_may_write_into_a_picture(make, game):
     assert (0.0, 0) == (float(time_step.reward), int(time_step.observation.max()))
 
 
-def test_a_reset_by_keys_presses_them_one_after_the_other(make, game):
+def test_a_reset_by_chords_presses_them_in_order(make, game):
     env = make(reset=["ctrl-r"], ready=lambda frame: frame.max() == 0)
     game.show(200)
     until(lambda: env.render().max() == 200)
@@ -172,7 +172,7 @@ def test_a_reset_by_keys_presses_them_one_after_the_other(make, game):
     assert names == pressed[:2]
 
 
-def test_after_a_reset_by_keys_the_picture_has_changed(make, game):
+def test_a_reset_by_chords_waits_for_the_picture_to_change(make, game):
     env = make(reset=["ctrl-r"], done=lambda frame: frame.max() == 200)
     env.reset()
     for _ in range(2):
@@ -181,7 +181,7 @@ def test_after_a_reset_by_keys_the_picture_has_changed(make, game):
         assert 0 == env.reset().observation.max()
 
 
-def test_a_reset_by_a_function_is_given_the_environment(make, game):
+def test_a_reset_function_receives_the_environment(make, game):
     def begin(env):
         env.press("Return")
         assert env.wait_until(lambda frame: frame.max() == 10)
@@ -201,7 +201,7 @@ def test_an_episode_begins_with_no_key_down(make, game):
     assert [KeyEvent(LEFT, True), KeyEvent(LEFT, False)] == events
 
 
-def test_a_reset_by_a_command_runs_it_and_connects_again(make, game, tmp_path):
+def test_a_reset_command_is_run_before_reconnecting(make, game, tmp_path):
     script = f"import pathlib; pathlib.Path({str(tmp_path)!r}, 'done').touch()"
     env = make(reset=Command([sys.executable, "-c", script]))
     before = env.screen
@@ -212,7 +212,7 @@ def test_a_reset_by_a_command_runs_it_and_connects_again(make, game, tmp_path):
     assert 12 == env.step(NOTHING).observation.shape[0]
 
 
-def test_a_command_may_leave_a_machine_running(tmp_path):
+def test_a_reset_command_may_leave_a_machine_running(tmp_path):
     script = 'sleep 3600 & echo $! > "$0"'
     Command(["sh", "-c", script, str(tmp_path / "machine")]).run()
     machine = int((tmp_path / "machine").read_text("utf-8"))
@@ -220,7 +220,7 @@ def test_a_command_may_leave_a_machine_running(tmp_path):
     os.kill(machine, signal.SIGKILL)
 
 
-def test_a_command_that_fails_says_so(make):
+def test_a_failing_reset_command_is_reported(make):
     env = make(reset=Command(["sh", "-c", "echo no such snapshot; exit 4"]))
     with pytest.raises(DesktopError, match="got 4: no such snapshot"):
         env.reset()
@@ -232,7 +232,7 @@ def pid_of(folder, episode):
     return int(file.read_text("utf-8"))
 
 
-def test_a_program_that_dies_is_a_truncation_and_is_started_again(
+def test_a_crashed_program_truncates_the_episode_and_is_restarted(
     make, tmp_path, caplog
 ):
     env = make(
@@ -254,7 +254,7 @@ def test_a_program_that_dies_is_a_truncation_and_is_started_again(
     assert env.step(NOTHING).is_mid()
 
 
-def test_a_program_that_hangs_is_a_truncation_and_is_ended(make, tmp_path):
+def test_a_hung_program_truncates_the_episode_and_is_stopped(make, tmp_path):
     env = make(
         [sys.executable, "-c", WAITS],
         folder=str(tmp_path),
@@ -272,7 +272,7 @@ def test_a_program_that_hangs_is_a_truncation_and_is_ended(make, tmp_path):
     assert is_running(pid_of(tmp_path, 2))
 
 
-def test_a_program_that_cannot_begin_raises_with_its_last_words(make, caplog):
+def test_a_program_that_cannot_start_raises_with_its_last_output(make, caplog):
     env = make(["sh", "-c", "echo cannot open level 1; exit 7"], ready=60)
     with pytest.raises(DesktopError) as caught:
         env.reset()
@@ -282,7 +282,7 @@ def test_a_program_that_cannot_begin_raises_with_its_last_words(make, caplog):
     ) == str(caught.value)
 
 
-def test_a_server_that_ends_is_a_truncation_and_the_next_one_is_found(make, game):
+def test_a_lost_server_truncates_the_episode_and_reset_reconnects(make, game):
     env = make(reset=None)
     env.reset()
     port = game.server.address[1]
@@ -321,7 +321,7 @@ def test_a_program_reports_rewards_texts_and_ends(make):
         assert 0.0 == float(time_step.discount)
 
 
-def test_of_long_texts_the_newest_part_is_seen(make):
+def test_long_texts_are_cut_to_their_newest_part(make):
     script = (
         "import time; from envkit.desktop import Reporter; reporter = Reporter()\n"
         "for text in ('first', 'second', 'third'): reporter.report(text=text)\n"
@@ -332,7 +332,7 @@ def test_of_long_texts_the_newest_part_is_seen(make):
     assert "d\nthird" == str(env.reset().observation["text"])
 
 
-def test_text_can_be_read_off_the_picture(make, game):
+def test_text_can_be_read_from_the_picture(make, game):
     env = make(pixels=False, text=8, read_text=lambda frame: f"light {frame.max()}")
     env.reset()
     game.show(7)
@@ -345,7 +345,7 @@ def latency(env):
     return env.get_info()["desktop"]["key_to_pixel"]
 
 
-def test_the_info_tells_of_the_picture(make, game):
+def test_the_info_has_the_timing_of_the_picture(make, game):
     env = make(pause=0.001)
     env.reset()
     stepped_until(env, lambda _: latency(env) > 0, PRESSED)
@@ -358,7 +358,7 @@ def test_the_info_tells_of_the_picture(make, game):
     assert 0 <= info["desktop"]["frame_age"]
 
 
-def test_a_picture_is_the_newest_and_those_before_it_are_missed(make, game):
+def test_a_step_returns_the_newest_picture_and_counts_missed_ones(make, game):
     """A server sends a change when it is asked, which a look alone would be late."""
     env = make(reset=None)
     env.reset()
@@ -373,7 +373,7 @@ def test_a_picture_is_the_newest_and_those_before_it_are_missed(make, game):
     assert 0 == env.get_info()["desktop"]["missed_frames"]
 
 
-def test_a_probe_is_answered_where_the_program_draws_it_back(make):
+def test_a_probe_is_measured_in_its_region(make):
     shown, events = picture(0), queue.Queue()
     probe = Probe((0, 6, 16, 6), key="F12", every=3600)
     with DesktopServer(SIZE, on_event=events.put) as server:
@@ -398,7 +398,7 @@ def test_a_probe_is_answered_where_the_program_draws_it_back(make):
         assert 0 < latency(env)
 
 
-def test_a_probe_without_a_key_is_about_the_agents_own_events(make, game):
+def test_a_probe_without_a_key_measures_the_agents_own_events(make, game):
     env = make(reset=None, probe=Probe((0, 0, 4, 4)))
     env.reset()
     game.show(50)
@@ -409,7 +409,7 @@ def test_a_probe_without_a_key_is_about_the_agents_own_events(make, game):
 
 
 @pytest.mark.parametrize("host", ["thread", "process"])
-def test_in_real_time_lags_of_clock_and_picture_are_columns(make, game, host):
+def test_in_real_time_the_lags_of_clock_and_picture_are_in_the_info(make, game, host):
     made = functools.partial(Desktop, display=game.address, keys=["Left"], reset=None)
     env = RealTimeEnvironment(made, hz=60, host=host)
     env.reset()
@@ -426,7 +426,7 @@ def test_in_real_time_lags_of_clock_and_picture_are_columns(make, game, host):
     assert 0 <= lag["missed_frames"]
 
 
-def test_a_pool_of_desktops_has_the_columns_of_its_rows():
+def test_a_pool_of_desktops_has_the_lags_of_every_row():
     games = [Game(), Game(20)]
     makers = [
         functools.partial(Desktop, display=one.address, keys=["Left"], reset=None)
@@ -447,7 +447,7 @@ def test_a_pool_of_desktops_has_the_columns_of_its_rows():
     assert (2,) == np.shape(info["desktop"]["frame_age"])
 
 
-def test_universe_sees_the_updates_of_the_screen(make, game):
+def test_a_universe_view_reports_the_updates_of_the_screen(make, game):
     view = universe_view(make(reset=None))
     view.reset()
 
@@ -461,7 +461,7 @@ def test_universe_sees_the_updates_of_the_screen(make, game):
     assert found
 
 
-def test_a_screen_that_changes_its_size_is_shown_in_that_of_the_spec(make, game):
+def test_a_resized_screen_is_shown_in_the_size_of_the_spec(make, game):
     env = make(reset=None)
     env.reset()
     game.server.show(np.full((30, 8, 3), 9, np.uint8))
@@ -480,7 +480,7 @@ def test_a_closed_desktop_says_that_it_is_closed(make):
             call()
 
 
-def test_closing_lets_go_of_what_is_held(make, game):
+def test_closing_releases_held_keys(make, game):
     class LetsGo(Controls):
         def begin(self):
             return [*super().begin(), KeyEvent(keysym("x"), False)]
@@ -508,7 +508,7 @@ def test_closing_ends_the_program(make, tmp_path):
     assert not is_running(program)
 
 
-def test_a_desktop_that_is_forgotten_warns_and_ends_its_program(game, tmp_path):
+def test_an_unclosed_desktop_warns_and_stops_its_program(game, tmp_path):
     env = Desktop(
         [sys.executable, "-c", WAITS],
         display=game.address,
@@ -584,7 +584,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("case", MESSAGES)
-def test_what_does_not_fit_says_what_must_be(case):
+def test_invalid_arguments_are_refused_with_the_requirement(case):
     call, kind, message = MESSAGES[case]
     with pytest.raises(kind) as caught:
         call()
@@ -603,21 +603,21 @@ PROBES = {
 
 
 @pytest.mark.parametrize("case", PROBES)
-def test_a_probe_that_does_not_fit_says_what_must_be(make, case):
+def test_an_invalid_probe_is_refused_with_the_requirement(make, case):
     probe, kind, message = PROBES[case]
     with pytest.raises(kind) as caught:
         make(probe=probe)
     assert message == str(caught.value)
 
 
-def test_a_desktop_without_controls_says_so_and_leaves_nothing(game):
+def test_a_desktop_without_controls_is_refused_and_leaves_nothing(game):
     before = threading.active_count()
     with pytest.raises(ValueError, match="Controls must have keys"):
         Desktop(display=game.address)
     assert before == threading.active_count()
 
 
-def test_actions_can_be_any_encoding_of_a_user(make, game):
+def test_a_user_defined_encoding_is_accepted(make, game):
     class Twice(Controls):
         def events(self, action):
             return [*super().events(action), KeyEvent(keysym("x"), True)]

@@ -53,7 +53,7 @@ def drawn(codec, encoding, data, shape):
     colours=st.sampled_from([1, 2, 3, 4, 5, 16, 17, 90, 127, 128, 4000]),
     run=st.sampled_from([1, 2, 7, 300, 700]),
 )
-def test_a_picture_arrives_as_its_format_can_show_it(
+def test_pictures_arrive_as_exactly_as_their_format_allows(
     encoding, pixel_format, seed, width, height, colours, run
 ):
     picture = picture_of(seed, width, height, colours, run)
@@ -68,14 +68,14 @@ def test_a_picture_arrives_as_its_format_can_show_it(
 
 
 @pytest.mark.parametrize("pixel_format", FORMATS.values(), ids=FORMATS)
-def test_a_format_survives_the_wire_and_its_ends_are_black_and_white(pixel_format):
+def test_a_format_survives_packing_and_keeps_black_and_white(pixel_format):
     assert pixel_format == PixelFormat.unpack(pixel_format.pack())
     ends = np.array([[[0, 0, 0], [255, 255, 255]]], np.uint8)
     seen = pixel_format.decode(pixel_format.encode(ends), 2, 1)
     assert np.array_equal(ends, seen)
 
 
-def test_a_copied_rectangle_is_taken_from_the_picture_as_it_was():
+def test_a_copied_rectangle_comes_from_the_picture_before_the_copy():
     picture = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
     before = picture.copy()
     data = struct.pack(">HH", 0, 0)
@@ -94,7 +94,7 @@ def packed(data, encoding=ZRLE):
     return struct.pack(">I", len(data)) + data
 
 
-def test_a_new_format_goes_on_with_the_streams():
+def test_a_new_format_continues_the_zlib_streams():
     picture = picture_of(1, 70, 30, 9, 2)
     sender, receiver = Codec(PixelFormat()), Codec(PixelFormat())
     for pixel_format in [*FORMATS.values(), PixelFormat()]:
@@ -147,7 +147,7 @@ BY_HAND = {
 @pytest.mark.parametrize(
     ("encoding", "shape", "data", "pixels"), BY_HAND.values(), ids=BY_HAND
 )
-def test_bytes_that_were_written_by_hand_are_understood(encoding, shape, data, pixels):
+def test_handwritten_bytes_are_decoded(encoding, shape, data, pixels):
     got, left = drawn(Codec(PixelFormat()), encoding, data, (*shape, 3))
     assert b"" == left
     assert pixels == [bytes(pixel) for pixel in got.reshape(-1, 3)]
@@ -163,7 +163,7 @@ def filtered(bands, most):
 
 @pytest.mark.parametrize("name", ["red first", "blue first", "16 bits", "8 bits"])
 @given(seed=st.integers(0, 99), width=st.integers(1, 90), height=st.integers(1, 140))
-def test_gradients_of_tight_are_summed_up(name, seed, width, height):
+def test_tight_gradients_are_decoded(name, seed, width, height):
     pixel_format = FORMATS[name]
     most = np.array(pixel_format.maxima)
     bands = np.random.default_rng(seed).integers(0, most + 1, (height, width, 3))
@@ -186,7 +186,7 @@ def test_gradients_of_tight_are_summed_up(name, seed, width, height):
     assert np.array_equal(pixel_format.of_bands(bands.astype("u4")), picture)
 
 
-def test_tight_has_jpeg_for_many_colours_if_it_is_allowed():
+def test_tight_uses_jpeg_for_many_colours_if_allowed():
     image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
     y, x = np.mgrid[:64, :96]
     smooth = np.stack([x * 2, y * 3, x + y], axis=-1).astype(np.uint8)
@@ -209,7 +209,7 @@ def test_tight_has_jpeg_for_many_colours_if_it_is_allowed():
         drawn(Codec(PixelFormat()), TIGHT, b"\x90\4abcd", smooth.shape)
 
 
-def test_rectangles_of_tight_are_as_small_as_they_must_be():
+def test_tight_rectangles_keep_their_size_limit():
     place = Rectangle(5, 7, 5000, 600)
     blocks = blocks_of(TIGHT, place)
 
@@ -260,7 +260,7 @@ def test_a_broken_rectangle_is_refused(encoding, data, text, message_of):
     assert text in message_of(DesktopError, decode)
 
 
-def test_a_rectangle_of_tight_that_is_too_wide_is_refused():
+def test_a_tight_rectangle_that_is_too_wide_is_refused():
     picture = np.zeros((1, 2049, 3), np.uint8)
     with pytest.raises(DesktopError, match="must be at most 2048 wide, got 2049"):
         drawn(Codec(PixelFormat()), TIGHT, b"\x80abc", picture.shape)
@@ -297,7 +297,7 @@ def test_a_broken_tile_is_refused(tile, text, message_of):
 
 @pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=ENCODINGS)
 @given(st.data())
-def test_whatever_the_bytes_are_they_are_drawn_or_refused(encoding, data):
+def test_any_bytes_are_drawn_or_refused(encoding, data):
     """Within the tiles, too, which are behind the compression."""
     colours, run = data.draw(st.sampled_from([(2, 3), (20, 1), (90, 300), (4000, 2)]))
     picture = picture_of(data.draw(st.integers(0, 9)), 70, 66, colours, run)

@@ -26,7 +26,9 @@ needs_xvnc = pytest.mark.skipif(XVNC is None, reason="Xvnc is not installed")
 @needs_xvnc
 @pytest.mark.parametrize("password", [None, "secret"])
 @pytest.mark.parametrize("encoding", [*ENCODINGS])
-def test_tigervncs_server_is_understood(tmp_path, encoding, password, message_of):
+def test_the_client_understands_tigervncs_server(
+    tmp_path, encoding, password, message_of
+):
     with xvnc(tmp_path, password) as (path, _):
         with DesktopClient(path, password=password, encodings=[encoding, "copy"]) as it:
             assert until(lambda: it.update(timeout=1)) is True
@@ -89,7 +91,7 @@ def test_tigervncs_viewer_shows_our_desktop_and_points_at_it(tmp_path):
 
 @needs_xvnc
 @pytest.mark.skipif(shutil.which("xdotool") is None, reason="xdotool is not installed")
-def test_keys_of_tigervncs_viewer_reach_us_when_its_window_has_the_focus(tmp_path):
+def test_keys_of_tigervncs_viewer_arrive_when_it_has_the_focus(tmp_path):
     """Without a window manager, no window has it: then its keys go nowhere."""
     picture = np.full((60, 80, 3), GREEN, np.uint8)
     with xvnc(tmp_path) as (path, display), served((80, 60)) as (server, events):
@@ -136,7 +138,7 @@ def test_all_encodings_of_tigervncs_server_give_the_same_picture(tmp_path):
 
 
 @needs_xvnc
-def test_jpeg_of_tigervncs_server_is_understood(tmp_path):
+def test_jpeg_of_tigervncs_server_is_decoded(tmp_path):
     pytest.importorskip("PIL", reason="pillow is not installed")
     with xvnc(tmp_path) as (path, display), served((200, 150)) as (server, _):
         y, x = np.mgrid[:150, :200]
@@ -162,7 +164,7 @@ def test_jpeg_of_tigervncs_server_is_understood(tmp_path):
 @needs_xvnc
 @pytest.mark.skipif(shutil.which("x11vnc") is None, reason="x11vnc is not installed")
 @pytest.mark.parametrize("encoding", [*ENCODINGS])
-def test_x11vncs_server_is_understood(tmp_path, encoding):
+def test_the_client_understands_x11vncs_server(tmp_path, encoding):
     """Its library is the one that most servers have which are not TigerVNC."""
     with xvnc(tmp_path) as (path, display):
         told = tmp_path / "port"
@@ -227,7 +229,7 @@ api.shutdown()
 @pytest.mark.parametrize(
     ("library", "program"), [("asyncvnc", ASYNCVNC), ("vncdotool", VNCDOTOOL)]
 )
-def test_libraries_of_others_see_our_desktop_and_use_it(library, program, tmp_path):
+def test_other_client_libraries_can_use_our_desktop(library, program, tmp_path):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
     picture = picture_of(4, 160, 120, 40, 7)

@@ -32,7 +32,7 @@ def game():
         yield server
 
 
-def test_keys_that_are_typed_are_those_of_the_program(game, tmp_path, capsys):
+def test_typed_keys_reach_the_program(game, tmp_path, capsys):
     path = tmp_path / "typed"
     arguments = ["play", game.where, "--keys", "a<left><a+b>", "--record", str(path)]
     assert 0 == main(arguments)
@@ -51,7 +51,7 @@ def test_keys_that_are_typed_are_those_of_the_program(game, tmp_path, capsys):
     assert [1, 1, 2] == flags
 
 
-def test_a_desktop_has_the_keys_of_its_controls_at_a_pace_for_people(game):
+def test_a_desktop_is_played_with_the_keys_of_its_controls(game):
     with Desktop(display=game.where, keys=["Left", "Return", "A"], reset=None) as env:
         keys = key_map(env)
         assert {"left", "enter", "a"} == keys.keys
@@ -60,13 +60,13 @@ def test_a_desktop_has_the_keys_of_its_controls_at_a_pace_for_people(game):
         assert [False] * 3 == keys.idle_action()["keys"].tolist()
 
 
-def test_menus_have_the_keys_of_their_entries(game):
+def test_menus_have_a_key_for_each_entry(game):
     menu = Macros([None, "Left", "ctrl-t"])
     with Desktop(display=game.where, actions=menu, reset=None) as env:
         assert {"0", "1", "2"} <= key_map(env).keys
 
 
-def test_escape_ends_the_game_and_is_no_key_of_the_program():
+def test_escape_ends_the_game_and_never_reaches_the_program():
     typed = ProgramKeys(Controls(["Escape", "x", "X"]), ["Escape", "x", "X"])
     assert {"x"} == typed.keys
     assert [False, True, False] == typed.action(["x"])["keys"].tolist()
@@ -74,7 +74,7 @@ def test_escape_ends_the_game_and_is_no_key_of_the_program():
 
 
 @pytest.mark.parametrize("of", [Controls, Events], ids=lambda of: of.__name__)
-def test_the_pointer_is_that_of_the_program(of):
+def test_the_players_pointer_moves_the_programs(of):
     actions = of(["x"], size=(101, 51), **({"pointer": True} if of is Controls else {}))
     typed = ProgramKeys(actions, ["x"], (101, 51))
     typed.point([Pointed(0.0, 0.0, 0), Pointed(0.5, 1.0, 0)])
@@ -82,7 +82,7 @@ def test_the_pointer_is_that_of_the_program(of):
     assert not actions.events(typed.idle_action())
 
 
-def test_what_does_not_fit_into_an_action_is_in_the_next_one():
+def test_events_that_do_not_fit_into_an_action_wait_for_the_next():
     actions = Events(["x"], size=(11, 11), limit=2)
     typed = ProgramKeys(actions, ["x"], (11, 11))
     typed.point([Pointed(0.1, 0.1, buttons) for buttons in (1, 0, 1)])
@@ -136,7 +136,7 @@ with Desktop(display={where!r}, keys=["a"], pointer=True, buttons=3, reset=None)
 
 
 @pytest.mark.slow
-def test_a_click_in_the_window_is_one_on_the_screen(game):
+def test_a_click_in_the_window_clicks_on_the_screen(game):
     pytest.importorskip("pygame", reason="pygame is not installed")
     done = subprocess.run(
         [sys.executable, "-c", IN_A_WINDOW.format(where=game.where)],

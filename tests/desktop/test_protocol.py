@@ -144,9 +144,7 @@ def deciding(challenge=CHALLENGE, password="secret", name="box"):
 
 @pytest.mark.parametrize("recorded", ADMITTED.values(), ids=ADMITTED)
 @given(places=st.lists(st.integers(0, 200), max_size=9), asks=st.booleans())
-def test_a_client_says_to_a_genuine_server_what_a_genuine_client_has_said(
-    recorded, places, asks
-):
+def test_the_client_sends_what_a_real_client_sent(recorded, places, asks):
     client = ClientProtocol(
         "it",
         password=None if asks else recorded.password,
@@ -164,9 +162,7 @@ def test_a_client_says_to_a_genuine_server_what_a_genuine_client_has_said(
 
 @pytest.mark.parametrize("recorded", ADMITTED.values(), ids=ADMITTED)
 @given(places=st.lists(st.integers(0, 200), max_size=9))
-def test_a_server_says_to_a_genuine_client_what_a_genuine_server_has_said(
-    recorded, places
-):
+def test_the_server_sends_what_a_real_server_sent(recorded, places):
     server = ServerProtocol()
     challenge = None
     if recorded.password is not None:
@@ -185,7 +181,7 @@ def test_a_server_says_to_a_genuine_client_what_a_genuine_server_has_said(
     assert (State.MESSAGE, b"") == (server.state, server.rest)
 
 
-def test_a_password_is_refused_by_a_genuine_server_as_by_ours(message_of):
+def test_real_servers_refuse_a_password_like_ours(message_of):
     recorded = RECORDED["TigerVNC 3.8 refusing a password"]
     client = ClientProtocol("It", password="wrong")
     with pytest.raises(DesktopError) as raised:
@@ -202,7 +198,7 @@ def test_a_password_is_refused_by_a_genuine_server_as_by_ours(message_of):
 
 @pytest.mark.parametrize("name", CLIENTS)
 @given(places=st.lists(st.integers(0, 200), max_size=9))
-def test_a_server_understands_what_genuine_clients_say(name, places):
+def test_the_server_understands_real_clients(name, places):
     server = ServerProtocol()
     events = run(server, cut(CLIENTS[name], places), deciding(challenge=None))
 
@@ -218,7 +214,7 @@ def test_a_server_understands_what_genuine_clients_say(name, places):
 
 
 @given(places=st.lists(st.integers(0, 200), max_size=9))
-def test_what_genuine_servers_send_is_the_same_picture_in_each_encoding(places):
+def test_real_servers_send_the_same_picture_in_each_encoding(places):
     pictures = {}
     for name, said in SERVERS.items():
         client = ClientProtocol("it")
@@ -277,7 +273,7 @@ SAID = {
 
 
 @pytest.mark.parametrize(("message", "event"), SAID.values(), ids=SAID)
-def test_what_a_client_sends_is_the_event_of_a_server(message, event):
+def test_each_client_message_becomes_a_server_event(message, event):
     server = ServerProtocol()
     run(server, [version_text((3, 8)) + b"\1\1"], deciding(challenge=None))
     skipped = b"\6\0\0\0" + struct.pack(">I", 3) + b"abc"
@@ -352,7 +348,7 @@ def outcome(make, pieces, challenge, password):
     challenge=st.sampled_from([None, CHALLENGE]),
     password=st.sampled_from([None, "secret"]),
 )
-def test_any_bytes_cut_anywhere_end_as_they_do_in_one_piece(
+def test_bytes_split_anywhere_have_the_same_result_as_in_one_piece(
     make, data, places, challenge, password
 ):
     if make is ServerProtocol:
@@ -388,11 +384,11 @@ HUGE = {
 
 
 @pytest.mark.parametrize(("data", "text"), HUGE.values(), ids=HUGE)
-def test_a_message_that_must_not_be_is_refused(data, text, message_of):
+def test_an_invalid_message_is_refused(data, text, message_of):
     assert text == message_of(DesktopError, lambda: ClientProtocol("it").receive(data))
 
 
-def test_a_reason_without_an_end_is_read_as_far_as_a_sentence_goes(message_of):
+def test_an_endless_reason_is_cut_off(message_of):
     client = ClientProtocol("It")
     client.receive(version_text((3, 8)) + b"\0" + b"\xff" * 4)
     text = message_of(DesktopError, lambda: client.receive(b"x" * 10**5))
@@ -429,6 +425,6 @@ EARLY = {
 
 
 @pytest.mark.parametrize("call", EARLY.values(), ids=EARLY)
-def test_an_owner_cannot_decide_before_it_is_asked(call):
+def test_a_decision_before_its_event_is_refused(call):
     with pytest.raises(RuntimeError, match="Protocol must not go from version to "):
         call()

@@ -103,7 +103,7 @@ def test_a_reward_of_an_old_episode_never_reaches_a_new_one(channel, connect):
     assert 1.0 == sum(reported.reward for reported in taken(channel, 2))
 
 
-def test_what_was_reported_and_not_taken_ends_with_its_episode(channel, connect):
+def test_unread_reports_end_with_their_episode(channel, connect):
     channel.begin(1)
     reporter = connect()
     reporter.report(7.0)
@@ -115,7 +115,7 @@ def test_what_was_reported_and_not_taken_ends_with_its_episode(channel, connect)
     assert 1.0 == sum(reported.reward for reported in taken(channel, 2))
 
 
-def test_an_end_is_the_last_report_of_its_episode(channel, connect):
+def test_reports_after_an_end_are_dropped(channel, connect):
     channel.begin(5)
     reporter = connect()
     reporter.report(1.0, terminated=True)
@@ -131,7 +131,7 @@ def test_an_end_is_the_last_report_of_its_episode(channel, connect):
     assert 1 == channel.dropped
 
 
-def test_a_program_learns_of_a_new_episode(channel, connect):
+def test_a_program_is_told_about_a_new_episode(channel, connect):
     channel.begin(3)
     reporter = connect()
     assert 3 == reporter.episode
@@ -144,7 +144,7 @@ def test_a_program_learns_of_a_new_episode(channel, connect):
     assert any(reported.ready for reported in taken(channel))
 
 
-def test_a_program_that_was_told_no_episode_waits_for_the_newest(channel):
+def test_a_program_started_without_an_episode_waits_for_one(channel):
     """Such as one in a virtual machine, which has the address alone."""
     channel.begin(7)
     address = {"ENVKIT_REWARDS": channel.variables()["ENVKIT_REWARDS"]}
@@ -164,7 +164,7 @@ def test_a_program_that_was_told_no_episode_waits_for_the_newest(channel):
         reporter.close()
 
 
-def test_a_program_of_any_language_writes_lines(channel, raw):
+def test_any_program_can_report_by_writing_lines(channel, raw):
     channel.begin(1)
     raw.sendall(b'{"episode": "1", "rew')
     channel.take()
@@ -197,7 +197,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("line", REFUSALS)
-def test_a_line_of_no_sense_is_refused_with_the_reason(line, channel, raw):
+def test_an_invalid_line_is_refused_with_the_reason(line, channel, raw):
     channel.begin(1)
     raw.sendall(line + b'\n{"episode": 1, "reward": 1}\n')
     found = taken(channel)
@@ -208,7 +208,7 @@ def test_a_line_of_no_sense_is_refused_with_the_reason(line, channel, raw):
     assert (1.0, 1) == (sum(reported.reward for reported in found), channel.refused)
 
 
-def test_a_line_without_an_end_is_refused(channel, raw):
+def test_an_endless_line_is_refused(channel, raw):
     raw.sendall(b"x" * 70_000)
     raw.setblocking(False)
     told = []
@@ -227,7 +227,7 @@ def test_a_line_without_an_end_is_refused(channel, raw):
 
 
 @given(lines=st.lists(st.binary(max_size=60), max_size=8))
-def test_whatever_a_program_writes_the_channel_goes_on(lines):
+def test_the_channel_survives_anything_a_program_writes(lines):
     channel = RewardChannel("tcp://127.0.0.1:0")
     channel.open()
     channel.begin(9)
@@ -242,7 +242,7 @@ def test_whatever_a_program_writes_the_channel_goes_on(lines):
     assert ["the end"] == [text for one in found for text in one.texts]
 
 
-def test_a_program_that_ends_is_forgotten_and_another_one_is_heard(channel):
+def test_a_new_program_replaces_one_that_ended(channel):
     channel.begin(1)
     script = (
         "from envkit.desktop import Reporter; r = Reporter();"
@@ -257,14 +257,14 @@ def test_a_program_that_ends_is_forgotten_and_another_one_is_heard(channel):
         assert 3.0 == sum(reported.reward for reported in taken(channel, 2))
 
 
-def test_a_channel_travels_before_it_is_opened():
+def test_a_channel_can_be_pickled_before_it_is_opened():
     copy = pickle.loads(pickle.dumps(RewardChannel("tcp://127.0.0.1:0")))
     assert "RewardChannel('tcp://127.0.0.1:0')" == repr(copy)
     with pytest.raises(ClosedError):
         copy.take()
 
 
-def test_a_program_outside_of_a_desktop_reports_to_nowhere(channel):
+def test_without_a_desktop_reports_are_ignored(channel):
     alone = Reporter({})
     alone.begin()
     alone.report(1.0)
@@ -279,6 +279,6 @@ def test_a_program_outside_of_a_desktop_reports_to_nowhere(channel):
 
 
 @pytest.mark.parametrize("address", ["localhost", "tcp://localhost", "udp://a:1", 5])
-def test_an_address_must_be_one(address):
+def test_an_invalid_address_is_refused(address):
     with pytest.raises(ValueError, match="address must be tcp://HOST:PORT"):
         RewardChannel(address)

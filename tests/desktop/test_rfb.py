@@ -34,7 +34,7 @@ BLUE_FIRST = PixelFormat(shifts=(16, 8, 0))
 SMALL = PixelFormat(16, 16, False, (31, 63, 31), (11, 5, 0))
 
 
-def test_versions_between_those_of_the_standard_are_the_oldest():
+def test_nonstandard_versions_count_as_the_oldest():
     asked = [(3, 3), (3, 5), (3, 7), (3, 8), (3, 889), (5, 0)]
     spoken = [(3, 3), (3, 3), (3, 7), (3, 8), (3, 8), (3, 8)]
     assert spoken == [version_of(version_text(version)) for version in asked]
@@ -83,7 +83,7 @@ def test_pictures_keys_and_the_pointer_reach_the_other_end(encoding):
         assert until(lambda: server.viewers == 0) is True
 
 
-def test_a_desktop_that_changes_its_size_takes_the_client_along():
+def test_the_client_follows_changes_of_the_desktops_size():
     with DesktopServer((64, 48)) as server, DesktopClient(*server.address) as client:
         wide = picture_of(2, 200, 30, 9, 4)
         server.show(wide)
@@ -104,7 +104,7 @@ def test_a_client_sees_no_update_while_nothing_changes():
         assert client.update(timeout=PATIENCE) is True
 
 
-def test_a_client_may_have_the_pointer_apart_and_the_new_name():
+def test_a_client_can_receive_the_pointer_and_a_new_name():
     with (
         DesktopServer((64, 48), name="first") as server,
         DesktopClient(*server.address, draw_cursor=False) as apart,
@@ -171,7 +171,7 @@ def test_a_client_is_told_why_it_is_refused(given_password, text, message_of):
         DesktopClient(host, port, password="secret").close()
 
 
-def test_a_password_is_drawn_that_clients_of_the_same_user_find(message_of):
+def test_clients_of_the_same_user_find_the_random_password(message_of):
     with DesktopServer() as server, DesktopServer() as other:
         password, observing = server.passwords
         assert (8, None) == (len(password), observing)
@@ -184,7 +184,7 @@ def test_a_password_is_drawn_that_clients_of_the_same_user_find(message_of):
         assert message.endswith("refuses the password: The password is wrong.")
 
 
-def test_a_server_without_a_password_is_one_that_was_told_so():
+def test_only_password_none_turns_the_password_off():
     with DesktopServer(password=None) as server:
         DesktopClient(*server.address, password=None).close()
         assert (None, None) == server.passwords
@@ -197,7 +197,7 @@ def test_a_client_without_a_server_says_so():
         DesktopClient("127.0.0.1", port)
 
 
-def test_a_server_that_says_nothing_is_left_in_time():
+def test_a_silent_server_is_given_up_in_time():
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         pytest.raises(DesktopError, match=r"must answer within 0\.1 seconds"),
@@ -206,7 +206,7 @@ def test_a_server_that_says_nothing_is_left_in_time():
 
 
 @pytest.mark.parametrize("buttons", [-1, 256])
-def test_buttons_that_no_pointer_has_are_refused(buttons):
+def test_invalid_buttons_are_refused(buttons):
     with DesktopServer() as server, DesktopClient(*server.address) as client:
         with pytest.raises(ValueError, match=f"from 0 to 255, got {buttons}"):
             client.pointer(5, 5, buttons)
@@ -214,7 +214,7 @@ def test_buttons_that_no_pointer_has_are_refused(buttons):
             client.send(("a", True))
 
 
-def test_a_client_notices_that_the_server_is_gone():
+def test_a_client_notices_a_lost_server():
     server = DesktopServer()
     with server, DesktopClient(*server.address) as client:
         client.update(PATIENCE)
@@ -225,7 +225,7 @@ def test_a_client_notices_that_the_server_is_gone():
             server.show(np.zeros((2, 2, 3), np.uint8))
 
 
-def test_a_viewer_that_does_not_finish_the_handshake_is_left():
+def test_a_viewer_that_does_not_finish_the_handshake_is_dropped():
     with (
         DesktopServer(handshake_timeout=0.05) as server,
         socket.create_connection(server.address) as link,
@@ -235,7 +235,7 @@ def test_a_viewer_that_does_not_finish_the_handshake_is_left():
         assert b"" == link.recv(1)
 
 
-def test_a_viewer_that_reads_nothing_holds_up_no_other():
+def test_a_viewer_that_reads_nothing_delays_no_other():
     with (
         DesktopServer((256, 256)) as server,
         DesktopClient(*server.address) as client,
@@ -250,7 +250,7 @@ def test_a_viewer_that_reads_nothing_holds_up_no_other():
 
 
 @pytest.mark.parametrize("picture", [np.zeros((2, 2)), np.zeros((2, 2, 3)), None])
-def test_only_pictures_are_shown(picture):
+def test_show_refuses_anything_but_pictures(picture):
     with (
         DesktopServer() as server,
         pytest.raises(ValueError, match=r"^A picture must "),
@@ -360,7 +360,7 @@ def entered(server):
     return link
 
 
-def test_the_streams_go_on_when_a_viewer_chooses_another_format():
+def test_the_zlib_streams_continue_in_another_format():
     """As TigerVNC's viewer does when it finds the network slow."""
     picture = picture_of(3, 8, 4, 3, 2)
     codec = Codec(PixelFormat())
@@ -382,7 +382,7 @@ def test_the_streams_go_on_when_a_viewer_chooses_another_format():
             )
 
 
-def test_a_viewer_that_lists_hextile_gets_what_else_it_lists():
+def test_a_viewer_that_lists_hextile_gets_another_encoding():
     """Which both ends may know, and ours does not."""
     picture = picture_of(3, 8, 4, 3, 2)
     with DesktopServer((8, 4)) as server, entered(server) as link:
@@ -398,7 +398,7 @@ def test_a_viewer_that_lists_hextile_gets_what_else_it_lists():
         assert PixelFormat().encode(picture) == read(link, 4 * 8 * 4)
 
 
-def test_a_server_that_knows_only_hextile_beside_raw_pixels_is_understood():
+def test_a_server_with_only_hextile_sends_raw_pixels():
     pixels = picture_of(3, 8, 8, 3, 2)
     update = b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 8, 8, RAW)
     with (
@@ -408,7 +408,7 @@ def test_a_server_that_knows_only_hextile_beside_raw_pixels_is_understood():
         assert shows(client, pixels)
 
 
-def test_hextile_says_what_replaces_it(message_of):
+def test_asking_for_hextile_names_its_replacements(message_of):
     assert (
         "The encoding 'hextile' has been removed: use 'zrle', 'tight' or 'zlib'; a "
         "server that has none of them sends raw pixels."
@@ -418,7 +418,7 @@ def test_hextile_says_what_replaces_it(message_of):
 # Bad peers.
 
 
-def test_a_viewer_that_holds_more_keys_than_there_are_is_left():
+def test_a_viewer_that_holds_too_many_keys_is_dropped():
     with served() as (server, events), entered(server) as link:
         keys = [struct.pack(">BBxxI", 4, 1, key) for key in range(1, 300)]
         with contextlib.suppress(OSError):
@@ -431,7 +431,7 @@ def test_a_viewer_that_holds_more_keys_than_there_are_is_left():
     assert {event.key for event in pressed} == set(range(1, 257))
 
 
-def test_a_server_cannot_make_a_client_take_more_memory_than_pixels_need():
+def test_a_server_cannot_exhaust_a_clients_memory():
     """Sizes and lengths are checked before anything is kept for them."""
     huge = struct.pack(">HHHHi", 0, 0, 0xFFFF, 0xFFFF, -223)
     messages = {
@@ -471,7 +471,7 @@ def test_a_server_cannot_make_a_client_take_more_memory_than_pixels_need():
         tracemalloc.stop()
 
 
-def test_updates_that_come_at_once_are_drawn_a_few_at_a_time():
+def test_many_updates_at_once_are_drawn_a_few_at_a_time():
     """So that a server which sends more than it is asked for holds up no caller."""
     update = b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 1, 1, RAW) + b"abcd"
     with (
@@ -488,7 +488,7 @@ def test_updates_that_come_at_once_are_drawn_a_few_at_a_time():
         assert client.frame[0, 0].tolist() == [97, 98, 99]
 
 
-def test_a_server_that_reads_nothing_is_left_before_much_waits_for_it():
+def test_a_server_that_reads_nothing_is_given_up():
     with (
         answering(GREETING + INIT, reads=False) as address,
         DesktopClient(*address) as client,
@@ -557,7 +557,7 @@ def changed(draw, parts):
     return bytes(data) + draw(st.binary(max_size=20))
 
 
-def test_no_bytes_of_a_server_do_more_than_end_the_connection():
+def test_bytes_from_a_server_can_at_worst_end_the_connection():
     data = b""
 
     def serve():
@@ -613,7 +613,7 @@ VIEWER = [
 ]
 
 
-def test_no_bytes_of_a_viewer_do_more_than_end_its_connection():
+def test_bytes_from_a_viewer_can_at_worst_end_its_connection():
     with served((64, 64), max_viewers=4) as (server, _):
         server.show(picture_of(5, 64, 64, 20, 2))
         with DesktopClient(*server.address) as good:

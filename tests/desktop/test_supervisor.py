@@ -60,7 +60,7 @@ def start_family(supervisor, folder):
     return number, family_in(folder)
 
 
-def test_a_program_is_stopped_with_all_that_it_has_started(supervisor, tmp_path):
+def test_a_program_is_stopped_with_everything_it_started(supervisor, tmp_path):
     number, pids = start_family(supervisor, tmp_path)
     other = supervisor.start(["sleep", "3600"])
     supervisor.stop(number)
@@ -97,7 +97,7 @@ def test_nothing_is_left_when_the_owner_is_killed(tmp_path):
     assert until(lambda: not os.path.exists(folder))
 
 
-def test_a_pool_that_kills_what_bears_its_mark_leaves_the_supervisor(monkeypatch):
+def test_a_pool_that_kills_marked_processes_spares_the_supervisor(monkeypatch):
     monkeypatch.setenv("ENVKIT_POOL", "1-a.")
     supervisor = Supervisor()
     number = supervisor.start(["sh", "-c", "echo ${ENVKIT_POOL-none}"])
@@ -127,7 +127,7 @@ def test_a_program_ends_when_its_supervisor_is_killed(tmp_path):
     shutil.rmtree(supervisor.folder)
 
 
-def test_an_end_is_told_with_its_last_words(supervisor):
+def test_the_end_of_a_program_is_reported_with_its_last_output(supervisor):
     number = supervisor.start(
         ["sh", "-c", "echo first; echo the disk is full >&2; exit 3"]
     )
@@ -139,7 +139,7 @@ def test_an_end_is_told_with_its_last_words(supervisor):
     assert "was killed by SIGSEGV" == str(until(lambda: supervisor.ended(killed)))
 
 
-def test_a_program_that_prints_without_end_is_not_held_up(supervisor):
+def test_a_program_that_prints_endlessly_is_not_blocked(supervisor):
     script = "import sys; sys.stdout.write('x' * 5_000_000 + 'the end')"
     number = supervisor.start([sys.executable, "-c", script])
     ended = until(lambda: supervisor.ended(number))
@@ -148,9 +148,7 @@ def test_a_program_that_prints_without_end_is_not_held_up(supervisor):
     assert ended.words.endswith("the end")
 
 
-def test_a_program_that_closes_its_output_leaves_the_supervisor_asleep(
-    supervisor, tmp_path
-):
+def test_a_program_that_closes_its_output_causes_no_busy_loop(supervisor, tmp_path):
     script = "exec >&- 2>&-; touch silent; exec sleep 3600"
     supervisor.start(["sh", "-c", script], folder=str(tmp_path))
     assert until((tmp_path / "silent").exists)
@@ -176,7 +174,7 @@ MANY = (
 )
 
 
-def test_an_owner_may_have_many_files_open():
+def test_the_owner_may_have_many_open_files():
     resource = pytest.importorskip("resource")
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most < 1200:
@@ -193,13 +191,13 @@ def test_variables_and_the_folder_reach_the_program(supervisor, tmp_path):
     assert f"{tmp_path}\nme" == until(lambda: supervisor.ended(number)).words
 
 
-def test_a_variable_is_taken_away(supervisor, monkeypatch):
+def test_a_variable_can_be_removed(supervisor, monkeypatch):
     monkeypatch.setenv("WHO", "me")
     number = supervisor.start(["sh", "-c", "echo ${WHO-none}"], {"WHO": None})
     assert "none" == until(lambda: supervisor.ended(number)).words
 
 
-def test_a_program_that_is_not_there_is_named(supervisor):
+def test_a_missing_program_is_named(supervisor):
     with pytest.raises(SupervisorError, match="There is no program 'no-such-game'"):
         supervisor.start(["no-such-game"])
     with pytest.raises(SupervisorError, match="There is no folder '/no/folder'"):

@@ -54,7 +54,7 @@ def entered(address, make=socket.create_connection):
 # Those that misbehave.
 
 
-def test_connections_that_reset_before_the_greeting_end_nothing():
+def test_connections_reset_before_the_greeting_do_no_harm():
     picture = picture_of(1, 64, 48, 5, 3)
     with DesktopServer((64, 48)) as server, DesktopClient(*server.address) as good:
         for _ in range(500):
@@ -66,7 +66,7 @@ def test_connections_that_reset_before_the_greeting_end_nothing():
         assert server.ended() is None
 
 
-def test_a_viewer_that_leaves_while_a_picture_goes_out_ends_nothing():
+def test_a_viewer_that_leaves_during_an_update_does_no_harm():
     large = np.random.default_rng(1).integers(0, 256, (600, 800, 3), np.uint8)
     with DesktopServer((800, 600), password=None) as server:
         for number in range(100):
@@ -87,7 +87,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_no_command_ends_when_connections_reset(command, tmp_path):
+def test_commands_survive_connection_resets(command, tmp_path):
     if "--universe" in command:
         pytest.importorskip("websockets", reason="websockets is not installed")
     secret = tmp_path / "secret"
@@ -117,7 +117,7 @@ def test_no_command_ends_when_connections_reset(command, tmp_path):
             process.kill()
 
 
-def test_an_error_of_the_program_ends_the_connection_of_that_viewer_alone(caplog):
+def test_an_error_in_on_event_ends_only_that_viewers_connection(caplog):
     def take(event):
         raise ZeroDivisionError("what this key does is broken")
 
@@ -140,7 +140,7 @@ def test_an_error_of_the_program_ends_the_connection_of_that_viewer_alone(caplog
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS.values(), ids=BEGINNINGS)
-def test_connections_at_the_handshake_lock_nobody_out(beginning):
+def test_connections_in_the_handshake_lock_nobody_out(beginning):
     with DesktopServer() as server, contextlib.ExitStack() as stack:
         strangers = [
             stack.enter_context(socket.create_connection(server.address, PATIENCE))
@@ -157,7 +157,7 @@ def test_connections_at_the_handshake_lock_nobody_out(beginning):
                 pass
 
 
-def test_a_viewer_is_told_that_there_are_as_many_as_may_be(message_of):
+def test_a_viewer_is_told_that_the_server_is_full(message_of):
     with (
         DesktopServer(max_viewers=1) as server,
         DesktopClient(*server.address),
@@ -195,7 +195,7 @@ def test_viewers_without_a_size_wait_for_the_first_picture():
 # Guesses.
 
 
-def test_each_wrong_guess_makes_the_next_verdict_later():
+def test_each_wrong_password_delays_the_next_verdict():
     guesses = Guesses()
     # All at once, by as many connections.
     verdicts = [guesses.judged_at("10.0.0.1", 100.0, is_right=False) for _ in range(6)]
@@ -219,20 +219,20 @@ SAME_MACHINE = [
 
 
 @pytest.mark.parametrize(("address", "another"), SAME_MACHINE)
-def test_the_addresses_that_one_machine_may_have_wait_for_each_other(address, another):
+def test_addresses_of_one_machine_share_their_delay(address, another):
     guesses = Guesses()
     guesses.judged_at(address, 100.0, is_right=False)
     assert 101.0 == guesses.judged_at(another, 100.0, is_right=False)
 
 
-def test_however_many_addresses_guess_few_are_kept():
+def test_only_a_few_guessing_addresses_are_remembered():
     guesses = Guesses()
     for number in range(5000):
         guesses.judged_at(f"10.0.{number >> 8}.{number & 255}", 1.0, is_right=False)
     assert 1024 == len(guesses._wrong)
 
 
-def test_guesses_are_slowed_and_hold_up_no_viewer():
+def test_slowed_guesses_delay_no_viewer():
     pictures = [picture_of(seed, 64, 48, 9, 4) for seed in (1, 2)]
     with (
         DesktopServer((64, 48), password="secret") as server,
@@ -252,7 +252,7 @@ def test_guesses_are_slowed_and_hold_up_no_viewer():
         DesktopClient(*server.address, password="secret").close()
 
 
-def test_who_has_connected_and_who_was_refused_is_one_line_of_the_log_each(caplog):
+def test_each_connection_and_refusal_is_one_line_of_the_log(caplog):
     caplog.set_level(logging.INFO, "envkit.serve")
     with DesktopServer(password="secret", observer_password="watch") as server:
         ports = []
@@ -304,7 +304,7 @@ def role_of(link):
     return bool(controls), bool(may_control)
 
 
-def test_an_adopted_viewer_needs_no_password_and_is_told_its_role():
+def test_an_adopted_viewer_needs_no_password_and_learns_its_role():
     with served((64, 48), password="secret") as (server, events):
         links = {}
         for name, controls in (("first", True), ("next", True), ("watching", False)):
@@ -331,7 +331,7 @@ def test_an_adopted_viewer_needs_no_password_and_is_told_its_role():
         links["watching"].close()
 
 
-def test_a_server_that_is_closed_adopts_nobody():
+def test_a_closed_server_adopts_nobody():
     with served() as (server, _):
         pass
     link, theirs = socket.socketpair()
@@ -341,7 +341,7 @@ def test_a_server_that_is_closed_adopts_nobody():
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["still", "moving"])
-def test_a_viewer_that_has_stopped_reading_hands_over_the_controls(moves):
+def test_a_viewer_that_stops_reading_loses_control(moves):
     a, x = keysym("a"), keysym("x")
     large = np.random.default_rng(1).integers(0, 256, (600, 800, 3), np.uint8)
     with served((800, 600), control_timeout=0.5) as (server, events):
@@ -368,7 +368,7 @@ def test_a_viewer_that_has_stopped_reading_hands_over_the_controls(moves):
             assert 2 == server.viewers
 
 
-def test_a_viewer_that_floods_the_server_and_reads_nothing_hands_over_the_controls():
+def test_a_viewer_that_floods_the_server_without_reading_loses_control():
     with served((800, 600), control_timeout=0.5) as (server, events):
         large = np.random.default_rng(1).integers(0, 256, (600, 800, 3), np.uint8)
         server.show(large)
@@ -388,7 +388,7 @@ def test_a_viewer_that_floods_the_server_and_reads_nothing_hands_over_the_contro
             assert until(has_controls)
 
 
-def test_while_several_may_control_one_that_reads_is_seen_to_read():
+def test_a_viewer_that_reads_keeps_control_while_others_wait():
     """A still picture is sent again in part: only who reads asks for more."""
     with (
         DesktopServer((64, 48), control_timeout=0.1) as server,

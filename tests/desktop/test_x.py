@@ -147,7 +147,7 @@ def test_keys_reach_a_program_and_change_its_picture(make, tmp_path):
     assert 0 < env.get_info()["desktop"]["key_to_pixel"]
 
 
-def test_a_program_or_a_display_that_dies_is_started_again(make, tmp_path):
+def test_a_crashed_program_or_display_is_restarted(make, tmp_path):
     env = make()
     env.reset()
     shell = played(env, tmp_path, "a")[1]
@@ -168,7 +168,7 @@ def test_a_program_or_a_display_that_dies_is_started_again(make, tmp_path):
     assert "B" == played(env, tmp_path, "B")[0]
 
 
-def test_a_program_shows_itself_on_its_screen_and_on_no_other(tmp_path, monkeypatch):
+def test_a_program_appears_only_on_its_own_screen(tmp_path, monkeypatch):
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     script = (
@@ -184,7 +184,7 @@ def test_a_program_shows_itself_on_its_screen_and_on_no_other(tmp_path, monkeypa
         assert [env.display, "none", "none"] == told.read_text("utf-8").split()
 
 
-def test_a_line_that_a_person_types_at_once_reaches_the_program(make, tmp_path):
+def test_a_quickly_typed_line_reaches_the_program(make, tmp_path):
     """As viewers send it: with Shift around the capitals."""
     keys = [*"echoHELO", "space", "Return", "shift"]
     with make(actions=None, keys=keys) as env:
@@ -278,7 +278,7 @@ def test_the_cookie_is_in_a_file_that_only_its_user_can_read(make):
 
 
 @pytest.mark.skipif(shutil.which("xdotool") is None, reason="xdotool is not installed")
-def test_tools_of_its_user_reach_the_display_by_its_variables(make, tmp_path):
+def test_the_users_tools_reach_the_display_by_its_variables(make, tmp_path):
     env = make()
     env.reset()
     assert env.display == env.display_environ["DISPLAY"]

@@ -93,7 +93,7 @@ def assert_loss_is_repaired(env, worker):
 
 
 @pytest.mark.slow
-def test_a_pool_goes_on_when_an_actor_was_killed(ray):
+def test_a_pool_continues_after_an_actor_was_killed(ray):
     policy = RestartPolicy(max_restarts=9, backoff=0.0)
     with pool_of(troubled(4), on_worker_failure=policy) as env:
         env.reset()
@@ -107,12 +107,12 @@ def test_a_pool_goes_on_when_an_actor_was_killed(ray):
 class TestRay:
     """All that takes longer."""
 
-    def test_it_keeps_the_contract(self, ray):
+    def test_the_ray_backend_keeps_the_contract(self, ray):
         report = check_backend(functools.partial(RayBackend, num_cpus_per_worker=0.5))
 
         assert {} == report.skipped
 
-    def test_a_pool_plays_as_one_in_this_process_in_every_order(self, ray):
+    def test_a_ray_pool_equals_a_local_pool_in_every_order(self, ray):
         with (
             pool_of([Walk] * 5) as env,
             ParallelPyEnvironment([Walk] * 5, backend="inline") as other,
@@ -123,7 +123,7 @@ class TestRay:
                 assert str(expected) == str(streams.played(env, order))
 
     @pytest.mark.parametrize("in_workers", [False, True])
-    def test_others_stand_by_as_in_this_process(self, ray, in_workers):
+    def test_standby_environments_work_on_ray(self, ray, in_workers):
         actions = np.zeros((3, 2), np.float32)
         pair = functools.partial(StandbyEnvironment, Walk, in_workers=in_workers)
         with (
@@ -144,7 +144,7 @@ class TestRay:
             assert env.reset().is_first().all()
             assert 8 == len(env.statistics().workers)
 
-    def test_an_asynchronous_pool_hands_out_rows_when_they_are_ready(self, ray):
+    def test_an_asynchronous_pool_returns_rows_when_they_are_ready(self, ray):
         with pool_of(troubled(4), kind=AsyncParallelPyEnvironment) as env:
             env.reset_async()
             for _ in range(20):
@@ -154,7 +154,7 @@ class TestRay:
             assert 2 == len(env.recv(count=2).env_ids)
 
     @pytest.mark.parametrize("end", [exits(3), signalled(signal.SIGSEGV)])
-    def test_a_worker_that_ends_is_started_again_beside_the_same_actor(self, ray, end):
+    def test_a_worker_that_ends_is_restarted_beside_the_same_actor(self, ray, end):
         policy = RestartPolicy(max_restarts=9, backoff=0.0)
         with pool_of(troubled(4), on_worker_failure=policy) as env:
             env.reset()
@@ -195,9 +195,7 @@ class TestRay:
         ],
         ids=["worker", "actor"],
     )
-    def test_the_error_says_how_and_on_which_machine_a_worker_has_ended(
-        self, ray, lose, text
-    ):
+    def test_the_error_says_how_and_where_a_worker_ended(self, ray, lose, text):
         with pool_of(troubled(2)) as env:
             env.reset()
             pid = pid_of(env, 1)
@@ -229,7 +227,7 @@ class TestRay:
 
         assert until(lambda: not any(map(is_running, [*workers, *actors])))
 
-    def test_a_worker_has_what_it_asks_for(self, ray):
+    def test_a_worker_gets_the_resources_it_asks_for(self, ray):
         group = ray.util.placement_group([{"CPU": 1, "games": 1}] * 2)
         backend = RayBackend(
             resources={"games": 1},
@@ -243,7 +241,7 @@ class TestRay:
         ray.util.remove_placement_group(group)
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-    def test_links_that_others_may_reach_are_encrypted(self, ray, host):
+    def test_links_that_others_can_reach_are_encrypted(self, ray, host):
         backend = RayBackend(num_cpus_per_worker=0.5, host=host)
         with pool_of([Walk], workers=1, backend=backend) as env:
             assert env.reset().is_first().all()
@@ -251,7 +249,7 @@ class TestRay:
 
             assert (host != "127.0.0.1") == worker.link.is_tls
 
-    def test_a_worker_without_a_place_is_told_of(self, ray, caplog, monkeypatch):
+    def test_a_worker_that_ray_cannot_place_is_reported(self, ray, caplog, monkeypatch):
         monkeypatch.setattr("envkit.distributed.ray._UNPLACED", 0.0)
         # The actors of the tests before may still give back what they had.
         assert until(lambda: ray.available_resources().get("CPU") == 8)
@@ -289,13 +287,13 @@ class TestRay:
         assert 2 == len(workers)
         assert until(lambda: not any(map(is_running, [*workers, *actors])))
 
-    def test_ctrl_c_at_any_moment_leaves_a_pool_that_goes_on(self, ray):
+    def test_a_pool_survives_ctrl_c_at_any_moment(self, ray):
         with program(INTERRUPTED, address=address_of(ray)) as driver:
             told = driver.stdout.read()
 
         assert (0, "done") == (driver.returncode, told.strip())
 
-    def test_what_it_starts_itself_ends_with_the_program(self, ray):
+    def test_a_cluster_started_by_the_program_ends_with_it(self, ray):
         with program(DRIVER, address="local") as driver:
             workers = [int(word) for word in driver.stdout.readline().split()]
             actors = [actor_of(pid) for pid in workers]
@@ -356,7 +354,7 @@ REFUSED = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_ray_cannot_be_asked_is_refused(case):
+def test_invalid_ray_options_are_refused(case):
     pytest.importorskip("ray", reason="ray is not installed")
     options, text = REFUSED[case]
     with pytest.raises((TypeError, ValueError)) as caught:
@@ -365,7 +363,7 @@ def test_what_ray_cannot_be_asked_is_refused(case):
     assert text == str(caught.value)
 
 
-def test_a_ray_that_is_missing_is_named(monkeypatch):
+def test_a_missing_ray_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependencyError) as caught:
         pool_of([Walk])

@@ -109,7 +109,7 @@ def assert_same(expected, came):
 
 
 @pytest.mark.parametrize("make", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
-def test_a_compiled_scan_is_the_loop_outside_bit_for_bit(make):
+def test_a_compiled_scan_equals_the_loop_bit_for_bit(make):
     with make() as plain, step_in_jit(make()) as env:
         plain.seed(7), env.pyenv.seed(7)
 
@@ -128,7 +128,7 @@ def test_a_compiled_scan_is_the_loop_outside_bit_for_bit(make):
         assert 10 < ends
 
 
-def test_outside_of_programs_it_returns_the_same():
+def test_outside_of_jit_it_returns_the_same():
     with cart_poles() as plain, step_in_jit(cart_poles()) as env:
         assert_same(plain.reset(), env.reset())
         for action in np.random.default_rng(1).integers(0, 2, (60, 4), np.int32):
@@ -139,7 +139,7 @@ def test_outside_of_programs_it_returns_the_same():
         assert_same(plain.step([0, 1, 0, 1]), env.step([0, 1, 0, 1]))
 
 
-def test_programs_of_jax_itself_step_it_in_loops_and_branches():
+def test_jax_loops_and_branches_step_the_environment():
     env = step_in_jit(BatchedPyEnvironment([CountingEnv(50)]))
 
     @jax.jit
@@ -225,7 +225,7 @@ def test_a_mask_must_be_one_boolean_for_each_row(message_of):
 
 
 @pytest.mark.parametrize("backend", [None, "process"])
-def test_what_the_environment_raises_a_program_raises(backend):
+def test_errors_of_the_environment_are_raised_by_the_program(backend):
     maker = functools.partial(CrashingEnv, crash_at=4)
 
     def made():
@@ -254,7 +254,7 @@ def test_what_the_environment_raises_a_program_raises(backend):
     assert type(due.__cause__) is type(came.__cause__)
 
 
-def test_after_an_error_it_goes_on():
+def test_the_environment_continues_after_an_error():
     env = step_in_jit(CrashingEnv(crash_at=2))
     play = env.jit(rolled(env, 3, lambda _: 0))
     with pytest.raises(RuntimeError, match="told to raise in step 2"):
@@ -263,7 +263,7 @@ def test_after_an_error_it_goes_on():
     assert [0, 1, 2] == stream.observation.tolist()
 
 
-def test_a_program_of_jax_itself_raises_the_text_of_it():
+def test_jaxs_own_jit_raises_the_errors_text():
     env = step_in_jit(CrashingEnv(crash_at=2))
     with pytest.raises(Exception, match="told to raise in step 2"):
         jax.block_until_ready(jax.jit(rolled(env, 3, lambda _: 0))())
@@ -279,7 +279,7 @@ def test_ctrl_c_ends_a_program():
         env.jit(rolled(env, 3, lambda _: 0))()
 
 
-def test_errors_of_the_program_stay_what_they_are():
+def test_errors_of_the_program_are_unchanged():
     env = step_in_jit(CountingEnv())
 
     def refuse():
@@ -315,7 +315,7 @@ def test_vmap_is_refused(program, message_of):
     assert 0 == env.pyenv.current_time_step().observation
 
 
-def test_gradients_take_actions_for_constants():
+def test_gradients_treat_actions_as_constants():
     spec = ArraySpec((), np.float32)
     env = step_in_jit(Given(np.full(2, 3, np.float32), spec, spec))
 
@@ -334,7 +334,7 @@ def test_gradients_take_actions_for_constants():
 # What JAX cannot have.
 
 
-def test_floats_of_64_bits_are_refused_or_become_what_was_asked_for(message_of):
+def test_float64_is_refused_or_cast_as_requested(message_of):
     made = Given(np.full(2, 0.1), ArraySpec((), np.float64))
     assert (
         "JAX has no arrays of float64 as it is configured, and Given returns one at "
@@ -355,7 +355,7 @@ def test_integers_that_do_not_fit_are_refused(message_of):
     ) == message_of(SpecError, env.reset)
 
 
-def test_with_64_bits_allowed_nothing_is_lost():
+def test_with_64_bits_enabled_nothing_is_lost():
     jax.config.update("jax_enable_x64", True)
     try:
         value = np.array([0.1, 1e300])
@@ -380,7 +380,7 @@ class Seen:
     count: object
 
 
-def test_a_container_that_jax_takes_for_a_leaf_is_refused(message_of):
+def test_a_container_that_jax_treats_as_a_leaf_is_refused(message_of):
     made = Given(Seen(np.zeros(2)), Seen(ArraySpec((), np.float32)))
     assert (
         "observation.count of the time steps of Given is in a container that JAX "
@@ -399,7 +399,7 @@ def test_dtypes_must_be_dtypes(message_of):
         assert message.startswith(must)
 
 
-def test_what_is_no_environment_in_lockstep_is_refused(message_of):
+def test_anything_but_a_lockstep_environment_is_refused(message_of):
     with AsyncParallelPyEnvironment([CountingEnv], backend="thread") as pyenv:
         assert (
             "step_in_jit() must be given an environment in lockstep, and "
@@ -422,7 +422,7 @@ def test_what_is_no_environment_in_lockstep_is_refused(message_of):
         (jnp.zeros(2), "float32 of shape (2,)\n\nThe dtype is another one."),
     ],
 )
-def test_an_action_that_does_not_fit_is_refused_before_anything_moves(
+def test_an_action_that_does_not_fit_is_refused_before_anything_steps(
     action, shown, message_of
 ):
     made = Given(np.zeros(2, np.float32), ArraySpec((), np.float32))
@@ -444,9 +444,7 @@ def test_an_action_that_does_not_fit_is_refused_before_anything_moves(
         (np.float32, jnp.array([1, 2], jnp.float32)),
     ],
 )
-def test_actions_come_in_the_dtype_of_the_spec_and_are_the_environments_own(
-    spec, action
-):
+def test_actions_are_copied_into_the_dtype_of_the_spec(spec, action):
     value = np.zeros(2, np.float32)
     made = Given(value, ArraySpec((), np.float32), ArraySpec((), spec))
     env = step_in_jit(made)
@@ -466,7 +464,7 @@ def test_a_time_step_that_does_not_fit_is_named(message_of):
     )
 
 
-def test_other_attributes_are_those_of_the_environment():
+def test_other_attributes_come_from_the_environment():
     with step_in_jit(BatchedPyEnvironment([CountingEnv(), CountingEnv()])) as env:
         assert isinstance(env, JitEnvironment)
         assert 2 == env.batch_size

@@ -29,7 +29,7 @@ def printed(program):
     return finished.stdout.splitlines()
 
 
-def test_every_door_says_which_package_is_missing():
+def test_every_entry_point_names_the_missing_package():
     expected = (
         "envkit.errors.MissingDependencyError: envkit.jax needs the package jax, "
         'which is not installed. pip install "jax>=0.4.30"'
@@ -42,7 +42,7 @@ def test_nothing_outside_of_it_loads_jax():
     assert ["False"] == printed(f"import sys, {modules}\nprint('jax' in sys.modules)")
 
 
-def test_it_does_not_stand_in_the_way_of_jax_itself():
+def test_the_module_does_not_shadow_jax_itself():
     pytest.importorskip("jax", reason="jax is not installed")
     program = (
         "import envkit.jax, jax\nprint(jax is envkit.jax.jax, hasattr(jax, 'jit'))"

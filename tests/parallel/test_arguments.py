@@ -111,7 +111,7 @@ REFUSED = {
     ("constructors", "error", "expected"), REFUSED.values(), ids=REFUSED
 )
 @pytest.mark.parametrize("workers", [1, 3])
-def test_what_is_no_list_of_constructors_is_refused(
+def test_anything_but_a_list_of_constructors_is_refused(
     message_of, constructors, error, expected, workers
 ):
     message = message_of(error, lambda: make(constructors, num_workers=workers))
@@ -155,12 +155,12 @@ def test_a_constructor_that_cannot_be_used_is_named(
     assert expected in message_of(error, lambda: make(constructors))
 
 
-def test_environments_of_another_structure_are_a_spec_mismatch():
+def test_environments_of_another_structure_raise_spec_mismatch():
     with pytest.raises(SpecMismatchError):
         make([CountingEnv, EpisodeCountingEnv])
 
 
-def test_environments_that_were_built_are_closed_when_another_cannot_be(tmp_path):
+def test_a_failed_constructor_closes_the_environments_already_built(tmp_path):
     makers = [
         functools.partial(environments.Marking, str(tmp_path), 0),
         functools.partial(CrashingEnv, where="init"),
@@ -175,7 +175,7 @@ def test_environments_that_were_built_are_closed_when_another_cannot_be(tmp_path
 @pytest.mark.parametrize(
     "container", [list, tuple, deque, iter], ids=lambda kind: kind.__name__
 )
-def test_constructors_may_come_in_any_iterable(container):
+def test_constructors_can_be_any_iterable(container):
     with streams.pool_of(container([CountingEnv, environments.counting])) as env:
         size = env.batch_size
     assert 2 == size
@@ -192,14 +192,14 @@ def test_constructors_may_come_in_any_iterable(container):
         (3, np.int64(2), [(0, 1), (2,)]),
     ],
 )
-def test_workers_hold_blocks_of_rows_as_even_as_can_be(envs, workers, expected):
+def test_rows_are_spread_evenly_over_workers(envs, workers, expected):
     with streams.pool_of([CountingEnv] * envs, num_workers=workers) as env:
         blocks = [worker.envs for worker in env.statistics().workers]
         count = env.num_workers
     assert (expected, len(expected)) == (blocks, count)
 
 
-def test_without_a_number_there_is_a_worker_for_each_cpu(monkeypatch):
+def test_by_default_there_is_one_worker_per_cpu(monkeypatch):
     monkeypatch.setattr("envkit.parallel.backends.inline.available_cpus", lambda: 3)
     with streams.pool_of([CountingEnv] * 7) as many:
         workers = [many.num_workers]
@@ -234,7 +234,7 @@ def machine(monkeypatch):
     return pretend
 
 
-def test_cpus_are_those_that_this_process_may_run_on(machine):
+def test_only_cpus_available_to_the_process_count(machine):
     assert 3 == machine(3, {})
 
 
@@ -242,12 +242,12 @@ def test_cpus_are_those_that_this_process_may_run_on(machine):
     ("share", "cpus"),
     [("max 100000", 8), ("250000 100000", 3), ("50000 100000", 1), ("999999999 1", 8)],
 )
-def test_the_share_of_a_container_counts(machine, share, cpus):
+def test_the_cpu_limit_of_a_container_counts(machine, share, cpus):
     assert cpus == machine(8, {"/sys/fs/cgroup/cpu.max": share + "\n"})
 
 
 @pytest.mark.parametrize(("quota", "cpus"), [("-1", 8), ("200000", 2)])
-def test_the_share_of_an_older_container_counts_too(machine, quota, cpus):
+def test_the_cpu_limit_of_an_older_container_counts(machine, quota, cpus):
     folder = "/sys/fs/cgroup/cpu"
     files = {
         f"{folder}/cpu.cfs_quota_us": f"{quota}\n",
@@ -256,7 +256,7 @@ def test_the_share_of_an_older_container_counts_too(machine, quota, cpus):
     assert cpus == machine(8, files)
 
 
-def test_a_file_of_another_format_changes_nothing(machine):
+def test_an_unreadable_limit_file_is_ignored(machine):
     assert 4 == machine(4, {"/sys/fs/cgroup/cpu.max": "what is this\n"})
 
 
@@ -335,7 +335,7 @@ WORKERS = (
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 18 else "",
 )
-def test_an_option_of_no_use_is_refused_before_anything_is_built(
+def test_a_useless_option_is_refused_before_anything_is_built(
     message_of, tmp_path, name, value, error, expected
 ):
     maker = functools.partial(environments.Marking, str(tmp_path), 0)
@@ -344,20 +344,20 @@ def test_an_option_of_no_use_is_refused_before_anything_is_built(
 
 
 @pytest.mark.parametrize("order", list(AutoReset))
-def test_an_order_may_be_given_by_its_name(order):
+def test_an_order_can_be_given_by_name(order):
     with streams.pool_of([CountingEnv], autoreset=order.value) as env:
         given = env.autoreset
     assert order is given
 
 
-def test_times_may_be_infinite_and_of_numpy():
+def test_timeouts_may_be_infinite_or_numpy_numbers():
     options = {"step_timeout": float("inf"), "reset_timeout": np.float32(3)}
     with streams.pool_of([CountingEnv], **options) as env:
         first = env.reset()
     assert first.is_first().all()
 
 
-def test_a_backend_may_be_an_object():
+def test_a_backend_can_be_an_object():
     with streams.pool_of([CountingEnv], InlineBackend()) as env:
         observation = env.reset().observation
     assert [0] == observation.tolist()
@@ -371,7 +371,7 @@ def test_a_backend_may_be_an_object():
     ],
     ids=["asynchronous", "process"],
 )
-def test_the_other_pools_speak_of_themselves(message_of, kind, given, name):
+def test_errors_name_the_class_of_the_pool(message_of, kind, given, name):
     message = message_of(TypeError, lambda: kind(given))
     assert (
         f"env_constructors[0] is 3 of type int, which is non-callable; {name} needs "

@@ -105,7 +105,7 @@ def interrupted_in(function, call):
 with_threads_and_processes = pytest.mark.parametrize("backend", ["thread", "process"])
 
 
-def test_a_worker_that_was_awake_does_what_was_asked_amid_ctrl_c(gated):
+def test_an_awake_worker_answers_despite_ctrl_c(gated):
     """Nobody rings for one that is awake: it is told by a number, written last."""
     env, gates = gated(2, "process", workers=1)
     steps = env.statistics().workers[0].steps
@@ -126,7 +126,7 @@ def test_a_worker_that_was_awake_does_what_was_asked_amid_ctrl_c(gated):
 # One answer for each question.
 
 
-def test_each_answer_is_that_of_its_action(backend):
+def test_each_answer_belongs_to_its_action(backend):
     with async_pool_of(traced(4), backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
@@ -141,7 +141,7 @@ def test_each_answer_is_that_of_its_action(backend):
     assert ([3], [30]) == (more.tolist(), last.observation["action"].tolist())
 
 
-def test_everything_it_needs_to_know_is_there():
+def test_the_pool_has_the_specs_and_the_number_of_rows():
     with async_pool_of(traced(3), num_workers=2) as env:
         single = TracingEnv()
         assert 3 == env.num_envs
@@ -150,7 +150,7 @@ def test_everything_it_needs_to_know_is_there():
         assert single.time_step_spec() == env.time_step_spec()
 
 
-def test_rows_that_begin_and_rows_that_step_may_be_sent_together():
+def test_resets_and_steps_can_be_sent_together():
     with async_pool_of(traced(3), num_workers=2) as env:
         env.reset_async([1])
         env.recv()
@@ -160,7 +160,7 @@ def test_rows_that_begin_and_rows_that_step_may_be_sent_together():
     assert {0: 0, 1: 1, 2: 0} == steps
 
 
-def test_some_rows_may_be_reset(backend):
+def test_single_rows_can_be_reset(backend):
     with async_pool_of(traced(3), backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
@@ -170,7 +170,7 @@ def test_some_rows_may_be_reset(backend):
     assert [1, 1] == time_step.observation["episode"].tolist()
 
 
-def test_nothing_may_be_sent_to_nobody():
+def test_sending_to_no_row_is_allowed():
     with async_pool_of(traced(2)) as env:
         env.reset_async()
         env.recv()
@@ -203,7 +203,7 @@ TIMEOUT = "timeout must be a positive number of seconds, or None"
         ),
     ],
 )
-def test_what_recv_refuses_loses_no_answer(message_of, options, error, message):
+def test_a_refused_recv_loses_no_answer(message_of, options, error, message):
     with async_pool_of(traced(3)) as env:
         env.reset_async([0, 2])
         told = message_of(error, lambda: env.recv(**options))
@@ -212,7 +212,7 @@ def test_what_recv_refuses_loses_no_answer(message_of, options, error, message):
     assert [0, 2] == sorted(ids)
 
 
-def test_nothing_comes_where_nothing_was_sent(message_of):
+def test_recv_without_a_request_is_refused(message_of):
     with async_pool_of(traced(2)) as env:
         before = message_of(CallOrderError, env.recv)
         env.reset_async()
@@ -226,7 +226,7 @@ def test_nothing_comes_where_nothing_was_sent(message_of):
     assert [expected] * 2 == [before, after]
 
 
-def test_who_owes_an_answer_is_known():
+def test_pending_rows_are_known():
     with async_pool_of(traced(3)) as env:
         seen = [env.owing.tolist()]
         env.reset_async([2, 1])
@@ -279,7 +279,7 @@ def test_one_slow_environment_delays_nobody(gated, backend):
 
 
 @with_threads_and_processes
-def test_what_is_ready_already_counts(gated, backend):
+def test_answers_that_are_already_ready_count(gated, backend):
     """With one answer at hand, two need only one more, though two are on their way."""
     env, gates = gated(3, backend)
     env.send([2, 2], [0, 1])
@@ -321,7 +321,7 @@ def test_the_oldest_answer_is_never_starved(backend):
 
 
 @with_threads_and_processes
-def test_a_timeout_of_nothing_only_looks(gated, backend):
+def test_a_timeout_of_0_only_polls(gated, backend):
     env, gates = gated(2, backend)
     env.send([1, 1])
     seen = [env.recv(2, timeout=0) for _ in range(3)]
@@ -337,7 +337,7 @@ def test_a_timeout_of_nothing_only_looks(gated, backend):
 
 
 @with_threads_and_processes
-def test_fewer_than_were_asked_for_come_when_the_time_is_up(gated, backend):
+def test_a_timeout_returns_fewer_rows_than_requested(gated, backend):
     env, gates = gated(3, backend)
     env.send([1, 2, 2])
     came = []
@@ -354,7 +354,7 @@ def test_fewer_than_were_asked_for_come_when_the_time_is_up(gated, backend):
 
 
 @with_threads_and_processes
-def test_a_row_that_owes_an_answer_takes_no_action(message_of, gated, backend):
+def test_a_pending_row_refuses_actions(message_of, gated, backend):
     env, gates = gated(3, backend)
     env.send([1, 1], [0, 2])
     sending = message_of(CallOrderError, lambda: env.send([2, 2, 2]))
@@ -383,7 +383,7 @@ def test_a_row_that_owes_an_answer_takes_no_action(message_of, gated, backend):
     assert [1, 1] == rest.time_step.observation["action"].tolist()
 
 
-def test_an_answer_that_is_ready_but_not_fetched_is_still_owed(message_of):
+def test_an_unread_answer_is_still_pending(message_of):
     with async_pool_of(traced(2)) as env:
         env.reset_async()
         message = message_of(CallOrderError, lambda: env.send([1, 1]))
@@ -392,7 +392,7 @@ def test_an_answer_that_is_ready_but_not_fetched_is_still_owed(message_of):
     assert [0, 1] == sorted(ids)
 
 
-def test_where_a_row_stands_is_not_known_before_it_has_begun(message_of):
+def test_a_row_has_no_time_step_before_its_first_reset(message_of):
     with async_pool_of(traced(3)) as env:
         env.reset_async([1])
         env.recv()
@@ -431,9 +431,7 @@ def test_where_a_row_stands_is_not_known_before_it_has_begun(message_of):
     ],
     ids=["too large", "negative", "twice", "mask", "number"],
 )
-def test_rows_that_are_none_are_refused_and_nobody_moves(
-    message_of, env_ids, error, text
-):
+def test_invalid_rows_are_refused_and_nothing_steps(message_of, env_ids, error, text):
     with async_pool_of(traced(3)) as env:
         env.reset_async()
         env.recv()
@@ -449,7 +447,7 @@ def test_rows_that_are_none_are_refused_and_nobody_moves(
 # Actions and arrays.
 
 
-def test_an_action_that_does_not_fit_is_refused_and_nobody_moves(message_of, backend):
+def test_an_action_that_does_not_fit_is_refused_and_nothing_steps(message_of, backend):
     with async_pool_of(traced(3), backend, num_workers=2) as env:
         env.reset_async()
         env.recv()
@@ -474,7 +472,7 @@ def test_an_action_that_does_not_fit_is_refused_and_nobody_moves(message_of, bac
     assert [7, 8, 9] == sorted(time_step.observation["action"].tolist())
 
 
-def test_the_action_of_a_row_that_begins_is_not_looked_at():
+def test_the_action_of_a_row_that_begins_is_not_checked():
     with async_pool_of([functools.partial(CountingEnv, 1)] * 2) as env:
         env.send([-5, 99])
         env.recv()
@@ -486,7 +484,7 @@ def test_the_action_of_a_row_that_begins_is_not_looked_at():
     assert [FIRST, FIRST] == first.step_type.tolist()
 
 
-def test_the_arrays_of_the_caller_stay_as_they_are(backend):
+def test_the_callers_arrays_are_unchanged(backend):
     action, ids = np.array([4, 5]), np.array([2, 0])
     before = pickle.dumps((action, ids))
     with async_pool_of(traced(3), backend, num_workers=2) as env:
@@ -501,7 +499,7 @@ def test_the_arrays_of_the_caller_stay_as_they_are(backend):
     assert [4, 5] == sorted(time_step.observation["action"].tolist())
 
 
-def test_what_was_returned_never_changes(backend):
+def test_returned_arrays_never_change(backend):
     with async_pool_of(traced(3), backend, num_workers=2) as env:
         env.reset_async()
         kept, copies = [], []
@@ -516,7 +514,7 @@ def test_what_was_returned_never_changes(backend):
     assert [] == streams.differences(copies, kept)
 
 
-def test_objects_travel_both_ways(backend):
+def test_objects_are_sent_in_both_directions(backend):
     values = [np.array(None, object) for _ in range(3)]
     values[1][()] = {"words": ["a"]}
     values[2][()] = [1, 2]
@@ -545,7 +543,7 @@ def _plain(value):
 # Failures.
 
 
-def test_a_failure_is_the_answer_of_its_row_and_of_no_other(backend):
+def test_a_failure_belongs_only_to_its_row(backend):
     makers = [functools.partial(environments.Talkative, row) for row in range(3)]
     with async_pool_of(makers, backend, num_workers=3) as env:
         env.reset_async()
@@ -581,7 +579,7 @@ def test_a_failure_is_the_answer_of_its_row_and_of_no_other(backend):
 # Asking environments.
 
 
-def test_environments_may_be_asked_between_answers():
+def test_environments_can_be_called_between_answers():
     makers = [functools.partial(environments.Talkative, row) for row in range(3)]
     with async_pool_of(makers, num_workers=2) as env:
         env.reset_async()
@@ -598,7 +596,7 @@ def test_environments_may_be_asked_between_answers():
 
 
 @with_threads_and_processes
-def test_a_question_waits_for_the_environment_that_steps(gated, backend):
+def test_a_call_waits_for_a_stepping_environment(gated, backend):
     env, gates = gated(2, backend)
     env.send([1, 2])
     free = env.call("get_info", env_ids=[1])
@@ -612,7 +610,7 @@ def test_a_question_waits_for_the_environment_that_steps(gated, backend):
 
 
 @pytest.mark.parametrize("call", ["seed", "get_info"])
-def test_no_row_may_owe_an_answer_to_be_seeded_or_to_inform(message_of, call):
+def test_seeds_and_infos_need_rows_without_pending_answers(message_of, call):
     with async_pool_of(traced(2)) as env:
         env.reset_async()
         ask = functools.partial(getattr(env, call), *([3] if call == "seed" else []))
@@ -634,7 +632,7 @@ def test_seeds_reach_their_rows():
 # Batches that are environments themselves.
 
 
-def test_a_batch_moves_together(message_of, backend):
+def test_the_rows_of_a_batch_step_together(message_of, backend):
     makers = [functools.partial(environments.pair_of, 4, 5), TracingEnv]
     with async_pool_of(makers, backend, num_workers=2) as env:
         env.reset_async()
@@ -652,7 +650,7 @@ def test_a_batch_moves_together(message_of, backend):
     )
 
 
-def test_some_rows_of_a_batch_may_begin_anew():
+def test_single_rows_of_a_batch_can_be_reset():
     with async_pool_of([functools.partial(environments.pair_of, 4, 5)]) as env:
         env.reset_async()
         env.recv()
@@ -715,7 +713,7 @@ def flow(env, answers, rng):
 @pytest.mark.parametrize(
     ("backend", "workers"), [("inline", 2), ("thread", 6), ("process", 3)]
 )
-def test_thousands_of_answers_are_those_of_their_questions(backend, workers):
+def test_thousands_of_answers_match_their_requests(backend, workers):
     makers = traced(6, steps_per_episode=(1, 4, 2))
     with async_pool_of(makers, backend, num_workers=workers) as env:
         found = flow(env, 1000, np.random.default_rng(workers))
@@ -747,7 +745,7 @@ def test_no_answer_is_lost_in_any_order_of_calls(seed, rows, workers, backend):
     ],
     ids=["single environments", "batches"],
 )
-def test_a_blocking_pool_keeps_every_promise_of_an_environment(makers, required):
+def test_a_blocking_pool_keeps_the_contract(makers, required):
     report = check_environment(
         lambda: Blocking(async_pool_of(makers, num_workers=2)),
         steps=25,
@@ -759,7 +757,7 @@ def test_a_blocking_pool_keeps_every_promise_of_an_environment(makers, required)
 # The end.
 
 
-def test_every_call_after_close_says_so():
+def test_every_call_after_close_raises_closed_error():
     env = async_pool_of([environments.Talkative] * 2, num_workers=1)
     env.reset_async()
     env.recv()
@@ -791,13 +789,13 @@ def test_every_call_after_close_says_so():
 
 
 @with_threads_and_processes
-def test_it_closes_while_answers_are_out(backend):
+def test_close_works_while_answers_are_pending(backend):
     env = async_pool_of(traced(4), backend, num_workers=2)
     env.reset_async()
     env.close()
 
 
-def test_what_was_asked_before_ctrl_c_could_be_noted_owes_an_answer():
+def test_a_request_interrupted_by_ctrl_c_is_still_pending():
     with async_pool_of(traced(2, steps_per_episode=9), num_workers=1) as env:
         env.reset_async()
         env.recv()
@@ -824,7 +822,7 @@ def test_what_was_asked_before_ctrl_c_could_be_noted_owes_an_answer():
     )
 
 
-def test_a_row_that_owes_an_error_is_not_reset_before_it_is_told():
+def test_a_pending_error_is_raised_before_a_reset():
     backend = FakeBackend()
     with async_pool_of(traced(2), backend, num_workers=1) as env:
         env.reset_async()
@@ -840,7 +838,7 @@ def test_a_row_that_owes_an_error_is_not_reset_before_it_is_told():
         assert [1, 0] == env.recv().env_ids.tolist()
 
 
-def test_a_question_to_a_worker_that_is_gone_waits_for_no_other_worker():
+def test_a_call_to_a_lost_worker_does_not_wait_for_others():
     backend = FakeBackend()
     with async_pool_of(traced(2), backend, num_workers=2) as env:
         env.reset_async()
@@ -853,7 +851,7 @@ def test_a_question_to_a_worker_that_is_gone_waits_for_no_other_worker():
             env.call("get_info")
 
 
-def test_an_episode_goes_on_in_another_order_while_others_have_not_begun():
+def test_an_episode_continues_in_another_order_before_others_begin():
     with async_pool_of(traced(2, steps_per_episode=1), autoreset="same_step") as env:
         env.reset_async([0])
         env.recv()

@@ -63,7 +63,7 @@ POOLS = [ParallelPyEnvironment, AsyncParallelPyEnvironment]
 
 
 @pytest.mark.parametrize("kind", POOLS)
-def test_an_attribute_is_set_in_the_workers(backend, kind):
+def test_set_attr_sets_an_attribute_in_the_workers(backend, kind):
     with pool_of([Levelled] * 4, backend, kind=kind, num_workers=2) as env:
         env.set_attr("level", 3)
         env.set_attr("level", 7, env_ids=[3, 1])
@@ -71,7 +71,7 @@ def test_an_attribute_is_set_in_the_workers(backend, kind):
         assert [{"level": level} for level in (3, 7, 3, 7)] == env.call("get_info")
 
 
-def test_a_handle_sets_it_in_its_environment(backend):
+def test_a_handle_sets_an_attribute_in_its_environment(backend):
     with pool_of([Levelled] * 3, backend, num_workers=2) as env:
         env.envs[0].level = 3
         env._envs[2].level = 5
@@ -82,7 +82,7 @@ def test_a_handle_sets_it_in_its_environment(backend):
         assert [1, 2] == env.envs[1].brand_new
 
 
-def test_it_is_set_where_it_is(backend):
+def test_an_attribute_is_set_on_the_object_that_has_it(backend):
     with pool_of([wrapped] * 2, backend, num_workers=1) as env:
         env.set_attr("level", 3)
         env.set_attr("tint", "blue", env_ids=[1])
@@ -91,7 +91,7 @@ def test_it_is_set_where_it_is(backend):
         assert [True, True] == env.env_is_wrapped(Tinted)
 
 
-def test_what_nobody_has_is_the_outermost_wrappers():
+def test_a_new_attribute_is_set_on_the_outermost_wrapper():
     inner = Levelled()
     env = BatchedPyEnvironment([TimeLimit(inner, 5)])
 
@@ -100,7 +100,7 @@ def test_what_nobody_has_is_the_outermost_wrappers():
     assert (3, False) == (env.envs[0].age, hasattr(inner, "age"))
 
 
-def test_a_batch_in_this_process_sets_it_likewise():
+def test_a_batch_in_this_process_sets_attributes_alike():
     env = BatchedPyEnvironment([Levelled(), wrapped(), wrapped()])
 
     env.set_attr("level", 3)
@@ -110,7 +110,7 @@ def test_a_batch_in_this_process_sets_it_likewise():
     assert 5 == env.envs[2].unwrapped.level
 
 
-def test_a_wrapper_around_a_batch_or_a_pool_hands_it_on():
+def test_a_wrapper_around_a_batch_or_pool_passes_attributes_on():
     for batch in (
         BatchedPyEnvironment([Levelled(), Levelled()]),
         ParallelPyEnvironment([Levelled] * 2, backend="inline"),
@@ -139,7 +139,7 @@ def test_a_batch_that_is_one_object_has_one_value():
         assert ["fast", "slow"] == env.access("title")
 
 
-def test_a_process_of_ones_own_takes_it_too():
+def test_a_process_environment_sets_attributes_too():
     with ProcessPyEnvironment(Levelled, backend="inline") as env:
         env.level = 3
 
@@ -150,7 +150,7 @@ def test_a_process_of_ones_own_takes_it_too():
         assert 4 == env.access("level")
 
 
-def test_a_declared_info_follows_what_was_set():
+def test_a_declared_info_reflects_a_set_attribute():
     class Declaring(Levelled):
         def info_spec(self):
             return {"level": ArraySpec((), int)}
@@ -163,7 +163,7 @@ def test_a_declared_info_follows_what_was_set():
 
 
 @pytest.mark.parametrize("name", ["step", "rows", "call"])
-def test_what_is_the_handles_own_cannot_be_set(name, message_of):
+def test_a_handles_own_attributes_cannot_be_set(name, message_of):
     with ParallelPyEnvironment([Levelled], backend="inline") as env:
         handle = env.envs[0]
         assert (
@@ -173,7 +173,7 @@ def test_what_is_the_handles_own_cannot_be_set(name, message_of):
 
 
 @pytest.mark.parametrize("private", ["_level", "__level"])
-def test_private_names_are_the_environments_own_affair(private, message_of):
+def test_private_names_cannot_be_set(private, message_of):
     expected = (
         f"{private!r} is private to the environment; only public names are forwarded."
     )
@@ -185,7 +185,7 @@ def test_private_names_are_the_environments_own_affair(private, message_of):
             assert expected == message_of(AttributeError, call)
 
 
-def test_what_cannot_be_set_is_an_error_of_that_environment(backend):
+def test_a_failed_assignment_raises_the_environments_error(backend):
     with pool_of([Levelled] * 2, backend, num_workers=1) as env:
         with pytest.raises(AttributeError) as caught:
             env.envs[1].fixed = "loose"
@@ -194,7 +194,7 @@ def test_what_cannot_be_set_is_an_error_of_that_environment(backend):
         assert ["fixed"] * 2 == env.access("fixed")
 
 
-def test_what_is_only_read_through_cannot_be_set(message_of):
+def test_read_only_attributes_cannot_be_set(message_of):
     env = BatchedPyEnvironment([Adapting()])
     assert (
         "'gravity' cannot be set: Adapting only reads it from what it adapts. Give it "
@@ -202,7 +202,7 @@ def test_what_is_only_read_through_cannot_be_set(message_of):
     ) == message_of(AttributeError, lambda: env.set_attr("gravity", 1.6))
 
 
-def test_a_value_that_cannot_travel_is_an_error_and_the_pool_goes_on():
+def test_an_unpicklable_value_is_refused_and_the_pool_continues():
     with ParallelPyEnvironment(
         [Levelled] * 2, num_workers=1, start_method="fork"
     ) as env:
@@ -226,12 +226,12 @@ def test_a_value_that_cannot_travel_is_an_error_and_the_pool_goes_on():
         ([0, 0], "env_ids names an environment twice; there are 2 environments, "),
     ],
 )
-def test_environments_that_are_not_there_are_refused(make, env_ids, message):
+def test_missing_environments_are_refused(make, env_ids, message):
     with make() as env, pytest.raises(ValueError, match=message):
         env.set_attr("level", 3, env_ids=env_ids)
 
 
-def test_nothing_is_set_after_close():
+def test_attributes_cannot_be_set_after_close():
     with ParallelPyEnvironment([Levelled], backend="inline") as env:
         handle = env.envs[0]
     batch = BatchedPyEnvironment([Levelled()])

@@ -112,7 +112,7 @@ def test_the_transitions_are_the_same_for_episodes_of_any_length(
 
 
 @everywhere
-def test_random_environments_and_batches_give_the_same_transitions_too(order, backend):
+def test_random_environments_and_batches_have_the_same_transitions(order, backend):
     """The random numbers of a reset must not be drawn twice, or in another order."""
     walks = [environments.Walk] * 3
     batches = [
@@ -167,7 +167,7 @@ def test_next_step_returns_last_then_first(backend):
     assert [1.0, 0.0] == rewards
 
 
-def test_same_step_wastes_no_step_and_shows_where_it_stands(backend):
+def test_same_step_wastes_no_step_and_reports_its_state(backend):
     with pool_of(counted(2, 3), backend, num_workers=1, autoreset=SAME_STEP) as env:
         seen = [(told(env.reset()), told(env.current_time_step()))]
         for _ in range(4):
@@ -185,7 +185,7 @@ def test_same_step_wastes_no_step_and_shows_where_it_stands(backend):
     assert ["MID 21", "MID 12"] == told(last)
 
 
-def test_same_step_tells_the_reward_and_discount_of_the_end(backend):
+def test_same_step_returns_the_reward_and_discount_of_the_end(backend):
     with pool_of(counted(1), backend, autoreset=SAME_STEP) as env:
         env.reset()
         last = env.step([0])
@@ -203,7 +203,7 @@ def test_same_step_tells_the_reward_and_discount_of_the_end(backend):
     )
 
 
-def test_disabled_waits_for_a_reset_and_nobody_moves(message_of, backend):
+def test_disabled_rows_wait_for_a_reset(message_of, backend):
     with pool_of(counted(1, 3, 1), backend, num_workers=2, autoreset=DISABLED) as env:
         env.reset()
         ended = told(env.step([0, 0, 0]))
@@ -228,7 +228,7 @@ def test_disabled_waits_for_a_reset_and_nobody_moves(message_of, backend):
     assert ["LAST 11", "LAST 3", "LAST 11"] == on
 
 
-def test_a_masked_step_under_same_step_leaves_the_others_where_they_stand():
+def test_a_masked_step_under_same_step_does_not_move_other_rows():
     with pool_of(counted(2, 1), autoreset=SAME_STEP) as env:
         env.reset()
         env.step([0, 0])
@@ -247,7 +247,7 @@ def test_a_masked_step_under_same_step_leaves_the_others_where_they_stand():
 
 
 @pytest.mark.parametrize("order", [NEXT_STEP, SAME_STEP])
-def test_the_info_is_that_of_the_time_step_that_was_returned(order, backend):
+def test_the_info_belongs_to_the_returned_time_step(order, backend):
     """Also where the next episode has begun since."""
     with pool_of(
         [functools.partial(TracingEnv, 0, 1)], backend, autoreset=order
@@ -268,7 +268,7 @@ def test_the_info_is_that_of_the_time_step_that_was_returned(order, backend):
     )
 
 
-def test_the_info_of_an_end_is_that_of_its_row_however_far_the_others_are(backend):
+def test_the_info_of_an_end_belongs_to_its_own_row(backend):
     makers = [functools.partial(TracingEnv, number, 1) for number in range(3)]
     with streams.async_pool_of(
         makers, backend, num_workers=1, autoreset=SAME_STEP
@@ -303,7 +303,7 @@ def test_an_end_of_both_kinds_is_a_termination_under_every_order():
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_the_end_of_an_episode_is_told_also_if_the_next_cannot_begin(backend):
+def test_the_end_is_returned_even_if_the_next_episode_cannot_begin(backend):
     makers = [
         functools.partial(CrashingEnv, crash_at=2, where="reset", steps_per_episode=2),
         functools.partial(CountingEnv, 2),
@@ -360,7 +360,7 @@ def test_the_order_may_change_right_after_an_end(before, after, standing, steppe
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
-def test_workers_hear_of_another_order(backend):
+def test_workers_learn_of_a_changed_order(backend):
     seen = []
     with pool_of(counted(1, 9), backend, num_workers=2) as env:
         env.reset()
@@ -380,7 +380,7 @@ def test_workers_hear_of_another_order(backend):
 
 
 @pytest.mark.slow
-def test_changing_the_order_moves_no_environment():
+def test_changing_the_order_steps_no_environment():
     """Workers that are awake look at rows while the parent lets them stand."""
     with pool_of(counted(10**6, 10**6), "process", num_workers=2) as env:
         env.reset()
@@ -390,7 +390,7 @@ def test_changing_the_order_moves_no_environment():
 
 
 @with_each_order
-def test_a_stale_first_is_never_shown(order):
+def test_a_stale_first_is_never_returned(order):
     """The FIRST of long ago must not come up when the order changes back."""
     with pool_of(counted(2), autoreset=SAME_STEP) as env:
         env.reset()
@@ -414,7 +414,7 @@ def test_a_stale_first_is_never_shown(order):
     ),
     lengths=st.lists(st.integers(1, 3), min_size=2, max_size=2),
 )
-def test_the_transitions_stay_the_same_however_the_order_changes(changes, lengths):
+def test_changing_orders_keep_the_same_transitions(changes, lengths):
     makers = traced(lengths)
     steps = sum(count for _, count in changes)
     with pool_of(makers) as env:
@@ -431,7 +431,7 @@ def test_the_transitions_stay_the_same_however_the_order_changes(changes, length
         assert whole[: len(column)] == column
 
 
-def test_views_stay_whole_when_the_order_changes():
+def test_views_stay_valid_when_the_order_changes():
     with pool_of(counted(1, 3), zero_copy=True, autoreset=SAME_STEP) as env:
         env.reset()
         shown = env.step([0, 0])
@@ -443,7 +443,7 @@ def test_views_stay_whole_when_the_order_changes():
 # The asynchronous pool.
 
 
-def test_an_asynchronous_pool_knows_the_three_orders_too(backend):
+def test_an_asynchronous_pool_supports_all_orders(backend):
     seen = {}
     for order in AutoReset:
         with streams.async_pool_of(counted(1), backend, autoreset=order) as env:
@@ -476,7 +476,7 @@ def test_an_asynchronous_pool_knows_the_three_orders_too(backend):
         (DISABLED, NEXT_STEP, (["LAST 1"], ["FIRST 10"])),
     ],
 )
-def test_the_order_of_an_asynchronous_pool_may_change_too(before, after, expected):
+def test_the_order_of_an_asynchronous_pool_can_change(before, after, expected):
     with AsyncParallelPyEnvironment(
         counted(1), backend="inline", autoreset=before
     ) as env:

@@ -49,7 +49,7 @@ def test_a_backend_keeps_the_contract(name):
     assert may_skip == report.skipped.keys()
 
 
-def test_a_backend_of_another_package_needs_only_what_the_reference_describes():
+def test_a_third_party_backend_needs_only_the_documented_api():
     tree = ast.parse(Path(pipe_backend.__file__).read_text("utf-8"))
     taken = {
         alias.name

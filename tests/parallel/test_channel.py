@@ -131,7 +131,7 @@ class TestMessages:
             assert [{"a": 1}, [2]] == [there.receive(), there.receive()]
             assert "back" == here.receive()
 
-    def test_an_end_is_made_from_a_descriptor(self):
+    def test_a_channel_end_is_made_from_a_descriptor(self):
         first, second = socket.socketpair()
         with Channel.attach(first.detach()) as here, Channel(second) as there:
             here.send("hello")
@@ -153,7 +153,7 @@ class TestMessages:
 
         assert messages == received
 
-    def test_receive_takes_a_message_that_comes_byte_by_byte(self):
+    def test_receive_assembles_a_message_byte_by_byte(self):
         sent = as_sent(["slow"])
         with raw() as (wire, there):
             for byte in sent[:-1]:
@@ -182,7 +182,7 @@ class TestMessages:
             assert TOO_MUCH == answer
             assert [TOO_MUCH + b"a"] == answers
 
-    def test_what_a_send_took_in_is_pending(self):
+    def test_unsent_messages_are_pending(self):
         with linked() as (here, there):
             thread = threading.Thread(target=lambda: (there.receive(), there.receive()))
             there.send("while you send")
@@ -196,11 +196,11 @@ class TestMessages:
             assert ["while you send"] == here.receive_available()
             assert not here.pending
 
-    def test_nothing_available_is_an_empty_list(self):
+    def test_receive_available_without_messages_returns_an_empty_list(self):
         with linked() as (here, _):
             assert [] == here.receive_available()
 
-    def test_all_that_is_available_comes_at_once(self):
+    def test_receive_available_returns_all_messages(self):
         with linked() as (here, there):
             for number in range(200):
                 there.send(number)
@@ -208,14 +208,14 @@ class TestMessages:
 
 
 class TestPickling:
-    def test_a_message_that_does_not_pickle_leaves_the_channel_as_it_was(self):
+    def test_an_unpicklable_message_does_not_affect_the_channel(self):
         with linked() as (here, there):
             with pytest.raises((AttributeError, pickle.PicklingError)):
                 here.send(lambda: None)
             here.send("next")
             assert "next" == there.receive()
 
-    def test_what_cannot_be_unpickled_raises_for_itself_alone(self, message_of):
+    def test_a_message_that_cannot_be_unpickled_affects_no_other(self, message_of):
         with linked() as (here, there):
             here.send(Hostile())
             here.send("next")
@@ -225,7 +225,7 @@ class TestPickling:
             assert "next" == there.receive()
 
     @pytest.mark.parametrize("receive", [Channel.receive, Channel.receive_available])
-    def test_what_cannot_be_unpickled_raises_after_what_came_before_it(self, receive):
+    def test_earlier_messages_arrive_before_an_unpickling_error(self, receive):
         with linked() as (here, there):
             for message in ["before", Hostile(), "after"]:
                 here.send(message)
@@ -262,9 +262,7 @@ class TestDescriptors:
             assert "none" == there.receive()
             assert [] == there.receive_fds()
 
-    def test_descriptors_are_not_inherited_where_the_kernel_does_not_ensure_it(
-        self, monkeypatch
-    ):
+    def test_descriptors_are_not_inherited_on_any_kernel(self, monkeypatch):
         monkeypatch.setattr(channel_module, "_CLOSE_ON_EXEC", 0)
         with linked() as (here, there), open(os.devnull) as file:
             here.send("one", [file.fileno()])
@@ -274,7 +272,7 @@ class TestDescriptors:
             os.close(taken)
 
     @given(counts=st.lists(st.integers(0, 5), max_size=8))
-    def test_each_message_brings_its_own_however_many_are_read_at_once(self, counts):
+    def test_each_message_keeps_its_own_descriptors(self, counts):
         with linked() as (here, there), open(os.devnull) as file:
             for number, count in enumerate(counts):
                 here.send(number, [file.fileno()] * count)
@@ -302,7 +300,7 @@ class TestDescriptors:
             assert same_file(file.fileno(), taken)
             os.close(taken)
 
-    def test_close_closes_what_was_not_taken(self):
+    def test_close_closes_unclaimed_descriptors(self):
         before = open_descriptors()
         with linked() as (here, there), open(os.devnull) as file:
             for _ in range(3):
@@ -310,7 +308,7 @@ class TestDescriptors:
             there.receive()  # Two can be taken, two came with the next, two wait.
         assert before == open_descriptors()
 
-    def test_close_goes_on_past_a_descriptor_that_is_gone(self):
+    def test_close_continues_past_an_invalid_descriptor(self):
         before = open_descriptors()
         with linked() as (here, there), open(os.devnull) as file:
             here.send("message", [file.fileno()] * 3)
@@ -318,7 +316,7 @@ class TestDescriptors:
             os.close(there._untaken[1])
         assert before == open_descriptors()
 
-    def test_more_descriptors_than_a_message_takes_are_refused(self, message_of):
+    def test_too_many_descriptors_in_a_message_are_refused(self, message_of):
         with linked() as (here, there):
             expected = "A message takes 253 descriptors at most, not 254."
             assert expected == message_of(
@@ -327,7 +325,7 @@ class TestDescriptors:
             here.send("next")
             assert "next" == there.receive()
 
-    def test_descriptors_that_this_process_had_no_room_for_break_the_channel(self):
+    def test_losing_descriptors_breaks_the_channel(self):
         """The kernel drops them without a word, and the next would pass for them."""
         import resource
 
@@ -357,7 +355,7 @@ class TestEnds:
             for _ in range(2):
                 assert expected == message_of(EOFError, lambda: receive(there))
 
-    def test_an_end_in_the_middle_of_a_message_says_so(self, message_of):
+    def test_an_end_within_a_message_is_reported(self, message_of):
         sent = as_sent([bytes(100)])
         missing = len(sent) - 50
         with raw() as (wire, there):
@@ -369,7 +367,7 @@ class TestEnds:
                 f"50 bytes of it had come, at least {missing} are missing."
             ) == message_of(EOFError, there.receive)
 
-    def test_an_end_that_closed_without_reading_is_an_end(self):
+    def test_closing_without_reading_ends_the_channel(self):
         with linked() as (here, there):
             here.send("unread")
             there.send("last")
@@ -396,7 +394,7 @@ class TestEnds:
                 here.flush()
             thread.join()
 
-    def test_messages_of_an_end_that_closed_survive_a_failed_send(self):
+    def test_messages_of_a_closed_end_survive_a_failed_send(self):
         with linked() as (here, there):
             there.send("last words")
             there.close()
@@ -404,7 +402,7 @@ class TestEnds:
                 here.send("too late")
             assert ["last words"] == here.receive_available()
 
-    def test_an_end_is_an_end_although_a_message_is_still_on_its_way_out(self):
+    def test_an_end_is_noticed_while_a_message_is_being_sent(self):
         with linked() as (here, there):
             with pytest.raises(TimeoutError):
                 here.send(TOO_MUCH, timeout=0)
@@ -412,7 +410,7 @@ class TestEnds:
             with pytest.raises(EOFError):
                 here.receive()
 
-    def test_a_process_that_ended_ends_the_calls_although_its_socket_is_held(self):
+    def test_a_dead_process_ends_calls_even_if_its_socket_stays_open(self):
         """A child it left behind may hold the other end for ever."""
         life, death = os.pipe()
         with linked() as (here, there):
@@ -426,7 +424,7 @@ class TestEnds:
                 here.send(TOO_MUCH, life=life)
         os.close(life)
 
-    def test_close_may_be_called_again(self):
+    def test_close_can_be_called_twice(self):
         here, there = Channel.pair()
         there.close()
         here.close()
@@ -443,7 +441,7 @@ class TestEnds:
         for call in (here.receive, here.receive_available, lambda: here.send(1)):
             assert expected == message_of(ValueError, call)
 
-    def test_bytes_that_are_no_message_break_the_channel(self, message_of):
+    def test_invalid_bytes_break_the_channel(self, message_of):
         with raw() as (wire, there):
             wire.sendall(b"Segmentation fault")
             expected = (
@@ -457,7 +455,7 @@ class TestEnds:
 
 
 class TestTimeouts:
-    def test_receive_gives_up(self, message_of):
+    def test_receive_times_out(self, message_of):
         with linked() as (here, there):
             assert "No message arrived within 0.01 s." == message_of(
                 TimeoutError, lambda: here.receive(0.01)
@@ -479,7 +477,7 @@ class TestTimeouts:
             thread.join()
             assert not here.unsent
 
-    def test_a_message_of_which_nothing_left_is_not_sent(self):
+    def test_a_timed_out_message_is_not_sent(self):
         with linked() as (here, there):
             while not here.unsent:
                 with contextlib.suppress(TimeoutError):
@@ -492,7 +490,7 @@ class TestTimeouts:
             assert [TOO_MUCH, "next"] == [there.receive(), there.receive()]
             thread.join()
 
-    def test_receive_finishes_a_late_message_for_which_the_other_side_waits(self):
+    def test_receive_sends_the_rest_of_a_late_message(self):
         with linked() as (here, there):
             with pytest.raises(TimeoutError):
                 here.send(TOO_MUCH, timeout=0)
@@ -511,7 +509,7 @@ def after_an_alarm(seconds, call):
 @pytest.mark.own_process
 @pytest.mark.usefixtures("interruptible")
 class TestInterruptions:
-    def test_an_interrupted_send_is_whole_or_not_at_all(self):
+    def test_an_interrupted_send_sends_all_or_nothing(self):
         def prepare(here, there):
             return lambda: here.send("first")
 
@@ -520,7 +518,7 @@ class TestInterruptions:
 
             assert there.receive_available() in (["first", "second"], ["second"])
 
-    def test_an_interrupted_large_send_is_whole_or_not_at_all(self):
+    def test_an_interrupted_large_send_sends_all_or_nothing(self):
         large = bytes(600_000)
 
         def prepare(here, there):
@@ -583,7 +581,7 @@ class TestInterruptions:
                 os.close(other)
         assert before == open_descriptors()
 
-    def test_a_signal_that_is_handled_does_not_end_a_wait(self):
+    def test_a_handled_signal_does_not_end_a_wait(self):
         with linked() as (here, there):
             before = signal.signal(signal.SIGALRM, lambda *_: there.send("handled"))
             try:

@@ -243,7 +243,7 @@ def failure_of(make_backend):
 @pytest.mark.parametrize(
     ("mutant", "check"), MUTANTS, ids=[mutant.__name__ for mutant, _ in MUTANTS]
 )
-def test_a_broken_backend_fails_the_check_of_what_is_broken(mutant, check):
+def test_a_broken_backend_fails_the_matching_check(mutant, check):
     assert check == failure_of(mutant).check
 
 
@@ -251,7 +251,7 @@ def test_a_mutant_that_changes_nothing_passes():
     assert check_backend(Changed).failed == ()
 
 
-def test_the_error_says_what_was_expected_and_what_came():
+def test_the_error_says_what_was_expected_and_received():
     text = str(failure_of(FailuresAnswered))
 
     assert text.startswith(
@@ -264,13 +264,13 @@ def test_the_error_says_what_was_expected_and_what_came():
     )
 
 
-def test_what_a_backend_raises_is_the_text_and_the_cause():
+def test_a_backends_error_is_quoted_and_chained():
     error = failure_of(ClosedOnce)
     assert isinstance(error.__cause__, RuntimeError)
     assert "RuntimeError: This backend is closed." in str(error)
 
 
-def test_a_check_that_rests_on_one_that_failed_is_skipped():
+def test_checks_that_depend_on_a_failed_one_are_skipped():
     skipped = failure_of(MarkedTooEarly).report.skipped
     assert "rests on 'visible'" == skipped["answers"]
 
@@ -280,25 +280,25 @@ def test_checks_are_left_out_on_request():
     assert "left out on request" == report.skipped["close_idle"]
 
 
-def test_a_name_that_no_check_has_cannot_be_left_out(message_of):
+def test_an_unknown_check_cannot_be_left_out(message_of):
     expected = f"skip has no name 'sleeps'. The names are {', '.join(NAMES)}."
     assert expected == message_of(
         ValueError, lambda: check_backend(InlineBackend, skip=["sleeps"])
     )
 
 
-def test_names_to_leave_out_are_a_list(message_of):
+def test_checks_to_leave_out_must_be_a_list(message_of):
     assert "skip must be a list of names, got 'kept'." == message_of(
         TypeError, lambda: check_backend(InlineBackend, skip="kept")
     )
 
 
-def test_every_check_has_a_name_of_its_own_and_a_promise_in_one_line():
+def test_every_check_has_a_unique_name_and_a_one_line_promise():
     promises = [check.function.__doc__.partition("\n")[0] for check in CHECKS]
     assert len(set(NAMES)) == len(NAMES)
     assert [] == [promise for promise in promises if not promise.endswith(".")]
 
 
-def test_checks_rest_on_earlier_ones():
+def test_checks_depend_only_on_earlier_ones():
     for number, check in enumerate(CHECKS):
         assert set(check.needs) <= set(NAMES[:number])

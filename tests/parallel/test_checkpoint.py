@@ -127,7 +127,7 @@ def saved_run(path, constructors=(Walk,) * 4, **options):
     times=st.integers(1, 2),
     seed=st.none() | st.integers(0, 2**32),
 )
-def test_a_run_that_is_saved_and_loaded_continues_bit_for_bit(
+def test_a_loaded_run_continues_bit_for_bit(
     tmp_path_factory, steps, order, backends, workers, times, seed
 ):
     path = tmp_path_factory.mktemp("run") / "pool.ckpt"
@@ -159,7 +159,7 @@ def test_a_run_that_is_saved_and_loaded_continues_bit_for_bit(
 @pytest.mark.parametrize(
     "constructor", [Walk, "CartPole", "Catch", "GridWorld", "Bandit", "TicTacToe"]
 )
-def test_processes_continue_for_one_process(tmp_path, constructor):
+def test_processes_continue_a_run_of_one_process(tmp_path, constructor):
     path = tmp_path / "pool.ckpt"
     with pool_of([constructor] * 4) as env:
         env.seed(3)
@@ -183,7 +183,7 @@ def test_processes_continue_for_one_process(tmp_path, constructor):
     assert path.read_bytes() == (tmp_path / "again").read_bytes()
 
 
-def test_an_asynchronous_pool_continues(tmp_path):
+def test_an_asynchronous_pool_continues_from_a_checkpoint(tmp_path):
     path = tmp_path / "pool.ckpt"
 
     def played(env):
@@ -205,7 +205,7 @@ def test_an_asynchronous_pool_continues(tmp_path):
         assert [] == streams.differences(expected, played(env))
 
 
-def test_what_stands_beside_comes_back_as_it_was(tmp_path):
+def test_extra_data_is_restored_unchanged(tmp_path):
     path = tmp_path / "new folder" / "pool.ckpt"
     rng = np.random.default_rng(1)
     extra = {
@@ -225,7 +225,7 @@ def test_what_stands_beside_comes_back_as_it_was(tmp_path):
     rng.bit_generator.state = again["rng"]
 
 
-def test_rows_that_were_replaced_go_on_with_the_same_seeds(tmp_path):
+def test_replaced_rows_continue_with_the_same_seeds(tmp_path):
     """Also those that are built anew after the run has been loaded."""
     raising, path = ACTIONS[:30].copy(), tmp_path / "pool.ckpt"
     for step, row in ((3, 1), (9, 2), (14, 1), (20, 3)):
@@ -244,7 +244,7 @@ def test_rows_that_were_replaced_go_on_with_the_same_seeds(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="no worker processes there yet")
-def test_a_worker_that_is_lost_after_the_run_was_loaded_is_recovered(tmp_path):
+def test_a_worker_lost_after_loading_is_recovered(tmp_path):
     path = tmp_path / "pool.ckpt"
     with pool_of([Walk] * 4) as env:
         env.seed(5)
@@ -289,7 +289,7 @@ def test_a_state_that_needs_pickle_is_refused_unless_both_sides_allow_it(
         assert [] == streams.differences(expected, moved_on(env, ACTIONS))
 
 
-def test_what_stands_beside_is_pickled_only_if_both_sides_allow_it(tmp_path):
+def test_extra_data_is_pickled_only_if_both_sides_allow_it(tmp_path):
     path, told = tmp_path / "pool.ckpt", tmp_path / "told"
     with pool_of([CountingEnv]) as env:
         with pytest.raises(TypeError, match=r"extra\['policy'\] is of type .*Told"):
@@ -302,7 +302,7 @@ def test_what_stands_beside_is_pickled_only_if_both_sides_allow_it(tmp_path):
     assert told.exists()
 
 
-def test_values_that_would_come_back_as_others_are_refused(tmp_path):
+def test_values_that_would_change_are_refused(tmp_path):
     itself: list = []
     itself.append(itself)
     with pool_of([Holding]) as env:
@@ -315,7 +315,7 @@ def test_values_that_would_come_back_as_others_are_refused(tmp_path):
             env.save(tmp_path / "pool.ckpt", itself)
 
 
-def test_a_wrapper_does_not_save_only_the_pool_inside(tmp_path):
+def test_a_wrapper_saves_itself_with_its_pool(tmp_path):
     with pool_of([CountingEnv]) as env:
         assert not hasattr(TimeLimit(make("CartPole"), 5), "save")
         with pytest.raises(AttributeError, match="would lack what the wrapper holds"):
@@ -325,7 +325,7 @@ def test_a_wrapper_does_not_save_only_the_pool_inside(tmp_path):
 # The file.
 
 
-def test_a_checkpoint_that_was_altered_anywhere_is_refused(tmp_path):
+def test_a_checkpoint_altered_anywhere_is_refused(tmp_path):
     path = tmp_path / "pool.ckpt"
     saved_run(path)
     whole = path.read_bytes()
@@ -356,7 +356,7 @@ def test_a_checkpoint_that_was_altered_anywhere_is_refused(tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path, change, told):
+def test_errors_say_what_is_wrong_with_a_file(tmp_path, change, told):
     path = tmp_path / "pool.ckpt"
     saved_run(path)
     path.write_bytes(change(path.read_bytes()))
@@ -364,7 +364,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, change, told):
         loaded(path, [Walk] * 4)
 
 
-def test_a_checkpoint_made_by_hand_is_refused_and_runs_nothing(tmp_path):
+def test_a_forged_checkpoint_is_refused_and_runs_no_code(tmp_path):
     path, told = tmp_path / "pool.ckpt", tmp_path / "told"
     for payload in (b"[]", b"{", b'{"environments": 3}', pickle.dumps(Told(told))):
         path.write_bytes(checkpoint_module._head(payload) + payload)
@@ -373,9 +373,7 @@ def test_a_checkpoint_made_by_hand_is_refused_and_runs_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("dressed", [bytes, np.bytes_])
-def test_bytes_that_an_environment_would_unpickle_are_not_taken_as_plain(
-    tmp_path, dressed
-):
+def test_bytes_that_would_be_unpickled_are_no_plain_data(tmp_path, dressed):
     path, told = tmp_path / "pool.ckpt", tmp_path / "told"
     with pool_of([WithBytes]) as env:
         env.save(path, pickle=True)
@@ -390,7 +388,7 @@ def test_bytes_that_an_environment_would_unpickle_are_not_taken_as_plain(
     assert not told.exists()
 
 
-def test_other_environments_are_told_and_no_pool_is_left(tmp_path):
+def test_different_environments_are_refused_and_no_pool_remains(tmp_path):
     path = tmp_path / "pool.ckpt"
     saved_run(path)
     with pytest.raises(CheckpointError, match="of 4 environments, and 3 constructors"):
@@ -401,7 +399,7 @@ def test_other_environments_are_told_and_no_pool_is_left(tmp_path):
         loaded(tmp_path / "none", [Walk] * 4)
 
 
-def test_other_environments_with_leaves_of_the_same_names_are_told_as_well(tmp_path):
+def test_different_environments_with_equal_leaf_names_are_refused(tmp_path):
     path = tmp_path / "pool.ckpt"
     with ParallelPyEnvironment(["CartPole"] * 2, backend="inline") as env:
         env.reset()
@@ -412,7 +410,7 @@ def test_other_environments_with_leaves_of_the_same_names_are_told_as_well(tmp_p
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits and forks of POSIX")
-def test_the_checkpoint_before_stays_when_the_disk_takes_no_more(tmp_path):
+def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path):
     path = tmp_path / "pool.ckpt"
     expected = saved_run(path)
     before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -431,7 +429,7 @@ def test_the_checkpoint_before_stays_when_the_disk_takes_no_more(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits and forks of POSIX")
-def test_a_whole_checkpoint_is_there_at_whichever_line_the_process_is_killed(tmp_path):
+def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
     path = tmp_path / "pool.ckpt"
     results = set()
     with pool_of([CountingEnv]) as env:
@@ -468,7 +466,7 @@ def test_a_whole_checkpoint_is_there_at_whichever_line_the_process_is_killed(tmp
         assert content[::-1] in results
 
 
-def test_a_pool_that_was_closed_is_not_saved(tmp_path):
+def test_a_closed_pool_cannot_be_saved(tmp_path):
     env = pool_of([CountingEnv])
     env.close()
     with pytest.raises(ClosedError):

@@ -43,7 +43,7 @@ MIXED = [
 @pytest.mark.parametrize("order", list(AutoReset))
 @settings(max_examples=12)
 @given(moves=st.lists(st.lists(st.booleans(), min_size=3, max_size=3), max_size=9))
-def test_it_belongs_to_the_time_step_that_was_returned_last(order, moves):
+def test_a_declared_info_belongs_to_the_last_time_step(order, moves):
     makers = MIXED[:2] + MIXED[3:]
     with pool_of(*makers, autoreset=order) as env:
         shown = env.reset()
@@ -62,7 +62,7 @@ def test_it_belongs_to_the_time_step_that_was_returned_last(order, moves):
 
 
 @pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
-def test_batches_and_single_environments_have_a_row_each(backend, order):
+def test_declared_infos_have_one_row_per_environment(backend, order):
     with pool_of(*MIXED, backend=backend, autoreset=order) as env:
         shown = env.reset()
         for _ in range(7):
@@ -75,7 +75,7 @@ def test_batches_and_single_environments_have_a_row_each(backend, order):
             shown = env.step([0] * 5)
 
 
-def test_no_worker_is_asked_for_it():
+def test_declared_infos_need_no_request_to_a_worker():
     with pool_of(Telling, Telling, backend="process") as env:
         env.reset()
         env.step([0, 0])
@@ -88,7 +88,7 @@ def test_no_worker_is_asked_for_it():
         assert [count + 1 for count in asked] == env.access("asked")
 
 
-def test_an_info_with_nothing_else_is_what_is_stacked_otherwise():
+def test_a_purely_declared_info_equals_the_stacked_one():
     with pool_of(Telling, functools.partial(Telling, more=True)) as env:
         env.reset()
         whole = env.get_info()
@@ -101,7 +101,7 @@ def test_an_info_with_nothing_else_is_what_is_stacked_otherwise():
     np.testing.assert_array_equal([[0, 0], [0, 0]], declared["count"])
 
 
-def test_what_comes_back_belongs_to_the_caller():
+def test_returned_infos_belong_to_the_caller():
     with pool_of(Telling, Telling) as env:
         env.reset()
         env.declared_info()["count"][:] = 7
@@ -120,7 +120,7 @@ def test_an_environment_that_was_called_by_name_is_asked_again():
 
 
 @pytest.mark.parametrize("makers", [MIXED, MIXED[2:]])
-def test_it_comes_back_with_a_state(makers):
+def test_a_state_restores_the_declared_info(makers):
     with pool_of(*makers, backend="process") as env:
         shown = env.reset()
         shown = env.step([0] * env.batch_size)
@@ -132,7 +132,7 @@ def test_it_comes_back_with_a_state(makers):
         np.testing.assert_array_equal(shown.observation, env.declared_info()["count"])
 
 
-def test_a_row_that_was_made_up_has_zeros(backend):
+def test_a_made_up_row_has_zeros(backend):
     crashing = functools.partial(Telling, crash_at=2)
     with pool_of(
         Telling, crashing, backend=backend, on_worker_failure=RestartPolicy()
@@ -150,7 +150,7 @@ def test_a_row_that_was_made_up_has_zeros(backend):
         np.testing.assert_array_equal(shown.observation, env.declared_info()["count"])
 
 
-def test_what_only_some_environments_declare_is_not_declared_by_the_pool():
+def test_a_pool_declares_only_what_all_environments_declare():
     class Silent(Telling):
         def info_spec(self):
             return {}
@@ -163,7 +163,7 @@ def test_what_only_some_environments_declare_is_not_declared_by_the_pool():
         assert [[0, 0], [0, 0]] == env.get_info()["count"].tolist()
 
 
-def test_what_memory_cannot_hold_is_asked_for():
+def test_infos_that_memory_cannot_hold_are_requested():
     class Thoughtful(Telling):
         def info_spec(self):
             return {**super().info_spec(), "thought": ArraySpec((), object)}
@@ -184,7 +184,7 @@ class Lying(Telling):
 
 
 @pytest.mark.parametrize("make", [Lying, lambda: BatchedPyEnvironment([Lying()])])
-def test_an_info_that_does_not_fit_is_an_error_for_the_call_that_asks(make):
+def test_an_info_that_does_not_fit_raises_in_the_asking_call(make):
     with pool_of(Telling, make) as env:
         env.reset()
         env.step([0, 0])
@@ -209,7 +209,7 @@ def test_a_shape_is_never_broadcast_into_a_row():
 
 
 @pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
-def test_an_asynchronous_pool_tells_it_of_rows_that_owe_nothing(backend, order):
+def test_an_asynchronous_pool_has_infos_of_idle_rows(backend, order):
     with async_of(*[Telling] * 3, backend=backend, autoreset=order) as env:
         env.reset_async()
         for _ in range(12):
@@ -224,7 +224,7 @@ def test_an_asynchronous_pool_tells_it_of_rows_that_owe_nothing(backend, order):
 
 
 @pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
-def test_recv_brings_it_with_the_rows_in_their_order(backend, order):
+def test_recv_returns_infos_in_the_order_of_rows(backend, order):
     with async_of(*MIXED, backend=backend, autoreset=order) as env:
         env.reset_async()
         got = env.recv()
@@ -244,7 +244,7 @@ def test_recv_brings_it_with_the_rows_in_their_order(backend, order):
     counts=st.lists(st.integers(1, 4), max_size=12),
     lengths=st.lists(st.integers(1, 4), min_size=4, max_size=4),
 )
-def test_recv_brings_it_however_many_rows_are_taken(counts, lengths):
+def test_recv_returns_infos_for_any_number_of_rows(counts, lengths):
     with async_of(*(functools.partial(Telling, length) for length in lengths)) as env:
         env.reset_async()
         for count in counts:
@@ -253,7 +253,7 @@ def test_recv_brings_it_however_many_rows_are_taken(counts, lengths):
             env.send(np.zeros(len(got.env_ids), np.int64), got.env_ids)
 
 
-def test_recv_asks_no_worker_for_it():
+def test_recv_needs_no_extra_request_for_infos():
     with async_of(Telling, Telling, backend="process") as env:
         env.reset_async()
         env.recv()
@@ -265,7 +265,7 @@ def test_recv_asks_no_worker_for_it():
         assert [[0, 1], [0, 1]] == env.declared_info()["count"].tolist()
 
 
-def test_what_recv_brings_is_of_its_step_and_stays():
+def test_infos_of_recv_belong_to_their_step_and_never_change():
     with async_of(Telling, Telling) as env:
         env.reset_async()
         first = env.recv()
@@ -274,7 +274,7 @@ def test_what_recv_brings_is_of_its_step_and_stays():
         assert [[0, 0], [0, 0]] == first.info["count"].tolist()
 
 
-def test_where_nothing_is_declared_recv_brings_no_info():
+def test_without_a_declaration_recv_returns_no_info():
     with async_of(CountingEnv, CountingEnv) as env:
         env.reset_async()
         got = env.recv()
@@ -283,7 +283,7 @@ def test_where_nothing_is_declared_recv_brings_no_info():
         assert (got.env_ids is env_ids, got.time_step is time_step) == (True, True)
 
 
-def test_a_batch_that_timed_out_has_no_rows_of_it():
+def test_an_empty_batch_has_no_infos():
     with async_of(Telling, Telling) as env:
         env.reset_async()
         env.recv()
@@ -295,7 +295,7 @@ def test_a_batch_that_timed_out_has_no_rows_of_it():
         assert (len(got.env_ids), 2) == got.info["count"].shape
 
 
-def test_recv_brings_zeros_for_a_row_that_was_made_up(backend):
+def test_recv_returns_zeros_for_a_made_up_row(backend):
     crashing = functools.partial(Telling, crash_at=2)
     options = {"backend": backend, "on_worker_failure": RestartPolicy()}
     with async_of(Telling, crashing, **options) as env:
@@ -313,7 +313,7 @@ def test_recv_brings_zeros_for_a_row_that_was_made_up(backend):
 
 
 @pytest.mark.parametrize("make", [Lying, lambda: BatchedPyEnvironment([Lying()])])
-def test_an_info_that_does_not_fit_costs_no_answer(make):
+def test_an_info_that_does_not_fit_loses_no_answer(make):
     with async_of(Telling, make) as env:
         env.reset_async()
         env.recv()
@@ -341,17 +341,17 @@ def test_a_batch_of_answers_is_copied_whole():
     assert "info={'count': array([[0, 0]])}" in repr(got)
 
 
-def test_a_batch_made_of_an_asynchronous_pool_declares_it():
+def test_a_blocking_batch_of_an_asynchronous_pool_declares_infos():
     with Blocking(async_of(Telling, Telling)) as env:
         assert {"count": COUNT} == env.info_spec()
 
 
-def test_a_batch_declares_what_its_environments_do():
+def test_a_batch_declares_its_environments_infos():
     assert {"count": COUNT} == batch_of((1, 2)).info_spec()
     mixed = BatchedPyEnvironment([CountingEnv(), CountingEnv()])
     assert {} == mixed.info_spec()
 
 
-def test_before_the_first_reset_environments_are_asked():
+def test_before_the_first_reset_infos_are_requested():
     with pool_of(Telling, Telling) as env:
         assert [[-1, 0], [-1, 0]] == env.declared_info()["count"].tolist()

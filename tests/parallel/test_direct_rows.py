@@ -442,9 +442,7 @@ def check_alike(pools, what, how, actions):
     ],
     ids=str,
 )
-def test_whatever_is_odd_in_a_step_is_as_it_is_with_time_steps(
-    space, wants_infos, kinds
-):
+def test_odd_steps_have_the_same_result_as_with_time_steps(space, wants_infos, kinds):
     for odd in ODD:
         script = [PLAIN, PLAIN, {**PLAIN, **odd}, PLAIN]
         pools = pools_of(space, ACTIONS[1], script, 9, kinds)
@@ -466,9 +464,7 @@ def test_whatever_is_odd_in_a_step_is_as_it_is_with_time_steps(
 @pytest.mark.parametrize(
     "odd", [{"how": 1}, {"how": 4}, {"how": "raise"}, {"info": {"lives": 1}}], ids=str
 )
-def test_whatever_is_odd_in_a_begin_is_as_it_is_with_time_steps(
-    order, wants_infos, odd
-):
+def test_odd_resets_have_the_same_result_as_with_time_steps(order, wants_infos, odd):
     script = [PLAIN, OVER, PLAIN, OVER, {**OVER, **odd}, PLAIN]
     pools = [
         ParallelPyEnvironment(
@@ -492,7 +488,7 @@ def test_whatever_is_odd_in_a_begin_is_as_it_is_with_time_steps(
 
 
 @pytest.mark.parametrize("what", ["reset", "step", "state", "exchange_step", "seed"])
-def test_what_is_called_in_an_environment_counts(what):
+def test_calls_in_an_environment_are_respected(what):
     """A reset that is called begins the count of the limit anew, for example."""
     pools = pools_of(BOX, ACTIONS[1], [PLAIN], limit=6)
     with pools[0], pools[1]:
@@ -503,7 +499,7 @@ def test_what_is_called_in_an_environment_counts(what):
             check_alike(pools, "current_time_step", None, None)
 
 
-def test_rows_are_direct_until_something_else_happens():
+def test_rows_are_direct_until_something_unusual_happens():
     """Otherwise the other tests would compare time steps with time steps."""
     envs = []
 
@@ -576,7 +572,7 @@ def test_an_environment_whose_steps_must_all_be_finished_makes_time_steps(how):
 @pytest.mark.parametrize(
     ("kind", "game"), [(DmEnvWrapper, DmOdd), (OddAdapter, Odd), (GymWrapper, OldOdd)]
 )
-def test_environments_of_every_library_do_without_time_steps(kind, game):
+def test_environments_of_every_library_can_skip_time_steps(kind, game):
     env = kind(game(BOX, ACTIONS[1], [PLAIN, PLAIN, OVER], 0))
     with ParallelPyEnvironment([lambda: env], backend="inline") as pool:
         pool.reset()
@@ -590,7 +586,7 @@ def test_environments_of_every_library_do_without_time_steps(kind, game):
 
 
 @pytest.mark.parametrize("limit", [4, 100])
-def test_an_environment_that_is_held_knows_how_far_it_is(limit):
+def test_a_held_environment_knows_its_progress(limit):
     """Between two steps of the pool it is as if it had made every time step."""
     pairs = []
     for kind in NEW:
@@ -633,7 +629,7 @@ def is_direct(env):
     plan=st.lists(calls, min_size=8, max_size=40),
     wants_infos=st.booleans(),
 )
-def test_streams_are_those_of_time_steps(
+def test_direct_streams_equal_those_with_time_steps(
     space, actions, script, limit, order, validate, kinds, plan, wants_infos
 ):
     chosen = {"autoreset": order, "validate": validate}

@@ -41,7 +41,7 @@ def is_ringing(bell):
 
 
 @each_kind
-def test_a_bell_that_was_not_rung_is_silent(kind):
+def test_a_bell_is_silent_before_it_is_rung(kind):
     bell = bell_of(kind)
     assert 0 == bell.drain()
     assert not is_ringing(bell)
@@ -50,7 +50,7 @@ def test_a_bell_that_was_not_rung_is_silent(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(rows=st.integers(0, 20), messages=st.integers(0, 20))
-def test_rings_add_up_and_tell_rows_from_messages(kind, rows, messages):
+def test_rings_add_up_and_separate_rows_from_messages(kind, rows, messages):
     bell = bell_of(kind)
     for meaning in [ROWS] * rows + [MESSAGE] * messages:
         bell.ring(meaning)
@@ -119,7 +119,7 @@ def bell_rest(bell, heard):
 @pytest.mark.own_process
 @each_kind
 @pytest.mark.parametrize("blocking", [True, False])
-def test_a_signal_handler_does_not_end_the_waiting(kind, blocking):
+def test_a_signal_handler_does_not_end_the_wait(kind, blocking):
     bell = bell_of(kind, blocking=blocking)
     alarms = []
     numbers = itertools.count(1)
@@ -146,7 +146,7 @@ def test_a_signal_handler_does_not_end_the_waiting(kind, blocking):
 
 
 @each_kind
-def test_ringing_never_waits_however_often_it_is_not_read(kind):
+def test_ringing_never_blocks(kind):
     bell = bell_of(kind)
     if kind == "eventfd":
         os.eventfd_write(bell.fileno(), 2**64 - 2)  # as much as it can hold
@@ -186,7 +186,7 @@ def test_closing_gives_the_descriptors_back_once(kind):
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-def test_elsewhere_than_on_linux_a_bell_is_a_pair_of_sockets(monkeypatch, blocking):
+def test_outside_linux_a_bell_is_a_socket_pair(monkeypatch, blocking):
     monkeypatch.setattr(doorbell.sys, "platform", "darwin")
     bell = Doorbell.create(blocking=blocking)
     bell.ring()
@@ -215,14 +215,14 @@ def awake(monkeypatch):
     monkeypatch.setattr(doorbell, "_paused_until", 0)
 
 
-def test_what_has_come_already_is_seen_without_lingering():
+def test_events_already_there_are_seen_without_lingering():
     looks = []
     assert linger(lambda: looks.append("look") is None)
     assert ["look"] == looks
 
 
 @pytest.mark.usefixtures("awake")
-def test_what_comes_meanwhile_is_seen(monkeypatch):
+def test_events_during_lingering_are_seen(monkeypatch):
     # Where others want the CPU, it comes back only after the usual moment.
     monkeypatch.setattr(doorbell, "_LINGER_NS", 10**10)
     looks = iter([False, False, True])
@@ -230,12 +230,12 @@ def test_what_comes_meanwhile_is_seen(monkeypatch):
 
 
 @pytest.mark.usefixtures("awake")
-def test_lingering_has_an_end():
+def test_lingering_ends():
     assert not linger(lambda: False)
 
 
 @pytest.mark.usefixtures("awake")
-def test_a_process_that_got_its_cpu_back_late_pauses(monkeypatch):
+def test_a_process_that_was_descheduled_stops_lingering(monkeypatch):
     # Each time counts as late.
     monkeypatch.setattr(doorbell, "_BUSY_NS", -(10**9))
     monkeypatch.setattr(doorbell, "_PAUSE_NS", 10**15)
@@ -261,15 +261,13 @@ def test_a_signal_handler_that_raises_ends_it():
 @pytest.mark.parametrize(
     ("processes", "cpus", "answer"), [(1, 1, True), (2, 2, True), (3, 2, False)]
 )
-def test_no_process_lingers_that_would_share_a_cpu(
-    monkeypatch, processes, cpus, answer
-):
+def test_processes_that_share_a_cpu_do_not_linger(monkeypatch, processes, cpus, answer):
     monkeypatch.setattr(doorbell, "available_cpus", lambda: cpus)
     monkeypatch.setattr(doorbell, "KEEPS_ORDER", True)
     assert answer == may_linger(processes)
 
 
-def test_no_process_lingers_where_stores_may_be_seen_in_another_order(monkeypatch):
+def test_processes_do_not_linger_on_weakly_ordered_cpus(monkeypatch):
     monkeypatch.setattr(doorbell, "available_cpus", lambda: 64)
     monkeypatch.setattr(doorbell, "KEEPS_ORDER", False)
     assert not may_linger(1)

@@ -65,7 +65,7 @@ def played(moves, paces, kind="saves", order=AutoReset.NEXT_STEP, eager=True, **
 @pytest.mark.parametrize("kind", sorted(set(MAKERS) - {"batch"}))
 @hypothesis.settings(deadline=None, max_examples=25)
 @hypothesis.given(moves=st.lists(MOVES, max_size=24), order=ORDERS, paces=PACES)
-def test_nothing_depends_on_how_fast_the_learner_is(kind, moves, order, paces):
+def test_streams_do_not_depend_on_the_learners_speed(kind, moves, order, paces):
     """Seeds, options, states, attributes, masks, other orders: all whenever."""
     expected, told = played(moves, ALL_AT_ONCE, kind, order)
     actual, also_told = played(moves, paces, kind, order)
@@ -86,9 +86,7 @@ _PLAIN = ("step", "some", "reset", "seeded", "seed", "back", "alone", "order")
     order=ORDERS,
     paces=PACES,
 )
-def test_the_streams_are_those_of_a_pool_that_resets_when_it_is_asked(
-    moves, order, paces
-):
+def test_eager_resets_do_not_change_the_streams(moves, order, paces):
     expected, told = played(moves, paces, order=order, eager=False)
     actual, also_told = played(moves, paces, order=order)
 
@@ -102,9 +100,7 @@ def test_the_streams_are_those_of_a_pool_that_resets_when_it_is_asked(
     paces=PACES,
     deaths=st.dictionaries(st.integers(0, 24), st.integers(0, 1), max_size=3),
 )
-def test_environments_that_were_reset_ahead_continue_after_a_crash(
-    moves, paces, deaths
-):
+def test_eagerly_reset_environments_continue_after_a_crash(moves, paces, deaths):
     policy = RestartPolicy(
         max_restarts=99, within=None, backoff=0, recover="replay", anchor_every=6
     )
@@ -153,7 +149,7 @@ class Waiting(PyEnvironment):
 
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["over", "under way"])
-def test_a_reset_is_made_while_the_caller_does_something_else(is_over):
+def test_a_reset_runs_while_the_caller_is_busy(is_over):
     Waiting.gate.set()
     Waiting.resets.clear()
     with pool_of([Waiting] * 2, "thread", num_workers=2, eager_resets=True) as env:
@@ -179,7 +175,7 @@ def test_a_reset_is_made_while_the_caller_does_something_else(is_over):
 
 
 @pytest.mark.parametrize("order", list(AutoReset), ids=str)
-def test_every_backend_returns_what_a_plain_pool_does(any_backend, order):
+def test_every_backend_returns_the_same_as_a_plain_pool(any_backend, order):
     makers = [functools.partial(Walk, row) for row in range(5)]
     with pool_of(makers) as env:
         expected = streams.played(env, order)
@@ -201,7 +197,7 @@ def hidden_in(env):
     return env.statistics().hidden_resets
 
 
-def test_rows_of_asynchronous_pools_are_reset_ahead_as_well():
+def test_rows_of_asynchronous_pools_are_reset_eagerly():
     def streams_of(eager):
         makers = [functools.partial(Walk, row) for row in range(4)]
         rngs = [np.random.default_rng(row) for row in range(4)]
@@ -242,7 +238,7 @@ def test_environments_without_time_steps_leave_and_enter_again():
     assert resets == also
 
 
-def test_a_last_keeps_its_observation_where_arrays_are_used_again():
+def test_a_last_keeps_its_observation_if_arrays_are_reused():
     def stream(eager):
         with pool_of([Reusing] * 2, "thread", eager_resets=eager) as env:
             return streams.play(env, [[0, 0]] * 9)
@@ -270,7 +266,7 @@ class Level(CountingEnv):
         return {"score": self.score, "level": self._level}
 
 
-def test_after_a_last_an_environment_is_asked_where_its_next_episode_begins(backend):
+def test_after_a_last_calls_see_the_next_episode(backend):
     maker = functools.partial(Level, 2)
     with pool_of([maker] * 2, backend, num_workers=1, eager_resets=True) as env:
         env.reset()
@@ -302,7 +298,7 @@ class Counted(Walk):
 
 
 @pytest.mark.parametrize("told", [{"seed": 5}, {"options": {"far": 1}}], ids=str)
-def test_with_a_seed_or_options_an_environment_is_reset_again(backend, told):
+def test_a_seed_or_options_cause_another_reset(backend, told):
     """Where that is so with every reset, none is made ahead any more."""
     action = np.zeros((1, 2), np.float32)
     with pool_of([Counted], backend, eager_resets=True) as env:
@@ -320,7 +316,7 @@ def test_with_a_seed_or_options_an_environment_is_reset_again(backend, told):
     assert [3, 4, 5, 7] == resets
 
 
-def test_a_state_has_the_episode_that_has_begun(backend):
+def test_a_state_contains_the_episode_that_has_begun(backend):
     """Any pool continues from it."""
     makers = [functools.partial(Walk, row) for row in range(3)]
     actions = [np.full((3, 2), 0.5, np.float32)] * 12
@@ -339,7 +335,7 @@ def test_a_state_has_the_episode_that_has_begun(backend):
         assert [] == differences(expected, [env.step(one) for one in actions])
 
 
-def test_a_checkpoint_has_it_as_well(tmp_path):
+def test_a_checkpoint_contains_the_episode_that_has_begun(tmp_path):
     makers = [functools.partial(Walk, row) for row in range(3)]
     action = np.full((3, 2), 0.5, np.float32)
     with pool_of(makers, eager_resets=True) as env:
@@ -381,7 +377,7 @@ def until_it_fails(env):
     return env.step([0, 0])
 
 
-def test_what_a_reset_raises_is_raised_where_the_row_begins(backend):
+def test_errors_of_an_eager_reset_are_raised_when_the_row_begins(backend):
     def told(eager):
         makers = [functools.partial(Failing, "raises"), CountingEnv]
         with pool_of(makers, backend, num_workers=1, eager_resets=eager) as env:
@@ -397,7 +393,7 @@ def test_what_a_reset_raises_is_raised_where_the_row_begins(backend):
     assert [] == differences(plain[1:], eager[1:])
 
 
-def test_an_environment_that_raises_in_it_is_built_anew(backend):
+def test_an_environment_that_raises_in_an_eager_reset_is_rebuilt(backend):
     def stream(eager):
         makers = [functools.partial(Failing, "raises"), CountingEnv]
         policy = RestartPolicy(backoff=0)
@@ -408,7 +404,7 @@ def test_an_environment_that_raises_in_it_is_built_anew(backend):
     assert [] == differences(stream(False), stream(True))
 
 
-def test_a_worker_that_dies_in_it_is_replaced():
+def test_a_worker_that_dies_in_an_eager_reset_is_replaced():
     makers = [functools.partial(Failing, "exits"), CountingEnv]
     policy = RestartPolicy(backoff=0)
     with pool_of(
@@ -420,7 +416,7 @@ def test_a_worker_that_dies_in_it_is_replaced():
         assert 1 == env.statistics().restarts
 
 
-def test_one_that_hangs_in_it_is_late_when_the_row_is_asked():
+def test_a_hanging_eager_reset_times_out_when_the_row_steps():
     makers = [functools.partial(Failing, "hangs"), CountingEnv]
     with (
         pool_of(
@@ -431,7 +427,7 @@ def test_one_that_hangs_in_it_is_late_when_the_row_is_asked():
         until_it_fails(env)
 
 
-def test_it_must_be_true_or_false():
+def test_eager_resets_must_be_true_or_false():
     with pytest.raises(
         TypeError, match="eager_resets must be True or False, got the string 'yes'"
     ):

@@ -88,7 +88,7 @@ def test_ctrl_c_in_a_constructor_is_ctrl_c():
         pool_of([interrupt])
 
 
-def test_an_environment_may_be_given_again_after_its_pool_has_closed():
+def test_an_environment_can_be_reused_after_its_pool_has_closed():
     env = CountingEnv()
     for _ in range(2):
         with pool_of([lambda: env]) as pool:
@@ -102,14 +102,14 @@ def test_a_setup_that_raises_builds_nothing():
     assert [] == notes
 
 
-def test_a_setup_may_be_named(monkeypatch, tmp_path):
+def test_setup_can_be_given_by_name(monkeypatch, tmp_path):
     (tmp_path / "my_setup.py").write_text("calls = []\ndef run(): calls.append(1)")
     monkeypatch.syspath_prepend(tmp_path)
     with pool_of([CountingEnv], worker_setup="my_setup:run"):
         assert [1] == sys.modules.pop("my_setup").calls
 
 
-def test_a_new_environment_has_a_seed_of_its_own():
+def test_a_new_environment_has_its_own_seed():
     makers, notes = noted("a", "b")
     policy = RestartPolicy(backoff=0.0)
     with pool_of(makers, num_workers=1, on_worker_failure=policy) as pool:
@@ -144,7 +144,7 @@ def test_derived_seeds_differ_from_one_another_and_are_always_the_same():
 
 
 @pytest.mark.parametrize("error", [ValueError("stuck"), SystemExit("stuck")], ids=repr)
-def test_closing_goes_on_after_an_environment_that_raised(error, caplog):
+def test_closing_continues_after_an_environment_raised(error, caplog):
     makers, notes = noted("a", "b", a=error)
     pool_of(makers, num_workers=1).close()
 
@@ -154,7 +154,7 @@ def test_closing_goes_on_after_an_environment_that_raised(error, caplog):
 
 
 @pytest.mark.parametrize("error", [ValueError("stuck"), SystemExit("stuck")], ids=repr)
-def test_an_environment_that_cannot_close_is_replaced_all_the_same(error, capsys):
+def test_an_environment_that_cannot_close_is_replaced(error, capsys):
     makers, notes = noted("a", a=error)
     policy = RestartPolicy(backoff=0.0)
     with pool_of(makers, on_worker_failure=policy) as pool:
@@ -168,7 +168,7 @@ def test_an_environment_that_cannot_close_is_replaced_all_the_same(error, capsys
     assert f"close() of an environment raised {kind}: stuck" in capsys.readouterr().err
 
 
-def test_a_pool_with_an_order_of_its_own_is_refused():
+def test_a_nested_pool_with_its_own_order_is_refused():
     def pool_inside():
         return ParallelPyEnvironment(
             [CountingEnv] * 2, backend="inline", autoreset=AutoReset.SAME_STEP

@@ -74,7 +74,7 @@ def shows(draw, *, count=3):
 
 @settings(max_examples=20)
 @given(show=shows(), validate=st.sampled_from(["always", "first", "never"]))
-def test_observations_arrive_however_they_lie_in_memory(show, validate):
+def test_observations_of_any_memory_layout_arrive(show, validate):
     spec, values = show
     maker = functools.partial(environments.Showing, spec, values)
     with pool_of([maker] * 2, validate=validate) as env:
@@ -86,7 +86,7 @@ def test_observations_arrive_however_they_lie_in_memory(show, validate):
 
 @settings(max_examples=15)
 @given(show=shows(count=4), data=st.data())
-def test_masked_calls_leave_the_other_rows_as_they_are(show, data):
+def test_masked_calls_leave_other_rows_unchanged(show, data):
     spec, values = show
     maker = functools.partial(environments.Showing, spec, values)
     places = np.zeros(3, int)
@@ -105,7 +105,7 @@ def test_masked_calls_leave_the_other_rows_as_they_are(show, data):
 # Shrinking would start hundreds of processes.
 @settings(max_examples=4, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(conversation=conversations(steps=4))
-def test_they_arrive_from_other_processes_too(conversation):
+def test_values_arrive_from_other_processes(conversation):
     with pool_of(repeaters(conversation), "process", num_workers=1) as env:
         found = differences_in(conversation, env)
     assert [] == found
@@ -203,7 +203,7 @@ def test_equal_seeds_give_equal_streams_wherever_they_run(expected, backend, wor
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
-def test_equal_seeds_give_equal_streams_however_workers_start(expected, start_method):
+def test_equal_seeds_give_equal_streams_with_every_start_method(expected, start_method):
     with pool_of(
         [Walk] * 5, "process", num_workers=2, start_method=start_method
     ) as env:
@@ -230,7 +230,7 @@ def test_equal_seeds_give_equal_streams_with_any_option(expected, options):
     assert [streams.digest_of([time_step]) for time_step in expected] == actual
 
 
-def test_a_seed_for_each_environment_is_used_as_it_is():
+def test_given_seeds_are_used_unchanged():
     seeds = [3, 1, 4, 1, 5]
     lone = [Walk() for _ in seeds]
     for env, seed in zip(lone, seeds, strict=True):
@@ -247,7 +247,7 @@ def test_a_seed_for_each_environment_is_used_as_it_is():
         )
 
 
-def test_one_seed_gives_each_environment_its_own(backend):
+def test_one_seed_gives_each_environment_a_different_seed(backend):
     with pool_of([Walk] * 5, backend, num_workers=2) as env:
         seeds = env.seed(7)
     with pool_of([Walk] * 3, backend, num_workers=1) as env:
@@ -256,7 +256,7 @@ def test_one_seed_gives_each_environment_its_own(backend):
     assert seeds[:3] == fewer
 
 
-def test_seeding_again_gives_the_stream_again():
+def test_seeding_again_repeats_the_stream():
     with pool_of([Walk] * 5, num_workers=2) as env:
         digests = [streams.digest_of(stream_of(env, seed)) for seed in (1, 2, 1)]
     assert digests[0] == digests[2]
@@ -279,7 +279,7 @@ def test_seeding_again_gives_the_stream_again():
     ],
     ids=["too few", "negative", "float", "text", "one of them"],
 )
-def test_a_bad_seed_is_refused_and_seeds_nobody(message_of, seed, error, text):
+def test_an_invalid_seed_is_refused_and_seeds_nothing(message_of, seed, error, text):
     with pool_of([Walk] * 3) as env:
         env.seed(5)
         expected = streams.digest_of(streams.play(env, ACTIONS[:, :3]))
@@ -291,7 +291,7 @@ def test_a_bad_seed_is_refused_and_seeds_nobody(message_of, seed, error, text):
     assert expected == actual
 
 
-def test_no_seed_is_passed_on():
+def test_seeding_with_none_is_passed_on():
     with pool_of([Walk] * 3) as env:
         results = env.seed(None)
     assert [None] * 3 == results
@@ -325,7 +325,7 @@ def test_the_rows_of_a_batch_are_seeded_one_by_one(backend):
     workers=st.integers(1, 7),
     backend=st.sampled_from(["inline", "thread"]),
 )
-def test_any_pool_plays_as_a_loop_over_its_environments(seed, rows, workers, backend):
+def test_any_pool_equals_a_loop_over_its_environments(seed, rows, workers, backend):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 6, size=rows).tolist()
     makers = [

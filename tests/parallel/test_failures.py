@@ -140,7 +140,7 @@ class SecretiveError(Exception):
 ALLOW = "To {} and go on, pass on_worker_failure=RestartPolicy()."
 
 
-def test_a_crash_says_who_died_of_what_during_what_and_how_to_go_on():
+def test_a_crash_message_names_worker_cause_request_and_remedy():
     error = crashed(
         steps=10482,
         makers=["functools.partial(my_game.envs.make, level=3)"] * 4,
@@ -172,7 +172,7 @@ def test_a_crash_says_who_died_of_what_during_what_and_how_to_go_on():
     assert 10**9 == error.resident
 
 
-def test_a_crash_of_which_nothing_is_known_says_just_that_it_happened():
+def test_a_crash_message_without_facts_says_only_that_it_happened():
     error = crashed(pid=0, signal=None, command="", env=None, envs=())
     assert "worker 5 ended." == str(error)
     assert error.resident is None
@@ -261,7 +261,7 @@ def test_the_first_line_of_a_crash_says_what_the_worker_was_doing(facts, first_l
         ),
     ],
 )
-def test_the_last_paragraph_of_a_crash_says_what_usually_is_the_cause(facts, cause):
+def test_the_last_paragraph_of_a_crash_names_the_usual_cause(facts, cause):
     assert cause == str(crashed(**facts)).rpartition("\n\n")[2]
 
 
@@ -273,7 +273,7 @@ def test_the_last_paragraph_of_a_crash_says_what_usually_is_the_cause(facts, cau
         (2, "The other 2 workers are idle and unharmed."),
     ],
 )
-def test_a_crash_says_how_the_other_workers_are(others, sentence):
+def test_a_crash_message_reports_on_the_other_workers(others, sentence):
     assert (
         f"Signal SIGSEGV comes from native code. {sentence}"
         == (str(crashed(others=others)).rpartition("\n\n")[2])
@@ -303,7 +303,7 @@ def test_a_crash_advises_a_policy_unless_its_restarts_are_used_up(restarts, reme
     ) == str(crashed(reason=restarts))
 
 
-def test_constructors_of_a_crashed_worker_are_named_once_and_not_all():
+def test_only_the_first_constructors_of_a_crashed_worker_are_named():
     error = crashed(envs=range(40), makers=[*"aabbc", "", *"def"])
 
     assert (
@@ -316,7 +316,7 @@ def test_constructors_of_a_crashed_worker_are_named_once_and_not_all():
     ) == str(error).split("\n\n")[1]
 
 
-def test_of_a_long_report_of_a_crash_the_first_lines_are_shown():
+def test_long_crash_reports_show_their_first_lines():
     """They have the cause and the innermost calls."""
     report = ["Fatal Python error: Aborted", *(f"  line {n}" for n in range(100))]
     error = crashed(stderr_tail="\n".join(["noise", *report, ""]))
@@ -327,7 +327,7 @@ def test_of_a_long_report_of_a_crash_the_first_lines_are_shown():
     ) == str(error).split("\n\n")[1]
 
 
-def test_of_other_output_the_last_lines_are_shown_and_long_ones_cut():
+def test_other_output_shows_its_last_lines_shortened():
     error = crashed(stderr_tail="\n".join([*map(str, range(30)), "x" * 300]))
     assert (
         "  environments    20, 21, 22, 23\n"
@@ -337,7 +337,7 @@ def test_of_other_output_the_last_lines_are_shown_and_long_ones_cut():
     ) == str(error).split("\n\n")[1]
 
 
-def test_a_worker_that_an_earlier_call_lost_says_so_with_all_that_was_known():
+def test_a_worker_lost_earlier_is_reported_with_all_facts():
     error = gone(crashed(steps=3), "reset")
 
     assert (
@@ -351,7 +351,7 @@ def test_a_worker_that_an_earlier_call_lost_says_so_with_all_that_was_known():
     assert vars(crashed(steps=3)) == vars(error)
 
 
-def test_a_worker_that_an_earlier_call_killed_for_being_late_says_so():
+def test_a_worker_killed_earlier_for_a_timeout_is_reported():
     error = gone(late(), "step")
 
     assert (
@@ -367,7 +367,7 @@ def test_a_worker_that_an_earlier_call_killed_for_being_late_says_so():
     assert ("step", 7, "") == (error.command, error.env, error.stderr_tail)
 
 
-def test_a_late_worker_says_what_it_was_doing_what_became_of_it_and_how_to_go_on():
+def test_a_timeout_message_names_request_outcome_and_remedy():
     error = late(
         makers=["my_game.envs:make"],
         reason='not allowed (on_worker_failure="raise")',
@@ -420,9 +420,7 @@ def test_a_late_thread_says_that_it_cannot_be_killed():
         ("", "", ""),
     ],
 )
-def test_a_late_worker_is_given_the_setting_that_allows_more_time(
-    command, during, remedy
-):
+def test_a_timeout_message_names_the_option_for_more_time(command, during, remedy):
     assert (
         f"worker 3 (pid 77) did not answer within 2 s{during}.\n"
         "\n"
@@ -433,7 +431,7 @@ def test_a_late_worker_is_given_the_setting_that_allows_more_time(
 
 
 @pytest.mark.parametrize("through", ["construction", "raised"])
-def test_a_constructor_that_raised_says_which_where_and_how_to_look_at_it(through):
+def test_a_constructor_error_names_constructor_place_and_remedy(through):
     original = KeyError("level")
     if through == "construction":
         error = built(original)
@@ -468,13 +466,13 @@ def test_a_constructor_that_raised_says_which_where_and_how_to_look_at_it(throug
         ({"env": -1}, "The specs of an environment raised OSError: no in worker 1 ("),
     ],
 )
-def test_what_was_called_before_environments_are_there_has_a_name(facts, beginning):
+def test_requests_before_construction_have_a_name(facts, beginning):
     error = built(OSError("no"), **facts)
     assert str(error).startswith(beginning)
     assert ("env" in facts) == (error.envs == ()) == (MAKER not in str(error))
 
 
-def test_a_worker_that_could_not_be_started_again_says_what_may_be_lacking():
+def test_a_failed_restart_names_the_likely_shortage():
     lacking = OSError(errno.EMFILE, "Too many open files")
     error = built(lacking, kind="start", env=-1)
     assert str(error).startswith(
@@ -488,7 +486,7 @@ def test_a_worker_that_could_not_be_started_again_says_what_may_be_lacking():
 
 
 @pytest.mark.parametrize("command", ["construct", "rebuild"])
-def test_a_sentence_of_envkits_own_stays_as_it_is(command):
+def test_envkits_own_messages_are_kept_unchanged(command):
     said = ConstructorError.no_environment("env_constructors[5] (make)", None)
     if command == "construct":
         error = built(said, env=5)
@@ -502,7 +500,7 @@ def test_a_sentence_of_envkits_own_stays_as_it_is(command):
     assert (1, (5,)) == (error.worker, error.envs)
 
 
-def test_an_environment_that_came_back_different_is_said_so():
+def test_an_environment_rebuilt_with_other_specs_is_reported():
     error = failures.differs(1, 5, MAKER, "The shape differs: () and (2,).")
     assert (
         "env 5, built anew in worker 1 by my_game.envs:make, is unlike the one before. "
@@ -512,7 +510,7 @@ def test_an_environment_that_came_back_different_is_said_so():
     assert (1, (5,)) == (error.worker, error.envs)
 
 
-def test_an_environment_that_raised_says_what_where_and_how_to_go_on():
+def test_an_environment_error_names_error_place_and_remedy():
     error = raised(
         ZeroDivisionError("division by zero"),
         'not allowed (on_worker_failure="raise")',
@@ -601,7 +599,7 @@ def test_the_first_and_the_last_line_suit_what_the_environment_was_doing(
     assert (first_line, remedy) == (lines[0], lines[-1])
 
 
-def test_an_error_of_an_environment_is_caught_as_what_the_environment_raised():
+def test_environment_errors_are_caught_as_the_class_raised():
     original = FileNotFoundError(2, "No such file", "level.xml")
     try:
         raise raised(original)
@@ -623,11 +621,11 @@ def test_an_error_of_an_environment_is_caught_as_what_the_environment_raised():
     assert EnvironmentRaised.__doc__ == type(caught).__doc__
 
 
-def test_errors_of_one_class_of_the_users_are_of_one_class():
+def test_errors_of_one_user_class_share_one_class():
     assert type(raised(KeyError(1))) is type(raised(KeyError(2)))
 
 
-def test_attributes_and_properties_of_the_users_exception_are_where_they_were():
+def test_attributes_of_the_users_exception_are_kept():
     original = SimulatorError(3, code=7)
     original.envs = "theirs"
     original.__notes__ = ["try again"]
@@ -640,14 +638,14 @@ def test_attributes_and_properties_of_the_users_exception_are_where_they_were():
     assert not hasattr(error, "__notes__")
 
 
-def test_a_user_class_that_wants_everything_its_own_way_gets_what_is_possible():
+def test_an_unusual_user_class_keeps_what_is_possible():
     original = BaseException.__new__(WilfulError)
     error = raised(original)
     assert isinstance(error, WilfulError)
     assert 5 == error.worker
 
 
-def test_a_user_class_that_tells_nothing_is_only_the_cause():
+def test_an_opaque_user_class_is_only_the_cause():
     original = SecretiveError()
     error = raised(original, message="secret")
     assert EnvironmentRaised is type(error)
@@ -655,7 +653,7 @@ def test_a_user_class_that_tells_nothing_is_only_the_cause():
     assert str(error).startswith("env 21 raised SecretiveError: secret in step().")
 
 
-def test_a_class_that_allows_no_subclass_is_only_the_cause():
+def test_a_final_class_is_only_the_cause():
     class Final(type):
         def __new__(cls, name, bases, body):
             if any(isinstance(base, cls) for base in bases):
@@ -684,7 +682,7 @@ def test_a_class_that_allows_no_subclass_is_only_the_cause():
     ],
     ids=lambda original: type(original).__name__,
 )
-def test_what_python_itself_acts_upon_is_only_the_cause(original):
+def test_exceptions_that_python_acts_on_are_only_the_cause(original):
     error = raised(original)
     assert EnvironmentRaised is type(error)
     assert original is error.__cause__
@@ -703,7 +701,7 @@ def test_python_shows_the_message_and_the_cause():
     )
 
 
-def test_the_classes_made_for_users_classes_go_with_them():
+def test_combined_classes_are_freed_with_the_users_classes():
     class Passing(Exception):
         pass
 
@@ -713,7 +711,7 @@ def test_the_classes_made_for_users_classes_go_with_them():
     assert made() is None
 
 
-def test_an_error_of_a_pool_inside_of_an_environment_is_what_it_was_there():
+def test_an_error_of_a_nested_pool_keeps_its_class():
     inner = raised(SimulatorError(3, code=7), env=1, worker=0)
     outer = raised(inner, message="short")
 
@@ -727,14 +725,14 @@ def test_an_error_of_a_pool_inside_of_an_environment_is_what_it_was_there():
     assert str(outer).startswith("env 21 raised EnvironmentRaised[SimulatorError]: sh")
 
 
-def test_a_crash_in_a_pool_inside_of_an_environment_is_caught_as_a_crash():
+def test_a_crash_in_a_nested_pool_is_caught_as_a_crash():
     error = raised(crashed())
     assert isinstance(error, WorkerCrashed)
     assert isinstance(error, EnvironmentRaised)
     assert ("SIGSEGV", (21,)) == (error.signal, error.envs)
 
 
-def test_an_error_that_says_no_more_than_ours_needs_no_class_of_its_own():
+def test_plain_runtime_errors_need_no_combined_class():
     assert EnvironmentRaised is type(raised(RuntimeError("no")))
 
 
@@ -776,7 +774,7 @@ CLONES = {
 
 @pytest.mark.parametrize("original", user_exceptions(), ids=lambda o: type(o).__name__)
 @pytest.mark.parametrize("clone", CLONES.values(), ids=CLONES)
-def test_an_environments_error_survives_a_journey_whatever_was_raised(original, clone):
+def test_every_environment_error_can_be_pickled(original, clone):
     error = raised(original)
     names = set(vars(original)) | {
         "errno",
@@ -815,7 +813,7 @@ def test_a_group_of_exceptions_stays_a_group():
     assert isinstance(error.split(KeyError)[0], ExceptionGroup)
 
 
-def test_what_cannot_be_pickled_stays_behind_and_all_else_arrives():
+def test_only_what_cannot_be_pickled_is_lost():
     original = SimulatorError(3, code=7)
     original.lock = threading.Lock()
     error = raised(original)
@@ -829,7 +827,7 @@ def test_what_cannot_be_pickled_stays_behind_and_all_else_arrives():
     assert hasattr(copy.deepcopy(error), "lock")
 
 
-def test_an_error_of_a_class_that_no_name_leads_to_arrives_by_way_of_cloudpickle():
+def test_errors_of_local_classes_arrive_by_cloudpickle():
     """As in a notebook, or in the main module of somebody else."""
 
     class LocalError(Exception):
@@ -841,7 +839,7 @@ def test_an_error_of_a_class_that_no_name_leads_to_arrives_by_way_of_cloudpickle
     assert isinstance(arrived.__cause__, LocalError)
 
 
-def test_an_error_whose_class_cannot_travel_arrives_with_its_message(monkeypatch):
+def test_an_error_with_an_unpicklable_class_arrives_with_its_message(monkeypatch):
     class LocalError(Exception):
         pass
 
@@ -861,7 +859,7 @@ def test_an_error_whose_class_cannot_travel_arrives_with_its_message(monkeypatch
     )
 
 
-def test_a_cause_that_came_by_raise_from_travels_with_every_error_of_workers():
+def test_the_cause_of_raise_from_is_kept():
     error = built(SimulatorError(3, code=7))
 
     arrived = pickle.loads(pickle.dumps(error))
@@ -870,7 +868,7 @@ def test_a_cause_that_came_by_raise_from_travels_with_every_error_of_workers():
     assert not copy.copy(late()).__suppress_context__
 
 
-def test_several_failures_of_one_call_are_the_first_which_tells_of_the_others():
+def test_several_failures_raise_the_first_and_mention_the_others():
     first = raised(KeyError("x"))
     others = [crashed(), late()]
 
@@ -889,7 +887,7 @@ def test_several_failures_of_one_call_are_the_first_which_tells_of_the_others():
     assert () == first.also
 
 
-def test_of_many_failures_eight_are_told_and_all_are_kept():
+def test_eight_of_many_failures_are_shown_and_all_are_kept():
     error = failures.joined([crashed(), *(late(worker=n) for n in range(10))])
 
     assert 10 == len(error.also)
@@ -903,7 +901,7 @@ def test_of_many_failures_eight_are_told_and_all_are_kept():
     ) == str(error).rpartition("\n\n")[2]
 
 
-def test_joined_failures_travel_together():
+def test_joined_failures_are_pickled_together():
     error = failures.joined([raised(SimulatorError(3, code=7)), crashed()])
 
     arrived = pickle.loads(pickle.dumps(error))
@@ -912,7 +910,7 @@ def test_joined_failures_travel_together():
     assert [str(crashed())] == [str(other) for other in arrived.also]
 
 
-def test_a_misfit_says_what_does_not_fit_and_nothing_else():
+def test_a_spec_error_says_only_what_does_not_fit():
     said = SpecError.does_not_fit(
         "env 5 returned an observation that",
         path="observation",
@@ -928,7 +926,7 @@ def test_a_misfit_says_what_does_not_fit_and_nothing_else():
     assert "observation" == error.path
 
 
-def test_failures_of_one_kind_alone_stay_as_they_are():
+def test_a_single_failure_is_unchanged():
     error = raised(ValueError("no"))
     assert error is failures.joined([error])
     assert error is gone(error, "reset")

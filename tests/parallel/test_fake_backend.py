@@ -27,7 +27,7 @@ def pool(backend, **options):
 
 
 @pytest.mark.parametrize("answers", [0, 1])
-def test_a_worker_that_dies_has_answered_what_it_had_answered(answers):
+def test_a_worker_that_dies_keeps_its_earlier_answers(answers):
     backend = FakeBackend()
     with pool(backend, on_worker_failure=POLICY) as env:
         env.reset()
@@ -40,7 +40,7 @@ def test_a_start_that_fails_by_exiting_is_a_crash():
         pool(FakeBackend([FailStart(exits=True)]))
 
 
-def test_ctrl_c_comes_during_a_wait():
+def test_ctrl_c_interrupts_a_wait():
     backend = FakeBackend()
     with pool(backend) as env:
         env.reset()
@@ -49,7 +49,7 @@ def test_ctrl_c_comes_during_a_wait():
             env.step([0, 0, 0])
 
 
-def test_waiting_for_what_will_never_happen_is_an_error():
+def test_waiting_for_an_impossible_event_is_an_error():
     backend = FakeBackend()
     with pool(backend) as env:
         env.reset()
@@ -58,7 +58,7 @@ def test_waiting_for_what_will_never_happen_is_an_error():
             env.step([0, 0, 0])
 
 
-def test_what_was_played_can_be_played_again():
+def test_a_played_scenario_can_be_repeated():
     streams = []
     schedule = [Finish((2,)), Die(0), Raise(1)]
     for _ in range(2):

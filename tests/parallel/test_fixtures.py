@@ -59,12 +59,12 @@ def run_tests(folder, source):
 # What is left behind.
 
 
-def test_every_test_in_this_folder_is_looked_after(request):
+def test_every_test_in_this_folder_is_checked_for_leftovers(request):
     assert "nothing_left_behind" in request.fixturenames
 
 
 @only_linux
-def test_a_process_is_seen_until_it_has_been_waited_for():
+def test_a_process_is_found_until_it_is_reaped():
     before = residue.Residue.now()
     process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     running = left_since(before, "process")
@@ -91,7 +91,7 @@ print(orphan.pid)
 
 @only_linux
 @pytest.mark.parametrize("options", ["", "start_new_session=True"])
-def test_a_process_that_lost_its_parent_is_seen(options):
+def test_an_orphaned_process_is_found(options):
     before = residue.Residue.now()
     pid = int(run_python("-c", ORPHAN.format(options)).stdout)
     # The program may have begun and have no environment yet.
@@ -125,7 +125,7 @@ print(residue.left_behind(before))
 
 
 @only_linux
-def test_a_fork_that_lost_its_parent_is_seen():
+def test_an_orphaned_fork_is_found():
     """Its environment is the one that its grandparent was started with."""
     finished = run_python("-c", FORK)
     orphan, seen, left = finished.stdout.splitlines()
@@ -133,7 +133,7 @@ def test_a_fork_that_lost_its_parent_is_seen():
     assert "{}" == left
 
 
-def test_a_thread_is_seen_with_its_name():
+def test_a_thread_is_found_with_its_name():
     before = residue.Residue.now()
     may_end = threading.Event()
     thread = threading.Thread(target=may_end.wait, name="straggler")
@@ -146,7 +146,7 @@ def test_a_thread_is_seen_with_its_name():
 
 
 @only_linux
-def test_a_descriptor_is_seen_with_what_it_leads_to(tmp_path):
+def test_a_descriptor_is_found_with_its_target(tmp_path):
     before = residue.Residue.now()
     fd = os.open(tmp_path, os.O_RDONLY)
     opened = left_since(before, "descriptor")
@@ -156,7 +156,7 @@ def test_a_descriptor_is_seen_with_what_it_leads_to(tmp_path):
 
 
 @only_linux
-def test_shared_memory_is_seen_with_a_name_and_without(monkeypatch):
+def test_named_and_unnamed_shared_memory_is_found(monkeypatch):
     # Python's tracker of such memory is a process that would stay.
     monkeypatch.setattr(resource_tracker, "register", lambda *args: None)
     monkeypatch.setattr(resource_tracker, "unregister", lambda *args: None)
@@ -217,7 +217,7 @@ class Holder:
 
 
 @only_linux
-def test_what_only_garbage_holds_open_is_not_left_behind(tmp_path):
+def test_resources_held_only_by_garbage_are_not_left_behind(tmp_path):
     before = residue.Residue.now()
     Holder(os.open(tmp_path, os.O_RDONLY))
     assert {} == residue.left_behind(before, within=0.0)
@@ -256,7 +256,7 @@ def test_nothing():
 
 
 @only_linux
-def test_the_fixture_fails_each_test_that_leaves_something_and_says_what(tmp_path):
+def test_the_fixture_fails_and_names_what_a_test_leaves(tmp_path):
     before = residue.Residue.now()
     finished = run_tests(tmp_path, LEAKS)
     messages = re.findall(
@@ -340,7 +340,7 @@ def test_a_layout_changes_no_element(spec, layout, data):
         ("read-only", True, True, False),
     ],
 )
-def test_a_layout_is_what_it_says(layout, contiguous, aligned, writeable):
+def test_a_layout_matches_its_name(layout, contiguous, aligned, writeable):
     flags = strategies.laid_out(np.zeros((2, 3)), layout).flags
     assert (contiguous, aligned, writeable) == (
         flags.c_contiguous,
@@ -349,6 +349,6 @@ def test_a_layout_is_what_it_says(layout, contiguous, aligned, writeable):
     )
 
 
-def test_every_kind_of_dtype_that_a_slab_holds_is_drawn():
+def test_every_dtype_of_a_slab_is_drawn():
     kinds = {np.dtype(each).kind for each in strategies.SLAB_DTYPES}
     assert set("biufcMmUS") == kinds

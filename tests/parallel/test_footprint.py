@@ -289,7 +289,7 @@ def test_a_step_is_one_round_trip_for_each_worker(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_holds_no_more_after_many_steps(monkeypatch, tmp_path, workers):
+def test_a_worker_does_not_grow_over_many_steps(monkeypatch, tmp_path, workers):
     small = small_env(monkeypatch, tmp_path)
     actions = np.zeros((4, 2), np.int64)
     with ParallelPyEnvironment([small] * 4, num_workers=workers) as env:
@@ -306,7 +306,7 @@ def test_a_worker_holds_no_more_after_many_steps(monkeypatch, tmp_path, workers)
 
 
 @only_linux
-def test_a_pool_that_was_closed_keeps_no_shared_memory():
+def test_a_closed_pool_keeps_no_shared_memory():
     def shared():
         return [key for key in residue.Residue.now().things if key[0] == "mapping"]
 

@@ -132,7 +132,7 @@ def see_gone(pid):
 # Starting.
 
 
-def test_a_worker_runs_in_a_session_and_a_group_of_its_own(start):
+def test_a_worker_has_its_own_session_and_process_group(start):
     worker = start()
     said_by(worker, lambda: None)
     parents = server_of(worker)
@@ -146,7 +146,7 @@ def test_one_server_forks_all_workers_and_has_one_thread(start):
     assert 1 == len(os.listdir(f"/proc/{parents.pop()}/task"))
 
 
-def test_a_worker_finds_everything_loaded(start):
+def test_a_worker_finds_preloaded_modules(start):
     said = said_by(
         start(),
         lambda: print(
@@ -187,7 +187,7 @@ def test_the_variables_are_set_before_anything_is_loaded(tmp_path, monkeypatch):
         assert "4" == said
 
 
-def test_a_worker_starts_with_the_folder_and_the_path_of_that_moment(
+def test_a_worker_starts_with_the_current_directory_and_path(
     start, tmp_path, monkeypatch
 ):
     (tmp_path / "arrived_later.py").write_text("name = 'here'", "utf-8")
@@ -205,7 +205,7 @@ def test_a_worker_starts_with_the_folder_and_the_path_of_that_moment(
     assert f"here {tmp_path}" == said_by(worker, look)
 
 
-def test_a_folder_that_is_gone_stops_no_worker(start, tmp_path, monkeypatch):
+def test_a_deleted_working_directory_stops_no_worker(start, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tmp_path.rmdir()
     assert "" == said_by(start(), lambda: None)
@@ -222,7 +222,7 @@ def test_workers_draw_different_numbers_from_the_global_generators(start):
     assert 4 == len({number for numbers in drawn for number in numbers})
 
 
-def test_the_system_may_refuse_a_process(tmp_path, monkeypatch):
+def test_a_refused_process_is_reported(tmp_path, monkeypatch):
     """That is the worker's failure; the server goes on."""
     (tmp_path / "sitecustomize.py").write_text(
         """
@@ -296,7 +296,7 @@ class StoodStill:
         return "answer"
 
 
-def test_time_in_which_nothing_ran_is_no_reason_to_give_a_server_up():
+def test_a_suspended_machine_does_not_give_up_the_server():
     # One wait may have taken an hour, for all that the clock says.
     assert "answer" == forkserver._ForkServer(StoodStill(waits=50))._receive(None)
 
@@ -340,7 +340,7 @@ def test_a_worker_whose_channel_closes_ends(start):
     assert (worker.pid, 0, None) == (report.pid, report.exitcode, report.signal)
 
 
-def test_each_worker_has_its_own_status_in_whatever_order_they_end(start):
+def test_each_worker_has_its_own_exit_status(start):
     workers = [start() for _ in range(4)]
     tell(workers[3], lambda: os._exit(7))
     tell(workers[1], lambda: os.kill(os.getpid(), signal.SIGSEGV))
@@ -353,7 +353,7 @@ def test_each_worker_has_its_own_status_in_whatever_order_they_end(start):
     assert not workers[2].has_ended()
 
 
-def test_a_worker_that_ended_is_no_zombie_before_its_report_is_read(start):
+def test_ended_workers_leave_no_zombies(start):
     worker, other = start(), start()
     os.kill(worker.pid, signal.SIGKILL)
     see_gone(worker.pid)
@@ -363,7 +363,7 @@ def test_a_worker_that_ended_is_no_zombie_before_its_report_is_read(start):
 # How the server ends.
 
 
-def test_a_killed_server_takes_no_worker_along():
+def test_a_killed_server_kills_no_worker():
     with launching() as start:
         worker = start()
         kill(server_of(worker))
@@ -371,7 +371,7 @@ def test_a_killed_server_takes_no_worker_along():
         assert "" == said_by(worker, lambda: None)
 
 
-def test_how_a_worker_of_a_killed_server_ended_is_not_known_but_that_it_did():
+def test_the_end_of_a_killed_servers_worker_is_noticed():
     with launching() as start:
         worker = start()
         kill(server_of(worker))
@@ -380,7 +380,7 @@ def test_how_a_worker_of_a_killed_server_ended_is_not_known_but_that_it_did():
         assert (None, None) == (report.exitcode, report.signal)
 
 
-def test_what_a_server_said_before_it_was_killed_is_known():
+def test_reports_of_a_server_survive_its_kill():
     with launching() as start:
         worker = start()
         os.kill(worker.pid, signal.SIGKILL)
@@ -400,7 +400,7 @@ def test_the_next_worker_gets_a_new_server():
         assert "" == said_by(other, lambda: None)
 
 
-def test_a_stopped_server_keeps_no_end_a_secret(monkeypatch):
+def test_a_stopped_server_hides_no_workers_end(monkeypatch):
     monkeypatch.setattr(forkserver, "_STATUS_TIMEOUT", 0.05)
     monkeypatch.setattr(forkserver, "_GRACE", 0.05)
     with launching() as start:
@@ -456,7 +456,7 @@ def pids(env):
     return [worker.pid for worker in env.statistics().workers]
 
 
-def test_a_worker_is_replaced_that_was_killed_with_its_server():
+def test_a_worker_killed_with_its_server_is_replaced():
     policy = RestartPolicy(max_restarts=1)
     with ParallelPyEnvironment(
         [CountingEnv] * 4,

@@ -61,7 +61,7 @@ MUST_BE = {"step": "1 (MID) or 2 (LAST)", "reset": "0 (FIRST)"}
         ("process", "first", "reset", 2),
     ],
 )
-def test_a_step_type_out_of_turn_is_refused(
+def test_a_step_type_out_of_order_is_refused(
     is_batch, backend, validate, call, step_type
 ):
     wrong = functools.partial(Wrong, call, step_type, at=1 if call == "reset" else 2)
@@ -86,7 +86,7 @@ def test_a_step_type_out_of_turn_is_refused(
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float64])
-def test_a_step_type_that_is_far_too_large_is_refused_too(dtype):
+def test_a_huge_step_type_is_refused(dtype):
     class Far(CountingEnv):
         def _step(self, action):
             return super()._step(action)._replace(step_type=dtype(2**32 + 1))
@@ -156,7 +156,7 @@ KEPT = {
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 @pytest.mark.parametrize(("dtype", "value", "expected"), KEPT.values(), ids=KEPT)
-def test_a_value_that_keeps_its_meaning_is_written(dtype, value, expected):
+def test_a_lossless_value_is_converted(dtype, value, expected):
     with pool_of([functools.partial(Showing, dtype, value)]) as pool:
         for _ in range(4):
             time_step = pool.step([0])
@@ -193,7 +193,7 @@ class Batch(BatchedPyEnvironment):
         return TimeStep(*time_step[:3], np.zeros(2, np.uint8))
 
 
-def test_batches_are_looked_at_in_the_same_way():
+def test_batches_are_checked_in_the_same_way():
     def batch():
         return Batch([CountingEnv(), CountingEnv()])
 
@@ -275,9 +275,7 @@ STRANGE = {
 @pytest.mark.parametrize(
     ("spec", "answer", "message"), STRANGE.values(), ids=list(STRANGE)
 )
-def test_what_does_not_fit_the_spec_is_refused_and_changes_nothing(
-    spec, answer, message
-):
+def test_values_that_do_not_fit_are_refused_and_change_nothing(spec, answer, message):
     with pool_of([functools.partial(Returning, answer, spec)]) as pool:
         pool.reset()
         before = nest.flatten(pool.step([0]))
@@ -313,7 +311,7 @@ def test_rewards_may_have_a_structure():
     assert [[1, 2]] == time_step.reward["b"].tolist()
 
 
-def test_time_steps_of_other_libraries_will_do():
+def test_time_steps_of_other_libraries_are_accepted():
     theirs = collections.namedtuple("TimeStep", TimeStep._fields)
     time_step = answered(theirs(*transition(np.array([1, 2], np.int32), 0.5)))
     assert ([0.5], [[1, 2]]) == (

@@ -146,7 +146,7 @@ def test_flags_alone_are_no_info(info, expected):
 @pytest.mark.parametrize("backend", ["inline", "process"])
 @pytest.mark.parametrize("end", [termination, truncation])
 @pytest.mark.parametrize("said", [{}, GOES_ON, TERMINATED, TRUNCATED, BOTH])
-def test_ends_are_told_without_an_info(said, end, backend):
+def test_ends_are_reported_without_an_info(said, end, backend):
     make = functools.partial(Sayings, {}, {}, {}, said, end=end)
     with pool_of(make, make, backend=backend) as pool:
         pool.reset()
@@ -165,7 +165,7 @@ def test_ends_are_told_without_an_info(said, end, backend):
 
 
 @pytest.mark.parametrize("end", [termination, truncation])
-def test_discounts_decide_where_no_worker_has_looked(end):
+def test_discounts_decide_if_no_worker_has_checked(end):
     make = functools.partial(Sayings, BOTH, end=end)
     with ParallelPyEnvironment([make], backend="inline") as pool:
         for _ in range(4):
@@ -176,7 +176,7 @@ def test_discounts_decide_where_no_worker_has_looked(end):
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_ends_of_a_batch_are_told_without_an_info(data):
+def test_ends_of_a_batch_are_reported_without_an_info(data):
     flags = st.lists(st.booleans(), min_size=2, max_size=2)
     terminated, truncated = data.draw(flags), data.draw(flags)
     info = {"terminated": np.array(terminated), "truncated": np.array(truncated)}
@@ -191,7 +191,7 @@ def test_ends_of_a_batch_are_told_without_an_info(data):
         assert [False, False] == pool.rows_with_info().tolist()
 
 
-def test_flags_of_another_length_are_an_info():
+def test_flags_of_another_length_count_as_an_info():
     flags = {name: np.zeros(3, bool) for name in TERMINATED}
     assert [[True, True]] * 2 == noted(functools.partial(SayingBatch, flags), steps=1)
 
@@ -199,7 +199,7 @@ def test_flags_of_another_length_are_an_info():
 # Rows.
 
 
-def test_rows_with_an_info_are_noted_after_each_step(backend):
+def test_rows_with_an_info_are_marked_after_each_step(backend):
     found = noted(
         functools.partial(Sayings, {}, {"a": 1}, {}),
         functools.partial(Sayings, {"a": 1}, {}, {"a": 2}),
@@ -209,7 +209,7 @@ def test_rows_with_an_info_are_noted_after_each_step(backend):
     assert [[False, True], [True, False], [False, True]] == found
 
 
-def test_until_a_row_moves_there_may_be_one():
+def test_before_its_first_step_a_row_may_have_an_info():
     silent = functools.partial(Sayings, {})
     with ParallelPyEnvironment([silent] * 2, backend="inline") as pool:
         pool.reset()
@@ -230,7 +230,7 @@ def test_an_environment_is_asked_once_in_each_step():
         assert ([{"a": 1}], [2]) == (infos, pool.access("asked"))
 
 
-def test_what_was_answered_once_is_looked_up_anew():
+def test_get_infos_asks_again_in_each_call():
     with pool_of(functools.partial(Sayings, {"a": 1})) as pool:
         pool.reset()
         pool.get_infos()
@@ -238,14 +238,14 @@ def test_what_was_answered_once_is_looked_up_anew():
         assert [2] == pool.access("asked")
 
 
-def test_what_has_changed_an_environment_may_have_changed_its_info():
+def test_calls_that_may_change_an_environment_invalidate_its_info():
     with pool_of(functools.partial(Sayings, {"mood": "fine"})) as pool:
         pool.reset()
         pool.call("change", "sour")
         assert [{"mood": "sour"}] == pool.get_infos()
 
 
-def test_some_environments_are_asked():
+def test_get_infos_asks_only_the_given_environments():
     makers = [functools.partial(Sayings, {"a": number}) for number in range(3)]
     with pool_of(*makers) as pool:
         pool.reset()
@@ -262,7 +262,7 @@ def test_an_environment_that_has_no_infos_has_none():
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_an_info_that_raises_does_so_when_somebody_asks(autoreset, message_of):
+def test_an_info_that_raises_does_so_when_requested(autoreset, message_of):
     makers = [functools.partial(Sayings, {}, ValueError("Too late."))]
     with pool_of(*makers, autoreset=autoreset) as pool:
         pool.reset()
@@ -289,7 +289,7 @@ def test_an_info_that_raises_does_so_when_somebody_asks(autoreset, message_of):
         (({}, {}, {}, TERMINATED), False, False),
     ],
 )
-def test_an_end_and_the_begin_after_it_have_infos_of_their_own(sayings, shown, begun):
+def test_an_end_and_the_next_beginning_have_their_own_infos(sayings, shown, begun):
     with pool_of(functools.partial(Sayings, *sayings), autoreset="same_step") as pool:
         pool.reset()
         for _ in range(3):
@@ -323,7 +323,7 @@ def test_the_info_of_an_end_is_kept_if_nothing_begins_after_it():
 # Batches.
 
 
-def test_the_info_of_a_batch_is_that_of_all_its_rows():
+def test_the_info_of_a_batch_covers_all_its_rows():
     found = noted(
         functools.partial(SayingBatch, {"a": np.zeros(2)}),
         functools.partial(SayingBatch, {}),
@@ -334,7 +334,7 @@ def test_the_info_of_a_batch_is_that_of_all_its_rows():
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_a_batch_alone_in_its_worker_is_looked_at_as_well(autoreset):
+def test_a_batch_alone_in_its_worker_is_checked(autoreset):
     makers = [functools.partial(SayingBatch, {}, length=2)]
     with pool_of(*makers, autoreset=autoreset) as pool:
         pool.reset()
@@ -347,7 +347,7 @@ def test_a_batch_alone_in_its_worker_is_looked_at_as_well(autoreset):
         assert not any(pool.rows_with_info(begun=True))
 
 
-def test_single_environments_among_batches_are_looked_at():
+def test_single_environments_among_batches_are_checked():
     with pool_of(
         functools.partial(SayingBatch, {}),
         functools.partial(Sayings, {}, {"a": 1}),
@@ -359,7 +359,7 @@ def test_single_environments_among_batches_are_looked_at():
         assert [{}, {"a": 1}] == pool.get_infos()
 
 
-def test_rows_of_a_batch_that_stay_have_part_in_its_info():
+def test_held_rows_of_a_batch_are_part_of_its_info():
     with pool_of(functools.partial(SayingBatch, {})) as pool:
         pool.reset()
         pool.call("become", {"a": np.zeros(2)})
@@ -382,7 +382,7 @@ class Crashes(CrashingEnv):
         return {"a": 1}
 
 
-def test_what_was_made_up_for_an_environment_that_is_gone_has_no_info():
+def test_made_up_time_steps_have_no_info():
     pool = ParallelPyEnvironment(
         [functools.partial(Crashes, crash_at=2), CountingEnv],
         backend="inline",
@@ -402,7 +402,7 @@ def test_what_was_made_up_for_an_environment_that_is_gone_has_no_info():
         )
 
 
-def test_of_what_was_made_up_only_the_begin_after_it_has_an_info():
+def test_after_a_made_up_end_only_the_beginning_has_an_info():
     pool = ParallelPyEnvironment(
         [functools.partial(Crashes, crash_at=1)],
         backend="inline",
@@ -421,7 +421,7 @@ def test_of_what_was_made_up_only_the_begin_after_it_has_an_info():
         )
 
 
-def test_after_a_state_was_restored_there_may_be_infos_anywhere():
+def test_after_restoring_a_state_any_row_may_have_an_info():
     with pool_of(CountingEnv, CountingEnv) as pool:
         pool.reset()
         token = pool.get_state()

@@ -122,7 +122,7 @@ def test_a_search_path_may_be_longer_than_an_argument(monkeypatch, tmp_path):
 
 
 @only_linux
-def test_a_worker_is_started_with_all_of_that(monkeypatch, tmp_path):
+def test_a_worker_is_started_with_these_settings(monkeypatch, tmp_path):
     with puppet(monkeypatch, tmp_path, MY_LEVEL="3") as process:
         answers = {
             program: ask(process, program)
@@ -151,7 +151,7 @@ def test_a_worker_is_started_with_all_of_that(monkeypatch, tmp_path):
 
 
 @only_linux
-def test_a_worker_holds_nothing_of_its_parents_but_what_it_needs(monkeypatch, tmp_path):
+def test_a_worker_inherits_only_what_it_needs(monkeypatch, tmp_path):
     stray = os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(stray, True)
     with puppet(monkeypatch, tmp_path) as process:
@@ -191,7 +191,7 @@ def test_a_worker_has_the_flags_of_its_parents_interpreter(flags, expected):
     assert expected == eval(output)
 
 
-def test_a_module_in_the_current_directory_does_not_stand_in_the_way(
+def test_a_module_in_the_current_directory_does_not_shadow_others(
     monkeypatch, tmp_path
 ):
     elsewhere = tmp_path / "elsewhere"
@@ -213,7 +213,7 @@ def test_a_process_that_cannot_be_started_leaves_nothing(monkeypatch):
     assert before == len(os.listdir("/dev/fd"))
 
 
-def test_an_interpreter_is_started_with_the_descriptors_it_is_given():
+def test_an_interpreter_gets_exactly_its_descriptors():
     read, write = os.pipe()
     process = start_interpreter(
         [f"import os; os.write({write}, b'here')"],
@@ -272,9 +272,7 @@ def test_a_fork_in_another_thread_keeps_no_program_from_starting(
 
 
 @only_linux
-def test_what_a_worker_writes_to_stderr_is_passed_on_and_its_end_kept(
-    monkeypatch, tmp_path
-):
+def test_stderr_of_a_worker_is_passed_on_and_its_end_kept(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stderr", shown := io.StringIO())
     with puppet(monkeypatch, tmp_path) as process:
         ask(process, "[print(line, file=sys.stderr) for line in range(1000)] and 1")
@@ -305,7 +303,7 @@ def test_characters_are_not_cut_in_two(monkeypatch, tmp_path):
 
 @only_linux
 @pytest.mark.parametrize("stderr", [None, "closed", "of bytes"])
-def test_a_stderr_that_takes_nothing_does_no_harm(monkeypatch, tmp_path, stderr):
+def test_a_blocked_stderr_does_no_harm(monkeypatch, tmp_path, stderr):
     closed = io.StringIO()
     closed.close()
     places = {None: None, "closed": closed, "of bytes": object()}
@@ -350,7 +348,7 @@ def test_how_a_process_ended_is_reported(
 
 
 @only_linux
-def test_memory_is_kept_for_who_asks_afterwards(monkeypatch, tmp_path):
+def test_memory_usage_is_known_after_the_end(monkeypatch, tmp_path):
     with puppet(monkeypatch, tmp_path) as process:
         ask(process, "None")
         seen = process.measure_resident()
@@ -361,7 +359,7 @@ def test_memory_is_kept_for_who_asks_afterwards(monkeypatch, tmp_path):
 
 
 @only_linux
-def test_a_signal_reaches_what_a_worker_has_started_too(monkeypatch, tmp_path):
+def test_a_signal_reaches_a_workers_children(monkeypatch, tmp_path):
     with puppet(monkeypatch, tmp_path) as process:
         child = ask(
             process,
@@ -376,7 +374,7 @@ def test_a_signal_reaches_what_a_worker_has_started_too(monkeypatch, tmp_path):
     assert [life] == gone
 
 
-def test_a_signal_to_a_process_that_is_gone_is_no_error(monkeypatch, tmp_path):
+def test_signalling_a_dead_process_is_no_error(monkeypatch, tmp_path):
     with puppet(monkeypatch, tmp_path) as process:
         process.channel.send(None)
         ended(process)
@@ -401,7 +399,7 @@ def test_a_fork_forgets_what_belongs_to_its_parent(monkeypatch, tmp_path):
 
 
 @only_linux
-def test_a_fork_is_a_worker_with_a_session_of_its_own(monkeypatch):
+def test_a_forked_worker_has_its_own_session(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     read, write = os.pipe()
 
@@ -457,7 +455,7 @@ def test_a_fork_that_fails_says_why_and_does_not_come_back(monkeypatch):
 
 
 @only_linux
-def test_how_a_process_ended_that_was_waited_for_elsewhere_is_not_known(monkeypatch):
+def test_the_status_of_a_process_reaped_elsewhere_is_unknown(monkeypatch):
     monkeypatch.setattr("envkit.parallel.worker.main.main", lambda *unused: None)
     process = ForkLauncher({}).start()
     os.waitpid(process.pid, 0)
@@ -467,7 +465,7 @@ def test_how_a_process_ended_that_was_waited_for_elsewhere_is_not_known(monkeypa
     assert (None, None) == (report.exitcode, report.signal)
 
 
-def test_a_launcher_without_stdout_does_not_mind(monkeypatch):
+def test_a_launcher_works_without_stdout(monkeypatch):
     monkeypatch.setattr(launch.sys, "stdout", None)
     monkeypatch.setattr("envkit.parallel.worker.main.main", lambda *unused: None)
     process = ForkLauncher({}).start()
@@ -476,7 +474,7 @@ def test_a_launcher_without_stdout_does_not_mind(monkeypatch):
     assert process.has_ended()
 
 
-def test_a_prepared_process_is_the_one_that_starts_next(monkeypatch, tmp_path):
+def test_a_prepared_process_is_used_for_the_next_start(monkeypatch, tmp_path):
     (tmp_path / "my_puppet.py").write_text(PUPPET)
     monkeypatch.syspath_prepend(tmp_path)
     launcher = SpawnLauncher({}, "my_puppet")
@@ -493,7 +491,7 @@ def test_a_prepared_process_is_the_one_that_starts_next(monkeypatch, tmp_path):
     launcher.close()
 
 
-def test_processes_that_were_prepared_in_vain_end(monkeypatch, tmp_path):
+def test_unused_prepared_processes_end(monkeypatch, tmp_path):
     (tmp_path / "my_puppet.py").write_text(PUPPET)
     monkeypatch.syspath_prepend(tmp_path)
     launcher = SpawnLauncher({}, "my_puppet")

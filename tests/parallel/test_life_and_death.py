@@ -172,7 +172,7 @@ if hasattr(builtins, "ExceptionGroup"):
     )
 
 
-def test_whatever_an_environment_raises_arrives_as_what_it_is(backend):
+def test_errors_of_an_environment_arrive_with_their_class(backend):
     rows = len(RAISED)
     with pool_of(rows, workers=2, backend=backend) as pool:
         before = pool.reset()
@@ -217,7 +217,7 @@ QUESTIONS = {
 }
 
 
-def test_what_is_raised_in_answer_to_a_question_disturbs_no_episode(backend):
+def test_an_error_in_a_call_disturbs_no_episode(backend):
     with pool_of(3, workers=2, backend=backend) as pool:
         before = pool.reset()
         told = {}
@@ -234,7 +234,7 @@ def test_what_is_raised_in_answer_to_a_question_disturbs_no_episode(backend):
     assert [] == wrong_rows(before, numbers(5, 6, 7), after)
 
 
-def test_what_one_row_raises_harms_no_other_row_and_no_later_call(backend):
+def test_an_error_in_one_row_affects_no_other_row_or_later_call(backend):
     actions = numbers(*range(10, 15))
     wrong = []
     with pool_of(5, workers=2, backend=backend) as pool:
@@ -258,7 +258,7 @@ def test_what_one_row_raises_harms_no_other_row_and_no_later_call(backend):
     assert [] == wrong
 
 
-def test_all_that_was_raised_in_one_step_is_told():
+def test_all_errors_of_one_step_are_reported():
     with pool_of(4, workers=2) as pool:
         pool.reset()
         for row, text in [(0, "a"), (2, "b"), (3, "c")]:
@@ -299,7 +299,7 @@ BASE_EXCEPTIONS = [KeyboardInterrupt, GeneratorExit, Broke]
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
-def test_what_is_no_exception_is_told_too_and_ends_no_worker(backend):
+def test_base_exceptions_are_reported_and_end_no_worker(backend):
     with pool_of(3, workers=2, backend=backend) as pool:
         for kind in BASE_EXCEPTIONS:
             pool.reset()
@@ -316,7 +316,7 @@ def test_what_is_no_exception_is_told_too_and_ends_no_worker(backend):
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
 @pytest.mark.parametrize("kind", [*BASE_EXCEPTIONS, SystemExit])
-def test_what_a_constructor_raises_is_told_even_if_it_is_no_exception(backend, kind):
+def test_base_exceptions_of_constructors_are_reported(backend, kind):
     trouble = raises(kind, "no")
     error = failure_of(
         ParallelPyEnvironment,
@@ -377,7 +377,7 @@ def crashes(pool, how):
     ("how", "start_method"),
     [*((how, "fork") for how in ENDS), ("SIGSEGV", "spawn")],
 )
-def test_a_crash_is_told_at_once_whenever_and_however_it_comes(how, start_method):
+def test_a_crash_is_reported_at_once_in_every_phase(how, start_method):
     rows = len(MOMENTS) + 1
     last = rows - 1
     with pool_of(rows, start_method=start_method) as pool:
@@ -422,7 +422,7 @@ def test_an_idle_worker_that_was_killed_is_found_by_the_next_call(how):
     assert [] == wrong_rows(between, numbers(3, 4), after, [1])
 
 
-def test_several_workers_that_crash_in_one_step_are_all_told():
+def test_several_crashes_in_one_step_are_all_reported():
     with pool_of(4) as pool:
         pool.reset()
         for row, how in [(0, "SIGSEGV"), (1, "exit 3"), (3, "SIGKILL")]:
@@ -433,7 +433,7 @@ def test_several_workers_that_crash_in_one_step_are_all_told():
     assert {0: (None, "SIGSEGV"), 1: (3, None), 3: (None, "SIGKILL")} == ended
 
 
-def test_the_message_of_a_crash_says_all_there_is_to_know():
+def test_a_crash_message_contains_all_known_facts():
     with pool_of(4, workers=2) as pool:
         pool.reset()
         plan(pool, 1, "step", ENDS["exit 3"][0])
@@ -466,7 +466,7 @@ def test_a_crash_in_native_code_shows_where_it_was():
     )
 
 
-def test_a_crash_while_closing_keeps_close_from_nothing():
+def test_a_crash_while_closing_does_not_stop_close():
     with pool_of(len(ENDS)) as pool:
         pool.reset()
         pids = [worker.pid for worker in pool.statistics().workers]
@@ -520,7 +520,7 @@ def test_printing_disturbs_nothing(capfd):
     assert 20 * 100_001 + 27 == len(out)
 
 
-def test_ten_megabytes_on_standard_error_disturb_nothing(capfd):
+def test_much_output_on_standard_error_disturbs_nothing(capfd):
     with pool_of(2) as pool:
         before = pool.reset()
         plan(pool, 0, "step", complain_a_lot)
@@ -536,7 +536,7 @@ def flood():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="frees memory on Linux only")
-def test_standard_error_that_was_passed_on_is_freed(capfd):
+def test_forwarded_standard_error_is_freed(capfd):
     with pool_of(1, start_method="spawn") as pool:
         pool.reset()
         pool.call("do", flood)
@@ -600,7 +600,7 @@ def test_the_last_lines_of_standard_error_are_in_the_error():
     assert len(str(error)) < 5000
 
 
-def test_what_a_program_appends_to_standard_error_is_not_written_over():
+def test_output_appended_to_standard_error_is_not_overwritten():
     with pool_of(1) as pool:
         pool.reset()
         pool.call("do", complain_with_a_program)
@@ -613,7 +613,7 @@ def close_all_files():
     os.closerange(3, 256)
 
 
-def test_a_constructor_that_closes_its_descriptors_is_told_to_have_crashed():
+def test_a_constructor_that_closes_its_descriptors_counts_as_crashed():
     error = failure_of(
         ParallelPyEnvironment,
         [functools.partial(Troubled, 0, "constructor", close_all_files)],
@@ -623,7 +623,7 @@ def test_a_constructor_that_closes_its_descriptors_is_told_to_have_crashed():
     assert "Bad file descriptor" in str(error)
 
 
-def test_a_worker_that_closes_its_descriptors_is_told_to_have_crashed():
+def test_a_worker_that_closes_its_descriptors_counts_as_crashed():
     with pool_of(2, start_method="spawn") as pool:
         pool.reset()
         for row, where in enumerate(["step", "meet"]):
@@ -668,7 +668,7 @@ HELPERS = 4
 
 
 @pytest.mark.parametrize("end", ["close", "crash", "kill", "timeout"])
-def test_what_a_worker_has_started_ends_with_it(end, tmp_path):
+def test_child_processes_of_a_worker_end_with_it(end, tmp_path):
     with pool_of(2, workers=1, step_timeout=30.0) as pool:
         pool.reset()
         pool.call("do", start_helpers, f"{tmp_path}/", env_ids=[1])
@@ -793,7 +793,7 @@ def test_a_constructor_that_does_not_fit_is_named(backend, second, kind, line):
         assert (0, (1,)) == (error.worker, error.envs)
 
 
-def test_constructors_that_fail_in_several_workers_are_all_told():
+def test_failing_constructors_in_several_workers_are_all_reported():
     error = failure_of(
         ParallelPyEnvironment,
         [raises(KeyError, "a"), CountingEnv, raises(KeyError, "b")],
@@ -805,7 +805,7 @@ def test_constructors_that_fail_in_several_workers_are_all_told():
     assert {0, 2} == {error.worker, *(other.worker for other in error.also)}
 
 
-def test_what_starts_serially_builds_nothing_after_a_constructor_that_fails(tmp_path):
+def test_serial_starts_stop_at_the_first_failing_constructor(tmp_path):
     def build():
         (tmp_path / "built").touch()
         return CountingEnv()
@@ -912,7 +912,7 @@ class Forking(CountingEnv):
         ("constructor", "raises", "forkserver"),
     ],
 )
-def test_a_fork_that_comes_back_answers_nothing_and_ends(
+def test_a_fork_that_returns_from_user_code_ends_silently(
     where, how, start_method, capfd
 ):
     makers = [functools.partial(Forking, where, how), CountingEnv]
@@ -963,7 +963,7 @@ def raise_at_length():
         raise OSError(5, "x" * 6_000_000, "level.xml") from error
 
 
-def test_a_large_exception_is_cut_and_its_size_told():
+def test_a_large_exception_is_cut_and_its_size_named():
     with pool_of(1) as pool:
         pool.reset()
         plan(pool, 0, "step", raise_at_length)
@@ -1005,19 +1005,19 @@ def told_of(error):
 
 
 @pytest.mark.parametrize("link", ["__cause__", "__context__"])
-def test_a_long_chain_of_exceptions_is_told_by_its_ends(link):
+def test_a_long_chain_of_exceptions_is_shown_by_its_ends(link):
     named, more, text = told_of(chained(3000, link))
     assert ([0, 1, 2, *range(2995, 3000)], ["2,992"]) == (named, more)
     assert len(text) < 4000
 
 
 @pytest.mark.parametrize("link", ["__cause__", "__context__"])
-def test_a_chain_that_is_not_long_is_told_whole(link):
+def test_a_short_chain_of_exceptions_is_shown_whole(link):
     assert (list(range(9)), []) == told_of(chained(9, link))[:2]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
-def test_long_chains_in_groups_of_exceptions_are_told_by_their_ends():
+def test_long_chains_in_exception_groups_are_shown_by_their_ends():
     inner = groups_of(chained(3000, "__context__"))
     named, more, _ = told_of(groups_of(inner, chained(4, "__cause__")))
     assert [0, 1, 2, *range(2995, 3000), 0, 1, 2, 3] == named

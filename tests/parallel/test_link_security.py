@@ -210,13 +210,13 @@ def assert_is_refused(text):
 
 @pytest.mark.parametrize("way", ["to the pool", "to the worker"])
 @pytest.mark.parametrize("case", EDITS)
-def test_frames_that_a_go_between_meddles_with_lose_the_worker(case, way):
+def test_frames_changed_by_a_man_in_the_middle_lose_the_worker(case, way):
     assert_is_refused(lost(Meddling(), way, EDITS[case]))
 
 
 @pytest.mark.parametrize("way", ["to the pool", "to the worker"])
 @pytest.mark.parametrize("case", FORGERIES)
-def test_no_code_of_a_go_between_runs(case, way, tmp_path):
+def test_a_man_in_the_middle_cannot_run_code(case, way, tmp_path):
     path = tmp_path / "ran"
     text = lost(Meddling(), way, functools.partial(FORGERIES[case], str(path)))
 
@@ -225,7 +225,7 @@ def test_no_code_of_a_go_between_runs(case, way, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["to the pool", "to the worker"])
-def test_no_code_runs_that_stands_in_the_place_of_a_message(way, tmp_path):
+def test_code_in_place_of_a_message_is_not_run(way, tmp_path):
     path, launcher = tmp_path / "ran", Meddling()
     makers = [functools.partial(Troubled, 0)]
     backend = LinkedBackend(launcher)
@@ -263,7 +263,7 @@ def test_frames_cannot_be_sent_back_to_their_sender():
     assert_is_refused(str(caught.value))
 
 
-def test_the_frames_of_a_lost_worker_are_of_no_use_with_the_next():
+def test_frames_of_a_lost_worker_cannot_be_replayed_to_the_next():
     """Each connection has keys of its own."""
     launcher = Meddling()
     kept = []
@@ -286,7 +286,7 @@ def test_the_frames_of_a_lost_worker_are_of_no_use_with_the_next():
     assert_is_refused(str(caught.value))
 
 
-def test_rows_of_any_size_and_objects_travel_sealed():
+def test_rows_and_objects_are_sealed():
     from envkit import ArraySpec
 
     spec = {
@@ -358,7 +358,7 @@ def own_address():
 
 @needs_openssl
 @pytest.mark.parametrize("where", ["all addresses", "its own", "a tunnel", "if asked"])
-def test_links_that_others_may_reach_are_encrypted(where):
+def test_links_that_others_can_reach_are_encrypted(where):
     options = {
         "all addresses": EVERYWHERE,
         "its own": {"host": None},
@@ -393,7 +393,7 @@ def test_links_on_this_machine_are_sealed_without_a_certificate():
 
 @needs_openssl
 @pytest.mark.parametrize("way", ["to the pool", "to the worker"])
-def test_bytes_that_are_changed_under_tls_lose_the_worker(way):
+def test_bytes_changed_under_tls_lose_the_worker(way):
     launcher = raw()
     backend = LinkedBackend(launcher, **EVERYWHERE)
     with ParallelPyEnvironment([Walk], backend=backend, start_serially=False) as env:
@@ -404,7 +404,7 @@ def test_bytes_that_are_changed_under_tls_lose_the_worker(way):
 
 
 @needs_openssl
-def test_large_rows_travel_encrypted():
+def test_large_rows_are_sent_encrypted():
     from envkit import ArraySpec
 
     spec = ArraySpec((700, 1000), np.float32)
@@ -447,7 +447,7 @@ def test_a_worker_refuses_a_pool_with_another_certificate():
 # Links in the clear.
 
 
-def test_whoever_asks_for_links_in_the_clear_is_warned():
+def test_asking_for_unencrypted_links_warns():
     text = (
         "The links of this pool between 0.0.0.0 and its workers are not encrypted: "
         "what goes over them cannot be changed unnoticed, but others can read it, as "
@@ -461,7 +461,7 @@ def test_whoever_asks_for_links_in_the_clear_is_warned():
     assert __file__ == caught[0].filename
 
 
-def test_links_in_the_clear_are_sealed():
+def test_unencrypted_links_are_sealed():
     with pytest.warns(InsecureWarning, match="are not encrypted"):
         backend = LinkedBackend(launcher := Meddling(), tls=False, **EVERYWHERE)
     with ParallelPyEnvironment([Walk], backend=backend, start_serially=False) as env:
@@ -473,7 +473,7 @@ def test_links_in_the_clear_are_sealed():
     assert_is_refused(str(caught.value))
 
 
-def test_where_no_certificate_can_be_made_there_is_a_warning(monkeypatch, tmp_path):
+def test_a_missing_certificate_causes_a_warning(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     launcher = raw()
     with pytest.warns(
@@ -486,7 +486,7 @@ def test_where_no_certificate_can_be_made_there_is_a_warning(monkeypatch, tmp_pa
     assert b"" == address.certificate
 
 
-def test_encryption_that_was_asked_for_is_not_left_out(monkeypatch, tmp_path):
+def test_requested_encryption_is_never_dropped(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     backend = linked([COMMAND], tls=True)
     with pytest.raises(OSError, match="tls=True cannot be: the openssl program is not"):
@@ -494,6 +494,6 @@ def test_encryption_that_was_asked_for_is_not_left_out(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("tls", ["pool.pem", 1])
-def test_what_does_not_encrypt_is_refused(tls):
+def test_contexts_that_do_not_encrypt_are_refused(tls):
     with pytest.raises(TypeError, match=r"^tls must be an ssl\.SSLContext for servers"):
         linked([COMMAND], tls=tls)

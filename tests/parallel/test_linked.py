@@ -122,7 +122,7 @@ class Through(CommandLauncher):
 # Rows.
 
 
-def test_a_pool_plays_as_one_in_this_process_in_every_order():
+def test_a_linked_pool_equals_a_local_pool_in_every_order():
     began = time.monotonic()
     with (
         pool_of([Walk] * 5, workers=2) as env,
@@ -142,7 +142,7 @@ def test_a_pool_plays_as_one_in_this_process_in_every_order():
 
 
 @pytest.mark.parametrize("order", AutoReset)
-def test_pictures_of_a_batch_that_writes_over_them_come_as_they_were(order):
+def test_overwritten_pictures_of_a_batch_arrive_unchanged(order):
     def seen(backend):
         with pool_of([functools.partial(Screens, 3)], backend=backend) as env:
             env.autoreset = order
@@ -159,7 +159,7 @@ def test_pictures_of_a_batch_that_writes_over_them_come_as_they_were(order):
     assert [] == streams.differences(seen("inline"), seen(linked([COMMAND])))
 
 
-def test_make_takes_links_and_gives_what_it_gives_inline():
+def test_make_with_links_equals_make_inline():
     def seen(backend):
         with make("CartPole", num_envs=4, backend=backend) as env:
             env.seed(3)
@@ -168,7 +168,7 @@ def test_make_takes_links_and_gives_what_it_gives_inline():
     assert seen(linked([COMMAND] * 2)) == seen("inline")
 
 
-def test_states_calls_and_failures_travel():
+def test_states_calls_and_failures_cross_links():
     with pool_of(troubled(3), workers=2) as env:
         first = env.reset()
         token = env.get_state()
@@ -187,7 +187,7 @@ def test_states_calls_and_failures_travel():
         assert env.reset().is_first().all()
 
 
-def test_an_asynchronous_pool_hands_out_each_row_when_it_is_ready():
+def test_an_asynchronous_pool_returns_each_row_when_it_is_ready():
     with pool_of(troubled(4), kind=AsyncParallelPyEnvironment, workers=2) as env:
         env.reset_async()
         seen, count = dict.fromkeys(range(4), 0), 0
@@ -202,7 +202,7 @@ def test_an_asynchronous_pool_hands_out_each_row_when_it_is_ready():
         assert count == sum(seen.values())
 
 
-def test_rows_larger_than_a_socket_holds_travel_both_ways():
+def test_rows_larger_than_a_socket_buffer_are_sent_both_ways():
     from envkit import ArraySpec
     from tests.parallel.environments import Repeating
 
@@ -231,7 +231,7 @@ def test_rows_larger_than_a_socket_holds_travel_both_ways():
         (signalled(signal.SIGSEGV), "was killed by SIGSEGV"),
     ],
 )
-def test_the_error_says_on_which_machine_a_worker_has_ended(end, text):
+def test_the_error_names_the_machine_of_a_lost_worker(end, text):
     with pool_of(troubled(2), workers=2) as env:
         env.reset()
         pid = env.statistics().workers[1].pid
@@ -245,7 +245,7 @@ def test_the_error_says_on_which_machine_a_worker_has_ended(end, text):
         assert (pid, HOST) == (error.pid, error.host)
 
 
-def test_what_a_program_appends_to_standard_error_is_not_written_over():
+def test_output_appended_to_standard_error_is_not_overwritten():
     with pool_of(troubled(1)) as env:
         env.reset()
         env.call("do", complain_with_a_program)
@@ -271,7 +271,7 @@ def kill_with_children(pid):
 @pytest.mark.parametrize(
     "end", ["the pool", "the worker", "what started it", "that and its children"]
 )
-def test_helpers_with_a_session_of_their_own_end_with_a_worker_elsewhere(end):
+def test_helpers_in_their_own_session_end_with_a_remote_worker(end):
     # As on another machine: what the pool has told its command is not there.
     words = ["env", "-u", MARK, sys.executable, "-m", "envkit", "worker", "{address}"]
     with pool_of(troubled(1), backend=linked([words])) as env:
@@ -323,7 +323,7 @@ def test_a_worker_that_is_lost_ends_episodes_as_truncations_and_is_replaced():
             assert (env.step([0] * 4).step_type[rows] == 0).all()
 
 
-def test_a_link_that_is_cut_says_so():
+def test_a_cut_link_is_reported():
     launcher = Through([COMMAND])
     with pool_of(troubled(1), backend=LinkedBackend(launcher)) as env:
         env.reset()
@@ -338,7 +338,7 @@ def test_a_link_that_is_cut_says_so():
         assert until(lambda: not is_running(pid))
 
 
-def test_a_host_that_stops_answering_is_late():
+def test_a_host_that_stops_answering_times_out():
     launcher = Through([COMMAND])
     with pool_of(troubled(1), backend=LinkedBackend(launcher), step_timeout=1.0) as env:
         env.reset()
@@ -360,7 +360,7 @@ class Lasting(Through):
         return not self.lasts and super().ended(worker)
 
 
-def test_others_go_on_while_a_lost_worker_has_not_ended(monkeypatch):
+def test_others_continue_while_a_lost_worker_is_ending(monkeypatch):
     monkeypatch.setattr(linked_module, "_LAST_WORDS", 3600.0)
     launcher = Lasting([COMMAND] * 2)
     backend = LinkedBackend(launcher)
@@ -386,7 +386,7 @@ def test_others_go_on_while_a_lost_worker_has_not_ended(monkeypatch):
         assert 0 == caught.value.worker
 
 
-def test_what_a_slow_link_does_not_take_is_no_reason_to_wait():
+def test_a_slow_link_does_not_block_other_workers():
     from envkit import ArraySpec
     from tests.parallel.environments import Repeating
 
@@ -517,7 +517,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_is_refused(case):
+def test_impossible_options_are_refused(case):
     call, text = REFUSED[case]
     with pytest.raises((TypeError, ValueError, ssl.SSLError)) as caught:
         call()
@@ -558,7 +558,7 @@ def test_links_are_encrypted_if_a_context_is_given(certificate):
 
 
 @pytest.mark.parametrize("place", ["a name", "a file", "a file that was left behind"])
-def test_workers_of_this_machine_come_in_by_a_unix_socket(place, tmp_path):
+def test_local_workers_connect_by_a_unix_socket(place, tmp_path):
     path = tmp_path / "pool"
     host = "unix:" if place == "a name" else f"unix:{path}"
     if "left" in place:
@@ -599,7 +599,7 @@ def test_only_this_user_reaches_the_file_of_a_unix_socket(tmp_path):
     assert not path.exists()
 
 
-def test_a_file_that_is_no_socket_of_an_ended_pool_stays(tmp_path):
+def test_unrelated_files_are_not_removed(tmp_path):
     path = tmp_path / "pool"
     path.write_text("a letter")
     backend = LinkedBackend(Nothing(), host=f"unix:{path}")
@@ -709,7 +709,7 @@ def test_strangers_are_dropped_and_change_nothing():
                 socket.create_connection((address.host, address.port))
 
 
-def test_a_token_lets_one_worker_in_only_once():
+def test_a_token_admits_a_worker_only_once():
     with awaiting_worker() as (backend, address):
         backend.start([WorkerJob(1, 1, (Walk,))])
         other = backend._launcher.address
@@ -721,7 +721,7 @@ def test_a_token_lets_one_worker_in_only_once():
             assert b"" == said_to(backend, other, proof)
 
 
-def test_a_worker_is_let_in_before_its_process_starts(monkeypatch, in_thread):
+def test_a_worker_is_admitted_before_its_process_starts(monkeypatch, in_thread):
     """A process that starts takes longer on a busy machine than a stranger is given."""
     with awaiting_worker() as (backend, address):
         is_shut = []
@@ -741,7 +741,7 @@ def test_a_worker_is_let_in_before_its_process_starts(monkeypatch, in_thread):
         assert [True] == is_shut
 
 
-def test_strangers_that_say_nothing_are_dropped_in_time(monkeypatch):
+def test_silent_strangers_are_dropped_in_time(monkeypatch):
     with awaiting_worker() as (backend, address):
         silent = [
             socket.create_connection((address.host, address.port)) for _ in range(3)
@@ -760,7 +760,7 @@ def test_strangers_that_say_nothing_are_dropped_in_time(monkeypatch):
             sock.close()
 
 
-def test_a_worker_is_let_in_that_has_proved_itself_while_the_pool_was_busy(monkeypatch):
+def test_a_worker_that_authenticated_while_the_pool_was_busy_is_admitted(monkeypatch):
     with (
         awaiting_worker() as (backend, address),
         socket.create_connection((address.host, address.port)) as worker,
@@ -778,7 +778,7 @@ def test_a_worker_is_let_in_that_has_proved_itself_while_the_pool_was_busy(monke
         assert address.token.is_answer(answer, proof)
 
 
-def test_as_many_may_be_at_the_door_as_are_awaited(monkeypatch):
+def test_as_many_connections_may_wait_as_workers_are_expected(monkeypatch):
     """Workers that encrypt their links prove themselves once their process runs."""
     monkeypatch.setattr(module, "_MOST_STRANGERS", 2)
     monkeypatch.setattr(module, "_TO_PROVE", PATIENCE)
@@ -798,7 +798,7 @@ def test_as_many_may_be_at_the_door_as_are_awaited(monkeypatch):
             )
 
 
-def test_the_listener_is_on_this_machine_alone_unless_told():
+def test_the_listener_is_local_by_default():
     with awaiting_worker() as (backend, address):
         assert "127.0.0.1" == address.host
         assert "127.0.0.1" == backend._listener._socket.getsockname()[0]

@@ -199,7 +199,7 @@ def test_a_class_that_uses_a_lock_of_the_script_is_an_error_with_a_remedy(
     ) in error
 
 
-def test_a_program_without_a_file_is_told_the_same(tmp_path):
+def test_a_program_without_a_file_gets_the_same_error(tmp_path):
     path = written(tmp_path, "train.py", LOCKED.format("play(Locked)"))
     error = said(["-"], path.read_text("utf-8"), fails=True)
 
@@ -208,7 +208,7 @@ def test_a_program_without_a_file_is_told_the_same(tmp_path):
     ) in error
 
 
-def test_a_module_of_its_own_may_use_a_lock(tmp_path):
+def test_a_separate_module_may_use_a_lock(tmp_path):
     script = written(tmp_path, "train.py", LOCKED.format("play(Locked)"))
     classes = script.read_text("utf-8").partition("play(Locked)")[0]
     (tmp_path / "levels.py").write_text(classes, "utf-8")
@@ -220,7 +220,7 @@ def test_a_module_of_its_own_may_use_a_lock(tmp_path):
     assert said([str(path)]).endswith("\n[1.0, 1.0]\n")
 
 
-def test_a_forked_worker_has_what_cannot_travel(tmp_path):
+def test_a_forked_worker_has_unpicklable_objects(tmp_path):
     program = LOCKED.format("play(Locked)")
     path = written(tmp_path, "train.py", program, method="fork")
 
@@ -273,7 +273,7 @@ with ParallelPyEnvironment([make_local] * 2, num_workers=2) as env:
     assert "Local(only=array([0., 0.], dtype=float32))\n" in said([str(path)])
 
 
-def test_specs_that_cannot_travel_are_an_error_that_says_why(tmp_path):
+def test_unpicklable_specs_raise_an_error_that_says_why(tmp_path):
     path = written(
         tmp_path,
         "train.py",
@@ -298,7 +298,7 @@ ParallelPyEnvironment([make_held])
     ) in error
 
 
-def test_specs_that_only_a_worker_can_import_are_an_error_that_says_so(tmp_path):
+def test_specs_only_importable_in_a_worker_are_explained(tmp_path):
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "far.py").write_text(
         "from envkit import ArraySpec\nclass Far(ArraySpec):\n    pass\n"
@@ -371,7 +371,7 @@ def calls(make_env):
     ("start", "method"),
     [("a file", "forkserver"), ("a file", "fork"), ("a module", "spawn")],
 )
-def test_the_main_script_may_name_what_is_in_it(tmp_path, method, start):
+def test_constructors_can_be_named_in_the_main_script(tmp_path, method, start):
     """A worker that imported the script would make pools of its own."""
     in_file = start == "a file"
     module = "train" if in_file else "mine.train"
@@ -385,7 +385,7 @@ def test_the_main_script_may_name_what_is_in_it(tmp_path, method, start):
     assert PLAYED_BY_NAME + PLAYED_SOMEHOW * somehow == said(command, folder=tmp_path)
 
 
-def test_a_module_may_make_a_pool_while_it_is_imported(tmp_path):
+def test_a_module_can_make_a_pool_during_its_import(tmp_path):
     written(
         tmp_path,
         "training.py",
@@ -398,7 +398,7 @@ def test_a_module_may_make_a_pool_while_it_is_imported(tmp_path):
     )
 
 
-def test_a_script_that_imports_itself_is_run_twice_and_no_more(tmp_path):
+def test_a_script_that_imports_itself_runs_only_twice(tmp_path):
     program = """
 import train
 with ParallelPyEnvironment([train.make_env] * 2, start_method=METHOD) as env:
@@ -467,7 +467,7 @@ with ParallelPyEnvironment([make_pool], num_workers=1) as env:
     assert "running as __main__\n[True, True]\n" == said([str(path)])
 
 
-def test_what_the_script_has_not_defined_yet_is_an_error(tmp_path):
+def test_names_not_yet_defined_in_the_script_are_an_error(tmp_path):
     path = written(tmp_path, "train.py", 'play("train:Zzz")\nclass Zzz(E): pass\n')
     assert said([str(path)], fails=True).endswith(
         "envkit.errors.ConstructorError: 'train:Zzz': train is the script that is "

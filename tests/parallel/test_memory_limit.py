@@ -73,12 +73,12 @@ def check_streams(shown: list[Any]) -> None:
             assert kind == 0 or after == before + 1
 
 
-def test_a_worker_that_holds_too_much_is_replaced_where_an_episode_ends():
+def test_a_worker_over_its_memory_limit_is_replaced_at_an_episode_end():
     with hoarding(Speechless, 9, 11, num_workers=2) as env:
         check_streams(until_replaced(env, 2))
 
 
-def test_rows_amid_an_episode_take_their_state_along():
+def test_rows_in_mid_episode_keep_their_state():
     with hoarding(Hoarding, 4, 7, num_workers=1) as env:
         check_streams(until_replaced(env, 2))
 
@@ -92,7 +92,7 @@ def test_without_states_a_worker_waits_until_all_of_its_episodes_have_ended(capl
 
 
 @pytest.mark.parametrize("order", ["same_step", "disabled"])
-def test_it_is_so_in_the_other_orders_of_resets(order):
+def test_the_memory_limit_works_in_every_order(order):
     with hoarding(Hoarding, 3, 5, num_workers=1, autoreset=order) as env:
         env.reset()
         while not env.statistics().replaced:
@@ -124,7 +124,7 @@ def test_linked_workers_are_replaced():
         check_streams(until_replaced(env, 1))
 
 
-def test_an_asynchronous_pool_replaces_them():
+def test_an_asynchronous_pool_replaces_workers_over_their_limit():
     with AsyncParallelPyEnvironment(
         [functools.partial(Hoarding, 4)] * 2,
         num_workers=1,
@@ -146,11 +146,11 @@ def test_an_asynchronous_pool_replaces_them():
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])
-def test_workers_that_are_no_processes_are_refused(backend):
+def test_a_memory_limit_needs_worker_processes(backend):
     with pytest.raises(ValueError, match="max_worker_memory must be None here"):
         ParallelPyEnvironment([SHORT], backend=backend, max_worker_memory=2**30)
 
 
-def test_a_limit_below_what_workers_hold_from_the_beginning_is_refused():
+def test_a_limit_below_the_initial_memory_is_refused():
     with pytest.raises(ValueError, match="more than a worker holds whose environments"):
         ParallelPyEnvironment([SHORT], max_worker_memory=MEGABYTE)

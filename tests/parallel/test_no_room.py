@@ -92,7 +92,7 @@ def test_a_pool_that_cannot_be_started_leaves_nothing(method):
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_a_worker_that_cannot_be_started_again_is_told_or_tried_again(method):
+def test_a_failed_restart_is_reported_or_retried(method):
     program = """
         policy = RestartPolicy(max_restarts=2, backoff=0.0)
         with pool(num_workers=2, on_worker_failure=policy) as env:
@@ -153,9 +153,7 @@ def test_a_fork_that_fails_leaves_no_descriptors():
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 @pytest.mark.parametrize("trouble", ["killed", "hung", "raised"])
-def test_a_loss_that_is_noticed_while_no_file_can_be_opened_is_dealt_with(
-    method, trouble
-):
+def test_a_loss_is_handled_while_no_file_can_be_opened(method, trouble):
     """Not even a module can be imported then; once there is room, the pool goes on."""
     program = f"""
         signal.alarm(90)
@@ -196,7 +194,7 @@ def test_a_loss_that_is_noticed_while_no_file_can_be_opened_is_dealt_with(
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_a_worker_that_is_lost_and_not_replaced_is_told_without_a_file(method):
+def test_an_unreplaced_worker_is_reported_without_opening_a_file(method):
     program = """
         signal.alarm(90)
         with pool(num_workers=2) as env:
@@ -214,7 +212,7 @@ def test_a_worker_that_is_lost_and_not_replaced_is_told_without_a_file(method):
     assert "WorkerCrashed\nWorkerCrashed\n" == run(program, method)
 
 
-def test_a_loss_amid_which_an_error_comes_is_dealt_with_by_the_next_call(monkeypatch):
+def test_a_loss_interrupted_by_an_error_is_handled_by_the_next_call(monkeypatch):
     backend, sentence = FakeBackend(), Ending.sentence
 
     def fails(ending):

@@ -39,7 +39,7 @@ class Texts(PyEnvironment):
         return self._time_step(1, ["a", "time"])
 
 
-def test_objects_of_a_batch_come_out_of_its_worker():
+def test_object_observations_of_a_batch_arrive():
     with ParallelPyEnvironment([Texts, Texts], start_method="fork") as pool:
         assert ["once", "upon"] * 2 == pool.reset().observation.tolist()
         assert ["a", "time"] * 2 == pool.step([0] * 4).observation.tolist()
@@ -68,7 +68,7 @@ class Notes(CountingEnv):
         return self._shown(super()._step(action))
 
 
-def test_objects_arrive_as_what_they_are_beside_arrays():
+def test_objects_arrive_unchanged_beside_arrays():
     with ParallelPyEnvironment([Notes] * 2, start_method="fork") as pool:
         seen = [pool.reset().observation]
         seen += [pool.step([0, 0]).observation for _ in NOTES[1:]]

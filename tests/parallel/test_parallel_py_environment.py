@@ -90,7 +90,7 @@ def test_constructors_are_classes_functions_partials_lambdas_and_names(backend):
     assert [None, None, 3, 4, 5, None, None, 2, 1] == lengths
 
 
-def test_a_class_that_cannot_be_imported_travels_all_the_same():
+def test_a_class_that_cannot_be_imported_can_be_a_constructor():
     class Hidden(CountingEnv):
         def get_info(self):
             return {"length": length}
@@ -102,7 +102,7 @@ def test_a_class_that_cannot_be_imported_travels_all_the_same():
     assert {"length": [7]} == {name: value.tolist() for name, value in info.items()}
 
 
-def test_a_name_of_gymnasium_makes_its_environment():
+def test_a_gymnasium_name_makes_its_environment():
     pytest.importorskip("gymnasium", reason="gymnasium is not installed")
     with pool_of(["gymnasium:CartPole-v1"] * 3, "process", num_workers=2) as env:
         env.seed(3)
@@ -154,7 +154,7 @@ def test_constructors_finish_before_the_next_process_starts(tmp_path, given):
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
-def test_constructors_run_at_the_same_time_if_they_may(tmp_path, backend):
+def test_constructors_run_concurrently_if_allowed(tmp_path, backend):
     """Each of these two waits for the other."""
     ends = [str(tmp_path / name) for name in "ab"]
     makers = [
@@ -201,7 +201,7 @@ def test_flatten_changes_nothing_about_nests(backend):
     }
 
 
-def test_specs_are_those_of_one_environment():
+def test_specs_match_a_single_environment():
     single = environments.Rewarding()
     with pool_of([environments.Rewarding] * 2) as env:
         assert single.observation_spec() == env.observation_spec()
@@ -239,7 +239,7 @@ def test_a_pool_cannot_be_copied_or_pickled(message_of, kind, name, copying):
         ) == message_of(TypeError, lambda: copying(env))
 
 
-def test_it_is_a_batch():
+def test_a_pool_is_a_batch():
     with pool_of([CountingEnv] * 2) as env:
         assert (True, 2) == (env.batched, env.batch_size)
 
@@ -294,7 +294,7 @@ def test_the_current_time_step_is_the_last_one_returned(four):
     assert [1, 2, 3, 4] == now.observation["action"].tolist()
 
 
-def test_the_numbers_of_requests_may_run_over(backend):
+def test_request_numbers_may_overflow(backend):
     """Two thousand million steps are made in a day or two."""
     with pool_of(traced(3, steps_per_episode=(2, 3)), backend, num_workers=2) as env:
         before = env.reset()
@@ -370,7 +370,7 @@ def test_reset_of_some_rows_needs_a_first_reset_of_all(message_of):
     ) == message
 
 
-def test_reset_of_all_rows_by_a_mask_may_come_first():
+def test_a_mask_of_all_rows_can_be_the_first_reset():
     with pool_of([CountingEnv] * 2) as env:
         first = env.reset([True, True])
     assert [FIRST, FIRST] == first.step_type.tolist()
@@ -389,7 +389,7 @@ def test_reset_of_all_rows_by_a_mask_may_come_first():
     ],
     ids=["short", "integers", "deep", "text"],
 )
-def test_a_mask_has_one_boolean_for_each_row(mask, what):
+def test_a_mask_must_have_one_boolean_for_each_row(mask, what):
     with pool_of([CountingEnv] * 2) as env:
         env.reset()
         with pytest.raises(SpecError) as resetting:
@@ -406,12 +406,12 @@ def test_a_mask_has_one_boolean_for_each_row(mask, what):
     assert [0, 0] == observation
 
 
-def test_a_masked_step_looks_at_its_mask_before_the_first_reset_too():
+def test_a_masked_step_checks_its_mask_before_the_first_reset():
     with pool_of([CountingEnv] * 2) as env, pytest.raises(SpecError):
         env.step([0, 0], "everybody")
 
 
-def test_actions_outside_the_mask_are_not_used_and_not_looked_at():
+def test_actions_outside_the_mask_are_neither_used_nor_checked():
     with pool_of([CountingEnv] * 2, validate="always") as env:
         env.reset()
         observation = env.step([1, 99], [True, False]).observation.tolist()
@@ -421,7 +421,7 @@ def test_actions_outside_the_mask_are_not_used_and_not_looked_at():
 # Constructors that build batches.
 
 
-def test_batches_take_as_many_rows_as_they_have(backend):
+def test_batches_occupy_as_many_rows_as_they_have(backend):
     makers = [
         functools.partial(environments.pair_of, 2, 3),
         functools.partial(TracingEnv, 7, 7),
@@ -460,7 +460,7 @@ def test_batches_and_single_environments_step_side_by_side(backend, workers):
     assert [] == streams.differences(expected, actual)
 
 
-def test_some_rows_of_a_batch_begin_anew_while_the_others_stay(backend):
+def test_single_rows_of_a_batch_can_be_reset_while_others_are_held(backend):
     with pool_of([functools.partial(environments.pair_of, 5, 6, 7)], backend) as env:
         env.reset()
         before = env.step([1, 2, 3])
@@ -555,7 +555,7 @@ class Tensor:
         "range",
     ],
 )
-def test_actions_come_as_arrays_lists_or_whatever_makes_arrays(action):
+def test_actions_can_be_arrays_lists_or_array_likes(action):
     with pool_of(traced(2)) as env:
         env.reset()
         observed = env.step(action).observation["action"]
@@ -590,7 +590,7 @@ BAD_ACTIONS = {
     ("backend", "what"),
     [*itertools.product(["inline", "thread"], BAD_ACTIONS), ("process", "below")],
 )
-def test_an_action_that_does_not_fit_is_refused_and_nobody_moves(
+def test_an_action_that_does_not_fit_is_refused_and_nothing_steps(
     message_of, backend, what
 ):
     action, got, reason = BAD_ACTIONS[what]
@@ -636,7 +636,7 @@ def test_an_action_that_does_not_fit_is_refused_and_nobody_moves(
     ),
 )
 @pytest.mark.parametrize("validate", ["always", "first", "never"])
-def test_no_action_is_broadcast_or_turned_into_another(action, validate):
+def test_actions_are_never_broadcast_or_altered(action, validate):
     with pool_of(traced(2), validate=validate) as env:
         env.reset()
         for _ in range(2):
@@ -673,7 +673,7 @@ def test_an_integer_that_its_dtype_cannot_hold_is_refused_at_every_step(validate
     ],
     ids=["text", "bytes", "date", "duration"],
 )
-def test_nothing_is_cut_off_an_action_without_a_word(dtype, action):
+def test_actions_are_never_silently_truncated(dtype, action):
     maker = functools.partial(
         environments.Showing,
         ArraySpec((), np.int64),
@@ -704,7 +704,7 @@ def test_the_leaf_that_does_not_fit_is_named(message_of):
     )
 
 
-def test_the_action_of_a_row_that_has_ended_is_not_looked_at():
+def test_the_action_of_an_ended_row_is_not_checked():
     with pool_of([functools.partial(CountingEnv, 1)] * 2, validate="always") as env:
         env.reset()
         env.step([0, 0])
@@ -712,7 +712,7 @@ def test_the_action_of_a_row_that_has_ended_is_not_looked_at():
     assert [FIRST, FIRST] == step_types
 
 
-def test_bounds_are_looked_at_in_the_first_batch_only_unless_always(message_of):
+def test_bounds_are_checked_only_in_the_first_batch_by_default(message_of):
     outcomes = {}
     for validate in ("always", "first", "never"):
         with pool_of([CountingEnv] * 2, validate=validate) as env:
@@ -732,7 +732,7 @@ def test_bounds_are_looked_at_in_the_first_batch_only_unless_always(message_of):
     } == outcomes
 
 
-def test_the_arrays_of_the_caller_stay_as_they_are(backend):
+def test_the_callers_arrays_are_unchanged(backend):
     action = {"foo": np.array([0, 1], np.int32), "bar": np.array([1, 0], np.int32)}
     mask = np.array([True, False])
     before = pickle.dumps((action, mask))
@@ -758,7 +758,7 @@ def test_actions_may_be_read_only(four):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_an_environment_may_keep_its_action(backend, masked):
+def test_an_environment_can_keep_its_action(backend, masked):
     maker = functools.partial(
         environments.Showing,
         ArraySpec((), np.int64),
@@ -781,7 +781,7 @@ def test_an_environment_may_keep_its_action(backend, masked):
 # Observations.
 
 
-def test_what_was_returned_never_changes(backend):
+def test_returned_arrays_never_change(backend):
     """Also where the environment writes into the array that it returned."""
     with pool_of([environments.Reusing] * 2, backend, num_workers=1) as env:
         kept = streams.play(env, [[0, 0]] * 50)
@@ -799,7 +799,7 @@ def test_what_was_returned_never_changes(backend):
     assert [[0] * 3, [1] * 3] == kept[52].observation.tolist()
 
 
-def test_what_was_returned_belongs_to_the_caller(four):
+def test_returned_arrays_belong_to_the_caller(four):
     before = four.reset()
     for number in range(20):
         after = four.step([number] * 4)
@@ -811,14 +811,14 @@ def test_what_was_returned_belongs_to_the_caller(four):
 
 @pytest.mark.parametrize("zero_copy", [False, True], ids=["arrays", "views"])
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_what_was_returned_outlives_the_pool(backend, zero_copy):
+def test_returned_arrays_outlive_the_pool(backend, zero_copy):
     with pool_of(traced(2), backend, num_workers=1, zero_copy=zero_copy) as env:
         env.reset()
         time_step = env.step([8, 9])
     assert [8, 9] == time_step.observation["action"].tolist()
 
 
-def test_views_are_whole_until_the_call_after_the_next(backend):
+def test_views_stay_valid_until_the_call_after_the_next(backend):
     with pool_of(traced(3), backend, num_workers=2, zero_copy=True) as env:
         calls = [
             env.reset,
@@ -856,7 +856,7 @@ def test_an_environment_without_leaves_and_without_a_base_is_legal(backend):
 OBJECTS = [{"words": ["a"]}, None, ["x", 1], "text", np.array([1, 2])]
 
 
-def test_objects_travel_as_observations(backend):
+def test_objects_can_be_observations(backend):
     values = []
     for value in OBJECTS:
         array = np.empty((), object)
@@ -876,7 +876,7 @@ def test_objects_travel_as_observations(backend):
     assert repr([OBJECTS[-1], OBJECTS[0]]) == repr(masked.tolist())
 
 
-def test_objects_travel_as_actions(backend):
+def test_objects_can_be_actions(backend):
     maker = functools.partial(
         environments.Showing,
         ArraySpec((), np.int64),
@@ -900,7 +900,7 @@ def test_objects_travel_as_actions(backend):
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
-def test_objects_are_never_those_of_another_step(backend):
+def test_objects_never_belong_to_another_step(backend):
     spec = ArraySpec((), object)
     first = np.array(None, object)
     makers = [functools.partial(environments.Repeating, spec, first)] * 4
@@ -916,7 +916,7 @@ def test_objects_are_never_those_of_another_step(backend):
     assert [] == found
 
 
-def test_text_without_a_width_travels_whole(backend):
+def test_text_without_a_width_arrives_whole(backend):
     values = [np.array(word) for word in ("", "a", "a long sentence", "é😀")]
     maker = functools.partial(environments.Showing, ArraySpec((), "U"), values)
     with pool_of([maker] * 2, backend, num_workers=1, validate="never") as env:
@@ -943,7 +943,9 @@ WRONG = {
     ("backend", "call"),
     [*itertools.product(["inline", "thread"], ["reset", "step"]), ("process", "step")],
 )
-def test_the_first_answer_that_does_not_fit_is_told_whole(message_of, backend, call):
+def test_the_first_answer_that_does_not_fit_is_fully_reported(
+    message_of, backend, call
+):
     with pool_of([environments.Loose] * 2, backend, num_workers=1) as env:
         if call == "step":
             env.reset()
@@ -964,7 +966,7 @@ def test_the_first_answer_that_does_not_fit_is_told_whole(message_of, backend, c
 
 @pytest.mark.parametrize("validate", ["always", "first", "never"])
 @pytest.mark.parametrize("what", [name for name in WRONG if name != "another dtype"])
-def test_a_shape_never_broadcasts_whatever_is_validated(validate, what):
+def test_shapes_are_never_broadcast_whatever_is_validated(validate, what):
     with pool_of([environments.Loose] * 2, validate=validate) as env:
         env.reset()
         env.step([0, 0])
@@ -991,7 +993,7 @@ WRONG_BATCHES = {
 
 @pytest.mark.parametrize("validate", ["always", "first", "never"])
 @pytest.mark.parametrize("what", WRONG_BATCHES)
-def test_a_batch_never_broadcasts_either(validate, what):
+def test_shapes_of_a_batch_are_never_broadcast(validate, what):
     makers = [environments.LooseBatch, environments.LooseBatch]
     with pool_of(makers, validate=validate) as env:
         env.reset()
@@ -1006,7 +1008,7 @@ def test_a_batch_never_broadcasts_either(validate, what):
     assert [[0.0] * 3] * 4 == rows
 
 
-def test_a_dtype_that_drifts_later_is_seen_if_everything_is_looked_at():
+def test_a_drifting_dtype_is_found_if_everything_is_checked():
     outcomes = {}
     for validate in ("always", "first", "never"):
         with pool_of([environments.Loose] * 2, validate=validate) as env:
@@ -1023,7 +1025,7 @@ def test_a_dtype_that_drifts_later_is_seen_if_everything_is_looked_at():
     } == outcomes
 
 
-def test_what_was_converted_has_the_dtype_of_the_spec():
+def test_converted_values_have_the_dtype_of_the_spec():
     with pool_of([environments.Loose] * 2, validate="never") as env:
         env.reset()
         env.call("show", [1, 2.5])
@@ -1048,7 +1050,7 @@ def test_call_calls_each_environment_and_returns_a_list(talkative):
     assert [20, 22, 24] == talkative.call("add", 10, factor=2)
 
 
-def test_call_may_ask_some_environments_in_any_order(talkative):
+def test_call_can_address_some_environments_in_any_order(talkative):
     assert [12, 10] == talkative.call("add", 10, env_ids=[2, 0])
     assert [] == talkative.call("add", 10, env_ids=[])
     assert [11] == talkative.call("add", 10, env_ids=np.array([1]))
@@ -1070,9 +1072,7 @@ def test_access_returns_attributes(talkative):
         ),
     ],
 )
-def test_environments_that_are_not_there_are_refused(
-    message_of, talkative, env_ids, text
-):
+def test_missing_environments_are_refused(message_of, talkative, env_ids, text):
     for ask in (
         lambda: talkative.call("add", 1, env_ids=env_ids),
         lambda: talkative.access("number", env_ids=env_ids),
@@ -1082,7 +1082,7 @@ def test_environments_that_are_not_there_are_refused(
 
 
 @pytest.mark.parametrize("env_ids", [[1.0], "01", [None], [[0], [1]]])
-def test_environments_are_asked_for_by_integers(talkative, env_ids):
+def test_environments_are_addressed_by_integers(talkative, env_ids):
     with pytest.raises(
         TypeError, match=r"must be a list of indices such as \[3\], got"
     ):
@@ -1107,16 +1107,14 @@ def test_private_names_are_refused(message_of, talkative, name):
 
 
 @pytest.mark.parametrize("name", ["reset", "step"])
-def test_call_does_not_move_environments_behind_the_pools_back(
-    message_of, talkative, name
-):
+def test_call_cannot_step_or_reset_environments(message_of, talkative, name):
     assert (
         f"call({name!r}) would move environments behind the pool's back. Use "
         f"{name}(), with a mask for some of them."
     ) == message_of(ValueError, lambda: talkative.call(name, 0))
 
 
-def test_what_does_not_exist_is_an_attribute_error(talkative):
+def test_missing_attributes_raise_attribute_error(talkative):
     for ask in (
         lambda: talkative.call("no_such_method"),
         lambda: talkative.access("no_such_attribute"),
@@ -1127,7 +1125,7 @@ def test_what_does_not_exist_is_an_attribute_error(talkative):
         assert isinstance(caught.value, EnvironmentRaised)
 
 
-def test_what_raises_raises_here_and_names_all_who_did(talkative):
+def test_errors_of_a_call_are_raised_and_name_all_environments(talkative):
     with pytest.raises(KeyError) as caught:
         talkative.call("complain", "enough", env_ids=[1, 2])
 
@@ -1142,7 +1140,7 @@ def test_what_raises_raises_here_and_names_all_who_did(talkative):
     )
 
 
-def test_the_worker_lives_on_after_a_call_raised(talkative):
+def test_a_worker_survives_an_error_in_a_call(talkative):
     for method in ("fail_unsendably", "leave"):
         with pytest.raises(EnvironmentRaised):
             talkative.call(method)
@@ -1167,7 +1165,7 @@ def test_infos_are_stacked(talkative):
     ],
     ids=["None", "other keys", "other kinds", "mixed"],
 )
-def test_infos_that_cannot_be_stacked_are_listed(talkative, infos):
+def test_infos_that_cannot_be_stacked_are_a_list(talkative, infos):
     for row, info in enumerate(infos):
         talkative.call("inform", info, env_ids=[row])
     assert infos == talkative.get_info()
@@ -1187,7 +1185,7 @@ def test_other_modes_are_listed(talkative):
     assert ["number 0", "number 2"] == talkative.render("ansi", env_ids=[0, 2])
 
 
-def test_a_mode_that_is_not_there_raises_what_the_environment_raises(talkative):
+def test_an_unknown_mode_raises_the_environments_error(talkative):
     with pytest.raises(NotImplementedError, match="Only rgb_array is rendered"):
         talkative.render("human")
 
@@ -1212,7 +1210,7 @@ def test_large_payloads_pass_in_every_direction(talkative):
     assert (1, 1200, 1200, 3) == pictures.shape
 
 
-def test_large_constructors_travel_without_waiting(caplog):
+def test_large_constructors_do_not_block(caplog):
     # No more of it than fits goes out at once.
     maker = functools.partial(environments.Talkative, ballast=bytes(5 * 2**20))
     with pool_of([maker] * 2, "process", num_workers=2) as env:
@@ -1220,7 +1218,7 @@ def test_large_constructors_travel_without_waiting(caplog):
     assert "still waiting" not in caplog.text
 
 
-def test_a_large_text_of_an_exception_passes(talkative):
+def test_a_large_exception_message_arrives(talkative):
     # More than a socket takes at once, and less than is cut.
     size = min(large_for(talkative), 500_000)
     with pytest.raises(KeyError) as caught:
@@ -1235,7 +1233,7 @@ def test_a_large_text_of_an_exception_passes(talkative):
     assert len(str(caught.value).partition("\n")[0]) < 400
 
 
-def test_a_large_state_passes(talkative):
+def test_a_large_state_arrives(talkative):
     size = large_for(talkative)
     talkative.call("keep", size, env_ids=[1])
     state = talkative.get_state()
@@ -1244,7 +1242,7 @@ def test_a_large_state_passes(talkative):
     assert [False, True, False] == [len(token) > size for token in state.environments]
 
 
-def test_a_result_that_cannot_be_sent_fails_alone():
+def test_an_unpicklable_result_fails_alone():
     makers = [functools.partial(environments.Talkative, row) for row in range(3)]
     with pool_of(makers, "process", num_workers=1) as env:
         env.reset()
@@ -1273,7 +1271,7 @@ def test_a_result_that_cannot_be_sent_fails_alone():
 @pytest.mark.parametrize(
     ("backend", "lines"), [("inline", 0), ("process", 1)], ids=["here", "elsewhere"]
 )
-def test_what_goes_the_slow_way_is_said_once(caplog, backend, lines):
+def test_slow_transport_warns_once(caplog, backend, lines):
     spec = ArraySpec((), object)
     maker = functools.partial(environments.Repeating, spec, np.array(None, object))
     with pool_of([maker] * 2, backend, num_workers=1, validate="never") as env:
@@ -1284,7 +1282,7 @@ def test_what_goes_the_slow_way_is_said_once(caplog, backend, lines):
 
 
 @pytest.mark.parametrize(("backend", "lines"), [("inline", 0), ("process", 1)])
-def test_whoever_would_be_as_fast_without_workers_is_told_once(caplog, backend, lines):
+def test_needless_workers_warn_once(caplog, backend, lines):
     caplog.set_level("INFO", "envkit")
     with pool_of([CountingEnv], backend) as env:
         env.reset()
@@ -1294,7 +1292,7 @@ def test_whoever_would_be_as_fast_without_workers_is_told_once(caplog, backend, 
     assert lines == len(told)
 
 
-def test_large_objects_pass_as_actions_and_observations():
+def test_large_objects_can_be_actions_and_observations():
     spec = ArraySpec((), object)
     maker = functools.partial(environments.Repeating, spec, np.array(None, object))
     with pool_of([maker] * 2, "process", num_workers=1, validate="never") as env:
@@ -1307,7 +1305,7 @@ def test_large_objects_pass_as_actions_and_observations():
     assert action[::-1] == again
 
 
-def test_an_argument_that_cannot_be_sent_is_refused_before_anybody_is_asked(
+def test_an_unpicklable_argument_is_refused_before_any_call(
     message_of,
 ):
     import threading
@@ -1335,7 +1333,7 @@ def test_handles_step_and_reset_one_environment(four):
     assert [0, 1, 0, 0] == now["episode"].tolist()
 
 
-def test_promises_are_kept_in_any_order(four):
+def test_promises_can_be_resolved_in_any_order(four):
     """TF-Agents steps by `[promise() for promise in [env.step(a, False) ...]]`."""
     promises = [handle.call("reset") for handle in four._envs]
     before = [promise() for promise in promises]
@@ -1350,7 +1348,7 @@ def test_promises_are_kept_in_any_order(four):
     assert [] == streams.differences(after, again)
 
 
-def test_a_promise_is_of_the_action_that_it_was_given(four):
+def test_a_promise_belongs_to_its_action(four):
     four.reset()
     handle = four.envs[0]
     first, second = handle.step(1, blocking=False), handle.step(2, blocking=False)
@@ -1364,14 +1362,14 @@ def test_a_promise_is_of_the_action_that_it_was_given(four):
     assert [4, 1, 1, 1] == batch["step"].tolist()
 
 
-def test_what_was_promised_happens_though_nobody_asks(four):
+def test_promised_steps_happen_even_if_nobody_waits(four):
     four.reset()
     four.envs[1].step(7, blocking=False)
     observation = four.step([1, 2, 3, 4]).observation
     assert [1, 2, 1, 1] == observation["step"].tolist()
 
 
-def test_a_call_comes_before_the_steps_after_it(backend):
+def test_a_call_runs_before_later_steps(backend):
     """Also where a worker is awake, because it has just answered a step."""
     told, shown = range(1, 101), []
     with pool_of([environments.Told] * 2, backend, num_workers=1) as env:
@@ -1386,7 +1384,7 @@ def test_a_call_comes_before_the_steps_after_it(backend):
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
-def test_promises_run_at_the_same_time(tmp_path, backend):
+def test_promises_run_concurrently(tmp_path, backend):
     """The first environment waits at a gate; the second need not wait for it."""
     gate = str(tmp_path / "gate")
     os.mkfifo(gate)
@@ -1402,7 +1400,7 @@ def test_promises_run_at_the_same_time(tmp_path, backend):
     assert [2, 1] == observed
 
 
-def test_a_handle_alone_can_play_while_the_others_have_not_begun(message_of):
+def test_one_handle_can_play_before_the_others_begin(message_of):
     with pool_of(traced(2)) as env:
         handle = env.envs[0]
         time_steps = [handle.reset(), handle.step(1), handle.step(2)]
@@ -1422,7 +1420,7 @@ def test_a_handle_that_begins_with_a_step_resets():
     assert "" == check_trace(None, None, time_step, env_id=1)
 
 
-def test_handles_ask_their_own_environment(talkative):
+def test_handles_address_their_own_environment(talkative):
     handles = talkative.envs
 
     assert [0, 1, 2] == [handle.number for handle in handles]
@@ -1456,7 +1454,7 @@ def test_a_handle_on_a_batch_has_several_rows():
     assert [-1, 7, 8] == now
 
 
-def test_actions_are_taken_apart_as_in_tf_agents():
+def test_actions_are_unstacked_as_in_tf_agents():
     batch = Move(np.array([1, 2]), {"turn": np.array([[3, 4], [5, 6]])})
     with pool_of([CountingEnv] * 2) as env:
         rows = env._unstack_actions(batch)
@@ -1486,7 +1484,7 @@ PAIR = functools.partial(constructor("CartPole"), batch_size=2)
     ],
     ids=["inline", "threads", "batches"],
 )
-def test_a_pool_keeps_every_promise_of_an_environment(makers, backend, steps, required):
+def test_a_pool_keeps_the_contract(makers, backend, steps, required):
     """Those of processes return the same; some dozens of pools are made here."""
     report = check_environment(
         lambda: pool_of(makers, backend, num_workers=2), steps=steps, require=required
@@ -1495,7 +1493,7 @@ def test_a_pool_keeps_every_promise_of_an_environment(makers, backend, steps, re
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_every_call_after_close_says_so(backend):
+def test_every_call_after_close_raises_closed_error(backend):
     env = pool_of([environments.Talkative] * 2, backend, num_workers=1)
     env.reset()
     state = env.get_state()
@@ -1543,7 +1541,7 @@ def test_every_call_after_close_says_so(backend):
     }
 
 
-def test_starting_what_runs_does_nothing(backend):
+def test_starting_a_running_pool_does_nothing(backend):
     with pool_of([environments.Talkative] * 2, backend, num_workers=2) as env:
         env.reset()
         before = env.access("pid"), env.current_time_step().observation.tolist()
@@ -1585,7 +1583,7 @@ def test_a_promise_after_close_does_not_wait_for_ever(backend):
     ), told
 
 
-def test_a_with_statement_closes_also_when_its_body_raises():
+def test_a_with_statement_closes_even_if_its_body_raises():
     with pytest.raises(ZeroDivisionError), pool_of([CountingEnv]) as env:
         raise ZeroDivisionError
     with pytest.raises(ClosedError):
@@ -1609,7 +1607,7 @@ def test_each_environment_is_closed_once(tmp_path, backend):
     )
 
 
-def test_a_close_that_raises_is_no_reason_not_to_close_the_others(tmp_path, caplog):
+def test_an_error_in_one_close_does_not_stop_the_others(tmp_path, caplog):
     makers = [
         functools.partial(CrashingEnv, where="close"),
         functools.partial(environments.Marking, str(tmp_path), 1),
@@ -1648,7 +1646,7 @@ def fail_to_begin(env, fake):
         env.reset()
 
 
-def test_a_worker_that_dies_as_a_call_begins_is_told_and_not_waited_for(pair, fake):
+def test_a_worker_that_dies_as_a_call_begins_is_reported_at_once(pair, fake):
     fail_to_begin(pair, fake)
     # The call looks what has happened since before it asks anybody.
     fake.plan(Die(0))
@@ -1672,7 +1670,7 @@ def test_rows_outside_of_the_mask_of_a_reset_have_begun(pair, fake):
         pair.reset(np.array([False, True]))
 
 
-def test_after_ctrl_c_the_current_time_step_is_where_the_rows_stand(pair, fake):
+def test_after_ctrl_c_the_current_time_step_matches_the_rows(pair, fake):
     pair.reset()
     fake.plan(Interrupt("wait"))
     with pytest.raises(KeyboardInterrupt):

@@ -264,7 +264,7 @@ def test_nothing_outlives_a_parent_that_was_killed(moment, method, tmp_path):
     assert moment != "helpers" or 2 + 8 == len(before)
 
 
-def test_nothing_outlives_a_parent_that_a_signal_ends(tmp_path):
+def test_nothing_outlives_a_parent_ended_by_a_signal(tmp_path):
     with Program(tmp_path, BUSY) as program:
         program.wait_for("in step")
         before = program.descendants
@@ -313,7 +313,7 @@ def test_nothing_outlives_a_parent_that_ends_without_closing(how, tmp_path):
     )
 
 
-def test_a_worker_inside_of_a_long_step_does_not_keep_the_program_from_ending(tmp_path):
+def test_a_long_step_does_not_keep_the_program_alive(tmp_path):
     script = """
     pool = pool_of("render", "")
     pool.reset()
@@ -414,7 +414,7 @@ class Closing(FakeBackend):
         return super().close(grace)
 
 
-def test_ctrl_c_leaves_workers_that_start_less_time_than_a_failure_does():
+def test_ctrl_c_gives_starting_workers_less_time_than_a_failure():
     interrupted, failed = Closing([Interrupt()]), Closing([FailStart()])
     with pytest.raises(KeyboardInterrupt):
         ParallelPyEnvironment([CountingEnv], backend=interrupted)
@@ -446,7 +446,7 @@ def test_a_second_ctrl_c_during_close_ends_it_at_once(presses, tmp_path):
     assert nobody
 
 
-def test_ctrl_c_that_was_caught_leaves_the_pool_usable(tmp_path):
+def test_a_caught_ctrl_c_leaves_the_pool_usable(tmp_path):
     script = """
     class Env(Env):
         def _step(self, action):
@@ -494,7 +494,7 @@ def test_ctrl_c_reaches_no_worker(tmp_path):
     assert (0, "", "[1 1]\n") == (code, told, program.out)
 
 
-def test_many_ctrl_c_end_a_program_too(tmp_path):
+def test_repeated_ctrl_c_ends_a_program(tmp_path):
     script, name = INTERRUPTED["step"]
     with Program(tmp_path, script) as program:
         program.wait_for(name)
@@ -590,7 +590,7 @@ def test_a_fork_that_ends_disturbs_nobody(how, tmp_path):
     assert nobody
 
 
-def test_using_the_pool_in_a_fork_is_an_error_and_no_hang(tmp_path):
+def test_using_the_pool_in_a_fork_is_an_error(tmp_path):
     script = (
         FORKS.format(how="fork_by_multiprocessing")
         + """
@@ -621,7 +621,7 @@ def test_using_the_pool_in_a_fork_is_an_error_and_no_hang(tmp_path):
     assert all("fork" in line for line in lines[:-2]), lines
 
 
-def test_a_pool_in_a_fork_of_a_parent_with_a_pool_is_a_pool_like_others(tmp_path):
+def test_a_new_pool_in_a_fork_works(tmp_path):
     script = (
         FORKS.format(how="fork_by_os")
         + """
@@ -666,7 +666,7 @@ def test_a_thread_that_started_the_pool_may_end(tmp_path):
 # A program whose output nobody reads any more, or that has none.
 
 
-def test_a_program_without_standard_streams_has_workers_all_the_same(tmp_path):
+def test_a_program_without_standard_streams_can_have_workers(tmp_path):
     script = """
     os.closerange(0, 3)
     sys.stdin = sys.stdout = sys.stderr = None
@@ -682,7 +682,7 @@ def test_a_program_without_standard_streams_has_workers_all_the_same(tmp_path):
     assert (0, "[1 1]") == (code, told)
 
 
-def test_a_program_that_ignores_dead_children_has_workers_all_the_same(tmp_path):
+def test_a_program_that_ignores_dead_children_can_have_workers(tmp_path):
     """With SIGCHLD ignored the kernel forgets how children ended."""
     script = """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -703,7 +703,7 @@ def test_a_program_that_ignores_dead_children_has_workers_all_the_same(tmp_path)
     assert nobody
 
 
-def test_a_fork_that_uses_the_pool_orders_nothing_of_its_workers(tmp_path):
+def test_a_fork_that_uses_the_pool_sends_its_workers_nothing(tmp_path):
     """Workers that still look for orders would find one in the memory of all."""
     script = (
         FORKS.format(how="fork_by_os")
@@ -769,7 +769,7 @@ ENDS = {
     ("end", "method"),
     [*((end, "fork") for end in ENDS), ("the parent is killed", "spawn")],
 )
-def test_helpers_end_with_their_worker_whatever_their_session(end, method, tmp_path):
+def test_helpers_in_any_session_end_with_their_worker(end, method, tmp_path):
     with Program(tmp_path, ESCAPED + "\n    " + ENDS[end], method) as program:
         program.wait_for("over")
         helpers = program.workers
@@ -784,7 +784,7 @@ def test_helpers_end_with_their_worker_whatever_their_session(end, method, tmp_p
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds descriptors in /proc")
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_a_program_that_an_environment_starts_reaches_nothing_of_the_pool(
+def test_a_child_program_of_an_environment_inherits_nothing_of_the_pool(
     method, tmp_path
 ):
     script = """
@@ -816,7 +816,7 @@ def test_a_program_that_an_environment_starts_reaches_nothing_of_the_pool(
     assert (0, ["[1, 1]", "[2, 2]", "[3, 3]"]) == (code, seen)
 
 
-def test_pools_that_fork_in_two_threads_hold_no_lifelines_of_each_other(tmp_path):
+def test_pools_forked_in_two_threads_do_not_share_lifelines(tmp_path):
     script = """
         def run(number):
             for _ in range(6):
@@ -896,7 +896,7 @@ HELD = """
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", STOPPED_IN)
-def test_a_program_that_was_stopped_with_its_workers_goes_on(moment, tmp_path):
+def test_a_program_stopped_with_its_workers_can_continue(moment, tmp_path):
     script = textwrap.dedent(HELD) + textwrap.dedent(STOPPED_IN[moment])
     with Program(tmp_path, script) as program:
         program.wait_for("held")

@@ -138,7 +138,7 @@ REFUSED = {
     REFUSED.items(),
     ids=[getattr(maker, "__name__", maker) for maker in REFUSED],
 )
-def test_a_mode_that_is_not_there_is_refused_alike(maker, message):
+def test_an_unknown_mode_is_refused_alike(maker, message):
     with ParallelPyEnvironment([maker] * 2, backend="inline") as env:
         env.reset()
         for ask in (
@@ -164,7 +164,7 @@ def test_every_backend_refuses_a_mode_that_the_environments_do_not_have(backend,
         assert (2, 2, 2, 3) == env.render().shape
 
 
-def test_a_process_and_a_batch_in_this_one_refuse_it_too():
+def test_a_process_environment_and_a_batch_refuse_an_unknown_mode():
     refused = pytest.raises(NotImplementedError, match="Strict does not render 'human'")
     with ProcessPyEnvironment(Strict, backend="inline") as env, refused:
         env.render("human")
@@ -173,7 +173,7 @@ def test_a_process_and_a_batch_in_this_one_refuse_it_too():
             BatchedPyEnvironment(envs).render("ansi")
 
 
-def test_gymnasiums_modes_are_told_where_the_mode_is_none_of_them():
+def test_unknown_modes_list_gymnasiums_modes():
     refused = pytest.raises(NotImplementedError, match="are: 'human', 'rgb_array'")
     pool = ParallelPyEnvironment(["gymnasium:CartPole-v1"], backend="inline")
     with pool as env, refused:
@@ -188,7 +188,7 @@ class Failing(Strict):
 
 
 @pytest.mark.parametrize("mode", ["rgb_array", "ansi"])
-def test_what_goes_wrong_in_a_mode_that_is_there_stays_what_it_is(mode):
+def test_errors_in_a_known_mode_are_unchanged(mode):
     for env in (
         ParallelPyEnvironment([Failing], backend="inline"),
         BatchedPyEnvironment([Failing()]),

@@ -66,7 +66,7 @@ def test_calls_before_start_say_so(message_of):
     env.close()
 
 
-def test_start_may_be_called_without_waiting_and_twice():
+def test_start_can_be_called_without_waiting_and_twice():
     env = inline(CountingEnv)
     env.start(wait_to_start=False)
     env.wait_start()
@@ -76,21 +76,21 @@ def test_start_may_be_called_without_waiting_and_twice():
     assert 0 == observation
 
 
-def test_what_its_constructor_raises_comes_from_start():
+def test_start_raises_the_constructors_error():
     env = inline(functools.partial(CrashingEnv, where="init"))
     with pytest.raises(ConstructorError, match="CrashingEnv was told to raise in init"):
         env.start()
     env.close()
 
 
-def test_it_plays_as_the_environment_does_alone(talkative):
+def test_a_process_environment_equals_the_environment_alone(talkative):
     alone = CountingEnv()
     expected = streams.play(alone, [0] * 25)
     actual = streams.play(talkative, [0] * 25)
     assert [] == streams.differences(expected, actual)
 
 
-def test_its_specs_are_those_of_the_environment(talkative):
+def test_specs_match_those_of_the_environment(talkative):
     alone = environments.Talkative()
     assert alone.observation_spec() == talkative.observation_spec()
     assert alone.action_spec() == talkative.action_spec()
@@ -111,19 +111,19 @@ def test_promises_are_kept_in_order():
         before = time_step
 
 
-def test_call_gives_a_promise(talkative):
+def test_call_returns_a_promise(talkative):
     promise = talkative.call("add", 1, 2, factor=3)
     assert 30 == promise() == promise()
 
 
-def test_call_may_reset_and_step():
+def test_call_can_reset_and_step():
     with inline(TracingEnv) as env:
         first = env.call("reset")()
         second = env.call("step", 8)()
     assert "" == check_trace(first, 8, second)
 
 
-def test_unknown_public_attributes_are_asked_from_the_environment(talkative):
+def test_unknown_public_attributes_come_from_the_environment(talkative):
     assert ("green", 7, 7) == (
         talkative.colour,
         talkative.number,
@@ -132,7 +132,7 @@ def test_unknown_public_attributes_are_asked_from_the_environment(talkative):
     assert os.getpid() != talkative.pid
 
 
-def test_private_attributes_are_not(message_of, talkative):
+def test_private_attributes_do_not_come_from_the_environment(message_of, talkative):
     for name in ("_secret", "__array_interface__"):
         with pytest.raises(AttributeError):
             getattr(talkative, name)
@@ -142,7 +142,7 @@ def test_private_attributes_are_not(message_of, talkative):
         ) == message_of(AttributeError, functools.partial(ask, "_secret"))
 
 
-def test_an_exception_comes_from_the_promise_and_the_process_lives_on(talkative):
+def test_a_promise_raises_the_error_and_the_process_survives(talkative):
     talkative.reset()
     talkative.call("plan_complaint", 3)()
     promise = talkative.step(0, blocking=False)
@@ -155,7 +155,7 @@ def test_an_exception_comes_from_the_promise_and_the_process_lives_on(talkative)
     assert bool(first.is_first())
 
 
-def test_render_info_and_the_current_time_step(talkative):
+def test_render_info_and_current_time_step_reach_the_environment(talkative):
     first = talkative.reset()
     assert [] == streams.differences(first, talkative.current_time_step())
     assert (2, 2, 3) == talkative.render().shape
@@ -164,7 +164,7 @@ def test_render_info_and_the_current_time_step(talkative):
     assert {"number": 7} == talkative.get_info()
 
 
-def test_a_state_comes_back(talkative):
+def test_a_state_is_restored(talkative):
     talkative.reset()
     talkative.step(0)
     state = pickle.loads(pickle.dumps(talkative.get_state()))
@@ -174,7 +174,7 @@ def test_a_state_comes_back(talkative):
     assert [] == streams.differences(expected, actual)
 
 
-def test_it_is_seeded_with_exactly_this_seed():
+def test_the_given_seed_is_used_unchanged():
     alone = environments.Walk()
     alone.seed(5)
     actions = np.zeros((20, 2), np.float32)
@@ -196,7 +196,7 @@ def test_an_action_that_does_not_fit_is_refused():
     assert 1 == observation
 
 
-def test_names_and_options_are_those_of_pools():
+def test_names_and_options_match_those_of_pools():
     with inline("CartPole", validate="always", autoreset="same_step") as env:
         shape = env.reset().observation.shape
     assert (4,) == shape

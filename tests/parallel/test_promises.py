@@ -129,7 +129,7 @@ class Ledger:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_every_action_gets_one_answer_and_it_is_its_own(workers):
+def test_every_action_gets_exactly_its_own_answer(workers):
     makers = [
         functools.partial(Uneven, env, steps_per_episode=(4, 9)) for env in range(6)
     ]
@@ -173,7 +173,7 @@ def restarts_of(pool):
         (signal.SIGUSR1, "fork"),
     ],
 )
-def test_a_call_that_waits_hears_at_once_of_a_kill_from_outside(number, start_method):
+def test_a_waiting_call_notices_a_kill_at_once(number, start_method):
     with pool_of(2, workers=2, start_method=start_method) as pool:
         pool.reset()
         pid = pool.statistics().workers[1].pid
@@ -195,7 +195,7 @@ def test_a_call_that_waits_hears_at_once_of_a_kill_from_outside(number, start_me
     assert took < PROMPTLY
 
 
-def test_recv_hears_of_a_worker_that_is_gone():
+def test_recv_notices_a_lost_worker():
     makers = [functools.partial(Troubled, env) for env in range(3)]
     with AsyncParallelPyEnvironment(makers, num_workers=3, start_method="fork") as pool:
         pool.reset_async()
@@ -235,7 +235,7 @@ def test_opening_and_closing_many_times_leaves_nothing():
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
-def test_a_closed_pool_holds_nothing_although_somebody_holds_it(backend):
+def test_a_referenced_closed_pool_holds_no_resources(backend):
     before = open_things()
     pool = pool_of(2, backend=backend)
     last = pool.reset()
@@ -255,7 +255,7 @@ def test_no_named_shared_memory_exists_while_a_pool_is_open():
         assert until(lambda: residue.shared_names() <= before)
 
 
-def test_restarts_leave_nothing_while_the_pool_is_open():
+def test_restarts_leak_nothing():
     with pool_of(2, on_worker_failure=ALWAYS) as pool:
         pool.reset()
         pool.step(numbers(1, 2))
@@ -275,7 +275,7 @@ def test_restarts_leave_nothing_while_the_pool_is_open():
 # P12: errors come from where they come from.
 
 
-def test_a_pool_inside_of_a_worker_tells_of_its_own_workers():
+def test_a_nested_pool_reports_its_own_workers():
     with pool_of(1, start_method="spawn") as pool:
         error = failure_of(pool.call, "do", fail_within)
     assert "EnvironmentRaised" in str(error) or "WorkerCrashed" in str(error)
@@ -292,7 +292,7 @@ def fail_within():
 # P13: the caller's objects are the caller's.
 
 
-def test_nothing_of_the_caller_is_changed():
+def test_the_callers_process_state_is_unchanged():
     makers = [functools.partial(Troubled, env) for env in range(3)]
     actions, mask, env_ids = numbers(1, 2, 3), masked(3, 1), [0, 2]
     seeds, worker_env, argument = [4, 5, 6], {"A": "1"}, {"list": [1, 2]}
@@ -376,7 +376,7 @@ def test_close_works_from_any_state_and_in_time(state):
     assert [] == [pid for pid in pids if is_running(pid)]
 
 
-def test_a_pool_that_was_forgotten_warns_once_and_is_cleaned_up():
+def test_an_unclosed_pool_warns_once_and_is_cleaned_up():
     pool = pool_of(2)
     pool.reset()
     pids = [worker.pid for worker in pool.statistics().workers]
@@ -401,7 +401,7 @@ def test_a_pool_that_was_forgotten_warns_once_and_is_cleaned_up():
 # Threads.
 
 
-def test_a_thread_that_closes_ends_another_that_steps():
+def test_closing_ends_a_step_in_another_thread():
     pool = pool_of(2)
     pool.reset()
     plan(pool, 0, "step", late)
@@ -418,7 +418,7 @@ def test_a_thread_that_closes_ends_another_that_steps():
     assert isinstance(error, ClosedError | WorkerError)
 
 
-def test_many_threads_may_close_at_once():
+def test_many_threads_can_close_at_once():
     for _ in range(5):
         pool = pool_of(2)
         pool.reset()
@@ -446,7 +446,7 @@ class Telling(CountingEnv):
 
 
 @pytest.mark.own_process
-def test_a_signal_handler_may_close_what_is_being_closed():
+def test_a_signal_handler_can_close_during_close():
     backend = ProcessBackend("fork")
     maker = functools.partial(Telling, os.getpid())
     reports = []
@@ -792,7 +792,7 @@ def test_ctrl_c_at_any_moment_leaves_the_pool_usable(name, what):
 
 @pytest.mark.own_process
 @pytest.mark.usefixtures("interruptible")
-def test_a_question_that_was_half_sent_is_finished_by_the_next_call():
+def test_a_half_sent_request_is_finished_by_the_next_call():
     with pool_of(2, make=Numbered) as pool, Timer() as timer:
         before = pool.reset()
         pid = pool.statistics().workers[1].pid
@@ -838,7 +838,7 @@ with ParallelPyEnvironment([Telling], start_method="spawn") as env:
 """
 
 
-def test_neither_parent_nor_worker_loads_what_nobody_needs(tmp_path):
+def test_parent_and_worker_load_no_unneeded_module(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(LOADS, "utf-8")
     finished = subprocess.run(

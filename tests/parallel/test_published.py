@@ -74,7 +74,7 @@ def plates(memories):
     return lambda: [plate for _, plate in memories()]
 
 
-def test_a_pool_tells_what_it_is(plates):
+def test_a_pool_publishes_what_it_is(plates):
     recipe = constructor("CartPole", batch_size=3)
     before = time.time()
     with ParallelPyEnvironment([recipe] * 2, num_workers=2, start_method="fork"):
@@ -91,7 +91,7 @@ def test_a_pool_tells_what_it_is(plates):
     assert before <= plate.began <= time.time()
 
 
-def test_what_a_pool_has_counted_is_read_from_its_memory(memories):
+def test_counts_are_read_from_the_pools_memory(memories):
     with ParallelPyEnvironment(
         [CountingEnv] * 3, num_workers=2, start_method="fork"
     ) as env:
@@ -114,7 +114,7 @@ def test_what_a_pool_has_counted_is_read_from_its_memory(memories):
     assert memory.is_whole
 
 
-def test_memory_whose_rows_have_moved_says_so(memories):
+def test_memory_with_moved_rows_is_reported(memories):
     with ParallelPyEnvironment(
         [CountingEnv], num_workers=1, start_method="fork"
     ) as env:
@@ -125,7 +125,7 @@ def test_memory_whose_rows_have_moved_says_so(memories):
         assert memory.has_moved()
 
 
-def test_a_worker_of_an_environment_that_stands_by_is_not_a_pool_to_look_at(plates):
+def test_the_worker_of_a_standby_environment_is_no_published_pool(plates):
     with StandbyEnvironment(CountingEnv, in_workers=True):
         assert [] == plates()
 
@@ -139,7 +139,7 @@ def fd():
 
 
 @pytest.mark.parametrize("text", [b"", b"short", b"x" * 100], ids=len)
-def test_memory_without_a_plate_has_none(text, fd):
+def test_memory_without_published_facts_has_none(text, fd):
     os.write(fd, text)
     assert PublishedPool.read(fd) is None
 
@@ -160,7 +160,7 @@ FACTS = {
 }
 
 
-def test_a_plate_is_read_as_it_was_written(fd):
+def test_published_facts_survive_the_round_trip(fd):
     plate = PublishedPool(**FACTS)
     os.write(fd, bytes(512) + plate.packed(512))
     assert plate == PublishedPool.read(fd)
@@ -204,19 +204,19 @@ def test_a_plate_is_read_as_it_was_written(fd):
     ],
     ids=lambda content: content[-60:].decode("latin-1").replace("\xff", "?"),
 )
-def test_a_plate_that_cannot_be_is_an_error_of_one_kind(content, fd):
+def test_corrupt_published_facts_raise_one_kind_of_error(content, fd):
     os.write(fd, bytes(512) + content + struct.pack("<Q8s", 512, b"envkit\0\1"))
     with pytest.raises(ValueError, match="plate"):
         PublishedPool.read(fd)
 
 
 @pytest.mark.parametrize("place", [2**64 - 1, 2**63, 513, 528])
-def test_a_plate_that_begins_outside_its_memory_is_none(place, fd):
+def test_published_facts_outside_the_memory_are_ignored(place, fd):
     os.write(fd, bytes(512) + struct.pack("<Q8s", place, b"envkit\0\1"))
     assert PublishedPool.read(fd) is None
 
 
-def test_the_plate_of_another_envkit_says_which(fd):
+def test_facts_of_another_envkit_version_name_it(fd):
     plate = PublishedPool(
         "Pool", "a.py", 1, [], 1, [[0, 1]], [0], {}, False, 0.0, "9.9", 99
     )
@@ -225,7 +225,7 @@ def test_the_plate_of_another_envkit_says_which(fd):
         PublishedPool.read(fd)
 
 
-def test_a_pool_without_room_for_a_plate_runs_all_the_same(plates, monkeypatch):
+def test_a_pool_runs_without_room_for_published_facts(plates, monkeypatch):
     def full(*unused):
         raise OSError(28, "No space left on device")
 

@@ -77,7 +77,7 @@ def alone(seed: int, episodes: int) -> list[Any]:
 # When.
 
 
-def test_an_environment_is_built_anew_after_so_many_episodes(any_backend):
+def test_an_environment_is_rebuilt_after_a_number_of_episodes(any_backend):
     with pool_of([short(2)] * 2, any_backend) as env:
         shown = observations(env, 10)
         rebuilds = env.access("rebuilds")
@@ -114,13 +114,13 @@ def test_every_order_of_resets_has_the_same_streams_on_every_backend(backend, or
         assert [] == differences(expected, streams.played(env, order))
 
 
-def test_rows_are_built_anew_one_by_one():
+def test_rows_are_rebuilt_one_by_one():
     makers = [rebuilding(functools.partial(CountingEnv, n), 1) for n in (1, 2)]
     with pool_of(makers) as env:
         assert [[0, 0], [1, 1], [0, 2], [1, 0], [0, 1], [1, 2]] == observations(env, 6)
 
 
-def test_a_reset_amid_an_episode_counts_as_the_begin_of_one():
+def test_a_reset_in_mid_episode_counts_as_a_new_episode():
     with pool_of([rebuilding(CountingEnv, 2)] * 2) as env:
         counted = []
         for mask in (None, None, None, [False, True], [False, True]):
@@ -163,7 +163,7 @@ class Endless(CountingEnv):
         return super()._step(action)
 
 
-def test_an_environment_that_continues_after_a_last_is_built_anew_by_a_reset():
+def test_an_environment_that_continues_after_last_is_rebuilt_by_a_reset():
     with RebuildAfter(Endless, episodes=3) as env:
         env.reset()
         assert all(env.step(0).is_last() for _ in range(5))
@@ -187,7 +187,7 @@ def test_eager_resets_leave_no_trace(seed_at):
     assert [] == differences(stream(is_eager=False), stream(is_eager=True))
 
 
-def test_an_asynchronous_pool_builds_them_anew():
+def test_an_asynchronous_pool_rebuilds_environments():
     with AsyncParallelPyEnvironment([short(1)] * 2, backend="inline") as env:
         env.reset_async()
         shown = []
@@ -200,7 +200,7 @@ def test_an_asynchronous_pool_builds_them_anew():
     assert [[0, 0], [1, 1], [0, 0], [1, 1]] == shown
 
 
-def test_environments_that_stand_by_are_built_anew_together():
+def test_standby_environments_are_rebuilt_together():
     def pair():
         return StandbyEnvironment(functools.partial(CountingEnv, 1))
 
@@ -209,7 +209,7 @@ def test_environments_that_stand_by_are_built_anew_together():
         assert [[0, 0], [1, 1]] * 20 == observations(env, 40)
 
 
-def test_what_leaks_is_given_back():
+def test_leaked_memory_is_freed():
     with pool_of([rebuilding(Leaking, 2)], "process") as env:
         env.reset()
         begin = env.statistics().resident_bytes
@@ -259,7 +259,7 @@ def test_the_next_environment_continues_the_stream_of_seeds():
         assert np.array_equal(expected, [observation[row] for observation in shown])
 
 
-def test_a_seed_begins_its_stream_whichever_environment_begins_with_it():
+def test_a_seed_starts_its_stream_in_any_environment():
     with pool_of([rebuilding(FALLING, 1)]) as env:
         env.seed([5])
         env.step([0])
@@ -270,7 +270,7 @@ def test_a_seed_begins_its_stream_whichever_environment_begins_with_it():
     assert np.array_equal([*alone(7, 1), *alone(derived_seed(7, 1), 1)], shown)
 
 
-def test_a_state_has_how_many_episodes_there_have_been():
+def test_a_state_contains_the_number_of_episodes():
     with pool_of([rebuilding(FALLING, 2)] * 2) as env:
         env.seed(3)
         for _ in range(6):
@@ -282,7 +282,7 @@ def test_a_state_has_how_many_episodes_there_have_been():
         assert [] == differences(expected, [env.step([0, 0]) for _ in range(12)])
 
 
-def test_a_checkpoint_has_how_many_episodes_there_have_been(tmp_path):
+def test_a_checkpoint_contains_the_number_of_episodes(tmp_path):
     makers = [rebuilding(Walk, 2)] * 2
     actions = np.zeros((2, 2), np.float32)
     with pool_of(makers) as env:
@@ -294,7 +294,7 @@ def test_a_checkpoint_has_how_many_episodes_there_have_been(tmp_path):
         assert [] == differences(expected, [env.step(actions) for _ in range(12)])
 
 
-def test_recovery_comes_back_to_the_environment_that_was_lost():
+def test_recovery_restores_the_lost_environment():
     def stream(kill: bool) -> list[Any]:
         makers = [rebuilding(functools.partial(Walk, 3), 2)] * 2
         policy = RestartPolicy(recover="replay", anchor_every=5)
@@ -314,7 +314,7 @@ def test_recovery_comes_back_to_the_environment_that_was_lost():
 # What the next environment is given.
 
 
-def test_the_next_environment_has_the_options_of_its_reset():
+def test_the_next_environment_gets_the_options_of_its_reset():
     with pool_of([rebuilding(Leaking, 1)]) as env:
         env.reset(options={"level": 1})
         env.step([0])
@@ -323,7 +323,7 @@ def test_the_next_environment_has_the_options_of_its_reset():
         assert [[{"level": 2}]] == env.access("given")
 
 
-def test_the_next_environment_has_the_attributes_that_were_set():
+def test_the_next_environment_keeps_set_attributes():
     with pool_of([rebuilding(Leaking, 1)]) as env:
         env.reset()
         env.set_attr("level", 3)
@@ -333,7 +333,7 @@ def test_the_next_environment_has_the_attributes_that_were_set():
         assert ([3], [1]) == (env.access("level"), env.access("rebuilds"))
 
 
-def test_infos_and_pictures_are_those_of_the_environment_that_plays():
+def test_infos_and_pictures_come_from_the_playing_environment():
     class Shown(CountingEnv):
         made = 0
 
@@ -362,7 +362,7 @@ def test_the_pool_sees_the_wrapper():
         assert [True, False] == env.env_is_wrapped(RebuildAfter)
 
 
-def test_an_environment_is_made_again_from_its_provenance():
+def test_an_environment_is_rebuilt_from_its_provenance():
     with TimeLimit(RebuildAfter("Catch", episodes=2), 4) as env:
         env.seed(7)
         again, _ = rebuilt(env.provenance())
@@ -490,11 +490,11 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_built_anew_is_refused(case, message_of):
+def test_environments_that_cannot_be_rebuilt_are_refused(case, message_of):
     call, error, text = REFUSED[case]
     assert text in message_of(error, call)
 
 
-def test_make_takes_the_wrapper_as_a_target():
+def test_make_accepts_the_wrapper_as_a_target():
     with envkit.make(short(1), num_envs=2, backend="inline") as env:
         assert [[0, 0], [1, 1], [0, 0]] == observations(env, 3)

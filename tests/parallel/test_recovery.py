@@ -105,9 +105,7 @@ def fake_pool(kind, order, policy=REPLAY, **options):
     deaths={3: (0, 0)},
     anchor_every=1,
 )
-def test_no_stream_shows_that_workers_have_died(
-    kind, moves, order, deaths, anchor_every
-):
+def test_streams_do_not_show_lost_workers(kind, moves, order, deaths, anchor_every):
     """Whatever moves, in which order, and whenever workers die: no bit differs."""
     policy = dataclasses.replace(REPLAY, anchor_every=anchor_every)
     quiet, _ = fake_pool(kind, order, policy)
@@ -160,7 +158,7 @@ def streams_of(env, turns, deaths=(), backend=None):
     order=st.sampled_from([AutoReset.NEXT_STEP, AutoReset.SAME_STEP]),
     deaths=DEATHS,
 )
-def test_rows_that_go_at_their_own_pace_continue_as_well(kind, turns, order, deaths):
+def test_asynchronous_rows_continue_after_a_loss(kind, turns, order, deaths):
     def played(deaths):
         backend = FakeBackend()
         with AsyncParallelPyEnvironment(
@@ -179,7 +177,7 @@ def test_rows_that_go_at_their_own_pace_continue_as_well(kind, turns, order, dea
 
 
 @pytest.mark.parametrize("where", ["wait", "dispatch", "dispatched"])
-def test_ctrl_c_between_a_request_and_its_answer_is_no_reason_to_differ(where):
+def test_ctrl_c_during_a_request_does_not_change_the_stream(where):
     def played(interrupts, dies):
         env, backend = fake_pool("saves", AutoReset.NEXT_STEP)
         with env:
@@ -281,7 +279,7 @@ def lines_of(caplog, start="env "):
     return [line for line in lines if line.startswith(start)]
 
 
-def test_an_environment_that_is_not_deterministic_is_found_out_once(caplog):
+def test_a_nondeterministic_environment_is_reported_once(caplog):
     repaired, recovered = counted_rows(Moody, {2: [Die(1)], 8: [Die(1)]})
 
     assert ({2: [2, 3], 8: [2, 3]}, 0) == (repaired, recovered)
@@ -293,7 +291,7 @@ def test_an_environment_that_is_not_deterministic_is_found_out_once(caplog):
     ] == lines_of(caplog)
 
 
-def test_an_environment_that_raises_when_it_is_played_again_is_given_up(caplog):
+def test_an_environment_that_raises_in_a_replay_is_given_up(caplog):
     repaired, recovered = counted_rows(dotty, {3: [Die(1)]})
 
     assert ({3: [2, 3]}, 0) == (repaired, recovered)
@@ -303,7 +301,7 @@ def test_an_environment_that_raises_when_it_is_played_again_is_given_up(caplog):
     )
 
 
-def test_a_request_that_ends_its_worker_again_is_not_made_a_third_time(caplog):
+def test_a_request_that_kills_two_workers_is_not_repeated(caplog):
     """Env 3 does; env 2 has answered before it, and continues both times."""
     deaths = {4: [Die(1, 1), Finish(), Start(), Answer(), Die(1, 0)]}
     repaired, recovered = counted_rows(long_counting, deaths)
@@ -315,7 +313,7 @@ def test_a_request_that_ends_its_worker_again_is_not_made_a_third_time(caplog):
     ] == lines_of(caplog)
 
 
-def test_a_replay_that_ends_its_worker_is_tried_once_more(caplog):
+def test_a_replay_that_kills_its_worker_is_tried_once_more(caplog):
     again = [Finish(), Start(), Die(1)]
     repaired, recovered = counted_rows(long_counting, {4: [Die(1), *again]})
     assert ({}, 2) == (repaired, recovered)
@@ -329,7 +327,7 @@ def test_a_replay_that_ends_its_worker_is_tried_once_more(caplog):
 
 
 @pytest.mark.parametrize(("turn", "cut"), [(3, {}), (9, {9: [2, 3]})])
-def test_only_so_many_steps_are_played_again(turn, cut, caplog):
+def test_only_a_limited_number_of_steps_is_replayed(turn, cut, caplog):
     """The environment cannot save its state, and its episode is longer than that."""
     policy = dataclasses.replace(REPLAY, anchor_every=1, max_replay=5)
     repaired, recovered = counted_rows(long_forgetting, {turn: [Die(1)]}, policy)
@@ -345,7 +343,7 @@ def test_only_so_many_steps_are_played_again(turn, cut, caplog):
 
 @pytest.mark.parametrize("order", list(AutoReset)[:2])
 @pytest.mark.parametrize("turn", range(8, 12))
-def test_resets_alone_are_played_again_where_there_were_too_many_steps(turn, order):
+def test_only_resets_are_replayed_after_too_many_steps(turn, order):
     """Wherever in an episode that is, its beginning and its end included."""
     policy = dataclasses.replace(REPLAY, anchor_every=1, max_replay=6)
     deaths = {turn: [Die(1)]}
@@ -373,7 +371,7 @@ def test_a_call_may_have_changed_an_environment(maker, cut, caplog):
     ] == lines_of(caplog)
 
 
-def test_a_call_that_was_lost_raises_and_has_not_happened():
+def test_a_lost_call_raises_and_is_not_replayed():
     def between(env, backend, turn):
         if turn == 5:
             backend.plan(Die(1))
@@ -389,7 +387,7 @@ def test_an_environment_that_has_raised_continues_from_its_next_state():
     assert ({2: [2]}, 2) == counted_rows(long_counting, deaths)
 
 
-def test_a_worker_that_does_not_come_back_leaves_its_rows_to_the_policy(caplog):
+def test_the_restart_policy_handles_rows_that_cannot_be_recovered(caplog):
     """It fails to start twice, and continues when it does."""
     fails = [Die(1), Finish(), FailStart(), FailStart()]
     assert ({}, 2) == counted_rows(long_counting, {4: fails})
@@ -454,7 +452,7 @@ def repaired_at(env, backend, deaths, turns=8):
 @pytest.mark.parametrize("order", list(AutoReset)[:2])
 @pytest.mark.parametrize(("maker", "envs"), [(unseeded_walk, 4), (unseeded_batch, 2)])
 @pytest.mark.parametrize("first", range(3))
-def test_an_unseeded_environment_continues_from_its_first_step_on(
+def test_an_unseeded_environment_is_recovered_from_its_first_step(
     maker, envs, first, order, caplog
 ):
     env, backend = unseeded_pool(maker, envs, autoreset=order)
@@ -474,7 +472,7 @@ def test_an_unseeded_environment_continues_where_the_first_step_resets_it(caplog
     assert [] == lines_of(caplog)
 
 
-def test_a_loss_before_the_first_states_ends_the_episodes_and_no_more(caplog):
+def test_a_loss_before_the_first_states_only_ends_the_episodes(caplog):
     """The worker is lost when it is asked for them, and twice later."""
     env, backend = unseeded_pool(unseeded_walk)
     with env:
@@ -490,7 +488,7 @@ def test_a_loss_before_the_first_states_ends_the_episodes_and_no_more(caplog):
     ] == lines_of(caplog)
 
 
-def test_a_loss_in_the_first_reset_is_made_up_for(caplog):
+def test_a_loss_in_the_first_reset_is_recovered(caplog):
     env, backend = unseeded_pool(unseeded_walk)
     with env:
         backend.plan(Die(1))
@@ -532,7 +530,7 @@ class Redealt(Dealt):
 
 
 @pytest.mark.parametrize("turn", range(10, 14))
-def test_a_reset_is_no_new_begin_after_steps_since_the_seed(turn, caplog):
+def test_a_reset_after_steps_is_no_replay_anchor(turn, caplog):
     """An episode has begun between the seed and the reset, so a card is gone."""
     policy = dataclasses.replace(REPLAY, anchor_every=1, max_replay=7)
     backend = FakeBackend()
@@ -553,7 +551,7 @@ def test_a_reset_is_no_new_begin_after_steps_since_the_seed(turn, caplog):
     assert [] == [line for line in lines_of(caplog) if "not deterministic" in line]
 
 
-def test_an_unseeded_environment_that_has_raised_continues_later(caplog):
+def test_an_unseeded_environment_that_raised_is_recoverable_later(caplog):
     env, backend = unseeded_pool(unseeded_walk)
     with env:
         env.reset()
@@ -563,7 +561,7 @@ def test_an_unseeded_environment_that_has_raised_continues_later(caplog):
     assert [] == [line for line in lines_of(caplog) if "cannot continue" in line]
 
 
-def test_rows_whose_worker_is_never_idle_have_states_as_well(caplog):
+def test_rows_of_busy_workers_have_states(caplog):
     """One row of each worker is asked before the other has answered, all the time."""
     backend = FakeBackend()
     with AsyncParallelPyEnvironment(
@@ -648,7 +646,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_worker_that_ends_amid_a_step_is_not_noticed(way, tmp_path):
+def test_a_worker_lost_in_mid_step_is_not_noticed(way, tmp_path):
     backend, options, trouble = WAYS[way]
     quiet, _ = fragile_run(tmp_path / "file", "", lambda: "inline", num_workers=None)
     GOES_ON.clear()
@@ -721,7 +719,7 @@ def test_an_action_that_ends_its_worker_each_time_ends_the_episode(tmp_path, cap
     ] == lines_of(caplog)
 
 
-def test_a_recording_shows_nothing(tmp_path):
+def test_a_recording_does_not_show_a_loss(tmp_path):
     def recorded(path, trouble):
         backend = FakeBackend()
         pool = ParallelPyEnvironment(
@@ -774,7 +772,7 @@ class Speaking(PyEnvironment):
         return transition(boxed(tuple(self._said)), reward=0.0)
 
 
-def test_objects_are_played_again_as_they_were(tmp_path):
+def test_objects_are_replayed_unchanged(tmp_path):
     with ParallelPyEnvironment(
         [Speaking] * 2, num_workers=1, start_method="fork", on_worker_failure=REPLAY
     ) as env:

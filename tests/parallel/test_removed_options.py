@@ -63,7 +63,7 @@ def test_a_removed_option_raises_a_sentence_with_its_replacement(
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_workers_that_are_to_be_chosen_have_a_command_instead(maker, message_of):
+def test_num_workers_auto_names_the_bench_command(maker, message_of):
     def make_pool():
         env = MAKERS[maker](num_workers="auto")
         env.start()  # Only one that is a process of its own comes here.
@@ -76,7 +76,7 @@ def test_workers_that_are_to_be_chosen_have_a_command_instead(maker, message_of)
 
 @pytest.mark.parametrize("maker", CALLS)
 @pytest.mark.parametrize("option", WRAPPERS, ids=str)
-def test_the_call_that_the_sentence_shows_works(maker, option):
+def test_the_suggested_replacement_works(maker, option):
     names = {name: getattr(envkit, name) for name in envkit.__all__}
     names |= {"vectorize": vectorize, "GymnasiumWrapper": GymnasiumWrapper}
     names["make_env"] = CountingEnv

@@ -296,9 +296,7 @@ def test_rows_that_stay_are_untouched(kind, moves, order, size, workers, eager):
         st.integers(0, 20), st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=4
     ),
 )
-def test_environments_that_are_lost_continue_in_a_pool_that_was_resized(
-    kind, moves, order, deaths
-):
+def test_lost_environments_continue_in_a_resized_pool(kind, moves, order, deaths):
     check(
         FakeBackend(),
         kind,
@@ -329,7 +327,7 @@ PLAN = [
 
 @pytest.mark.parametrize("order", list(AutoReset))
 @pytest.mark.parametrize("kind", ["pair", "rebuilt"])
-def test_environments_that_make_others_go_on_as_well(kind, order):
+def test_wrappers_that_build_environments_continue_after_a_resize(kind, order):
     check("inline", kind, order, PLAN + PLAN, 3)
 
 
@@ -346,7 +344,7 @@ def actions(count):
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread", "process", "linked"])
-def test_rows_that_go_at_their_own_pace_resize_when_none_owes_an_answer(backend):
+def test_an_asynchronous_pool_resizes_when_no_answer_is_pending(backend):
     if backend == "linked":
         backend = linked(["envkit worker {address}"] * 4, host="unix:")
     with async_pool_of([CountingEnv] * 3, backend, num_workers=2) as env:
@@ -368,7 +366,7 @@ def test_rows_that_go_at_their_own_pace_resize_when_none_owes_an_answer(backend)
         assert env.num_workers == 1
 
 
-def test_a_pool_that_has_not_begun_begins_with_all_its_rows():
+def test_a_pool_resized_before_its_first_reset_begins_all_rows():
     with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
         env.resize(3)
         assert env.reset().observation.tolist() == [0, 0, 0]
@@ -401,7 +399,7 @@ class Noted(CountingEnv):
         open(os.path.join(self._folder, name), "w", encoding="ascii").close()
 
 
-def test_views_of_before_stay_what_they_were():
+def test_earlier_views_are_unchanged_by_a_resize():
     """The memory of a view is kept and never written to again."""
     with ParallelPyEnvironment(
         [CountingEnv] * 2, zero_copy=True, start_method="fork"
@@ -415,7 +413,7 @@ def test_views_of_before_stay_what_they_were():
         assert env.current_time_step().observation.tolist() == [5, 5, 4]
 
 
-def test_new_rows_are_dealt_to_workers_of_the_usual_share():
+def test_new_rows_are_spread_over_workers_as_usual():
     def shares(size, rows, **options):
         with ParallelPyEnvironment(
             [CountingEnv] * size, backend="thread", num_workers=2
@@ -428,7 +426,7 @@ def test_new_rows_are_dealt_to_workers_of_the_usual_share():
     assert shares(4, 9, num_workers=1) == [2, 2, 5]
 
 
-def test_seeds_of_a_list_have_none_for_new_rows():
+def test_a_list_of_seeds_has_none_for_new_rows():
     with ParallelPyEnvironment([Walk] * 2, backend="inline") as env:
         env.seed([4, 5])
         env.resize(3)
@@ -519,7 +517,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_is_refused(case):
+def test_impossible_options_are_refused(case):
     makers, given, kind, message = REFUSED[case]
     with ParallelPyEnvironment(makers, backend="inline") as env:
         env.reset()
@@ -542,7 +540,7 @@ def assert_unchanged(env):
         (Walk, SpecMismatchError),
     ],
 )
-def test_environments_that_do_not_come_change_nothing(backend, maker, kind):
+def test_a_failed_resize_changes_nothing(backend, maker, kind):
     with pool_of([CountingEnv] * 2, backend, num_workers=2) as env:
         env.reset()
         with pytest.raises(kind):
@@ -618,7 +616,7 @@ def test_a_wrapper_keeps_the_number_of_rows_while_it_lives():
     pool.close()
 
 
-def test_what_blocks_keeps_the_number_of_rows_as_well():
+def test_a_blocking_batch_keeps_the_number_of_rows():
     pool = AsyncParallelPyEnvironment([CountingEnv] * 2, backend="inline")
     env = Blocking(pool)
     with pytest.raises(CallOrderError, match="a Blocking is around the pool"):
@@ -626,7 +624,7 @@ def test_what_blocks_keeps_the_number_of_rows_as_well():
     env.close()
 
 
-def test_a_handle_on_an_environment_that_is_gone_says_so():
+def test_a_handle_on_a_removed_environment_says_so():
     with ParallelPyEnvironment([CountingEnv] * 3, backend="inline") as env:
         env.reset()
         handles = env.envs
@@ -645,7 +643,7 @@ def test_a_handle_on_an_environment_that_is_gone_says_so():
         assert handles[1].step(0).observation == 1
 
 
-def test_there_must_be_places_for_new_workers():
+def test_new_workers_need_hosts():
     backend = linked(["envkit worker {address}"], host="unix:")
     with ParallelPyEnvironment([CountingEnv], backend=backend) as env:
         with pytest.raises(ValueError, match="The backend has places for") as caught:
@@ -675,7 +673,7 @@ class Placed(Walk):
         return os.environ.get("PLACE", "")
 
 
-def test_a_worker_that_ends_is_started_where_it_is_to_be_then():
+def test_a_lost_worker_restarts_on_its_current_host():
     python = shlex.quote(sys.executable)
     here = f"env PLACE={{}} {python} -m envkit worker {{{{address}}}}"
     backend = linked([here.format("a"), here.format("b")], host="unix:")
@@ -712,7 +710,7 @@ def come(address):
     return subprocess.Popen([sys.executable, "-m", "envkit", "worker", address])
 
 
-def test_a_worker_that_others_start_joins_a_pool_that_runs():
+def test_an_externally_started_worker_joins_a_running_pool():
     backend = linked(["envkit worker {address}"], host="unix:")
     with pytest.raises(CallOrderError, match="no pool uses this backend"):
         backend.invite()
@@ -757,7 +755,7 @@ def test_a_worker_that_others_start_joins_a_pool_that_runs():
     assert unused.wait(60) != 0
 
 
-def test_who_was_invited_and_does_not_come_changes_nothing():
+def test_an_invited_worker_that_never_connects_changes_nothing():
     backend = linked(["envkit worker {address}"], host="unix:", connect_timeout=0.1)
     with ParallelPyEnvironment([CountingEnv], backend=backend) as env:
         env.reset()
@@ -774,7 +772,7 @@ def test_who_was_invited_and_does_not_come_changes_nothing():
         assert env.step(actions(2)).observation.tolist() == [2, 1]
 
 
-def test_nothing_is_kept_of_the_memory_before(tmp_path):
+def test_the_old_memory_is_freed(tmp_path):
     """A pool that is resized often has the memory and descriptors of one."""
     with ParallelPyEnvironment([CountingEnv] * 2, start_method="fork") as env:
         env.reset()
@@ -788,7 +786,7 @@ def test_nothing_is_kept_of_the_memory_before(tmp_path):
         assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_sessions_with_a_server_come_and_go_as_a_whole():
+def test_server_sessions_are_added_and_removed_as_a_whole():
     server = serve(Menu([Offer("Catch")]), ServeOptions(port=0))
     try:
         with ParallelPyEnvironment(

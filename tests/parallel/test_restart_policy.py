@@ -54,9 +54,7 @@ def test_no_window_holds_more_restarts_than_the_policy_allows(policy, failures):
 
 
 @given(policy=POLICIES, failures=FAILURES)
-def test_decisions_depend_on_nothing_but_the_times_of_the_same_subject(
-    policy, failures
-):
+def test_decisions_depend_only_on_the_subjects_own_times(policy, failures):
     together = played(policy, failures)
 
     for subject in range(3):
@@ -102,7 +100,7 @@ def test_pauses_stay_at_their_limit_after_any_number_of_restarts():
     assert 30 == pauses[-1]
 
 
-def test_a_restart_leaves_the_window_when_its_seconds_are_over():
+def test_old_restarts_leave_the_window():
     supervisor = Restarts(RestartPolicy(max_restarts=1, within=60))
     assert [
         Replace(after=0.0),
@@ -111,7 +109,7 @@ def test_a_restart_leaves_the_window_when_its_seconds_are_over():
     ] == [supervisor.decide("worker", now=now) for now in (0.0, 59.9, 60.0)]
 
 
-def test_a_restart_counts_from_when_it_takes_place_not_from_the_failure():
+def test_a_restart_counts_from_its_own_time_not_the_failures():
     supervisor = Restarts(RestartPolicy(max_restarts=2, within=10, backoff=5))
     supervisor.decide("worker", now=0.0)
     supervisor.decide("worker", now=1.0)  # takes place at 6
@@ -120,7 +118,7 @@ def test_a_restart_counts_from_when_it_takes_place_not_from_the_failure():
     assert Replace(after=5.0) == supervisor.decide("worker", now=16.0)
 
 
-def test_each_subject_has_a_budget_of_its_own():
+def test_each_subject_has_its_own_budget():
     supervisor = Restarts(RestartPolicy(max_restarts=1))
     supervisor.decide(("worker", 0), now=0.0)
     assert Replace(after=0.0) == supervisor.decide(("env", 0), now=0.0)
@@ -133,7 +131,7 @@ def test_each_subject_has_a_budget_of_its_own():
         (RestartPolicy(max_restarts=0), "not allowed (max_restarts=0)"),
     ],
 )
-def test_without_a_restart_to_give_it_gives_up_at_once(policy, reason):
+def test_a_policy_without_restarts_gives_up_at_once(policy, reason):
     supervisor = Restarts(policy)
     assert GiveUp(reason) == supervisor.decide("worker", now=0.0)
 
@@ -213,16 +211,16 @@ def test_giving_up_says_which_budget_is_used_up(within, reason):
         ),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(message_of, arguments, error, message):
+def test_an_invalid_policy_is_refused(message_of, arguments, error, message):
     assert message == message_of(error, lambda: RestartPolicy(**arguments))
 
 
-def test_a_policy_takes_numbers_of_numpy():
+def test_a_policy_accepts_numpy_numbers():
     policy = RestartPolicy(np.int64(2), np.float32(5), backoff=np.float64(1))
     assert (2, 5, 1) == dataclasses.astuple(policy)[:3]
 
 
-def test_a_policy_is_a_value_that_travels():
+def test_a_policy_can_be_pickled():
     policy = RestartPolicy(max_restarts=5, within=None, backoff=1.0)
     assert policy == pickle.loads(pickle.dumps(policy))
     assert hash(policy) == hash(RestartPolicy(5, None, backoff=1.0))

@@ -141,7 +141,7 @@ def twin(order, steps):
 
 @pytest.mark.parametrize("order", list(AutoReset))
 @pytest.mark.parametrize("how", ["SIGKILL", "raise"])
-def test_streams_stay_grammatical_and_other_rows_do_not_notice(how, order):
+def test_restarts_keep_streams_grammatical_and_other_rows_unaffected(how, order):
     steps = {"raise": 120, "SIGKILL": 60}[how]
     with ParallelPyEnvironment(
         crash_at(7, how, 2, 4),
@@ -167,7 +167,7 @@ def test_streams_stay_grammatical_and_other_rows_do_not_notice(how, order):
 
 
 @pytest.mark.parametrize("order", list(AutoReset))
-def test_rebuilding_after_an_exception_is_the_same_everywhere(order):
+def test_rebuilding_after_an_exception_is_equal_on_every_backend(order):
     streams = {}
     for backend in ("inline", "thread", "process"):
         with ParallelPyEnvironment(
@@ -188,7 +188,7 @@ def policy_pool(count, *, max_restarts=9, backoff=0.0, **options):
     return pool_of(count, on_worker_failure=policy, **options)
 
 
-def test_a_cut_episode_ends_as_a_truncation_and_is_marked():
+def test_a_lost_episode_ends_as_a_marked_truncation():
     with policy_pool(2) as pool:
         pool.reset()
         before = pool.step(numbers(1, 2))
@@ -210,7 +210,7 @@ def test_a_cut_episode_ends_as_a_truncation_and_is_marked():
     assert 0 == int(first.observation["episode"][1])
 
 
-def test_where_a_first_was_due_nobody_notices():
+def test_a_loss_before_a_first_is_invisible():
     with policy_pool(2, make=functools.partial(Troubled, steps_per_episode=2)) as pool:
         pool.reset()
         pool.step(numbers(1, 2))
@@ -243,7 +243,7 @@ def test_a_reset_that_crashes_returns_the_first_of_the_new_environment():
     assert [] == wrong_rows(first, numbers(3, 4), after)
 
 
-def test_a_row_that_was_not_asked_owes_a_last_when_its_worker_crashed():
+def test_an_idle_row_owes_a_last_after_its_workers_crash():
     with policy_pool(3, workers=1) as pool:
         before = pool.reset()
         plan(pool, 0, "step", ENDS["SIGKILL"][0])
@@ -279,7 +279,7 @@ def test_an_idle_worker_that_was_killed_is_replaced_by_the_next_call():
     assert [] == wrong_rows(first, numbers(7, 8), after)
 
 
-def test_a_question_that_crashes_a_worker_is_an_error_and_the_stream_is_repaired():
+def test_a_call_that_crashes_a_worker_raises_and_the_stream_is_repaired():
     with policy_pool(2) as pool:
         pool.reset()
         pool.step(numbers(1, 2))
@@ -302,7 +302,7 @@ def test_a_question_that_crashes_a_worker_is_an_error_and_the_stream_is_repaired
     assert pids == answers
 
 
-def test_an_environment_that_raises_is_built_anew_in_its_worker():
+def test_an_environment_that_raises_is_rebuilt_in_its_worker():
     with policy_pool(2, workers=1) as pool:
         before = pool.reset()
         pids = pool.call("meet")
@@ -425,7 +425,7 @@ def test_a_replacement_with_other_specs_is_refused_and_ended(tmp_path):
     assert "is unlike the one before. Its observation spec: " in first_line(error)
 
 
-def test_a_replacement_with_other_specs_may_be_followed_by_a_good_one(tmp_path):
+def test_a_replacement_with_other_specs_can_be_followed_by_a_good_one(tmp_path):
     makers = [functools.partial(Wider, 0, str(tmp_path), [("step", os.abort)])]
     with ParallelPyEnvironment(
         makers, start_method="fork", on_worker_failure=ALWAYS
@@ -441,7 +441,7 @@ def test_a_replacement_with_other_specs_may_be_followed_by_a_good_one(tmp_path):
     assert 3 == lives_in(tmp_path, 0)
 
 
-def test_a_replacement_that_hangs_in_its_constructor_is_late(tmp_path):
+def test_a_replacement_that_hangs_in_its_constructor_times_out(tmp_path):
     lives = [("step", os.abort), ("constructor", signal.pause), ()]
     makers = [functools.partial(Lives, 0, str(tmp_path), lives)]
     with ParallelPyEnvironment(
@@ -477,7 +477,7 @@ def test_past_the_budget_the_crash_is_raised_with_the_reason():
     assert first_line(gone).startswith("step() needs worker 0 (pid ")
 
 
-def test_past_the_budget_the_exception_is_raised_and_the_row_may_be_reset():
+def test_past_the_budget_the_exception_is_raised_and_the_row_can_be_reset():
     make = functools.partial(
         Troubled, where="step", trouble=raises(KeyError, "x"), at=2
     )
@@ -494,7 +494,7 @@ def test_past_the_budget_the_exception_is_raised_and_the_row_may_be_reset():
     assert first.is_first().all()
 
 
-def test_every_worker_has_a_budget_of_its_own():
+def test_every_worker_has_its_own_budget():
     with policy_pool(3, max_restarts=1) as pool:
         pool.reset()
         for row in range(3):
@@ -509,7 +509,7 @@ def test_every_worker_has_a_budget_of_its_own():
     assert [0, 0] == after.step_type[[0, 2]].tolist()
 
 
-def test_late_workers_share_the_budget_of_crashed_ones():
+def test_timeouts_and_crashes_share_one_budget():
     with policy_pool(1, max_restarts=1, step_timeout=5.0) as pool:
         pool.reset()
         plan(pool, 0, "step", ENDS["SIGKILL"][0])
@@ -568,7 +568,7 @@ class Patient(InlineBackend):
         return queue
 
 
-def test_each_pause_is_twice_the_one_before_and_is_waited_for():
+def test_each_pause_is_twice_the_one_before():
     clock = ManualClock()
     built = []
 
@@ -588,7 +588,7 @@ def test_each_pause_is_twice_the_one_before_and_is_waited_for():
     assert "  restarts        6 of 6 within 60 s used up\n" in str(pool.errors[0])
 
 
-def test_restarts_that_are_long_ago_do_not_count():
+def test_old_restarts_do_not_count():
     clock = ManualClock()
     built = []
 
@@ -610,7 +610,7 @@ def test_restarts_that_are_long_ago_do_not_count():
     assert {} == pool.errors
 
 
-def test_the_other_rows_of_an_asynchronous_pool_go_on_during_a_pause():
+def test_other_rows_of_an_asynchronous_pool_continue_during_a_pause():
     makers = [functools.partial(Troubled, env) for env in range(3)]
     with AsyncParallelPyEnvironment(
         makers,
@@ -721,7 +721,7 @@ def seeds_of(how, seed):
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "raise"])
-def test_a_new_environment_has_a_seed_that_follows_but_no_old_one(how):
+def test_a_new_environment_gets_the_next_seed(how):
     steady, failing = seeds_of(how, 7)
     assert 1 == len(steady)
     assert 5 == len(failing) == len(set(failing))
@@ -746,7 +746,7 @@ def test_an_environment_that_crashes_and_raises_repeats_no_seed(tmp_path):
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_a_new_environment_has_seeds_that_follow_those_of_resets(is_batch):
+def test_a_new_environment_gets_the_seed_after_those_of_resets(is_batch):
     backend = FakeBackend()
     makers = [functools.partial(pair_of, 9, 9)]
     if not is_batch:

@@ -260,7 +260,7 @@ def facts(failure):
 
 
 @each_way
-def test_a_batch_waits_until_all_of_a_request_is_written(way):
+def test_a_batch_waits_for_its_whole_request(way):
     pool = rig(BatchEnv, way=way)
     pool.do(RESET)
     pool.slab.asking[0] += 1
@@ -278,18 +278,18 @@ def test_a_batch_waits_until_all_of_a_request_is_written(way):
     assert [MID, MID] == [step_type for step_type, *_ in pool.answers()]
 
 
-def test_a_first_step_without_a_reset_is_what_the_environment_makes_of_it():
+def test_a_first_step_without_a_reset_reaches_the_environment():
     pool = rig(CountingEnv)
     assert [(FIRST, 0.0, 0)] == pool.do(STEP)
 
 
-def test_nothing_is_done_when_nothing_was_asked():
+def test_without_a_request_nothing_is_run():
     pool = rig(PairEnv)
     assert 0 == pool.runner.run_pending()
     assert 0 == pool.envs[0].calls
 
 
-def test_it_counts_what_it_has_done():
+def test_runs_and_steps_are_counted():
     pool = rig(lambda: PairEnv(2), lambda: PairEnv(9), BatchEnv)
     pool.do(RESET)
     pool.do(STEP)
@@ -307,7 +307,7 @@ def test_it_counts_what_it_has_done():
 
 
 @each_way
-def test_the_order_may_change_between_two_steps(way):
+def test_the_order_can_change_between_steps(way):
     pool = rig(lambda: PairEnv(1), way=way)
     pool.do(RESET)
     pool.do(STEP, actions=[1])
@@ -327,7 +327,7 @@ def ask(pool, method, *arguments, envs=(2,)):
     return reply.results
 
 
-def test_info_of_a_batch_is_about_the_step_that_was_returned_last():
+def test_the_info_of_a_batch_belongs_to_its_last_step():
     pool = rig(lambda: BatchEnv([2, 2]), order=SAME_STEP_ORDER)
     pool.do(RESET)
     pool.do(STEP, actions=[1, 1])
@@ -342,7 +342,7 @@ def test_info_of_a_batch_is_about_the_step_that_was_returned_last():
 @pytest.mark.parametrize(
     ("command", "episode"), [(RESET, 3), (REBUILD, 1), ("set_state", 1)]
 )
-def test_the_info_of_an_end_is_gone_with_what_comes_after_it(command, episode):
+def test_the_info_of_an_end_is_dropped_with_the_next_step(command, episode):
     pool = rig(lambda: PairEnv(1), order=SAME_STEP_ORDER)
     pool.do(RESET)
     (state,) = ask(pool, "get_state")
@@ -359,7 +359,7 @@ def test_the_info_of_an_end_is_gone_with_what_comes_after_it(command, episode):
 
 
 @each_way
-def test_the_time_step_before_a_failure_stays_whole(way):
+def test_a_failure_keeps_the_previous_time_step_whole(way):
     pool = rig(lambda: PairEnv(raises_in=(3,)), way=way)
     pool.do(RESET)
     pool.do(STEP, actions=[5])
@@ -380,7 +380,7 @@ def test_a_failure_carries_the_exception_and_its_traceback():
     assert failure.traceback.endswith("ValueError: call 1\n")
 
 
-def test_rebuilding_goes_on_after_a_constructor_that_raised():
+def test_rebuilding_continues_after_a_constructor_raised():
     made = []
 
     def make():
@@ -402,7 +402,7 @@ def test_rebuilding_goes_on_after_a_constructor_that_raised():
 @each_way
 @each_kind
 @pytest.mark.parametrize("where", ["_step", "_reset", "get_info"])
-def test_what_belongs_to_the_carrier_passes_through(way, kind, where):
+def test_exceptions_of_the_worker_are_raised(way, kind, where):
     class CarriersOwn(BaseException):
         pass
 
@@ -466,7 +466,7 @@ def test_a_value_that_cannot_be_written_is_its_own_environments_failure(
     ],
     ids=["arrays", "nests", "a batch", "one that raises"],
 )
-def test_a_row_is_complete_when_it_is_marked_and_told_of_after_that(makers, told):
+def test_a_row_is_complete_before_it_is_marked(makers, told):
     pool = rig(*makers)
     seen = []
     pool.runner.after_row = lambda: seen.append(
@@ -638,7 +638,7 @@ GOOD = np.array([1, 2], np.int32)
     ],
     ids=["arrays", "a list", "numbers"],
 )
-def test_numbers_and_lists_are_taken_for_arrays(way, changed):
+def test_numbers_and_lists_are_converted_to_arrays(way, changed):
     answer = transition(GOOD, reward=0.5)._replace(**changed)
     pool = rig(
         *[lambda: Answering(restart(GOOD), answer)] * 2, way=way, validate="never"
@@ -650,9 +650,7 @@ def test_numbers_and_lists_are_taken_for_arrays(way, changed):
 
 @each_way
 @each_kind
-def test_rows_are_marked_behind_a_fence_where_processors_reorder(
-    monkeypatch, way, kind
-):
+def test_rows_are_marked_behind_a_memory_fence(monkeypatch, way, kind):
     monkeypatch.setattr(runner_module, "KEEPS_ORDER", False)
     fences = []
     pool = rig(kind, kind, way=way)
@@ -687,7 +685,7 @@ def test_rows_are_marked_behind_a_fence_where_processors_reorder(
     ids=repr,
 )
 @pytest.mark.parametrize("validate", ["never", "first", "always"])
-def test_an_observation_of_another_shape_never_broadcasts(way, wrong, validate):
+def test_an_observation_of_another_shape_is_never_broadcast(way, wrong, validate):
     pool = rig(
         lambda: Answering(
             restart(GOOD), transition(GOOD, 0.0)._replace(observation=wrong)
@@ -731,7 +729,7 @@ FLOATS = np.array([1.0, 2.0])
         ("never", None),
     ],
 )
-def test_a_time_step_is_looked_at_completely(call, validate, occasion):
+def test_a_time_step_is_checked_completely(call, validate, occasion):
     first = restart(FLOATS if call == "reset" else GOOD)
     pool = rig(lambda: Answering(first, transition(FLOATS, 0.0)), validate=validate)
     for command in (RESET, STEP)[: 1 + (call == "step")]:
@@ -751,7 +749,7 @@ def test_a_time_step_is_looked_at_completely(call, validate, occasion):
         assert "observation" == failure.original().path
 
 
-def test_bounds_are_looked_at_in_the_first_time_steps():
+def test_bounds_are_checked_in_the_first_time_steps():
     class OutOfBounds(PairEnv):
         def observation_spec(self):
             return BoundedArraySpec((2,), np.int32, 1, 9)
@@ -779,7 +777,7 @@ class Late(PairEnv):
     ("validate", "expected"),
     [("never", 0), ("first", 0), ("always", 2)],
 )
-def test_how_long_time_steps_are_looked_at_can_be_chosen(way, validate, expected):
+def test_the_number_of_checked_time_steps_can_be_chosen(way, validate, expected):
     pool = rig(lambda: Late(2), way=way, validate=validate)
     misfits = 0
     for command in (RESET, STEP, STEP, RESET):
@@ -789,7 +787,7 @@ def test_how_long_time_steps_are_looked_at_can_be_chosen(way, validate, expected
 
 
 @each_way
-def test_a_rebuilt_environment_is_looked_at_anew(way):
+def test_a_rebuilt_environment_is_checked_again(way):
     makers = iter([PairEnv, lambda: Late(0)])
     pool = rig(lambda: next(makers)(), way=way)
     pool.do(RESET)
@@ -797,7 +795,7 @@ def test_a_rebuilt_environment_is_looked_at_anew(way):
     assert "misfit" == pool.failures[2].kind
 
 
-def test_a_misfit_in_the_same_step_is_told_by_the_next():
+def test_a_spec_error_in_the_same_step_is_raised_by_the_next():
     pool = rig(lambda: Late(2), order=SAME_STEP_ORDER, validate="always")
     pool.envs[0].length = 1
     pool.do(RESET)
@@ -836,7 +834,7 @@ def test_some_rows_of_a_batch_are_reset():
     )
 
 
-def test_rows_of_a_batch_that_begin_anew_move_with_those_that_step():
+def test_rows_of_a_batch_can_reset_while_others_step():
     pool = rig(lambda: BatchEnv([9, 9]))
     pool.do(RESET)
     assert [(MID, 1.0, [1, 1]), (FIRST, 0.0, [2, 0])] == pool.do(
@@ -861,7 +859,7 @@ def test_a_part_of_a_batch_cannot_step():
     assert ["reset"] == pool.envs[0].calls
 
 
-def test_a_batch_that_was_never_reset_begins_as_a_whole():
+def test_an_unreset_batch_begins_as_a_whole():
     pool = rig(lambda: BatchEnv([9, 9]))
     assert [(FIRST, 0.0, [1, 0])] == pool.do(RESET, rows=[3])
 
@@ -875,7 +873,7 @@ def test_a_batch_is_rebuilt_as_a_whole():
     assert old is not pool.envs[0]
 
 
-def test_a_batch_that_raises_fails_in_all_its_rows_and_in_no_other():
+def test_a_batch_that_raises_fails_in_exactly_its_rows():
     class Broken(BatchEnv):
         def _step(self, action):
             raise ValueError("broken")
@@ -901,7 +899,7 @@ def test_a_reset_of_some_rows_that_fails_in_the_same_step_keeps_the_end():
 
 
 @pytest.mark.parametrize("lengths", [[1, 1], [1, 3]], ids=["all rows", "some rows"])
-def test_what_begins_in_the_same_step_is_looked_at_as_well(lengths):
+def test_resets_in_the_same_step_are_checked(lengths):
     pool = rig(lambda: BatchEnv(lengths), order=SAME_STEP_ORDER, validate="always")
     reset = pool.envs[0].reset
 
@@ -944,7 +942,7 @@ def test_a_batch_that_does_not_fit_says_which_rows_it_has():
     assert [3, 4] == sorted(pool.failures)
 
 
-def test_an_environment_behind_a_batch_is_called_by_its_own_number():
+def test_environments_after_a_batch_keep_their_own_number():
     pool = rig(BatchEnv, lambda: Answering(restart(FLOATS), None))
     pool.do(RESET)
     assert [4] == list(pool.failures)
@@ -956,7 +954,7 @@ def test_an_environment_behind_a_batch_is_called_by_its_own_number():
 
 
 @pytest.mark.parametrize("order", [NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER])
-def test_a_batch_does_what_single_environments_do(order):
+def test_a_batch_equals_single_environments(order):
     """The same episodes, beside single environments and without."""
     lengths = [2, 2, 3, 3]
     pools = [
@@ -1068,7 +1066,7 @@ COMMANDS = st.sampled_from([0, STEP, STEP, STEP, RESET, REBUILD])
     kind=st.sampled_from([PairEnv, ParcelEnv]),
     validate=st.sampled_from(["never", "first", "always"]),
 )
-def test_every_row_does_what_it_is_told_whatever_its_neighbours_do(
+def test_rows_are_independent_of_their_neighbours(
     plans, schedule, order, way, kind, validate
 ):
     pool = rig(
@@ -1135,7 +1133,7 @@ def test_a_request_that_fails_says_what_was_called(method, argument, failure):
     assert ("raised", 2, *failure) == facts(ask(pool, method, argument)[0])
 
 
-def test_one_that_fails_answers_for_itself_alone():
+def test_a_failing_request_affects_no_other():
     pool = rig(lambda: CrashingEnv(where="render"), CountingEnv)
     first, second = ask(pool, "render", "rgb_array", "rgb_array", envs=(2, 3))
     assert "raised" == first.kind
@@ -1143,7 +1141,7 @@ def test_one_that_fails_answers_for_itself_alone():
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_state_brings_back_where_an_environment_stood(ended):
+def test_a_state_restores_an_environments_progress(ended):
     pool = rig(lambda: PairEnv(2))
     pool.do(RESET)
     for _ in range(1 + ended):
@@ -1157,7 +1155,7 @@ def test_a_state_brings_back_where_an_environment_stood(ended):
     assert future == [pool.do(STEP, actions=[1]) for _ in range(4)]
 
 
-def test_closing_closes_every_environment_and_tells_what_went_wrong():
+def test_closing_closes_every_environment_and_reports_errors():
     closed = []
 
     class Closing(PairEnv):

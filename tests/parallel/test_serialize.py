@@ -110,12 +110,12 @@ def line_of(function):
 
 
 class TestTravelling:
-    def test_what_is_importable_travels_by_reference(self):
+    def test_importable_objects_are_sent_by_reference(self):
         payload = dump_constructor(CountingEnv, 0)
         assert CountingEnv is load_constructor(payload)
         assert len(payload) < 200
 
-    def test_what_remembers_results_travels_without_them(self, tmp_path):
+    def test_cached_functions_are_sent_without_their_cache(self, tmp_path):
         script = """
 import functools
 class Game:
@@ -143,13 +143,13 @@ pool([functools.partial(make, Game), functools.partial(fib, 50)])
 
         assert "(1, 3) (1, 3) 4 4 7 12586269025\n" == said_by(script, tmp_path)
 
-    def test_what_remembers_results_and_is_importable_travels_by_reference(self):
+    def test_importable_cached_functions_are_sent_by_reference(self):
         payload = dump_value((lambda: 0, line_of_file, functools.cache(len)))
         _, found, made_again = load_value(payload)
         assert line_of_file is found
         assert len is made_again.__wrapped__
 
-    def test_a_name_travels_as_a_name(self):
+    def test_names_are_sent_as_names(self):
         recipe = constructor("GridWorld", size=5)
         assert recipe == load_constructor(dump_constructor(recipe, 0))
 
@@ -172,7 +172,7 @@ pool([functools.partial(make, Game), functools.partial(fib, 50)])
 
         assert "lambda closure 3 local 3 partial 1 2\n" == made
 
-    def test_values_of_all_kinds_come_back(self):
+    def test_values_of_all_kinds_survive_the_round_trip(self):
         value = {"array": np.arange(3), "text": "__main__", "function": lambda x: x + 1}
         loaded = load_value(dump_value(value))
         assert [0, 1, 2] == loaded["array"].tolist()
@@ -185,10 +185,10 @@ pool([functools.partial(make, Game), functools.partial(fib, 50)])
             lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
         )
     )
-    def test_a_value_comes_back_equal(self, value):
+    def test_values_are_equal_after_the_round_trip(self, value):
         assert value == load_value(dump_value(value))
 
-    def test_a_class_that_comes_back_is_the_one_that_left_and_unchanged(self, tmp_path):
+    def test_a_returned_class_is_the_same_unchanged_class(self, tmp_path):
         """A worker that changes the class changes its own."""
         worker = """
 import sys
@@ -281,7 +281,7 @@ class TestScripts:
     @pytest.mark.parametrize(
         ("recipe", "kind", "where", "remedies"), FROM_SCRIPTS.values(), ids=FROM_SCRIPTS
     )
-    def test_what_a_script_cannot_send_is_an_error_that_says_where_to_move_it(
+    def test_unpicklable_script_objects_say_where_to_move_them(
         self, message_of, tmp_path, monkeypatch, recipe, kind, where, remedies
     ):
         main = run_as_main(LOCKED, tmp_path, monkeypatch)
@@ -298,7 +298,7 @@ class TestScripts:
             0
         ].splitlines()
 
-    def test_what_a_script_sends_needs_no_guard(self, tmp_path):
+    def test_script_objects_can_be_sent_without_a_main_guard(self, tmp_path):
         assert "made made Maker\n" == said_by(
             """
 import functools
@@ -314,7 +314,7 @@ pool([make, lambda: make("made"), Maker])
 
 
 class TestRefusals:
-    def test_a_lambda_that_uses_what_does_not_pickle(self, message_of):
+    def test_a_lambda_with_an_unpicklable_closure_is_explained(self, message_of):
         lock = threading.Lock()
         make = lambda: lock  # noqa: E731
 
@@ -334,13 +334,13 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "file", ["/tmp/ipykernel_123/456.py", "<ipython-input-3-0123456789ab>"]
     )
-    def test_a_notebook_cell_is_called_that(self, message_of, file):
+    def test_a_notebook_cell_is_named_as_such(self, message_of, file):
         names = {"lock": LOCK}
         exec(compile("make = lambda: lock", file, "exec"), names)
         told = message_of(ConstructorError, lambda: dump_constructor(names["make"], 0))
         assert "it is a lambda defined in a notebook cell, line 1." in told
 
-    def test_a_partial_with_an_argument_that_does_not_pickle(self, message_of):
+    def test_a_partial_with_an_unpicklable_argument_is_explained(self, message_of):
         config = {"render": {"lock": threading.Lock()}}
         recipe = functools.partial(CountingEnv, config=config)
         told = message_of(ConstructorError, lambda: dump_constructor(recipe, 0))
@@ -389,7 +389,7 @@ class TestRefusals:
             ),
         ],
     )
-    def test_what_cannot_travel_is_found(self, message_of, recipe, place):
+    def test_the_unpicklable_part_is_found(self, message_of, recipe, place):
         told = message_of(ConstructorError, lambda: dump_constructor(recipe, 0))
         assert f"  where  {place}" in told.splitlines()
 
@@ -400,9 +400,7 @@ class TestRefusals:
             ({"a": [0, threading.Lock()]}, "its key 'a', element 1 is a lock object"),
         ],
     )
-    def test_a_value_that_cannot_travel_names_its_part(
-        self, message_of, value, expected
-    ):
+    def test_an_unpicklable_value_names_its_part(self, message_of, value, expected):
         assert (
             f"The argument of call() cannot be sent to another process: {expected}.\n\n"
             "  why    TypeError: cannot pickle '_thread.lock' object"
@@ -452,7 +450,9 @@ class TestLoading:
             "  - define it in worker_setup=... as the program did"
         ) == message_of(ConstructorError, lambda: load_constructor(payload))
 
-    def test_whatever_loading_raises_is_told(self, message_of, monkeypatch, tmp_path):
+    def test_any_error_while_loading_is_reported(
+        self, message_of, monkeypatch, tmp_path
+    ):
         payload = dump_constructor(made_at_run_time(monkeypatch, "raises_here"), 0)
         monkeypatch.delitem(sys.modules, "raises_here")
         (tmp_path / "raises_here.py").write_text("raise OSError('no\\n  display')")

@@ -46,7 +46,7 @@ def open_descriptors():
     return len(os.listdir("/dev/fd"))
 
 
-def test_a_new_block_is_zero_all_over():
+def test_a_new_block_is_zeroed():
     block = SharedBlock.create(100_000)
     assert bytes(100_000) == block.buffer[:]
     assert 100_000 == block.size
@@ -54,7 +54,7 @@ def test_a_new_block_is_zero_all_over():
 
 
 @given(size=st.integers(0, 10_000))
-def test_a_block_of_any_size_can_be_had(size):
+def test_blocks_can_have_any_size(size):
     block = SharedBlock.create(size)
     here, there = block.buffer, SharedBlock.attach(os.dup(block.fd), size)
     here[-1] = 7
@@ -101,7 +101,7 @@ def test_a_block_has_no_name_anywhere():
     block.close()
 
 
-def test_where_there_is_no_memfd_a_file_without_a_name_will_do(monkeypatch, tmp_path):
+def test_without_memfd_an_unnamed_file_is_used(monkeypatch, tmp_path):
     monkeypatch.setattr(memory.sys, "platform", "darwin")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     block = SharedBlock.create(64)
@@ -125,7 +125,7 @@ def test_an_array_stays_readable_after_close():
     assert [3] * 10 == array.tolist()
 
 
-def test_the_memory_goes_with_the_last_array_over_it():
+def test_the_memory_is_freed_with_its_last_array():
     block = SharedBlock.create(80)
     array = np.ndarray(10, np.int64, block.buffer)
     gone = weakref.ref(block)
@@ -180,7 +180,7 @@ print(len(os.listdir("/dev/fd")) - before)
     ],
     ids=["file size", "address space"],
 )
-def test_memory_that_cannot_be_had_is_refused_with_its_size(limits, size, why):
+def test_unavailable_memory_is_refused_with_its_size(limits, size, why):
     assert (
         f"MemoryError: The pool needs {size:,} bytes of shared memory, and the system "
         f"refused them: {why}. Use fewer environments or smaller observations."
@@ -196,7 +196,7 @@ def test_more_than_any_machine_has_is_refused(size):
     assert message.endswith(". Use fewer environments or smaller observations.")
 
 
-def test_more_than_this_machine_has_is_refused_before_it_is_taken():
+def test_more_than_the_machine_has_is_refused_before_allocation():
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     message = refusal({"RLIMIT_FSIZE": 2**20}, 4 * whole)
     assert message.startswith(f"MemoryError: The pool needs {4 * whole:,} bytes")

@@ -87,7 +87,7 @@ def fill(slab, value=0):
 # Layout.
 
 
-def test_the_page_shows_the_table_of_the_slab():
+def test_the_docs_show_the_slabs_table():
     """`docs/how_it_works.md` has these lines, which are made of the table."""
     lines = []
     for array in ARRAYS:
@@ -126,7 +126,7 @@ def test_no_other_module_of_envkit_touches_the_arrays():
 
 @settings(max_examples=25)
 @given(layout=strategies.slab_layouts())
-def test_each_array_begins_on_a_cache_line_of_its_own_and_none_overlap(layout):
+def test_arrays_start_on_their_own_cache_line_without_overlap(layout):
     """So parent and workers write to different lines."""
     found = spans(layout)
     arrived = pickle.loads(pickle.dumps(layout))
@@ -143,7 +143,7 @@ def test_each_array_begins_on_a_cache_line_of_its_own_and_none_overlap(layout):
 
 @settings(max_examples=15)
 @given(layout=strategies.slab_layouts())
-def test_there_is_one_array_for_each_leaf_with_a_line_for_each_row(layout):
+def test_each_leaf_has_one_array_with_a_row_per_environment(layout):
     slab = Slab(layout)
 
     assert [(layout.rows, *spec.shape) for spec in layout.action.leaves] == [
@@ -203,7 +203,7 @@ def test_the_leaves_of_reward_and_discount_are_known(reward, discounts):
     ],
     ids=str,
 )
-def test_only_what_has_no_place_of_its_own_is_private(dtype, private):
+def test_only_leaves_without_shared_memory_are_private(dtype, private):
     assert private == is_private(np.dtype(dtype))
 
 
@@ -276,7 +276,7 @@ def test_every_row_ends_with_the_answer_to_its_own_request(number, asked, raised
 
 
 @pytest.mark.skipif(not KEEPS_ORDER, reason="elsewhere all answers are awaited")
-def test_answers_are_awaited_once_no_more_rows_owe_one_than_the_parent_waits_for():
+def test_answers_are_awaited_once_few_enough_rows_are_pending():
     slab = Slab(layout_of(rows=4))
     never_waited = slab.is_awaited()
     seen = {}
@@ -297,7 +297,7 @@ def test_answers_are_awaited_once_no_more_rows_owe_one_than_the_parent_waits_for
     } == seen
 
 
-def test_of_very_many_rows_every_answer_is_awaited():
+def test_answers_of_very_many_rows_are_all_awaited():
     slab = Slab(layout_of(rows=5000))
     slab.request_all(STEP)
     slab.wait_for(1)
@@ -307,7 +307,7 @@ def test_of_very_many_rows_every_answer_is_awaited():
 
 
 @pytest.mark.parametrize("number", LAST_NUMBERS)
-def test_all_rows_are_asked_and_answer_one_after_the_other(number):
+def test_all_rows_are_requested_and_answer_in_turn(number):
     slab = slab_at(number)
     slab.request_all(STEP)
     asked = slab.pending(0, 3)
@@ -340,7 +340,7 @@ class ReadLater:
 
 @pytest.mark.parametrize("number", LAST_NUMBERS)
 @pytest.mark.parametrize("is_taken_back", [False, True])
-def test_a_row_is_pending_only_if_it_has_been_asked(number, is_taken_back):
+def test_a_row_is_pending_only_after_a_request(number, is_taken_back):
     """A worker may look while the parent lets a row stand, and then asks it."""
     then = (number + (-2 if is_taken_back else 2)) % 2**32
     writes = [
@@ -376,7 +376,7 @@ def test_a_row_is_pending_only_if_it_has_been_asked(number, is_taken_back):
 
 
 @pytest.mark.parametrize("number", LAST_NUMBERS)
-def test_a_row_that_was_asked_several_times_is_pending(number):
+def test_a_row_with_several_requests_is_pending(number):
     """A fork that uses the pool writes to the same memory before it is refused."""
     slab = slab_at(number)
     slab.request_all(STEP)
@@ -384,7 +384,7 @@ def test_a_row_that_was_asked_several_times_is_pending(number):
     assert [0, 1, 2] == slab.pending(0, 3)
 
 
-def test_the_parent_stands_rows_at_numbers_that_were_never_a_request():
+def test_stand_at_sets_rows_to_numbers_that_were_never_requested():
     slab = slab_at(4)
     slab.request_all(STEP)
     for row in range(3):
@@ -397,7 +397,7 @@ def test_the_parent_stands_rows_at_numbers_that_were_never_a_request():
     assert [STEP] * 3 == slab.requested.tolist()
 
 
-def test_both_sides_see_how_often_rows_were_asked():
+def test_both_sides_see_the_number_of_requests():
     layout = layout_of(3)
     memory = bytearray(layout.size)
     parent, worker = Slab(layout, memory), Slab(layout, memory)
@@ -407,7 +407,7 @@ def test_both_sides_see_how_often_rows_were_asked():
     assert before + 2 == worker.announcements[0]
 
 
-def test_what_is_being_asked_is_not_seen_before_it_is_whole():
+def test_an_incomplete_request_is_not_visible():
     layout = layout_of(3)
     memory = bytearray(layout.size)
     parent, worker = Slab(layout, memory), Slab(layout, memory)
@@ -423,7 +423,7 @@ def test_what_is_being_asked_is_not_seen_before_it_is_whole():
 
 
 @pytest.mark.parametrize("ask", ["request_all", "request"])
-def test_a_request_that_was_interrupted_keeps_no_worker_waiting(ask, monkeypatch):
+def test_an_interrupted_request_blocks_no_worker(ask, monkeypatch):
     class Interrupted(BaseException):
         pass
 
@@ -446,7 +446,7 @@ def test_a_request_that_was_interrupted_keeps_no_worker_waiting(ask, monkeypatch
     assert slab.pending_as_asked(0, 3)
 
 
-def test_rows_may_be_asked_different_things():
+def test_rows_can_get_different_requests():
     slab = Slab(layout_of(3))
     slab.request(some(0, 2), np.array([RESET, REBUILD], np.uint8))
     assert [RESET, IDLE, REBUILD] == slab.requested.tolist()
@@ -457,7 +457,7 @@ def test_rows_may_be_asked_different_things():
 
 @pytest.mark.parametrize("number", LAST_NUMBERS)
 @pytest.mark.parametrize("was_raised", [False, True])
-def test_a_request_is_taken_back_and_the_answer_before_stands(number, was_raised):
+def test_a_withdrawn_request_keeps_the_previous_answer(number, was_raised):
     slab = slab_at(number)
     slab._answered[1] |= int(was_raised)
     fill(slab)
@@ -481,7 +481,7 @@ def assert_equal(expected, actual):
 
 
 @pytest.mark.parametrize("number", LAST_NUMBERS)
-def test_a_cut_is_a_last_without_reward_that_keeps_observation_and_value(number):
+def test_a_cut_row_ends_without_reward_and_keeps_its_observation(number):
     slab = slab_at(number)
     fill(slab, 3)
     slab._steps[2][:] = 0
@@ -520,7 +520,7 @@ def test_a_cut_touches_no_other_row_and_no_other_slot():
     ]
 
 
-def test_a_first_moves_behind_the_end_that_is_put_before_it():
+def test_a_first_moves_behind_an_inserted_end():
     slab = slab_at(6)
     fill(slab)
     slab.columns(SAME_STEP_SLOT)[3][1] = [70, 71]
@@ -537,7 +537,7 @@ def test_a_first_moves_behind_the_end_that_is_put_before_it():
 @pytest.mark.parametrize(
     "kept", [[1, 2], {"a": 1}, [[1], [2, 3]], "text", None], ids=str
 )
-def test_objects_stay_what_they_are_through_a_cut(kept):
+def test_objects_survive_a_cut(kept):
     slab = slab_at(6, observation=ArraySpec((), object))
     other = ["where the episode stood"]
     slab.columns(1)[3][0] = kept
@@ -549,7 +549,7 @@ def test_objects_stay_what_they_are_through_a_cut(kept):
     assert kept is time_step_of(slab, 0, SAME_STEP_SLOT).observation[()]
 
 
-def test_what_is_read_of_a_row_is_a_copy():
+def test_reading_a_row_returns_a_copy():
     slab = slab_at(4)
     fill(slab)
     time_step = time_step_of(slab, 2, 0)
@@ -564,9 +564,7 @@ def test_what_is_read_of_a_row_is_a_copy():
     numbers=st.lists(EVEN, min_size=1, max_size=6),
     data=st.data(),
 )
-def test_aligning_lets_all_rows_stand_in_one_slot_and_changes_no_time_step(
-    numbers, data
-):
+def test_aligning_moves_all_rows_to_one_slot_unchanged(numbers, data):
     slab = slab_at(0, rows=len(numbers))
     slab.stand_at(slice(None), numbers)
     fill(slab)
@@ -586,7 +584,7 @@ def test_aligning_lets_all_rows_stand_in_one_slot_and_changes_no_time_step(
 
 
 @pytest.mark.parametrize("order", [NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER])
-def test_a_row_has_ended_when_it_stands_at_a_last(order):
+def test_a_row_has_ended_at_a_last(order):
     slab = slab_at(4, rows=4)
     slab.autoreset = order
     slab._sequence[3] = slab._answered[3] = 6

@@ -151,7 +151,7 @@ def test_every_order_of_resets_has_the_same_episodes(backend, order):
         assert [] == differences(expected, streams.played(env, order))
 
 
-def test_under_same_step_the_next_episode_is_there_at_once():
+def test_under_same_step_the_next_episode_is_ready_at_once():
     seed, action = 11, np.stack([ACTION])
     with opened([Walk], autoreset="same_step") as env:
         env.seed([seed])
@@ -180,7 +180,7 @@ def test_rows_of_asynchronous_pools_have_the_same_streams():
         assert [] == differences(expected, stream[:20])
 
 
-def test_rows_that_stay_go_on_when_a_pool_changes_size(backend):
+def test_remaining_rows_continue_after_a_resize(backend):
     def stream(sizes):
         found = []
         with pool_of(pairs([Walk]) * 2, backend, num_workers=2) as env:
@@ -206,7 +206,7 @@ def test_rows_that_stay_go_on_when_a_pool_changes_size(backend):
 @hypothesis.given(
     moves=st.lists(MOVES, max_size=24), order=st.sampled_from(list(AutoReset))
 )
-def test_programs_see_the_same_whatever_they_do(kind, moves, order):
+def test_standby_environments_change_nothing_for_programs(kind, moves, order):
     """Seeds, options, states, attributes, masks, other orders: in two runs."""
 
     def played():
@@ -255,7 +255,7 @@ def test_environments_continue_after_a_crash(moves, deaths):
     assert told == also_told
 
 
-def test_the_environment_that_has_ended_is_asked_until_the_next_begins(backend):
+def test_calls_reach_the_ended_environment_until_the_next_begins(backend):
     maker = functools.partial(CountingEnv, 2)
     with opened([maker], backend) as env:
         env.reset()
@@ -270,7 +270,7 @@ def test_the_environment_that_has_ended_is_asked_until_the_next_begins(backend):
         assert [True] == env.env_is_wrapped(StandbyEnvironment)
 
 
-def test_a_checkpoint_has_both_environments(tmp_path):
+def test_a_checkpoint_contains_both_environments(tmp_path):
     makers, actions = [Walk] * 3, np.stack([ACTION] * 3)
     with opened(makers) as env:
         env.seed(5)
@@ -282,7 +282,7 @@ def test_a_checkpoint_has_both_environments(tmp_path):
         assert [] == differences(expected, [env.step(actions) for _ in range(12)])
 
 
-def test_the_state_of_one_fits_no_pool_without():
+def test_a_standby_state_needs_a_standby_environment():
     with opened([Walk]) as env, pool_of([Walk]) as plain:
         env.reset(), plain.reset()
         with pytest.raises(EnvironmentRaised, match="which no other one stands by"):
@@ -321,7 +321,7 @@ def anew():
     Failing.made = 0
 
 
-def test_what_a_hidden_reset_raises_is_raised_where_the_row_begins(anew, backend):
+def test_errors_of_a_hidden_reset_are_raised_when_the_row_begins(anew, backend):
     with opened([functools.partial(Failing, "raises")], backend) as env:
         env.reset()
         env.step([0])
@@ -342,7 +342,7 @@ def test_a_worker_that_dies_in_a_hidden_reset_is_replaced(anew, tmp_path):
     assert streams.is_grammatical([int(step.step_type[0]) for step in found])
 
 
-def test_one_that_hangs_is_late_when_the_row_is_asked(anew):
+def test_a_hanging_hidden_reset_times_out_when_the_row_steps(anew):
     maker = functools.partial(Failing, "hangs")
     with opened([maker], "process", step_timeout=0.5) as env:
         env.reset()
@@ -375,7 +375,7 @@ class Distant(CountingEnv):
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_streams_and_states_are_the_same_in_workers(backend):
+def test_streams_and_states_are_equal_in_workers(backend):
     actions, seeds = np.stack([ACTION] * 2), [3, 4]
     with opened([Walk] * 2) as env, in_workers([Walk] * 2, backend) as far:
         env.seed(seeds), far.seed(seeds)
@@ -395,7 +395,7 @@ def test_streams_and_states_are_the_same_in_workers(backend):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers cannot be linked here")
 @pytest.mark.parametrize("open_far", [opened, in_workers])
-def test_seeds_and_states_are_the_same_over_links(open_far):
+def test_seeds_and_states_are_equal_over_links(open_far):
     actions = np.stack([ACTION] * 2)
     with (
         opened([Walk] * 2) as env,
@@ -411,7 +411,7 @@ def test_seeds_and_states_are_the_same_over_links(open_far):
             assert [] == differences(expected, [one.step(actions) for _ in range(9)])
 
 
-def test_a_checkpoint_fits_both(tmp_path):
+def test_a_checkpoint_fits_threads_and_workers(tmp_path):
     makers, actions = [Walk], np.stack([ACTION])
     with opened(makers) as env:
         env.seed(5)
@@ -424,7 +424,7 @@ def test_a_checkpoint_fits_both(tmp_path):
         far.save(tmp_path / "again")
 
 
-def test_those_in_workers_are_asked_there():
+def test_calls_reach_standby_environments_in_workers():
     with in_workers([functools.partial(Distant, 2)]) as env:
         env.reset()
         [(pid, level)] = env.call("raised_by", 2)
@@ -466,7 +466,7 @@ class Dying(CountingEnv):
 
 
 @pytest.mark.parametrize("how", ["raises", "exits"])
-def test_a_reset_that_fails_in_a_worker_concerns_only_its_row(how, tmp_path):
+def test_a_failed_reset_in_a_worker_affects_only_its_row(how, tmp_path):
     makers = [
         functools.partial(Dying, how, tmp_path / "mark"),
         functools.partial(CountingEnv, 3),
@@ -481,7 +481,7 @@ def test_a_reset_that_fails_in_a_worker_concerns_only_its_row(how, tmp_path):
     assert [0, 1, 1, 2] * 3 == [int(step.step_type[1]) for step in found[:12]]
 
 
-def test_without_a_policy_the_end_of_its_process_is_an_error_of_its_row(tmp_path):
+def test_without_a_policy_a_lost_standby_process_is_its_rows_error(tmp_path):
     maker = functools.partial(Dying, "exits", tmp_path / "mark")
     with in_workers([CountingEnv, maker]) as env:
         streams.play(env, [[0, 0]] * 3)
@@ -506,7 +506,7 @@ class Gripping(CountingEnv):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
-def test_a_reset_that_holds_the_lock_of_python_delays_no_step(tmp_path):
+def test_a_reset_that_holds_the_gil_delays_no_step(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     maker = functools.partial(Gripping, tmp_path / "mark", tmp_path / "pipe")
     with in_workers([maker, CountingEnv], num_workers=1) as env:
@@ -521,7 +521,7 @@ class Alone(CountingEnv):
     one_per_process = True
 
 
-def test_one_that_must_be_alone_in_its_process_may_stand_by_in_another():
+def test_an_environment_alone_in_its_process_can_have_a_standby():
     with pytest.raises(
         ConstructorError, match="With in_workers=True, each has its own"
     ):
@@ -570,7 +570,7 @@ def is_running(pid):
     return True
 
 
-def test_an_environment_is_made_again_from_its_provenance():
+def test_an_environment_is_rebuilt_from_its_provenance():
     with StandbyEnvironment("Catch") as env:
         env.seed(7)
         again, assumed = rebuilt(env.provenance())
@@ -613,7 +613,7 @@ def gate():
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])
-def test_a_pool_may_be_closed_while_a_reset_is_under_way(gate, backend, monkeypatch):
+def test_a_pool_can_be_closed_during_a_hidden_reset(gate, backend, monkeypatch):
     monkeypatch.setattr("envkit.wrappers.standby._GRACE", 0.01)
     with opened([Shut] * 2, backend) as env:
         env.reset()
@@ -684,7 +684,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_stand_by_is_refused(case):
+def test_environments_that_cannot_stand_by_are_refused(case):
     maker, kind, text = REFUSED[case]
     with pytest.raises(kind) as caught:
         opened([maker])
@@ -714,7 +714,7 @@ def test_both_are_closed_once():
     assert 2 == len(Closing.closed)
 
 
-def test_rows_of_a_batch_in_this_process_may_have_one_each():
+def test_rows_of_a_local_batch_can_each_have_a_standby():
     rows = [StandbyEnvironment(functools.partial(Walk, 1)) for _ in range(2)]
     with BatchedPyEnvironment(rows, multithreading=False) as env:
         env.seed([3, 4])

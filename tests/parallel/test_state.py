@@ -68,7 +68,7 @@ def moved(env, steps=7):
 
 
 @with_each_order
-def test_the_same_actions_give_the_same_stream_again(order, backend):
+def test_a_restored_state_repeats_the_stream(order, backend):
     with pool_of([Walk] * 4, backend, num_workers=2, autoreset=order) as env:
         moved(env)
         state = env.get_state()
@@ -90,7 +90,7 @@ def test_the_same_actions_give_the_same_stream_again(order, backend):
         ("thread", 3, "inline", 1),
     ],
 )
-def test_the_state_of_one_pool_fits_into_another(backend, workers, other, others):
+def test_a_state_can_be_restored_in_another_pool(backend, workers, other, others):
     with pool_of([Walk] * 4, backend, num_workers=workers) as env:
         moved(env)
         token = pickle.dumps(env.get_state())
@@ -102,7 +102,7 @@ def test_the_state_of_one_pool_fits_into_another(backend, workers, other, others
     assert expected == actual
 
 
-def test_the_state_of_an_asynchronous_pool_fits_into_one_in_lockstep():
+def test_an_asynchronous_pools_state_fits_a_lockstep_pool():
     with AsyncParallelPyEnvironment([Walk] * 4, backend="inline") as env:
         env.seed(3)
         env.reset_async()
@@ -123,7 +123,7 @@ def test_the_state_of_an_asynchronous_pool_fits_into_one_in_lockstep():
 
 
 @with_each_order
-def test_the_state_of_a_pool_in_lockstep_fits_into_an_asynchronous_one(order):
+def test_a_lockstep_pools_state_fits_an_asynchronous_pool(order):
     with pool_of([Walk] * 4, autoreset=order) as env:
         moved(env)
         state = env.get_state()
@@ -153,7 +153,7 @@ def test_the_state_of_a_pool_in_lockstep_fits_into_an_asynchronous_one(order):
 
 @pytest.mark.parametrize("taken", list(AutoReset), ids=lambda o: o.value)
 @pytest.mark.parametrize("given", list(AutoReset), ids=lambda o: o.value)
-def test_a_state_may_come_from_another_order(taken, given):
+def test_a_state_can_come_from_another_order(taken, given):
     """Where the environments stand is the same; what comes follows the new order."""
     makers = [functools.partial(CountingEnv, length) for length in (1, 2)]
     with pool_of(makers, autoreset=taken) as env:
@@ -182,7 +182,7 @@ def test_a_state_may_come_from_another_order(taken, given):
     assert expected == (after.step_type.tolist(), after.observation.tolist())
 
 
-def test_the_state_of_a_pool_that_has_not_begun_is_that_of_a_new_one(backend):
+def test_the_state_before_the_first_reset_is_that_of_a_new_pool(backend):
     with pool_of([TracingEnv] * 2, backend, num_workers=1) as env:
         state = env.get_state()
         streams.play(env, [[1, 2]] * 3)
@@ -195,7 +195,7 @@ def test_the_state_of_a_pool_that_has_not_begun_is_that_of_a_new_one(backend):
     assert [0, 0] == first.observation["episode"].tolist()
 
 
-def test_rows_that_had_not_begun_have_not_begun_again():
+def test_restoring_keeps_unbegun_rows_unbegun():
     with AsyncParallelPyEnvironment([TracingEnv] * 3, backend="inline") as env:
         env.reset_async([1])
         env.recv()
@@ -232,7 +232,7 @@ def test_the_token_is_a_copy():
     assert before == pickle.dumps(state)
 
 
-def test_the_token_pickles_and_has_no_objects_of_the_worker(backend):
+def test_the_token_pickles_without_the_workers_objects(backend):
     with pool_of([Walk] * 2, backend, num_workers=1) as env:
         env.reset()
         state = env.get_state()
@@ -241,7 +241,7 @@ def test_the_token_pickles_and_has_no_objects_of_the_worker(backend):
     assert pickle.dumps(pickle.loads(pickle.dumps(state))) == pickle.dumps(state)
 
 
-def test_what_is_not_a_state_is_refused(message_of):
+def test_anything_but_a_state_is_refused(message_of):
     with pool_of([CountingEnv] * 2) as env:
         env.reset()
         message = message_of(TypeError, lambda: env.set_state([1, 2]))
@@ -272,7 +272,7 @@ def test_the_state_of_another_number_of_environments_changes_nothing(
     assert expected == actual
 
 
-def test_an_environment_without_state_says_so_and_nobody_is_touched(backend):
+def test_an_environment_without_state_says_so_and_nothing_changes(backend):
     makers = [CountingEnv, CountingEnv, environments.Stateless]
     with pool_of([CountingEnv] * 3) as env:
         streams.play(env, [[0] * 3] * 5)
@@ -292,7 +292,7 @@ def test_an_environment_without_state_says_so_and_nobody_is_touched(backend):
     assert [3, 3, 3] == observation
 
 
-def test_an_environment_that_refuses_a_state_brings_the_others_back(backend):
+def test_a_refused_state_restores_the_other_environments(backend):
     makers = [CountingEnv, environments.Stubborn, CountingEnv]
     with pool_of([CountingEnv] * 3) as env:
         streams.play(env, [[0] * 3] * 5)
@@ -310,7 +310,7 @@ def test_an_environment_that_refuses_a_state_brings_the_others_back(backend):
     assert [3, 3, 3] == observation
 
 
-def test_a_row_that_raised_comes_back(backend):
+def test_a_row_that_raised_can_be_restored(backend):
     makers = [functools.partial(environments.Talkative, row) for row in range(2)]
     with pool_of(makers, backend, num_workers=1) as env:
         streams.play(env, [[0, 0]] * 2)
@@ -343,7 +343,7 @@ def test_batches_have_a_state_too(backend):
     assert expected == actual
 
 
-def test_the_state_is_that_of_views_too():
+def test_the_state_is_right_with_views_too():
     with pool_of([Walk] * 4, zero_copy=True) as env:
         moved(env)
         state = env.get_state()
@@ -356,7 +356,7 @@ def test_the_state_is_that_of_views_too():
     assert kept == pickle.dumps(state)
 
 
-def test_views_stay_whole_when_a_state_comes_back():
+def test_views_stay_valid_when_a_state_is_restored():
     with pool_of([TracingEnv] * 2, zero_copy=True) as env:
         env.reset()
         state = env.get_state()
@@ -366,7 +366,7 @@ def test_views_stay_whole_when_a_state_comes_back():
         assert before == streams.bits_of(shown)
 
 
-def test_what_the_caller_wrote_into_its_arrays_is_not_in_the_state():
+def test_changes_to_the_callers_arrays_are_not_in_the_state():
     with pool_of([TracingEnv] * 2) as env:
         env.reset()
         time_step = env.step([1, 2])
@@ -399,7 +399,7 @@ def test_set_state_is_the_identity_on_the_future(steps, later, orders, workers):
     assert expected == actual
 
 
-def test_no_row_of_an_asynchronous_pool_may_owe_an_answer(message_of):
+def test_a_state_needs_rows_without_pending_answers(message_of):
     with AsyncParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
         state = env.get_state()
         env.reset_async([1])
@@ -415,7 +415,7 @@ def test_no_row_of_an_asynchronous_pool_may_owe_an_answer(message_of):
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_bytes_that_are_no_state_are_a_value_error_and_change_nothing(backend):
+def test_invalid_bytes_raise_value_error_and_change_nothing(backend):
     with pool_of([CountingEnv] * 3, backend, num_workers=2) as env:
         env.reset()
         token = env.get_state()
@@ -582,7 +582,7 @@ def begun():
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_a_state_that_is_corrupt_in_any_part_is_taken_or_changes_nothing(begun, data):
+def test_a_corrupt_state_is_restored_or_changes_nothing(begun, data):
     env, state = begun
     env.set_state(state)
     env.step(ACTIONS[20])
@@ -612,7 +612,7 @@ def test_a_state_that_is_corrupt_in_any_part_is_taken_or_changes_nothing(begun, 
 
 @pytest.mark.skipif(os.name != "posix", reason="no worker processes there yet")
 @pytest.mark.parametrize("kind", [pool_of, AsyncParallelPyEnvironment])
-def test_a_state_comes_back_in_the_worker_that_replaces_a_dead_one(kind):
+def test_a_state_can_be_restored_in_a_replaced_worker(kind):
     with pool_of([Walk] * 4) as env:
         state = moved(env).get_state()
         expected = env.step(ACTIONS[9])
@@ -649,7 +649,7 @@ class DiesOfStates(CountingEnv):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="no worker processes there yet")
-def test_a_worker_that_dies_of_a_state_brings_the_others_back():
+def test_a_state_that_kills_a_worker_restores_the_others():
     with pool_of([CountingEnv] * 3) as env:
         streams.play(env, [[0] * 3] * 5)
         state = env.get_state()

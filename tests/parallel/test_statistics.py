@@ -45,7 +45,7 @@ def test_steps_and_resets_are_counted_for_each_worker(backend):
     [(AutoReset.NEXT_STEP, 5), (AutoReset.SAME_STEP, 9)],
     ids=["next step", "same step"],
 )
-def test_resets_that_happen_by_themselves_are_counted(backend, order, resets):
+def test_automatic_resets_are_counted(backend, order, resets):
     """Episodes of one step: half of the steps under NEXT_STEP begin one, else all."""
     with pool_of([functools.partial(CountingEnv, 1)], backend, autoreset=order) as env:
         env.reset()
@@ -73,7 +73,7 @@ def test_the_rows_of_a_batch_are_counted_one_by_one(order, resets):
     assert (18, resets) == (numbers.steps, numbers.resets)
 
 
-def test_a_pool_that_has_done_nothing_has_done_nothing():
+def test_a_new_pool_has_zero_counts():
     with pool_of([CountingEnv] * 2, num_workers=2) as env:
         numbers = env.statistics()
 
@@ -87,7 +87,7 @@ def test_a_pool_that_has_done_nothing_has_done_nothing():
     assert [0.0, 0.0] == [worker.seconds_per_step for worker in numbers.workers]
 
 
-def test_processes_tell_who_they_are_and_what_they_hold():
+def test_statistics_name_each_process_and_its_memory():
     with pool_of([environments.Talkative] * 2, "process", num_workers=2) as env:
         env.reset()
         numbers = env.statistics()
@@ -103,14 +103,14 @@ def test_processes_tell_who_they_are_and_what_they_hold():
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])
-def test_without_processes_there_is_no_memory_of_their_own(backend):
+def test_without_processes_no_memory_is_reported(backend):
     with pool_of([CountingEnv] * 2, backend, num_workers=2) as env:
         numbers = env.statistics()
     assert [os.getpid()] * 2 == [worker.pid for worker in numbers.workers]
     assert 0 == numbers.resident_bytes
 
 
-def test_times_grow_and_are_those_of_the_side_that_spent_them(backend):
+def test_times_grow_on_the_side_that_spends_them(backend):
     with pool_of([environments.Walk] * 4, backend, num_workers=2) as env:
         env.reset()
         before = env.statistics()
@@ -127,7 +127,7 @@ def test_times_grow_and_are_those_of_the_side_that_spent_them(backend):
     assert max(worker.stepping for worker in after.workers) <= after.elapsed
 
 
-def test_a_straggler_stands_out(tmp_path):
+def test_a_slow_worker_stands_out(tmp_path):
     """The clock is the machine's, so only the order of the two is looked at."""
     gate = str(tmp_path / "gate")
     os.mkfifo(gate)
@@ -163,7 +163,7 @@ def test_an_asynchronous_pool_counts_too(backend):
     assert numbers.elapsed > 0.0
 
 
-def test_environments_that_are_built_anew_are_counted(backend):
+def test_rebuilt_environments_are_counted(backend):
     makers = [CountingEnv, functools.partial(CrashingEnv, crash_at=1)]
     with pool_of(
         makers, backend, num_workers=2, on_worker_failure=RestartPolicy(5, backoff=0.0)
@@ -186,7 +186,7 @@ def test_steps_that_raised_are_counted():
     assert 4 == numbers.steps
 
 
-def test_the_numbers_are_frozen_and_of_one_moment():
+def test_the_statistics_are_a_frozen_snapshot():
     with pool_of([CountingEnv]) as env:
         numbers = env.statistics()
         env.reset()

@@ -72,7 +72,7 @@ BESIDE = {
 }
 
 
-def test_a_thread_that_looks_on_gets_whole_answers_and_its_turn(in_thread, backend):
+def test_a_reading_thread_gets_whole_answers_and_its_turn(in_thread, backend):
     done = threading.Event()
 
     def step_until_done() -> int:
@@ -100,7 +100,7 @@ def test_a_thread_that_looks_on_gets_whole_answers_and_its_turn(in_thread, backe
         assert stepper() > 0
 
 
-def test_one_thread_sends_and_another_receives(in_thread, backend):
+def test_one_thread_can_send_and_another_receive(in_thread, backend):
     asked: list[int] = []
 
     def receive() -> list[tuple[int, int]]:
@@ -139,7 +139,7 @@ def test_one_thread_sends_and_another_receives(in_thread, backend):
     assert all(action % ROWS == row for row, action in found)
 
 
-def test_threads_may_have_an_environment_each(in_thread, backend):
+def test_threads_can_each_have_an_environment(in_thread, backend):
     def step_one(row: int) -> list[int]:
         handle, seen = pool.envs[row], []
         for index in range(ROUNDS):
@@ -155,7 +155,7 @@ def test_threads_may_have_an_environment_each(in_thread, backend):
     assert found == [[row * 1000 + i for i in range(ROUNDS)] for row in range(ROWS)]
 
 
-def test_threads_take_turns_at_one_environment_in_a_process(in_thread):
+def test_threads_take_turns_at_a_process_environment(in_thread):
     def step(thread: int) -> list[int]:
         actions = [thread * 1000 + index for index in range(ROUNDS)]
         return [int(env.step(np.int64(one)).observation[0]) for one in actions]
@@ -168,9 +168,7 @@ def test_threads_take_turns_at_one_environment_in_a_process(in_thread):
     assert found == [[t * 1000 + i for i in range(ROUNDS)] for t in range(THREADS)]
 
 
-def test_close_ends_whoever_waits_for_an_answer_or_for_its_turn(
-    in_thread, backend, tmp_path
-):
+def test_close_ends_threads_that_wait(in_thread, backend, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     pool = pool_of([functools.partial(Gated, str(gate))], backend)
@@ -228,7 +226,7 @@ def test_close_ends_a_thread_that_receives(in_thread, backend, tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])
-def test_an_environment_that_uses_its_own_pool_is_told(backend):
+def test_an_environment_that_uses_its_own_pool_is_refused(backend):
     with pool_of([Echo] * ROWS, backend, num_workers=1) as pool:
         pool.reset()
         pool.set_attr("meddle", lambda: pool.call("get_info"), env_ids=[0])
@@ -246,7 +244,7 @@ def test_an_environment_that_uses_its_own_pool_is_told(backend):
         ) in str(cause)
 
 
-def test_an_environment_may_close_its_own_pool():
+def test_an_environment_can_close_its_own_pool():
     pool = pool_of([Echo], "inline")
     pool.reset()
     pool.set_attr("meddle", lambda: pool.close())
@@ -273,7 +271,7 @@ def test_an_interrupted_call_leaves_the_turn_to_others(in_thread):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_fork_while_another_thread_has_its_turn_does_not_wait_for_that(in_thread):
+def test_a_fork_does_not_wait_for_another_threads_turn(in_thread):
     """The thread is not in the fork, and what it held is never let go there."""
     held, over = threading.Event(), threading.Event()
 

@@ -91,7 +91,7 @@ def timed(call, *args, **options):
 
 
 @pytest.mark.parametrize("where", ["step", "reset"])
-def test_workers_that_hang_in_every_way_are_ended_and_named(where):
+def test_workers_that_hang_in_any_way_are_killed_and_named(where):
     rows = len(HANGS) + 1
     hanging = [*range(len(HANGS))]
     call = ParallelPyEnvironment.reset if where == "reset" else step_with_numbers
@@ -128,7 +128,7 @@ def step_with_numbers(pool, mask):
     return pool.step(numbers(*range(pool.batch_size)), mask)
 
 
-def test_the_message_says_what_became_of_the_worker_and_what_to_do():
+def test_the_message_says_what_happened_and_what_to_do():
     with pool_of(2, workers=1, step_timeout=TIMEOUT) as pool:
         pool.reset()
         pid = pool.statistics().workers[0].pid
@@ -153,7 +153,7 @@ def complain_and_sleep():
     sleep()
 
 
-def test_the_message_has_the_last_words_of_the_worker():
+def test_the_message_has_the_workers_last_output():
     with pool_of(1, step_timeout=TIMEOUT) as pool:
         pool.reset()
         plan(pool, 0, "step", complain_and_sleep)
@@ -161,7 +161,7 @@ def test_the_message_has_the_last_words_of_the_worker():
     assert "  last stderr     no licence yet\n" in str(error)
 
 
-def test_the_rows_that_did_answer_have_moved():
+def test_rows_that_answered_have_stepped():
     pool, backend = pausable_pool(ParallelPyEnvironment, step_timeout=1.0)
     with pool:
         backend.plan(Hang(1), Finish((0,)), Pass(2.0))
@@ -178,7 +178,7 @@ def test_the_rows_that_did_answer_have_moved():
         (stop_myself, True),
     ],
 )
-def test_a_constructor_that_hangs_is_ended_and_named(trouble, serially):
+def test_a_constructor_that_hangs_is_killed_and_named(trouble, serially):
     # If the machine is slow, the other one is late as well.
     makers = [functools.partial(Troubled, 0, "constructor", trouble), Troubled]
     error, took = timed(
@@ -196,7 +196,7 @@ def test_a_constructor_that_hangs_is_ended_and_named(trouble, serially):
     assert took < 0.3 + PROMPTLY
 
 
-def test_setup_that_hangs_is_ended_too():
+def test_a_setup_that_hangs_is_killed():
     error, took = timed(
         ParallelPyEnvironment,
         [CountingEnv],
@@ -234,7 +234,7 @@ def test_a_thread_that_hangs_is_given_up(where):
     assert [3] == answers
 
 
-def test_a_thread_given_up_writes_into_no_row_of_its_successor():
+def test_an_abandoned_thread_writes_into_no_row():
     """It comes back late, when another environment has its rows."""
     release = threading.Event()
     done = threading.Event()
@@ -292,7 +292,7 @@ def test_after_a_timeout_no_answer_is_ever_an_older_one():
     assert (2, 1) == (cuts, restarts)
 
 
-def test_a_late_row_of_an_asynchronous_pool_keeps_nobody_waiting():
+def test_a_late_row_of_an_asynchronous_pool_delays_no_other():
     makers = [functools.partial(Troubled, env) for env in range(4)]
     with AsyncParallelPyEnvironment(
         makers, num_workers=4, start_method="fork", step_timeout=IN_TIME
@@ -319,7 +319,7 @@ def test_waiting_ends_early_if_the_worker_does():
     assert took < PROMPTLY
 
 
-def test_a_worker_stopped_from_outside_is_late_and_ended():
+def test_a_stopped_worker_times_out_and_is_killed():
     with pool_of(2, step_timeout=TIMEOUT) as pool:
         pool.reset()
         pid = pool.statistics().workers[1].pid
@@ -347,7 +347,7 @@ def test_a_worker_stopped_while_a_large_payload_is_sent_is_found_when_killed():
     assert took < 0.3 + PROMPTLY
 
 
-def test_what_hangs_and_then_raises_is_late_all_the_same():
+def test_an_environment_that_hangs_and_then_raises_times_out():
     def trouble():
         time.sleep(TIMEOUT + PROMPTLY)
         raises(ValueError, "no")()
@@ -408,7 +408,7 @@ def pausable_pool(kind=AsyncParallelPyEnvironment, **options):
         [Pass(0.25), Stand(), Pass(0.25), Stand(), Pass(0.25)],
     ],
 )
-def test_the_time_in_which_everything_stood_still_does_not_count(happens):
+def test_time_in_which_the_machine_was_suspended_does_not_count(happens):
     pool, backend = pausable_pool(step_timeout=1.0)
     with pool:
         pool.send([0, 0])
@@ -417,7 +417,7 @@ def test_the_time_in_which_everything_stood_still_does_not_count(happens):
     assert [1, 1] == batch.time_step.observation.tolist()
 
 
-def test_the_first_wait_of_a_step_of_the_batch_may_stand_still_too():
+def test_suspension_in_the_first_wait_of_a_step_does_not_count():
     pool, backend = pausable_pool(ParallelPyEnvironment, step_timeout=1.0)
     with pool:
         backend.plan(Pass(0.05), Stand(), Pass(0.75), Finish())
@@ -439,7 +439,7 @@ def test_a_step_of_the_batch_asks_each_row_once_and_waits_as_long_as_it_says():
     assert [None] == asked
 
 
-def test_what_hangs_is_ended_after_everything_stood_still():
+def test_a_hung_worker_is_killed_after_a_suspension():
     pool, backend = pausable_pool(step_timeout=5.0)
     with pool:
         pool.send([0, 0])
@@ -452,7 +452,7 @@ def test_what_hangs_is_ended_after_everything_stood_still():
     assert 3605.0 <= took <= 3606.5
 
 
-def test_what_hangs_is_ended_also_where_every_wait_stands_still():
+def test_a_hung_worker_is_killed_even_if_every_wait_is_suspended():
     pool, backend = pausable_pool(step_timeout=5.0)
     with pool:
         pool.send([0, 0])
@@ -488,7 +488,7 @@ def test_a_pause_while_a_worker_is_replaced_takes_no_time_from_the_rows_of_other
     assert 1 == restarts
 
 
-def test_what_hangs_is_ended_after_at_most_twice_its_timeout():
+def test_a_hung_worker_is_killed_within_twice_its_timeout():
     """The caller computes all the time, and looks in now and then."""
     pool, backend = pausable_pool(step_timeout=5.0)
     with pool:
@@ -512,7 +512,7 @@ def failure_or_none(call, **options):
     return None
 
 
-def test_looking_often_spares_nobody_twice():
+def test_frequent_polling_extends_no_deadline_twice():
     pool, backend = pausable_pool(step_timeout=5.0)
     with pool:
         pool.send([0, 0])
@@ -527,7 +527,7 @@ def test_looking_often_spares_nobody_twice():
     assert 3600.0 == backend.clock.now() - again
 
 
-def test_what_has_answered_is_not_late_whatever_else_happens():
+def test_rows_that_answered_never_time_out():
     """The end of another worker is told before the answer is."""
     pool, backend = pausable_pool(step_timeout=5.0)
     with pool:
@@ -551,7 +551,7 @@ def test_a_call_with_a_timeout_of_its_own_waits_as_long_as_it_runs():
     assert 2 == len(batch.env_ids)
 
 
-def test_a_reset_may_have_a_timeout_where_a_step_has_none():
+def test_a_reset_can_have_a_timeout_without_one_for_steps():
     pool, backend = pausable_pool(ParallelPyEnvironment, reset_timeout=5.0)
     with pool:
         backend.plan(Hang(1), Finish(), Pass(60.0), Finish())
@@ -559,7 +559,7 @@ def test_a_reset_may_have_a_timeout_where_a_step_has_none():
     assert (WorkerTimeout, 1) == (type(error), error.worker)
 
 
-def test_a_start_that_stood_still_is_not_late():
+def test_a_suspended_start_does_not_time_out():
     backend = Pausable()
     backend.plan(Pass(2.0), Stand(), Pass(2.0), Start(0), Start(0))
     with ParallelPyEnvironment(
@@ -569,7 +569,7 @@ def test_a_start_that_stood_still_is_not_late():
 
 
 @pytest.mark.parametrize("serially", [True, False])
-def test_a_start_that_stood_still_while_processes_started_is_not_late(serially):
+def test_a_start_suspended_while_processes_start_does_not_time_out(serially):
     backend = Pausable()
     backend.to_start = 3600.0
     starts = [Start(0), Pass(2.0), Start(1)] if serially else [Start(0), Start(1)]
@@ -585,7 +585,7 @@ def test_a_start_that_stood_still_while_processes_started_is_not_late(serially):
 
 
 @pytest.mark.parametrize("to_start", [0.0, 3600.0])
-def test_a_new_start_that_stood_still_is_not_late(to_start):
+def test_a_suspended_restart_does_not_time_out(to_start):
     pool, backend = pausable_pool(start_timeout=5.0, on_worker_failure=RestartPolicy())
     backend.to_start = to_start
     with pool:

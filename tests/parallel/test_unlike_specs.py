@@ -104,7 +104,7 @@ def test_by_default_specs_are_equal(ways):
 
 
 @pytest.mark.parametrize("specs", ["equal", "union"])
-def test_where_padding_would_do_the_error_says_so(specs):
+def test_the_error_suggests_padding_if_it_would_help(specs):
     with pytest.raises(SpecMismatchError) as caught:
         batch(levels((2, 2), (2, 3)), specs=specs)
     assert str(caught.value).endswith(
@@ -125,7 +125,7 @@ def test_where_padding_would_do_the_error_says_so(specs):
     ],
     ids=["action", "structure", "dtype", "both"],
 )
-def test_what_cannot_become_alike_is_refused_without_a_hint(specs, other):
+def test_specs_that_cannot_be_unified_are_refused_without_a_hint(specs, other):
     with pytest.raises(SpecMismatchError) as caught:
         batch([CountingEnv if other is not CountingEnv else Level, other], specs=specs)
     assert "makes a batch" not in str(caught.value)
@@ -142,7 +142,7 @@ def test_ranks_that_differ_are_refused():
 
 
 @everywhere
-def test_other_words_are_refused(ways, message_of):
+def test_unknown_values_of_the_option_are_refused(ways, message_of):
     assert "specs must be one of 'equal', 'union', 'pad', got 'merge'." == message_of(
         ValueError, lambda: ways(levels(NARROW), specs="merge")
     )
@@ -203,7 +203,7 @@ def test_forces_outside_the_bounds_of_their_row_are_refused(ways, message_of):
 
 
 @everywhere
-def test_the_action_of_a_row_that_begins_may_be_anything(ways):
+def test_the_action_of_a_row_that_begins_is_ignored(ways):
     with ways(levels(NARROW, WIDE), specs="union") as env:
         env.reset()
         while not env.step([0, 0]).is_last().all():
@@ -211,7 +211,7 @@ def test_the_action_of_a_row_that_begins_may_be_anything(ways):
         assert env.step([4, 4]).is_first().all()
 
 
-def test_rows_that_do_not_step_may_have_any_action():
+def test_actions_of_held_rows_are_ignored():
     with pool_on("inline")(levels(NARROW, WIDE), specs="union") as env:
         env.reset()
         time_step = env.step([4, 4], np.array([False, True]))
@@ -220,7 +220,7 @@ def test_rows_that_do_not_step_may_have_any_action():
             env.step([4, 4], np.array([True, False]))
 
 
-def test_a_handle_looks_at_the_bounds_of_its_row():
+def test_a_handle_checks_the_bounds_of_its_row():
     with pool_on("inline")(levels(NARROW, WIDE), specs="union") as env:
         env.reset()
         env.envs[1].step(4)
@@ -229,7 +229,7 @@ def test_a_handle_looks_at_the_bounds_of_its_row():
 
 
 @pytest.mark.parametrize("validate", ["first", "always", "never"])
-def test_rows_that_are_sent_to_alone_have_their_own_bounds(validate):
+def test_rows_sent_to_alone_have_their_own_bounds(validate):
     with AsyncParallelPyEnvironment(
         levels(NARROW, WIDE), backend="inline", specs="union", validate=validate
     ) as env:
@@ -242,7 +242,7 @@ def test_rows_that_are_sent_to_alone_have_their_own_bounds(validate):
             env.send([4], [0])
 
 
-def test_one_that_is_unbounded_makes_the_union_so():
+def test_one_unbounded_spec_makes_the_union_unbounded():
     class Free(Level):
         def observation_spec(self):
             free = ArraySpec((2,), np.float32)
@@ -254,7 +254,7 @@ def test_one_that_is_unbounded_makes_the_union_so():
 
 
 @given(spec=strategies.bounded_specs(), seed=st.integers(0, 2**31))
-def test_a_union_takes_in_every_value_of_its_parts(spec, seed):
+def test_a_union_contains_every_value_of_its_parts(spec, seed):
     rng = np.random.default_rng(seed)
     sample = sample_spec_nest(spec, rng)
     point = BoundedArraySpec(spec.shape, spec.dtype, sample, sample)
@@ -309,7 +309,7 @@ def test_padding_fits_its_spec_until_the_end(ways):
                 )
 
 
-def test_actions_that_are_no_choice_have_no_mask():
+def test_actions_that_are_no_choices_have_no_mask():
     env = batch([functools.partial(Level, force=1.0)] * 2, specs="pad")
     assert ["observation", "mask"] == list(env.observation_spec())
 
@@ -329,7 +329,7 @@ def test_levels_of_a_game_are_one_batch(ways):
 
 
 @pytest.mark.parametrize("order", [AutoReset.SAME_STEP, AutoReset.DISABLED])
-def test_padding_knows_every_order(order):
+def test_padding_works_in_every_order(order):
     makers = levels((2, 2), (2, 3))
     with pool_on("inline")(makers, specs="pad", autoreset=order) as env:
         env.reset()
@@ -372,7 +372,7 @@ def test_an_observation_of_another_shape_is_never_broadcast(message_of):
 
 @everywhere
 @pytest.mark.parametrize("specs", ["union", "pad"])
-def test_states_and_calls_go_through(ways, specs):
+def test_states_and_calls_pass_through_padding(ways, specs):
     with ways(levels(NARROW, WIDE), specs=specs) as env:
         env.seed(3)
         env.reset()
@@ -408,7 +408,7 @@ class Breaking(CrashingEnv):
 
 
 @pytest.mark.parametrize("how", ["raise", "SIGKILL"])
-def test_what_replaces_an_environment_is_padded_too(how):
+def test_replacement_environments_are_padded(how):
     makers = [functools.partial(Breaking, 2), functools.partial(Breaking, 3)]
     if how != "raise":
         makers = [functools.partial(Killed, 2), functools.partial(Killed, 3)]
@@ -441,7 +441,7 @@ class Killed(Breaking):
 
 @pytest.mark.parametrize("specs", ["equal", "union", "pad"])
 @pytest.mark.parametrize("pooled", [False, True], ids=["batch", "pool"])
-def test_a_recording_of_it_can_be_made_again(specs, pooled, tmp_path):
+def test_a_padded_pool_is_rebuilt_from_its_recording(specs, pooled, tmp_path):
     rows = [3, 3] if specs == "equal" else [3, 5]
     name = "envkit.envs.catch:Catch"
     makers = [constructor(name, rows=count if specs == "pad" else 3) for count in rows]
@@ -458,7 +458,7 @@ def test_a_recording_of_it_can_be_made_again(specs, pooled, tmp_path):
     env.close()
 
 
-def test_make_passes_it_on():
+def test_make_passes_the_option_on():
     with make(f"{__name__}:Level", num_envs=2, backend="inline", specs="pad") as env:
         assert ["observation", "mask", "action_mask"] == list(env.observation_spec())
 

@@ -222,7 +222,7 @@ def test_a_worker_builds_answers_and_ends(monkeypatch):
     )
 
 
-def test_a_worker_rings_once_however_many_rows_it_ran():
+def test_a_worker_rings_once_for_all_its_rows():
     with worker(*[CountingEnv] * 3) as peer:
         peer.bind()
         peer.run(RESET, rows=(2, 3, 4))
@@ -233,7 +233,7 @@ def test_a_worker_rings_once_however_many_rows_it_ran():
 
 
 @in_order
-def test_the_worker_that_is_the_last_rings_where_all_rows_are_awaited():
+def test_only_the_last_worker_rings_if_all_rows_are_awaited():
     with worker(CountingEnv) as peer:
         peer.bind()
         peer.slab.wait_for(owing=0)
@@ -264,7 +264,7 @@ class Held(CountingEnv):
 
 @in_order
 @pytest.mark.parametrize("lingers", [False, True])
-def test_a_worker_that_is_awake_needs_no_ring(tmp_path, lingers):
+def test_an_awake_worker_needs_no_ring(tmp_path, lingers):
     os.mkfifo(tmp_path / "pipe")
     pipe = os.open(tmp_path / "pipe", os.O_RDWR)
     with worker(functools.partial(Held, tmp_path / "pipe"), CountingEnv) as peer:
@@ -283,7 +283,7 @@ def test_a_worker_that_is_awake_needs_no_ring(tmp_path, lingers):
     os.close(pipe)
 
 
-def test_a_worker_may_ring_for_each_row():
+def test_a_worker_can_ring_for_each_row():
     with worker(*[CountingEnv] * 3, rings_each_row=True) as peer:
         peer.bind()
         peer.slab.request(np.array([2, 3, 4]), RESET)
@@ -313,7 +313,7 @@ def test_a_worker_rings_only_for_the_answers_that_the_pool_waits_for():
 
 @in_order
 @pytest.mark.parametrize("rings_each_row", [False, True])
-def test_a_worker_rings_for_a_row_that_raised_however_many_others_owe(rings_each_row):
+def test_a_worker_rings_at_once_for_a_row_that_raised(rings_each_row):
     crashing = functools.partial(CrashingEnv, where="reset")
     with worker(crashing, CountingEnv, rings_each_row=rings_each_row) as peer:
         peer.bind()
@@ -328,7 +328,7 @@ def test_a_worker_rings_for_a_row_that_raised_however_many_others_owe(rings_each
         assert 0 == peer.done.drain()
 
 
-def test_a_worker_that_lingers_does_everything_once_and_reads_its_messages():
+def test_a_lingering_worker_runs_each_request_once_and_reads_messages():
     with worker(*[CountingEnv] * 3) as peer:
         peer.bind(lingers=True)
         peer.run(RESET, rows=(2, 3, 4))
@@ -356,7 +356,7 @@ def test_a_failure_arrives_before_its_row_is_marked():
         assert [(0, 0)] == peer.run(RESET, rows=(2,))
 
 
-def test_arguments_that_cannot_be_read_fail_their_request():
+def test_unreadable_arguments_fail_only_their_request():
     with worker(CountingEnv, CountingEnv) as peer:
         peer.bind()
         hostile = ("get_info", (Hostile(),), {})
@@ -366,7 +366,7 @@ def test_arguments_that_cannot_be_read_fail_their_request():
         assert [(0, 0)] == peer.run(RESET)
 
 
-def test_a_constructor_that_cannot_be_loaded_is_told(monkeypatch, tmp_path):
+def test_a_constructor_that_cannot_be_loaded_is_reported(monkeypatch, tmp_path):
     (tmp_path / "my_noted.py").write_text(NOTED)
     monkeypatch.syspath_prepend(tmp_path)
     maker = importlib.import_module("my_noted").Noted
@@ -409,7 +409,7 @@ def test_a_parent_of_another_version_is_refused():
 @pytest.mark.parametrize(
     "end", [lambda channel: channel.send(Close()), lambda channel: channel.close()]
 )
-def test_a_worker_ends_before_it_is_bound(end):
+def test_a_worker_can_end_before_it_is_bound(end):
     with worker(CountingEnv) as peer:
         end(peer.process.channel)
         assert 0 == peer.ended().exitcode
@@ -422,7 +422,7 @@ def test_a_worker_is_killed_with_all_its_children_when_its_lifeline_ends():
         assert "SIGKILL" == peer.ended().signal
 
 
-def test_what_a_close_raises_is_written_to_stderr(monkeypatch):
+def test_errors_while_closing_are_written_to_stderr(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     broken = functools.partial(CrashingEnv, where="close")
     with worker(broken, broken) as peer:

@@ -18,7 +18,7 @@ ARM = {
 }
 
 
-def test_the_no_op_of_a_batch_is_one_for_each_row():
+def test_the_no_op_of_a_batch_has_one_action_per_row():
     late = LateActions("no_op", ARM, {"move": np.ones(2, np.float32), "grip": True}, 3)
     first = late.first()
     assert ((3, 2), np.float32) == (first["move"].shape, first["move"].dtype)
@@ -47,7 +47,7 @@ def test_an_object_may_be_the_no_op():
     assert [("key", 1)] == late.first().item()
 
 
-def test_a_function_may_return_whatever_is_an_action():
+def test_a_function_can_return_any_valid_action():
     late = LateActions(
         lambda tick, last: last + tick, BoundedArraySpec((), np.int8, 0, 9)
     )
@@ -63,7 +63,7 @@ def test_rows_are_mixed_leaf_by_leaf():
     assert [False, True] == mixed["grip"].tolist()
 
 
-def test_where_all_rows_are_of_one_action_that_is_it():
+def test_rows_that_agree_keep_their_common_action():
     late = LateActions("repeat", ARM, rows=2)
     one, other = late.first(), late.first()
     assert one is late.mixed(np.array([True, True]), one, other)
@@ -73,7 +73,7 @@ def test_where_all_rows_are_of_one_action_that_is_it():
 
 
 @pytest.mark.parametrize("action", [3, np.int8(3), np.array(3), True])
-def test_an_action_comes_in_the_dtype_of_its_spec(action):
+def test_actions_get_the_dtype_of_their_spec(action):
     taken = GivenActions(BoundedArraySpec((), np.int32, 0, 9), None).take(action, "it")
     assert (np.int32, ()) == (taken.dtype, taken.shape)
 
@@ -85,7 +85,7 @@ def test_a_batch_of_actions_may_be_lists():
     assert (np.float32, (2, 2)) == (taken["move"].dtype, taken["move"].shape)
 
 
-def test_what_was_handed_in_may_be_changed_afterwards():
+def test_the_caller_may_change_an_action_afterwards():
     given = np.array([1, 2])
     taken = GivenActions(ArraySpec((), np.int64), 2).take(given, "it")
     given[:] = 9

@@ -108,7 +108,7 @@ class Mortal(Diary):
 # All of them.
 
 
-def test_what_has_happened_can_be_peeked_at_and_is_still_there(running, host):
+def test_peeking_leaves_the_time_step_unread(running, host):
     env = running(Diary, hz=10 if host == "virtual" else 200, host=host)
     env.reset()
     first = env.step(5)
@@ -121,7 +121,7 @@ def test_what_has_happened_can_be_peeked_at_and_is_still_there(running, host):
     assert [5, 6] == [one.observation[2] for one in (first, stepped)]
 
 
-def test_a_reset_that_fails_leaves_no_episode_to_go_on_with(running, host):
+def test_a_failed_reset_leaves_no_episode(running, host):
     env = running(Unwilling, host=host)
     env.reset()
     env.step(1)
@@ -134,7 +134,7 @@ def test_a_reset_that_fails_leaves_no_episode_to_go_on_with(running, host):
     assert MID == env.step(1).step_type
 
 
-def test_a_state_brings_back_what_is_known_of_timing(running, host):
+def test_a_state_restores_the_timing(running, host):
     make = functools.partial(running, Diary, hz=100, host=host, wait="newest")
     env = make()
     env.reset()
@@ -148,7 +148,7 @@ def test_a_state_brings_back_what_is_known_of_timing(running, host):
     assert MID == other.step(1).step_type
 
 
-def test_a_state_before_the_first_episode_may_be_brought_back(running, host):
+def test_a_state_from_before_the_first_episode_can_be_restored(running, host):
     env = running(Diary, host=host)
     state = env.get_state()
     env.reset()
@@ -156,7 +156,7 @@ def test_a_state_before_the_first_episode_may_be_brought_back(running, host):
     assert (FIRST, [1, 0, 0]) == facts(env.step(1))
 
 
-def test_rows_that_are_not_reset_keep_what_is_known_of_them(running, host):
+def test_rows_outside_a_reset_keep_their_timing(running, host):
     env = running(two_diaries, host=host, wait="newest")
     env.reset()
     before = env.step([1, 2])
@@ -178,7 +178,7 @@ TOO_LATE = (
 )
 
 
-def test_a_step_that_waits_ends_when_another_thread_closes(running):
+def test_closing_in_another_thread_ends_a_waiting_step(running):
     env = running(Diary, NEVER, host="thread")
     env.reset()
     raised = []
@@ -198,7 +198,7 @@ def test_a_step_that_waits_ends_when_another_thread_closes(running):
 
 @pytest.mark.own_process
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_ends_the_waiting_and_nothing_else(running):
+def test_an_interrupt_ends_only_the_wait(running):
     env = running(Diary, NEVER, host="thread")
     env.reset()
     loop = env._host.loop
@@ -216,7 +216,7 @@ def test_an_interrupt_ends_the_waiting_and_nothing_else(running):
     assert (FIRST, [2, 0, 0]) == facts(env.reset())
 
 
-def test_a_reset_that_took_too_long_is_done_when_a_step_shows_it(running):
+def test_a_late_reset_completes_in_a_later_step(running):
     gate = threading.Event()
     env = running(lambda: Gated(gate), host="thread", reset_timeout=0.01)
     with pytest.raises(WorkerTimeout, match=re.escape(TOO_LATE.format("Gated"))):
@@ -228,7 +228,7 @@ def test_a_reset_that_took_too_long_is_done_when_a_step_shows_it(running):
     assert (FIRST, [2, 0, 0]) == facts(persist(env.reset))
 
 
-def test_a_reset_that_is_done_just_when_its_time_is_over_is_done(running, monkeypatch):
+def test_a_reset_that_finishes_at_its_deadline_succeeds(running, monkeypatch):
     class JustDone(Future):
         def result(self, timeout=None):
             done = super().result()
@@ -242,7 +242,7 @@ def test_a_reset_that_is_done_just_when_its_time_is_over_is_done(running, monkey
     assert (FIRST, [1, 0, 0]) == facts(env.reset())
 
 
-def test_an_episode_that_was_beginning_before_the_seed_is_not_the_one(running):
+def test_an_episode_begun_before_the_seed_is_discarded(running):
     gate = threading.Event()
     env = running(lambda: Gated(gate), host="thread", reset_timeout=0.01)
     with pytest.raises(WorkerTimeout):
@@ -252,7 +252,7 @@ def test_an_episode_that_was_beginning_before_the_seed_is_not_the_one(running):
     assert (FIRST, [2, 0, 0]) == facts(persist(env.reset))
 
 
-def test_a_reset_of_other_rows_is_another_one(running):
+def test_resets_of_different_rows_are_separate(running):
     gate = threading.Event()
 
     def make():
@@ -271,7 +271,7 @@ def test_a_reset_of_other_rows_is_another_one(running):
     assert 2 == time_step.observation[1][0]
 
 
-def test_one_that_nobody_closed_says_so_and_ends(running):
+def test_an_unclosed_environment_warns_and_ends(running):
     env = RealTimeEnvironment(Diary, NEVER, host="thread")
     thread = env._host._thread
     message = (
@@ -304,7 +304,7 @@ def test_an_environment_that_cannot_be_run_is_closed_again():
     assert given is made[1]
 
 
-def test_closing_an_environment_that_cannot_close_is_told(running, caplog):
+def test_an_error_while_closing_is_reported(running, caplog):
     class Stuck(Diary):
         def close(self):
             raise OSError("no end")
@@ -334,7 +334,7 @@ def test_think_time_may_be_measured():
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_is_told_of():
+def test_a_crashed_process_is_reported():
     with RealTimeEnvironment(Mortal, 200) as env:
         env.reset()
         with pytest.raises(WorkerCrashed, match="exited with code 3"):
@@ -342,7 +342,7 @@ def test_a_process_that_dies_is_told_of():
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_may_be_replaced():
+def test_a_crashed_process_can_be_replaced():
     """What went on is cut off, and known to be."""
     options = {"on_worker_failure": RestartPolicy(max_restarts=2)}
     with RealTimeEnvironment(Mortal, 50, worker_options=options) as env:
@@ -362,7 +362,7 @@ def test_a_process_that_dies_may_be_replaced():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batched", [False, True])
-def test_a_process_that_begins_too_slowly_goes_on_beginning(tmp_path, batched):
+def test_a_process_that_starts_too_slowly_keeps_starting(tmp_path, batched):
     gate = tmp_path / "gate"
     make = functools.partial(Gated, GateOfFile(gate), 3)
     if batched:
@@ -443,7 +443,7 @@ def test_a_fork_has_no_clock():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("host", ["thread", "process"])
-def test_the_interpreter_ends_although_time_goes_on(host):
+def test_a_running_clock_does_not_keep_the_interpreter_alive(host):
     code, told, errors = script(
         f"""
         from envkit.envs import Catch
@@ -459,7 +459,7 @@ def test_the_interpreter_ends_although_time_goes_on(host):
     assert (0, "done", "") == (code, told, errors)
 
 
-def test_seeds_of_a_batch_are_those_of_its_rows(host, running):
+def test_a_batch_passes_its_seeds_to_its_rows(host, running):
     env = running(functools.partial(CartPole, batch_size=2), host=host)
     env.seed([3, 4])
     begun = env.reset()

@@ -29,7 +29,7 @@ class Echoes(CountingEnv):
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-def test_every_row_gets_its_own_action_whatever_the_sizes(sizes):
+def test_every_row_gets_its_own_action_in_batches_of_any_size(sizes):
     parts = [BatchedPyEnvironment([Echoes(99) for _ in range(n)]) for n in sizes]
     with Joint(parts) as env:
         env.reset()
@@ -71,7 +71,7 @@ def test_infos_and_pictures_of_all_rows_come_together():
     assert 3 == len(pictures)
 
 
-def test_an_action_of_another_size_moves_nobody():
+def test_an_action_of_another_size_steps_no_row():
     with Joint([counters(9), counters(9)]) as env:
         env.reset()
         with pytest.raises(SpecError, match=r"must have 2 rows, got shape \(3,\)"):
@@ -79,7 +79,7 @@ def test_an_action_of_another_size_moves_nobody():
         assert [0, 0] == env.current_time_step().observation.tolist()
 
 
-def test_a_closed_one_stays_closed():
+def test_a_closed_environment_stays_closed():
     env = Joint([counters(9)])
     env.close()
     env.close()
@@ -88,7 +88,7 @@ def test_a_closed_one_stays_closed():
 
 
 @pytest.mark.slow
-def test_it_keeps_the_contract():
+def test_the_environment_keeps_the_contract():
     def make():
         pool = ParallelPyEnvironment([CartPole] * 2, backend="inline")
         return Joint([CartPole(batch_size=1), pool])

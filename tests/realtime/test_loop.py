@@ -65,7 +65,7 @@ def batch(*lengths):
     return BatchedPyEnvironment([Diary(length) for length in lengths])
 
 
-def test_an_action_does_not_act_in_the_tick_that_is_under_way(hand):
+def test_an_action_does_not_affect_the_running_tick(hand):
     hand.clock.advance(0.1)
     move = hand.loop.decide(hand.clock())
     hand.publish(7)
@@ -77,7 +77,7 @@ def test_an_action_does_not_act_in_the_tick_that_is_under_way(hand):
     assert hand.loop.is_ready(None, at_once=False)
 
 
-def test_the_tick_that_was_under_way_is_no_miss(hand):
+def test_the_running_tick_is_not_counted_as_missed(hand):
     """Nobody can act in the tick in which the first observation is made."""
     hand.publish(7)
     hand.tick()
@@ -86,7 +86,7 @@ def test_the_tick_that_was_under_way_is_no_miss(hand):
 
 
 @pytest.mark.parametrize("act_every", [1, 3])
-def test_what_an_action_is_meant_for_is_ready_after_so_many_ticks(act_every):
+def test_the_next_observation_is_ready_after_act_every_ticks(act_every):
     hand = Hand(Diary(), act_every=act_every)
     hand.take()
     hand.publish(7)
@@ -98,7 +98,7 @@ def test_what_an_action_is_meant_for_is_ready_after_so_many_ticks(act_every):
     assert hand.loop.is_ready(None, at_once=False)
 
 
-def test_lateness_is_that_of_the_latest_tick_and_age_that_of_the_observation(hand):
+def test_lateness_belongs_to_the_latest_tick_and_age_to_the_observation(hand):
     hand.publish(7, think=0.03)
     hand.tick(late_by=0.02, lasting=0.01)
     hand.tick()
@@ -112,7 +112,7 @@ def test_lateness_is_that_of_the_latest_tick_and_age_that_of_the_observation(han
     assert (1, 2) == (lag.action_tick, lag.observation_tick)
 
 
-def test_ticks_that_are_left_out_are_counted_once(hand):
+def test_skipped_ticks_are_counted_once(hand):
     hand.publish(7)
     hand.tick(late_by=0.25)
     _, first, _ = hand.take()
@@ -130,14 +130,14 @@ def test_a_single_environment_begins_its_next_episode_with_a_tick_of_its_own():
     assert [LAST, FIRST] == [int(hand.take()[0].step_type) for _ in range(2)]
 
 
-def test_the_time_of_an_episode_begins_when_it_has_begun():
+def test_an_episodes_clock_starts_after_its_reset():
     hand = Hand(Diary(1))
     hand.tick()
     hand.tick(lasting=5.0)
     assert hand.clock() + 0.1 == pytest.approx(hand.loop.due)
 
 
-def test_rows_that_wait_to_be_seen_are_held():
+def test_rows_that_wait_for_the_agent_are_held():
     hand = Hand(batch(2, 4), pauses=True)
     hand.take()
     hand.tick()
@@ -152,7 +152,7 @@ def test_rows_that_wait_to_be_seen_are_held():
     assert [FIRST, FIRST] == hand.take()[0].step_type.tolist()
 
 
-def test_rows_of_a_batch_are_late_by_themselves():
+def test_each_row_of_a_batch_has_its_own_lateness():
     hand = Hand(batch(2, 9), way="no_op")
     hand.take()
     hand.publish([5, 6])
@@ -168,7 +168,7 @@ def test_rows_of_a_batch_are_late_by_themselves():
     assert [[5, 6], [0, 8]] == actions
 
 
-def test_rows_may_begin_again_while_others_go_on():
+def test_single_rows_can_be_reset_while_others_continue():
     hand = Hand(batch(9, 9))
     hand.take()
     hand.publish([5, 6])
@@ -183,7 +183,7 @@ def test_rows_may_begin_again_while_others_go_on():
     assert [0, 6] == hand.tick().action.tolist()
 
 
-def test_only_the_rows_that_are_taken_have_been_seen():
+def test_only_received_rows_count_as_seen():
     hand = Hand(batch(9, 9))
     hand.take()
     hand.tick()
@@ -192,7 +192,7 @@ def test_only_the_rows_that_are_taken_have_been_seen():
     assert [0, 1] == lag.ticks_merged.tolist()
 
 
-def test_to_peek_leaves_everything_where_it_is(hand):
+def test_peeking_changes_nothing(hand):
     hand.publish(7)
     hand.tick()
     peeked = [hand.loop.peek(restart(np.zeros(3))) for _ in range(2)]
@@ -204,7 +204,7 @@ def test_to_peek_leaves_everything_where_it_is(hand):
     assert (1, 1.0) == (lag.ticks_merged, float(taken.reward))
 
 
-def test_to_peek_before_the_next_episode_shows_the_end_with_nothing_earned():
+def test_peeking_between_episodes_shows_the_end_without_reward():
     hand = Hand(batch(1, 3))
     hand.take()
     hand.tick()
@@ -217,7 +217,7 @@ def test_to_peek_before_the_next_episode_shows_the_end_with_nothing_earned():
     np.testing.assert_array_equal(end.observation, peeked.observation)
 
 
-def test_to_peek_where_no_row_has_anything_shows_a_copy():
+def test_peeking_without_news_returns_a_copy():
     hand = Hand(Diary(1))
     hand.take()
     hand.tick()
@@ -242,7 +242,7 @@ def test_an_environment_may_change_its_action_without_changing_the_next(way):
     assert 7 == hand.tick().action == actions[2]
 
 
-def test_an_observation_that_may_change_later_is_kept_as_it_was():
+def test_reused_observations_are_copied():
     class Window(Diary):
         """Shows its memory, read-only, as a pool with zero_copy=True does."""
 
@@ -263,7 +263,7 @@ def test_an_observation_that_may_change_later_is_kept_as_it_was():
     assert [1, 2, 7] == end.observation.tolist()
 
 
-def test_infos_are_those_of_the_ticks_that_rows_show():
+def test_infos_belong_to_the_ticks_that_rows_show():
     hand = Hand(batch(2, 5))
     hand.take()
     for _ in range(4):
@@ -300,7 +300,7 @@ def test_the_state_holds_all_that_later_ticks_depend_on(hand):
     assert 4 == merged == hand.take()[1].ticks_merged
 
 
-def test_a_state_may_go_on_at_another_time(hand):
+def test_a_state_can_be_continued_at_another_time(hand):
     state = hand.loop.get_state()
     hand.clock.advance(100.0)
     hand.loop.set_state(state, hand.clock())
@@ -351,16 +351,14 @@ def begun(hz=10, now=0.0, **options):
         ("stretch", 5.37, 0.27, 0, 5.47),
     ],
 )
-def test_ticks_that_are_late_by_a_whole_one_are_left_out_or_stretch_time(
-    overrun, now, lateness, left_out, due
-):
+def test_late_ticks_are_skipped_or_stretch_time(overrun, now, lateness, left_out, due):
     schedule = begun(now=5.0, overrun=overrun)
     assert 5.1 == pytest.approx(schedule.due)
     assert (pytest.approx(lateness), left_out) == schedule.start(now)
     assert due == pytest.approx(schedule.due)
 
 
-def test_to_be_late_may_be_an_error():
+def test_lateness_can_be_an_error():
     schedule = begun(overrun="raise")
 
     with pytest.raises(OverrunError) as caught:
@@ -373,7 +371,7 @@ def test_to_be_late_may_be_an_error():
 
 
 @given(st.floats(1, 1000), st.lists(st.floats(0, 0.5), max_size=50))
-def test_every_tick_is_run_or_left_out_and_the_rhythm_is_kept(hz, delays):
+def test_every_tick_is_run_or_skipped_on_schedule(hz, delays):
     schedule = begun(hz)
     ticks = 0
     for delay in delays:
@@ -385,14 +383,14 @@ def test_every_tick_is_run_or_left_out_and_the_rhythm_is_kept(hz, delays):
         assert (ticks + 1) / hz == pytest.approx(schedule.due)
 
 
-def test_nothing_adds_up_over_many_ticks():
+def test_timing_errors_do_not_accumulate():
     schedule = begun(hz=3)
     for _ in range(30_000):
         schedule.start(schedule.due)
     assert 30_001 / 3 == schedule.due
 
 
-def test_an_engine_that_keeps_its_own_time_is_always_due():
+def test_an_engine_with_its_own_clock_is_always_due():
     schedule = EngineSchedule()
     schedule.begin(7.0)
     assert (-math.inf, (0.0, 0)) == (schedule.due, schedule.start(9.0))

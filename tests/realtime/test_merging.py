@@ -44,7 +44,7 @@ def begun(name="first", **options):
 @pytest.mark.parametrize(
     ("discounted", "rewards"), [(True, 1.0 + 0.5 * 4.0 + 0.125 * 8.0), (False, 13.0)]
 )
-def test_ticks_are_merged_as_one_step_until_they_have_been_seen(discounted, rewards):
+def test_unseen_ticks_are_merged_into_one_step(discounted, rewards):
     merger = begun(discounted=discounted)
     tick(merger, MID, 1.0, 0.5)
     tick(merger, MID, 4.0, 0.25)
@@ -58,7 +58,7 @@ def test_ticks_are_merged_as_one_step_until_they_have_been_seen(discounted, rewa
     assert (MID, 0.0, 1.0, "later") == facts(merger.take())
 
 
-def test_before_the_first_tick_the_beginning_is_seen_again_as_a_mid():
+def test_before_the_first_tick_the_first_observation_repeats_as_a_mid():
     assert (MID, 0.0, 1.0, "first") == facts(begun().take())
 
 
@@ -76,7 +76,7 @@ def test_the_end_of_an_episode_is_seen_before_the_beginning_of_the_next():
     ] == [facts(merger.take()) for _ in range(3)]
 
 
-def test_after_its_end_there_is_nothing_to_see_until_the_next_begins():
+def test_after_the_end_nothing_is_due_until_the_next_episode():
     merger = begun()
     tick(merger, LAST, 1.0, 0.0)
     merger.take()
@@ -102,7 +102,7 @@ def test_an_episode_that_passed_unseen_is_skipped_and_counted():
     assert (0, 3) == (end.episode, first.episode)
 
 
-def test_the_newest_episode_is_seen_even_if_it_has_ended_too():
+def test_the_newest_episode_is_seen_even_after_its_end():
     merger = EpisodeMerger()
     tick(merger, FIRST, name="first")
     tick(merger, MID, 1.0)
@@ -124,7 +124,7 @@ def test_an_episode_left_in_its_middle_ends_as_if_cut_off():
     assert (FIRST, 0.0, 1.0, "next") == facts(merger.take())
 
 
-def test_a_last_that_is_repeated_to_pad_counts_once():
+def test_a_repeated_last_counts_once():
     merger = begun()
     tick(merger, LAST, 1.0, 0.0, "end")
     tick(merger, LAST, 0.0, 0.0, "padding")
@@ -133,7 +133,7 @@ def test_a_last_that_is_repeated_to_pad_counts_once():
     assert not merger.has_any
 
 
-def test_the_ends_and_beginnings_of_episodes_are_told_from_their_middles():
+def test_ends_and_beginnings_of_episodes_are_recognised():
     merger = EpisodeMerger()
     edges = []
     for step_type in (FIRST, MID, LAST, FIRST):
@@ -143,7 +143,7 @@ def test_the_ends_and_beginnings_of_episodes_are_told_from_their_middles():
     assert [True, False, True, True] == edges
 
 
-def test_actions_are_for_an_episode_whose_beginning_was_seen_and_that_goes_on():
+def test_actions_apply_only_to_a_seen_running_episode():
     merger = EpisodeMerger()
     takes = [merger.takes_actions]
     for step_type in (FIRST, MID):
@@ -209,7 +209,7 @@ lives = st.lists(
 
 
 @given(lives, st.data())
-def test_what_is_seen_is_what_a_reference_makes_of_all_ticks(steps, data):
+def test_merging_agrees_with_a_reference_over_all_ticks(steps, data):
     ticks = []
     for episode in steps:
         ticks.append((FIRST, 0.0, 1.0))
@@ -291,14 +291,16 @@ def run(reward=FLOAT, discount=FLOAT, **options):
     ],
     ids=str,
 )
-def test_one_discount_is_for_all_rewards_or_one_for_each(reward, discount, expected):
+def test_a_discount_applies_to_all_rewards_or_each_has_its_own(
+    reward, discount, expected
+):
     merged = run(reward, discount).reward
     parts = merged if isinstance(merged, dict) else {"it": merged}
     expected = expected if isinstance(expected, dict) else {"it": expected}
     assert expected == {name: part.tolist() for name, part in parts.items()}
 
 
-def test_whole_numbers_are_summed_up_to_their_limits():
+def test_integers_are_summed_up_to_their_limits():
     rewards = [
         run(ArraySpec((), dtype), merge="sum", act_every=ticks).reward
         for dtype, ticks in ((np.int64, 1), (np.int8, 60))
@@ -315,7 +317,7 @@ def refusal(**specs):
     return str(caught.value)
 
 
-def test_what_is_no_number_cannot_be_summed():
+def test_rewards_that_are_no_numbers_are_refused():
     assert (
         "RealTimeEnvironment cannot add up the rewards of Paying: reward is of dtype "
         "bool."
@@ -331,7 +333,7 @@ def test_what_is_no_number_cannot_be_summed():
     ],
     ids=str,
 )
-def test_a_discount_has_to_fit_its_reward(reward, discount, shapes):
+def test_a_discount_must_fit_its_reward(reward, discount, shapes):
     assert (
         f"RealTimeEnvironment cannot merge the rewards of Paying with its discounts: "
         f"{shapes}. There is one discount for all rewards, or one for each. "
@@ -339,7 +341,7 @@ def test_a_discount_has_to_fit_its_reward(reward, discount, shapes):
     ) == refusal(reward=reward, discount=discount)
 
 
-def test_discounts_of_any_shape_may_be_left_out():
+def test_discounts_of_any_shape_can_be_ignored():
     merged = run(FLOAT, PAIR, merge="sum")
     assert (6.0, [0.25, 0.25]) == (merged.reward.item(), merged.discount.tolist())
 

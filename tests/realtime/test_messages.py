@@ -180,7 +180,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_call_is_refused(case, message_of):
+def test_invalid_calls_are_refused(case, message_of):
     call, error, message = REFUSED[case]
     assert message == message_of(error, call)
 

@@ -26,7 +26,7 @@ def throttled(hz=10, env=None):
         ((0.13, 0.0), [0.13, 0.2], 0),
     ],
 )
-def test_a_step_that_comes_too_early_waits(thoughts, moments, late_steps):
+def test_an_early_step_waits(thoughts, moments, late_steps):
     env, clock = throttled()
     stepped = []
     for thought in thoughts:
@@ -38,7 +38,7 @@ def test_a_step_that_comes_too_early_waits(thoughts, moments, late_steps):
     assert late_steps == env.late_steps
 
 
-def test_the_rhythm_begins_with_an_episode():
+def test_the_pace_restarts_with_an_episode():
     env, clock = throttled()
     clock.advance(7.0)
     env.reset()
@@ -74,7 +74,7 @@ def timed():
     return Timer(Ageing(clock), now=clock), clock
 
 
-def test_the_time_of_environment_and_agent_is_told_apart():
+def test_times_of_environment_and_agent_are_separate():
     env, clock = timed()
     env.reset()
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_the_time_of_environment_and_agent_is_told_apart():
     assert 2 / 5 == env.timing().rate
 
 
-def test_it_may_start_over():
+def test_the_timer_can_be_restarted():
     env, clock = timed()
     env.reset()
     env.start_over()
@@ -93,7 +93,7 @@ def test_it_may_start_over():
     assert Timing(1, 1.0, 0.0, 0.0) == env.timing()
 
 
-def test_before_anything_has_happened_there_is_no_rate():
+def test_before_the_first_step_there_is_no_rate():
     assert (0, 0.0) == (timed()[0].timing().steps, timed()[0].timing().rate)
 
 
@@ -117,7 +117,7 @@ def play(env, clock, steps, seconds, action=0):
         env.step(action)
 
 
-def test_a_line_comes_every_so_many_seconds():
+def test_a_line_is_logged_at_each_interval():
     env, clock, lines = logged(CountingEnv(100))
     play(env, clock, 9, 0.5)
     assert ["2 steps/s, reward 0/s, 0 episodes"] * 2 == lines
@@ -132,13 +132,13 @@ def test_rewards_and_ends_of_episodes_of_all_rows_are_counted():
     assert 4 <= int(episodes.removesuffix(" episodes"))
 
 
-def test_an_end_that_is_shown_again_is_counted_once():
+def test_a_repeated_last_is_counted_once():
     env, clock, lines = logged(FixedLength(CountingEnv(1), 4), every=5.0)
     play(env, clock, 5, 1.0)
     assert ["1 steps/s, reward 0.2/s, 1 episodes"] == lines
 
 
-def test_what_is_lost_in_real_time_is_told():
+def test_losses_in_real_time_are_logged():
     inner = RealTimeEnvironment(CartPole, 10, host="virtual", think_time=0.25)
     env, clock, lines = logged(inner)
     play(env, clock, 2, 1.0)

@@ -99,7 +99,7 @@ def test_actions_act_in_their_ticks(case):
 # Episodes.
 
 
-def test_the_next_episode_goes_on_while_the_agent_looks_at_the_end_of_the_last():
+def test_the_next_episode_runs_while_the_agent_sees_the_last_end():
     env = virtual(functools.partial(Diary, 3), think_time=0.25)
     env.reset()
     seen = [facts(env.step(action)) for action in (5, 5, 7)]
@@ -110,14 +110,14 @@ def test_the_next_episode_goes_on_while_the_agent_looks_at_the_end_of_the_last()
     assert [0, 0, 5, 0, 0, 0] == env._host.env.acted
 
 
-def test_an_environment_may_wait_until_the_end_of_its_episode_was_seen():
+def test_an_environment_can_wait_until_its_end_was_seen():
     env = virtual(functools.partial(Diary, 3), think_time=0.75, at_end="pause")
     env.reset()
     seen = [facts(env.step(5)) for _ in range(2)]
     assert [(LAST, 3.0, [1, 3, 0]), (FIRST, 0.0, [2, 0, 0])] == seen
 
 
-def test_episodes_that_pass_unseen_are_counted():
+def test_unseen_episodes_are_counted():
     env = virtual(functools.partial(Diary, 3), think_time=2.05)
     env.reset()
     last, first = env.step(5), env.step(5)
@@ -176,7 +176,7 @@ def test_a_reset_begins_an_episode_unless_one_begins_anyway(length, seed, episod
     wait=st.sampled_from(["next", "newest", 0.05]),
     at_end=st.sampled_from(["run", "pause"]),
 )
-def test_the_stream_keeps_the_grammar_and_every_reward_of_episodes_seen(
+def test_the_stream_keeps_the_grammar_and_every_seen_reward(
     think, length, act_every, wait, at_end
 ):
     times = iter(think * 100)
@@ -203,7 +203,7 @@ def test_the_stream_keeps_the_grammar_and_every_reward_of_episodes_seen(
 # What is told of it.
 
 
-def test_the_timing_is_typed_and_is_a_part_of_the_info():
+def test_the_timing_is_a_typed_part_of_the_info():
     env = virtual(think_time=0.25)
     env.reset()
     env.step(5)
@@ -229,7 +229,7 @@ def test_in_a_batch_every_row_has_its_own_timing():
     assert merged.tolist() == env.get_info()["realtime"]["ticks_merged"].tolist()
 
 
-def test_infos_of_rows_that_differ_have_their_timing_each():
+def test_rows_with_different_infos_have_their_own_timing():
     class Odd(Diary):
         def get_info(self):
             return {"odd": self.moment}
@@ -259,7 +259,7 @@ def test_infos_of_rows_that_differ_have_their_timing_each():
     ids=str,
 )
 @pytest.mark.parametrize("rows", [None, 3])
-def test_it_keeps_the_contract_of_environments(options, rows):
+def test_a_real_time_environment_keeps_the_contract(options, rows):
     make_env = functools.partial(CartPole, batch_size=rows)
     make = functools.partial(
         virtual, make_env, think_time=functools.partial(float, 0.07), **options
@@ -270,7 +270,7 @@ def test_it_keeps_the_contract_of_environments(options, rows):
 
 
 @pytest.mark.slow
-def test_it_keeps_the_contract_in_a_batch_and_in_a_pool():
+def test_batches_and_pools_in_real_time_keep_the_contract():
     make = functools.partial(virtual, Catch, think_time=0.15)
 
     check_environment(
@@ -297,7 +297,7 @@ class Fueled(Catch):
 
 
 @pytest.mark.parametrize("rows", [None, 2])
-def test_the_timing_comes_from_the_process_of_the_clock_with_the_time_step(rows):
+def test_the_timing_arrives_with_the_time_step(rows):
     make_env = functools.partial(Fueled, batch_size=rows)
     with RealTimeEnvironment(make_env, hz=200) as env:
         env.reset()
@@ -326,7 +326,7 @@ def test_a_pool_has_the_timing_of_its_rows_without_asking_them():
 
 
 @pytest.mark.slow
-def test_it_is_a_row_of_worker_processes_and_can_be_wrapped():
+def test_a_real_time_environment_can_be_pooled_and_wrapped():
     make = functools.partial(virtual, CartPole, think_time=0.15)
     with ParallelPyEnvironment(
         [lambda: TimeLimit(make(), 5)] * 2, num_workers=2, start_method="fork"
@@ -338,7 +338,7 @@ def test_it_is_a_row_of_worker_processes_and_can_be_wrapped():
     assert any((time_step.step_type == LAST).any() for time_step in time_steps)
 
 
-def test_it_is_an_environment_of_gymnasium():
+def test_a_real_time_environment_converts_to_gymnasium():
     env = PyToGymnasium(virtual(CartPole, think_time=0.15))
     env.reset(seed=1)
     *_, info = env.step(1)
@@ -358,7 +358,7 @@ def test_an_action_that_does_not_fit_is_refused_and_does_not_act():
 
 
 @pytest.mark.parametrize("host", ["thread", "process"])
-def test_every_episode_is_seen_whole(running, host):
+def test_with_a_fast_agent_every_episode_is_seen_whole(running, host):
     env = running(functools.partial(Diary, 4), host=host)
     before, returns = env.reset(), 0.0
     for _ in range(30):
@@ -389,7 +389,7 @@ def test_seed_render_info_and_state_reach_the_environment(running, host):
     )
 
 
-def test_the_environment_lives_in_its_thread(running):
+def test_the_environment_is_built_and_used_in_one_thread(running):
     env = running(Diary, host="thread")
     inner = env._host.env
     env.close()
@@ -399,7 +399,7 @@ def test_the_environment_lives_in_its_thread(running):
         env.step(0)
 
 
-def test_what_the_environment_raises_is_raised_by_the_next_step(running):
+def test_errors_of_the_environment_are_raised_by_the_next_step(running):
     env = running(functools.partial(Diary, raises_in=(3,)), host="thread")
     env.reset()
     # Whether the agent acts or not, the third tick comes.
@@ -414,7 +414,7 @@ def test_what_the_environment_raises_is_raised_by_the_next_step(running):
     assert FIRST == env.reset().step_type
 
 
-def test_what_the_constructor_raises_is_raised():
+def test_errors_of_the_constructor_are_raised():
     def fail():
         raise OSError("no such robot")
 
@@ -422,7 +422,7 @@ def test_what_the_constructor_raises_is_raised():
         RealTimeEnvironment(fail, 10, host="thread")
 
 
-def test_an_engine_with_a_clock_of_its_own_is_not_clocked_twice(running):
+def test_an_engine_with_its_own_clock_gets_no_second_one(running):
     env = running(OwnTime, hz=None, host="thread", wait="newest")
     engine, loop = env._host.env, env._host.loop
     env.reset()
@@ -444,7 +444,7 @@ class Running(QuietCatcher):
 
 
 @pytest.mark.parametrize("host", ["thread", "process"])
-def test_an_adapter_says_whether_its_engine_keeps_its_own_time(running, host):
+def test_an_adapter_declares_whether_its_engine_has_a_clock(running, host):
     def make():
         return PLEWrapper(PLE(Running(), force_fps=False))
 
@@ -457,7 +457,7 @@ def test_an_adapter_says_whether_its_engine_keeps_its_own_time(running, host):
     assert not time_step.is_first()
 
 
-def test_an_adapter_whose_engine_keeps_its_own_time_gets_no_second_clock():
+def test_an_adapter_with_its_own_clock_gets_no_second_one():
     message = (
         "PLEWrapper runs on a clock of its own (realtime = True), and hz=30 would be a "
         "second one. Leave hz out; the engine sets the pace."
@@ -468,5 +468,5 @@ def test_an_adapter_whose_engine_keeps_its_own_time_gets_no_second_clock():
         )
 
 
-def test_an_environment_that_exists_may_be_run_here():
+def test_an_existing_environment_can_be_run_in_this_thread():
     assert FIRST == virtual(Diary()).reset().step_type

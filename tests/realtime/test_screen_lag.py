@@ -58,7 +58,7 @@ def played(env):
         return real_time.lag()
 
 
-def test_pictures_of_merged_ticks_are_missed_but_for_the_one_that_is_seen():
+def test_only_the_seen_picture_of_merged_ticks_is_not_missed():
     lag = played(Screen())
 
     assert 2 == int(lag.ticks_merged)
@@ -67,14 +67,14 @@ def test_pictures_of_merged_ticks_are_missed_but_for_the_one_that_is_seen():
     assert 0.01 == float(lag.frame_age) - float(lag.observation_age)
 
 
-def test_rows_have_pictures_of_their_own():
+def test_each_row_has_its_own_picture_count():
     lag = played(BatchedPyEnvironment([Screen(), Screen(0.5)]))
 
     assert [5, 5] == lag.missed_frames.tolist()
     assert [0.02, 0.5] == lag.key_to_pixel.tolist()
 
 
-def test_environments_without_a_screen_have_zeros():
+def test_environments_without_a_screen_report_zeros():
     lag = played("CartPole")
 
     assert (0, 0, 0) == (lag.frame_age, lag.key_to_pixel, lag.missed_frames)

@@ -90,7 +90,7 @@ def test_a_step_returns_lists_with_an_entry_for_each_row(pools, views):
         ]
 
 
-def test_the_end_of_an_episode_is_done_and_its_observation_is_in_the_info(pools, views):
+def test_an_ended_episode_is_done_with_its_observation_in_the_info(pools, views):
     def short():
         return CountingEnv(1)
 
@@ -109,7 +109,7 @@ def test_the_end_of_an_episode_is_done_and_its_observation_is_in_the_info(pools,
         assert "mask.masked.observation" not in info["n"][1]
 
 
-def test_a_row_that_is_done_begins_by_itself(pools, views):
+def test_a_done_row_resets_itself(pools, views):
     def short():
         return CountingEnv(1)
 
@@ -125,7 +125,7 @@ def test_a_row_that_is_done_begins_by_itself(pools, views):
         assert steps[2][3]["n"][0]["mask.masked.action"]
 
 
-def test_a_slow_reset_shows_none_while_others_go_on(pools, views):
+def test_a_slow_reset_returns_none_while_others_continue(pools, views):
     gate = threading.Event()
 
     class Slow(CountingEnv):
@@ -233,7 +233,7 @@ def test_a_step_returns_at_once_while_all_rows_are_resetting(case, pools, views)
 
 
 @pytest.mark.parametrize("make_batch", [BatchedPyEnvironment, LockstepEnv])
-def test_a_batch_that_moves_together_waits_for_no_reset_of_a_row(make_batch, views):
+def test_a_lockstep_batch_does_not_wait_for_single_resets(make_batch, views):
     gate = threading.Event()
     view = views(make_batch([Gated(gate, length=1, late=True), CountingEnv()]))
     view.reset()
@@ -252,7 +252,7 @@ def test_a_batch_that_moves_together_waits_for_no_reset_of_a_row(make_batch, vie
     assert "2" == begun[3]["n"][0]["env_status.episode_id"]
 
 
-def test_an_error_of_a_reset_in_the_background_is_raised_by_a_step(views):
+def test_an_error_of_a_background_reset_is_raised_by_a_step(views):
     class Broken(CountingEnv):
         fails = 1
 
@@ -270,7 +270,7 @@ def test_an_error_of_a_reset_in_the_background_is_raised_by_a_step(views):
     assert [0] == moved(view, [0])[0]
 
 
-def test_a_view_is_closed_while_it_resets():
+def test_a_view_can_be_closed_while_it_resets():
     gate = threading.Event()
     view = universe_view(
         ParallelPyEnvironment([functools.partial(Gated, gate)], backend="thread")
@@ -328,7 +328,7 @@ def test_with_wait_no_observation_is_none(pools, views):
         assert [2 * EPISODE, 2] == view.step([0, 0])[0]
 
 
-def test_blocking_reset_goes_around_the_lists(pools, views):
+def test_blocking_reset_returns_plain_observations(pools, views):
     def short():
         return CountingEnv(1)
 
@@ -348,7 +348,7 @@ def test_blocking_reset_goes_around_the_lists(pools, views):
         assert [2 * EPISODE, 2][: view.n] == view.step(actions)[0]
 
 
-def test_with_wait_a_slow_reset_is_waited_for_and_the_others_stand_still(pools, views):
+def test_with_wait_all_rows_wait_for_a_slow_reset(pools, views):
     gate = threading.Event()
 
     class Slow(CountingEnv):
@@ -374,13 +374,13 @@ def test_with_wait_a_slow_reset_is_waited_for_and_the_others_stand_still(pools, 
     assert [EPISODE, 1] == observations
 
 
-def test_with_wait_a_single_environment_goes_from_episode_to_episode(views):
+def test_with_wait_a_single_environment_plays_episode_after_episode(views):
     view = views(CountingEnv(2), wait=True)
     seen = [view.reset(), *(view.step([0])[0] for _ in range(4))]
     assert [[0], [1], [EPISODE], [EPISODE + 1], [2 * EPISODE]] == seen
 
 
-def test_spaces_are_those_of_a_row(views):
+def test_spaces_match_a_single_row(views):
     view = views(CartPole(batch_size=3))
     action, observation = view.action_space, view.observation_space
     view.reset()
@@ -453,7 +453,7 @@ def test_a_picture_of_the_first_row_is_rendered_and_kept_while_it_resets(pools, 
     assert (2, 3, 3) == pictures[1].shape
 
 
-def test_rows_that_move_together_and_single_ones_are_rendered_too(pools, views):
+def test_lockstep_batches_and_single_environments_are_rendered(pools, views):
     for env in (CartPole(batch_size=2), CartPole(), pools(CartPole, CartPole)):
         view = views(env)
         view.reset()
@@ -461,7 +461,7 @@ def test_rows_that_move_together_and_single_ones_are_rendered_too(pools, views):
         assert (3, np.uint8) == (view.render().ndim, view.render().dtype)
 
 
-def test_what_cannot_be_rendered_says_so(pools, views):
+def test_environments_that_cannot_be_rendered_say_so(pools, views):
     class Blind(CountingEnv):
         render = PyEnvironment.render
 
@@ -482,7 +482,7 @@ def test_a_single_environment_is_a_view_of_one_row(views):
     assert [1.0] == rewards
 
 
-def test_lags_are_told_under_their_names_in_universe(pools, views):
+def test_lags_have_their_universe_names(pools, views):
     def make():
         return RealTimeEnvironment(CartPole, 10, host="virtual", think_time=0.25)
 
@@ -511,7 +511,7 @@ def test_observations_belong_to_the_caller(views):
 
 
 @pytest.mark.parametrize("wait", [False, True])
-def test_throttled_steps_keep_the_rate_and_tell_the_times(wait, views):
+def test_throttled_steps_keep_the_rate_and_report_times(wait, views):
     clock = ManualClock(1_000.0)
     view = views(CountingEnv(3), wait=wait, fps=10, now=clock.now, sleep=clock.sleep)
     view.reset()
@@ -530,7 +530,7 @@ def test_throttled_steps_keep_the_rate_and_tell_the_times(wait, views):
     )
 
 
-def test_a_throttled_step_that_comes_too_late_begins_the_rhythm_anew(views, caplog):
+def test_a_late_throttled_step_restarts_the_pace(views, caplog):
     caplog.set_level("INFO", "envkit.realtime")
     clock = ManualClock(1_000.0)
     view = views(CountingEnv(), wait=True, fps=10, now=clock.now, sleep=clock.sleep)
@@ -593,7 +593,7 @@ def test_the_first_info_after_a_reset_names_its_episode(views):
     ]
 
 
-def test_what_a_screen_and_a_remote_of_universe_have_told_is_in_the_info(views):
+def test_the_info_has_the_reports_of_screen_and_remote(views):
     class Screen(CountingEnv):
         def get_info(self):
             return {

@@ -135,7 +135,7 @@ def damages(draw):
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(number=st.integers(0, 99), damage=damages())
-def test_broken_files_are_read_right_or_not_at_all(original, number, damage):
+def test_broken_files_are_read_correctly_or_refused(original, number, damage):
     path, files, expected = original
     file = sorted(files)[number % len(files)]
     file.write_bytes(damage(files[file]))
@@ -170,7 +170,7 @@ def test_a_flipped_bit_anywhere_in_an_episode_is_noticed_or_harmless(tmp_path):
     assert noticed > len(content) / 10
 
 
-def test_files_in_the_place_of_others_are_read_right_or_not_at_all(original):
+def test_swapped_files_are_read_correctly_or_refused(original):
     path, files, expected = original
     for file in files:
         for other in files:
@@ -221,13 +221,13 @@ def test_a_broken_provenance_is_rebuilt_or_refused(original, damage):
     ],
     ids=str,
 )
-def test_whatever_a_provenance_says_it_is_a_recording_error(wrong):
+def test_an_invalid_provenance_is_always_a_recording_error(wrong):
     known = {**make("Catch", seed=1).provenance(), **wrong}
     with pytest.raises(RecordingError):
         rebuilt(known)
 
 
-def test_a_pool_is_made_again_of_what_recordings_note_alone(message_of):
+def test_a_pool_is_rebuilt_only_from_recorded_fields(message_of):
     with make("Catch", num_envs=2, backend="inline") as env:
         known = env.provenance()
     known["arguments"]["worker_setup"] = "os:abort"
@@ -240,7 +240,7 @@ def test_a_pool_is_made_again_of_what_recordings_note_alone(message_of):
 
 
 @pytest.mark.parametrize("count", [0, -1, 10**12])
-def test_so_many_environments_are_refused(count):
+def test_an_absurd_number_of_environments_is_refused(count):
     with make("Catch", num_envs=2, backend="inline") as env:
         known = env.provenance()
     known["environments"][0]["count"] = count
@@ -248,7 +248,7 @@ def test_so_many_environments_are_refused(count):
         rebuilt(known)
 
 
-def test_an_error_names_the_file_and_is_chained(tmp_path):
+def test_errors_name_the_file_and_are_chained(tmp_path):
     _record(tmp_path / "r", make("Catch", seed=1), compress=False)
     file = tmp_path / "r/row-000/episode-000001.npz"
     content = bytearray(file.read_bytes())
@@ -265,7 +265,7 @@ def test_an_error_names_the_file_and_is_chained(tmp_path):
     assert isinstance(raised.value.__cause__, zipfile.BadZipFile)
 
 
-def test_an_array_that_is_shorter_than_it_was_is_noticed(tmp_path):
+def test_a_shortened_array_is_noticed(tmp_path):
     """Its header is read first, and says how much more there is to read."""
     _record(tmp_path / "r", make("Catch", seed=1), compress=False)
     file = tmp_path / "r/row-000/episode-000000.npz"
@@ -276,7 +276,7 @@ def test_an_array_that_is_shorter_than_it_was_is_noticed(tmp_path):
         next(Recording(tmp_path / "r").episodes())
 
 
-def test_an_episode_in_the_place_of_another_is_refused(tmp_path, message_of):
+def test_swapped_episodes_are_refused(tmp_path, message_of):
     _record(tmp_path / "r", make("Catch", seed=1))
     folder = tmp_path / "r/row-000"
     shutil.copy(folder / "episode-000000.npz", folder / "episode-000001.npz")
@@ -326,7 +326,7 @@ WRAPPERS = [
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_a_state_of_a_wrapper_that_lacks_something_changes_nothing(wrapper, message_of):
+def test_an_incomplete_wrapper_state_changes_nothing(wrapper, message_of):
     env = wrapper(make("Catch", seed=1))
     env.reset()
     token = env.get_state()
@@ -343,9 +343,7 @@ def test_a_state_of_a_wrapper_that_lacks_something_changes_nothing(wrapper, mess
 
 
 @pytest.mark.parametrize("made_by", [b"", "1.0", (None,), object()], ids=type)
-def test_a_state_that_does_not_say_what_has_made_it_changes_nothing(
-    made_by, message_of
-):
+def test_a_state_without_its_origin_changes_nothing(made_by, message_of):
     env = make("CartPole", seed=1)
     env.reset()
     token = env.get_state()
@@ -361,9 +359,7 @@ def test_a_state_that_does_not_say_what_has_made_it_changes_nothing(
 @pytest.mark.parametrize(
     "wrong", [None, "x", np.zeros(7), np.array(["x"] * 4)], ids=str
 )
-def test_a_state_of_an_environment_of_envkit_that_is_broken_changes_nothing(
-    wrong, message_of
-):
+def test_a_broken_state_of_a_built_in_environment_changes_nothing(wrong, message_of):
     env, twin = make("CartPole", seed=1), make("CartPole", seed=1)
     env.reset()
     token = env.get_state()

@@ -44,7 +44,7 @@ def written(path):
 # What is written.
 
 
-def test_an_episode_is_a_file_of_arrays_that_numpy_reads(tmp_path):
+def test_an_episode_is_a_file_that_numpy_reads(tmp_path):
     with Record(NestedCountingEnv(steps_per_episode=2), tmp_path / "r") as env:
         played(env, 4)
     with np.load(tmp_path / "r/row-000/episode-000000.npz") as file:
@@ -67,7 +67,7 @@ def test_an_episode_is_a_file_of_arrays_that_numpy_reads(tmp_path):
     assert 3 == len(totals)
 
 
-def test_a_recording_says_what_it_is_and_where_it_comes_from(tmp_path):
+def test_a_recording_describes_itself_and_its_provenance(tmp_path):
     env = make("Catch-v1", seed=3)
     with Record(TimeLimit(env, 4), tmp_path / "r"):
         pass
@@ -86,7 +86,7 @@ def test_a_recording_says_what_it_is_and_where_it_comes_from(tmp_path):
     )
 
 
-def test_what_comes_back_is_what_the_environment_returns_alone(tmp_path):
+def test_recording_does_not_change_the_time_steps(tmp_path):
     alone, env = make("CartPole", seed=1), make("CartPole", seed=1)
     with Record(env, tmp_path / "r") as recorded:
         for step in range(60):
@@ -106,7 +106,7 @@ def test_arrays_belong_to_the_caller(tmp_path):
     assert kept.tobytes() == episode.time_step(0).observation.tobytes()
 
 
-def test_the_actions_are_those_that_were_given(tmp_path):
+def test_actions_are_recorded_as_given(tmp_path):
     with Record(make("Catch", seed=1), tmp_path / "r") as env:
         env.reset()
         action = np.array(2)
@@ -151,7 +151,7 @@ def test_infos_can_be_left_out(tmp_path):
     assert not episode.has_info
 
 
-def test_what_is_no_json_is_refused_with_its_place(tmp_path, message_of):
+def test_infos_that_are_no_json_are_refused_with_their_place(tmp_path, message_of):
     env = Telling()
     env.info = {"seen": {1, 2}}
     with Record(env, tmp_path / "r") as recorded:
@@ -230,7 +230,7 @@ def test_notes_are_kept_with_their_time_steps(tmp_path):
     assert {"total": 2, "more": 3} == episode.annotations(2)
 
 
-def test_notes_of_a_batch_are_of_a_row_or_of_all(tmp_path):
+def test_notes_of_a_batch_belong_to_one_row_or_all(tmp_path):
     env = BatchedPyEnvironment([CountingEnv(), CountingEnv()])
     with Record(env, tmp_path / "r") as recorded:
         recorded.reset()
@@ -253,7 +253,7 @@ def test_notes_of_a_batch_are_of_a_row_or_of_all(tmp_path):
     ],
     ids=["always", "never", "cubic", "function"],
 )
-def test_when_says_which_episodes_are_written(when, expected, tmp_path):
+def test_when_decides_which_episodes_are_written(when, expected, tmp_path):
     with Record(CountingEnv(steps_per_episode=1), tmp_path / "r", when) as env:
         played(env, 8)
     entries = Recording(tmp_path / "r").entries
@@ -263,7 +263,7 @@ def test_when_says_which_episodes_are_written(when, expected, tmp_path):
     ]
 
 
-def test_the_actions_of_other_episodes_can_be_left_out(tmp_path):
+def test_actions_of_unrecorded_episodes_can_be_left_out(tmp_path):
     with Record(
         CountingEnv(steps_per_episode=1),
         tmp_path / "r",
@@ -278,7 +278,7 @@ def test_the_actions_of_other_episodes_can_be_left_out(tmp_path):
     ] == written(tmp_path / "r")
 
 
-def test_rows_count_their_own_episodes(tmp_path):
+def test_each_row_counts_its_own_episodes(tmp_path):
     env = BatchedPyEnvironment([CountingEnv(1), CountingEnv(2)])
     with Record(env, tmp_path / "r") as recorded:
         played(recorded, 6)
@@ -291,7 +291,7 @@ def test_rows_count_their_own_episodes(tmp_path):
 
 
 @pytest.mark.parametrize("left_by", ["reset", "set_state", "closed"])
-def test_an_episode_that_is_left_in_its_middle_says_so(left_by, tmp_path):
+def test_an_abandoned_episode_is_marked(left_by, tmp_path):
     with Record(CountingEnv(steps_per_episode=9), tmp_path / "r") as env:
         played(env, 4)
         if left_by == "reset":
@@ -336,7 +336,7 @@ def test_an_action_of_another_structure_is_refused(tmp_path, message_of):
 # The directory.
 
 
-def test_no_recording_is_overwritten(tmp_path, message_of):
+def test_recordings_are_never_overwritten(tmp_path, message_of):
     with Record(CountingEnv(), tmp_path / "r"):
         pass
     assert (
@@ -360,16 +360,14 @@ def test_no_recording_is_overwritten(tmp_path, message_of):
         ({"memory": 0}, "memory must be an integer of at least 1, got 0."),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(
-    arguments, expected, tmp_path, message_of
-):
+def test_invalid_arguments_are_refused(arguments, expected, tmp_path, message_of):
     assert expected == message_of(
         ValueError, lambda: Record(CountingEnv(), tmp_path / "r", **arguments)
     )
     assert [] == list(tmp_path.iterdir())
 
 
-def test_what_a_file_cannot_hold_is_refused_at_once(tmp_path, message_of):
+def test_values_that_a_file_cannot_hold_are_refused_at_once(tmp_path, message_of):
     class Structured(CountingEnv):
         def observation_spec(self):
             from envkit import ArraySpec
@@ -393,7 +391,7 @@ def test_a_record_cannot_be_copied(tmp_path, message_of):
 # The writer.
 
 
-def test_a_long_episode_takes_no_more_memory_than_it_may(tmp_path):
+def test_a_long_episode_stays_within_its_memory_limit(tmp_path):
     """What there is no room for lies in parts, which become one file."""
     env = Record(make("Catch", rows=60, seed=1), tmp_path / "r", memory=60_000)
     with env:
@@ -412,7 +410,7 @@ def test_a_long_episode_takes_no_more_memory_than_it_may(tmp_path):
     assert (60, list(range(60))) == (len(episode), episode.calls.tolist())
 
 
-def test_episodes_that_there_is_no_room_for_are_dropped_and_counted(tmp_path, gate):
+def test_episodes_without_room_are_dropped_and_counted(tmp_path, gate):
     env = Record(
         CountingEnv(steps_per_episode=3),
         tmp_path / "r",
@@ -439,7 +437,7 @@ def test_episodes_that_there_is_no_room_for_are_dropped_and_counted(tmp_path, ga
     assert all(4 == len(one) for one in recording.episodes() if one.number < 10)
 
 
-def test_a_step_waits_for_room_where_nothing_may_be_dropped(tmp_path, gate, in_thread):
+def test_a_step_waits_for_room_if_nothing_may_be_dropped(tmp_path, gate, in_thread):
     env = Record(CountingEnv(steps_per_episode=3), tmp_path / "r", memory=6_000)
     done = in_thread(played, env, 40)
     gate.set()
@@ -448,7 +446,7 @@ def test_a_step_waits_for_room_where_nothing_may_be_dropped(tmp_path, gate, in_t
     assert 40 == sum(map(len, Recording(tmp_path / "r").episodes()))
 
 
-def test_a_disk_that_fails_is_told_at_the_next_step(tmp_path, monkeypatch, message_of):
+def test_a_disk_error_is_raised_at_the_next_step(tmp_path, monkeypatch, message_of):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
@@ -465,7 +463,7 @@ def test_a_disk_that_fails_is_told_at_the_next_step(tmp_path, monkeypatch, messa
     assert expected == message_of(RecordingError, env.close)
 
 
-def test_what_nobody_closes_is_written_when_python_ends(tmp_path):
+def test_an_unclosed_recording_is_written_when_python_ends(tmp_path):
     program = (
         "import sys\n"
         "from envkit.recording import Record\n"
@@ -478,7 +476,7 @@ def test_what_nobody_closes_is_written_when_python_ends(tmp_path):
     assert [3, 2] == [len(one) for one in Recording(tmp_path / "r").episodes()]
 
 
-def test_after_a_crash_what_was_finished_can_be_read(tmp_path):
+def test_finished_episodes_can_be_read_after_a_crash(tmp_path):
     program = (
         "import os, signal, sys\n"
         "from envkit.recording import Record\n"
@@ -497,7 +495,7 @@ def test_after_a_crash_what_was_finished_can_be_read(tmp_path):
     assert [] == recording.events
 
 
-def test_closing_twice_is_fine(tmp_path):
+def test_closing_twice_is_harmless(tmp_path):
     env = Record(CountingEnv(), tmp_path / "r")
     env.close()
     env.close()

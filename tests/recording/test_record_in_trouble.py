@@ -31,7 +31,7 @@ def only_episode(path):
 # Memory.
 
 
-def test_a_column_does_not_keep_what_its_values_were_parts_of():
+def test_a_column_does_not_keep_the_arrays_behind_its_values():
     column = Column("observation")
     batch = np.zeros((1000, 4), np.float32)
     column.add(batch[3, ...])
@@ -39,7 +39,7 @@ def test_a_column_does_not_keep_what_its_values_were_parts_of():
     assert not np.shares_memory(block, batch)
 
 
-def test_a_column_tells_all_that_it_takes():
+def test_a_column_reports_its_memory():
     column = Column("observation")
     told = sum(column.add(np.float64(value)) for value in range(1000))
     blocks = column.pop_blocks()
@@ -63,7 +63,7 @@ def test_notes_count_as_memory(tmp_path, gate):
         env.close()
 
 
-def test_large_notes_are_put_aside(tmp_path):
+def test_large_notes_are_written_early(tmp_path):
     with Record(CountingEnv(), tmp_path / "r", memory=20_000) as env:
         env.reset()
         for note in range(20):
@@ -79,7 +79,7 @@ def test_large_notes_are_put_aside(tmp_path):
 # Notes.
 
 
-def test_a_note_may_have_any_name(tmp_path):
+def test_notes_can_have_any_name(tmp_path):
     with Record(CountingEnv(), tmp_path / "r") as env:
         env.reset()
         env.annotate(step=7)
@@ -100,9 +100,7 @@ def test_a_note_may_have_any_name(tmp_path):
         ("a", "the string 'a'"),
     ],
 )
-def test_a_note_about_a_row_that_is_not_there_is_refused(
-    row, described, tmp_path, message_of
-):
+def test_a_note_about_a_missing_row_is_refused(row, described, tmp_path, message_of):
     for size, allowed in ((2, "from 0 to 1"), (None, "0")):
         with Record(make("Catch", batch_size=size), tmp_path / str(size)) as env:
             env.reset()
@@ -114,7 +112,7 @@ def test_a_note_about_a_row_that_is_not_there_is_refused(
 # Infos and arrays.
 
 
-def test_what_is_based_on_what_json_has_is_written_as_that(tmp_path):
+def test_subclasses_of_json_types_are_written_as_json(tmp_path):
     class Level(enum.IntEnum):
         HARD = 3
 
@@ -129,7 +127,7 @@ def test_what_is_based_on_what_json_has_is_written_as_that(tmp_path):
     assert {"inner": {"level": 3}} == only_episode(tmp_path / "r").info(0)
 
 
-def test_an_info_that_there_is_no_more_leaves_the_rest_readable(tmp_path):
+def test_a_missing_info_class_leaves_the_rest_readable(tmp_path):
     class Forgetful(CountingEnv):
         def get_info(self):
             if self.current_time_step().observation == 2:
@@ -172,7 +170,7 @@ def test_the_order_of_bytes_is_kept(tmp_path):
     assert ">i4" == Replay(tmp_path / "r").reset().observation.dtype
 
 
-def test_arrays_of_two_shapes_are_told_by_their_name(tmp_path, message_of):
+def test_arrays_that_change_shape_are_named(tmp_path, message_of):
     env = Record(Swapped(), tmp_path / "r")
     env.reset()
     env.step(0)
@@ -199,7 +197,7 @@ def test_arrays_of_two_shapes_are_told_by_their_name(tmp_path, message_of):
     ],
     ids=str,
 )
-def test_seeds_are_noted_as_they_are(seed, expected, tmp_path):
+def test_seeds_are_recorded_unchanged(seed, expected, tmp_path):
     with Record(make("Catch", batch_size=2), tmp_path / "r") as env:
         env.seed(seed)
     assert expected == Recording(tmp_path / "r").events[0]["seed"]
@@ -208,7 +206,7 @@ def test_seeds_are_noted_as_they_are(seed, expected, tmp_path):
 # Folders and processes.
 
 
-def test_a_recording_stays_where_it_was_begun(tmp_path, monkeypatch):
+def test_changing_the_directory_does_not_move_a_recording(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     with Record(CountingEnv(steps_per_episode=1), "r") as env:
@@ -223,7 +221,7 @@ def test_a_recording_stays_where_it_was_begun(tmp_path, monkeypatch):
     assert "closed" == recording.events[-1]["event"]
 
 
-def test_of_two_that_begin_together_one_is_refused(tmp_path, message_of):
+def test_two_recorders_cannot_share_a_directory(tmp_path, message_of):
     (tmp_path / "r").mkdir()
     (tmp_path / "r/log.jsonl").touch()
     assert (
@@ -232,7 +230,7 @@ def test_of_two_that_begin_together_one_is_refused(tmp_path, message_of):
     ) == message_of(FileExistsError, lambda: Record(CountingEnv(), tmp_path / "r"))
 
 
-def test_a_closed_recording_takes_no_more(tmp_path, message_of):
+def test_a_closed_recording_refuses_more_steps(tmp_path, message_of):
     env = Record(CountingEnv(), tmp_path / "r")
     env.reset()
     env.close()
@@ -277,7 +275,7 @@ def test_a_fork_is_told_that_it_records_nothing(tmp_path):
     assert 2 == len(only_episode(tmp_path / "r"))
 
 
-def test_what_a_crash_has_left_unfinished_is_told(tmp_path):
+def test_unfinished_files_of_a_crash_are_reported(tmp_path):
     program = (
         "import os, signal, sys\n"
         "from envkit.recording import Record\n"
@@ -318,7 +316,7 @@ def records(folder, program, *, limits=""):
     )
 
 
-def test_a_full_disk_is_told_at_the_next_step_and_leaves_what_was_finished(tmp_path):
+def test_a_full_disk_is_reported_and_finished_episodes_stay(tmp_path):
     told = records(
         tmp_path / "r",
         "for _ in range(7): env.step(0)\n"
@@ -392,7 +390,7 @@ def test_a_file_under_its_name_is_complete_whenever_the_process_is_killed(
 # Several writers.
 
 
-def test_of_many_that_begin_together_one_writes(tmp_path, in_thread):
+def test_one_of_many_concurrent_recorders_writes(tmp_path, in_thread):
     def begin():
         barrier.wait()
         try:
@@ -447,7 +445,7 @@ def make_dying(path):
     return Dying(path)
 
 
-def test_a_lost_environment_is_no_difference(tmp_path, capsys):
+def test_a_check_ignores_a_lost_environment(tmp_path, capsys):
     (tmp_path / "deadly").touch()
     pool = ParallelPyEnvironment(
         [make_dying_recipe(tmp_path / "deadly"), make_dying_recipe(tmp_path / "no")],
@@ -475,7 +473,7 @@ def make_dying_recipe(path):
 
 
 @pytest.mark.parametrize("order", list(AutoReset), ids=lambda order: order.value)
-def test_what_was_recorded_in_each_order_is_replayed(order, tmp_path):
+def test_recordings_in_every_order_are_replayed(order, tmp_path):
     pool = make("Catch", num_envs=2, backend="inline", seed=3)
     with Record(pool, tmp_path / "r") as env:
         env.reset()
@@ -489,7 +487,7 @@ def test_what_was_recorded_in_each_order_is_replayed(order, tmp_path):
     assert 0 == main(["replay", "--check", str(tmp_path / "r")])
 
 
-def test_a_check_writes_no_other_recording(tmp_path):
+def test_a_check_writes_no_recording(tmp_path):
     with (
         Record(make("Catch", seed=1), tmp_path / "inner") as inner,
         Record(inner, tmp_path / "outer") as env,

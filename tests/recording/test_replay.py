@@ -42,7 +42,7 @@ def recorded(path, env, steps):
     memory=st.sampled_from([1, 3000, 10**8]),
     compress=st.booleans(),
 )
-def test_a_recording_replayed_is_the_same_stream(
+def test_a_replay_returns_the_recorded_stream(
     observation, action, seed, memory, compress, tmp_path_factory
 ):
     """Whatever the nests, and however often parts had to be put aside."""
@@ -69,14 +69,14 @@ def test_a_recording_replayed_is_the_same_stream(
     assert expected[-1][1:] == came[-1][1:]
 
 
-def test_what_comes_back_has_the_specs(tmp_path):
+def test_replayed_time_steps_fit_the_specs(tmp_path):
     env = make("Catch", seed=1)
     recorded(tmp_path / "r", env, 12)
     replayed = Replay(tmp_path / "r")
     assert env.environment_spec() == replayed.environment_spec()
 
 
-def test_episodes_come_in_their_order_and_end(tmp_path, message_of):
+def test_episodes_are_replayed_in_order(tmp_path, message_of):
     recorded(tmp_path / "r", CountingEnv(steps_per_episode=1), 6)
     env = Replay(tmp_path / "r")
     numbers = []
@@ -107,7 +107,7 @@ def test_reset_goes_to_the_next_episode(tmp_path):
     assert (1, 0) == (env.episode, env.remaining)
 
 
-def test_an_episode_that_was_left_ends_in_a_truncation(tmp_path):
+def test_an_abandoned_episode_ends_in_a_truncation(tmp_path):
     with Record(CountingEnv(steps_per_episode=9), tmp_path / "r") as env:
         stream = [env.reset(), env.step(0), env.step(0)]
         env.reset()
@@ -141,7 +141,7 @@ def test_rows_become_a_batch_again(tmp_path):
     assert expected == [bits(again.step([0, 2])) for _ in range(20)]
 
 
-def test_what_is_not_there_is_told(tmp_path, message_of):
+def test_missing_rows_and_episodes_are_reported(tmp_path, message_of):
     recorded(tmp_path / "r", CountingEnv(steps_per_episode=1), 4)
     path = tmp_path / "r"
 
@@ -154,7 +154,7 @@ def test_what_is_not_there_is_told(tmp_path, message_of):
     ) == message_of(ValueError, lambda: Replay(path, actions="maybe"))
 
 
-def test_actions_that_are_not_those_recorded_are_refused(tmp_path, message_of):
+def test_actions_other_than_the_recorded_ones_are_refused(tmp_path, message_of):
     with Record(make("Catch", seed=1), tmp_path / "r") as env:
         env.reset()
         env.step(2)
@@ -174,7 +174,7 @@ def test_actions_that_are_not_those_recorded_are_refused(tmp_path, message_of):
     assert replayed.step(1).is_last()
 
 
-def test_infos_and_notes_come_back(tmp_path):
+def test_infos_and_notes_are_replayed(tmp_path):
     with Record(make("Catch", seed=1), tmp_path / "r") as env:
         env.reset()
         env.step(2)
@@ -188,7 +188,7 @@ def test_infos_and_notes_come_back(tmp_path):
     assert {"value": 3} == replayed.annotations()
 
 
-def test_a_state_goes_back(tmp_path):
+def test_a_state_restores_an_earlier_step(tmp_path):
     recorded(tmp_path / "r", make("Catch", seed=1), 30)
     env = Replay(tmp_path / "r")
     for _ in range(13):
@@ -210,7 +210,7 @@ def test_a_replay_keeps_the_promises_of_an_environment(tmp_path):
 # Recordings that are none, or of others.
 
 
-def test_a_directory_without_recording_is_none(tmp_path, message_of):
+def test_a_directory_without_a_recording_is_refused(tmp_path, message_of):
     assert (
         f"There is no recording in {str(tmp_path)!r}: it has no recording.json. A "
         "recording is the directory that Record was given."
@@ -237,7 +237,7 @@ def test_a_newer_format_is_refused(tmp_path, message_of):
     ) == message_of(RecordingError, lambda: Replay(tmp_path / "r"))
 
 
-def test_a_recording_of_another_envkit_says_so(tmp_path):
+def test_a_recording_of_another_envkit_version_is_reported(tmp_path):
     recorded(tmp_path / "r", CountingEnv(), 5)
     rewritten(tmp_path / "r", envkit="0.0.1")
     with pytest.warns(VersionWarning) as warned:
@@ -358,7 +358,7 @@ def test_specs_that_cannot_be_read_are_named(tmp_path, message_of):
         ({"id": "NoSuchGame"}, "NoSuchGame cannot be made again: There is no "),
     ],
 )
-def test_what_cannot_be_rebuilt_says_why(facts, text, message_of):
+def test_environments_that_cannot_be_rebuilt_say_why(facts, text, message_of):
     known = {**make("Catch", seed=1).provenance(), **facts}
     assert message_of(RecordingError, lambda: rebuilt(known)).startswith(text)
 
@@ -366,12 +366,12 @@ def test_what_cannot_be_rebuilt_says_why(facts, text, message_of):
 @pytest.mark.parametrize(
     "name", sorted({*replaying._LEFT_OUT, replaying._REAL_TIME, replaying._BATCH})
 )
-def test_the_names_that_checks_know_are_those_of_classes(name):
+def test_the_class_names_in_checks_exist(name):
     """So that no module is renamed without them."""
     assert name == name_of(registry.load(name, name))
 
 
-def test_an_environment_is_rebuilt_of_its_provenance(tmp_path):
+def test_an_environment_is_rebuilt_from_its_provenance(tmp_path):
     env = TimeLimit(make("Catch", rows=5, seed=3), 2)
     recorded(tmp_path / "r", env, 5)
     again, _ = rebuilt(Recording(tmp_path / "r").provenance)
@@ -384,7 +384,9 @@ def test_an_environment_is_rebuilt_of_its_provenance(tmp_path):
 @pytest.mark.parametrize("content", ["{}", "[]", "nothing", "", "\xff"])
 @pytest.mark.parametrize("name", ["provenance.json", "recording.json"])
 @pytest.mark.parametrize("flag", ["--list", "--check"])
-def test_a_broken_file_of_facts_is_one_line(flag, name, content, tmp_path, capsys):
+def test_a_broken_facts_file_is_reported_in_one_line(
+    flag, name, content, tmp_path, capsys
+):
     recorded(tmp_path / "r", make("Catch", seed=1), 5)
     (tmp_path / "r" / name).write_text(content, "latin-1")
     assert 2 == main(["replay", flag, str(tmp_path / "r")])
@@ -404,7 +406,7 @@ def test_a_broken_log_is_named(tmp_path, message_of):
     ) == message_of(RecordingError, lambda: Recording(tmp_path / "r").events)
 
 
-def test_a_replay_travels(tmp_path):
+def test_a_replay_can_be_pickled(tmp_path):
     recorded(tmp_path / "r", make("Catch", seed=1), 30)
     env = Replay(tmp_path / "r")
     for _ in range(13):

@@ -52,7 +52,7 @@ def test_a_loop_in_a_graph_earns_every_reward():
     assert [5.0] == play().numpy().tolist()
 
 
-def test_a_time_limit_of_tensorflow_keeps_it():
+def test_a_tensorflow_time_limit_keeps_every_action():
     env = TFTimeLimit(TFPyEnvironment(Bandit()), 3)
     time_step = env.reset()
     for _ in range(6):

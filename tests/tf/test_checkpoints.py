@@ -75,7 +75,7 @@ def stream(env, seed, steps=30):
 
 
 @of_each_kind
-def test_a_restored_environment_and_another_one_go_on_as_it_did(kind, tmp_path):
+def test_a_restored_environment_continues_as_the_saved_one(kind, tmp_path):
     with TFPyEnvironment(KINDS[kind]()) as env:
         stream(env, seed=1, steps=7)
         checkpoint = tf.train.Checkpoint(env=env)
@@ -94,7 +94,7 @@ def test_a_restored_environment_and_another_one_go_on_as_it_did(kind, tmp_path):
         assert expected == stream(env, seed=2)
 
 
-def test_a_pool_of_processes_goes_on_in_another_number_of_workers(
+def test_a_restored_pool_continues_with_another_number_of_workers(
     tmp_path, nothing_left_behind
 ):
     with TFPyEnvironment(pool("process", workers=2)) as env:
@@ -131,7 +131,7 @@ def test_a_pool_and_its_wrapper_save_the_same(tmp_path):
         assert expected == stream(env, seed=2)
 
 
-def test_it_is_saved_beside_variables_and_inside_modules(tmp_path):
+def test_environments_are_saved_beside_variables_and_inside_modules(tmp_path):
     class Trainer(tf.Module):
         def __init__(self):
             super().__init__()
@@ -153,7 +153,7 @@ def test_it_is_saved_beside_variables_and_inside_modules(tmp_path):
     assert [1] == env.current_time_step().observation.numpy().tolist()
 
 
-def test_it_may_be_attached_after_restoring(tmp_path):
+def test_an_environment_can_be_attached_after_restoring(tmp_path):
     env = TFPyEnvironment(CountingEnv())
     env.reset()
     env.step([0])
@@ -198,9 +198,7 @@ def test_later_steps_do_not_change_what_was_saved(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "fresh"])
-def test_an_environment_brought_back_to_before_its_first_episode_begins_one_when_asked(
-    kind, tmp_path
-):
+def test_an_environment_restored_to_before_its_first_episode_begins_one(kind, tmp_path):
     with TFPyEnvironment(KINDS.get(kind, KINDS["single"])()) as env:
         path = tf.train.Checkpoint(env=env).save(tmp_path / "state")
         expected = stream(env, seed=2)
@@ -259,7 +257,7 @@ def test_only_an_environment_has_a_state_to_save(given, described, message_of):
 
 
 @of_each_kind
-def test_a_checkpoint_says_where_its_environment_comes_from(kind):
+def test_a_checkpoint_contains_the_provenance(kind):
     with KINDS[kind]() as env:
         env.reset()
         saved = pickle.loads(state_bytes(env))
@@ -290,7 +288,7 @@ def test_a_checkpoint_of_another_envkit_warns_once(kind):
     assert 1 == len(warned)
 
 
-def test_a_checkpoint_from_before_provenances_works():
+def test_a_checkpoint_without_a_provenance_is_accepted():
     env = envkit.make("CartPole-v1", seed=1)
     expected = env.reset()
     data = pickle.dumps(env.get_state())

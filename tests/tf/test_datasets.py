@@ -184,17 +184,17 @@ def check_transitions(env, whole_episodes=False, elements=45):
 
 
 @in_each_order
-def test_transitions_are_those_of_a_loop_written_by_hand(order):
+def test_transitions_equal_those_of_a_handwritten_loop(order):
     check_transitions(tracing(order))
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
-def test_transitions_of_pools_are_those_of_a_loop_written_by_hand(backend):
+def test_transitions_of_pools_equal_those_of_a_handwritten_loop(backend):
     check_transitions(tracing(AutoReset.DISABLED, backend=backend), elements=36)
 
 
 @in_each_order
-def test_whole_episodes_are_those_of_a_loop_written_by_hand(order):
+def test_whole_episodes_equal_those_of_a_handwritten_loop(order):
     check_transitions(tracing(order), whole_episodes=True, elements=12)
 
 
@@ -214,14 +214,14 @@ def test_every_step_of_a_single_environment_is_a_transition():
     assert pairs == seen
 
 
-def test_actions_are_those_that_led_from_one_step_to_the_next():
+def test_each_transition_has_the_action_between_its_steps():
     env = tracing()
     for transition in dataset(env, counting_policy(3)).take(60):
         told = transition.next_time_step.observation["action"]
         assert int(told) == int(transition.action)
 
 
-def test_an_iteration_goes_on_where_the_environment_stands():
+def test_iteration_continues_at_the_current_time_step():
     env = TFPyEnvironment(TracingEnv(steps_per_episode=1000))
     env.reset()
     for _ in range(4):
@@ -232,7 +232,7 @@ def test_an_iteration_goes_on_where_the_environment_stands():
     assert 4 == int(first.time_step.observation["step"])
 
 
-def test_an_environment_that_stands_at_an_end_begins_an_episode():
+def test_an_environment_at_the_end_of_an_episode_begins_another():
     env = TFPyEnvironment(CountingEnv(1))
     env.reset()
     env.step([0])
@@ -247,7 +247,7 @@ def test_an_environment_that_stands_at_an_end_begins_an_episode():
 
 
 @in_each_order
-def test_no_episode_is_left_out_and_each_begins_and_ends(order):
+def test_every_episode_is_yielded_whole(order):
     numbers = collections.defaultdict(list)
     with tracing(order, lengths=(1, 2, 7)) as env:
         episodes = list(dataset(env, policy_of, whole_episodes=True).take(18))
@@ -267,7 +267,7 @@ def test_no_episode_is_left_out_and_each_begins_and_ends(order):
         assert list(range(len(row))) == row
 
 
-def test_an_episode_that_had_begun_is_left_out():
+def test_an_episode_that_had_already_begun_is_skipped():
     env = TFPyEnvironment(tracing(rows=2, lengths=(6,)))
     env.reset()
     env.step([0, 0])
@@ -275,7 +275,7 @@ def test_an_episode_that_had_begun_is_left_out():
     assert [1, 1] == [int(e.time_step.observation["episode"][0]) for e in episodes]
 
 
-def test_lengths_of_episodes_are_not_known_before():
+def test_episode_lengths_are_unknown_in_the_element_spec():
     episodes = dataset(CountingEnv(3), nothing, whole_episodes=True)
 
     for spec in tf.nest.flatten(episodes.element_spec):
@@ -285,7 +285,7 @@ def test_lengths_of_episodes_are_not_known_before():
 # Elements.
 
 
-def test_element_spec_says_what_comes():
+def test_element_spec_matches_the_elements():
     with tracing() as env:
         specs = TFPyEnvironment(env)
         steps = dataset(env, policy_of)
@@ -336,7 +336,7 @@ def test_structures_and_the_order_of_keys_are_kept(whole_episodes):
     ],
     ids=["text", "bool", "complex", "uint16", "no leaves", "no elements", "list"],
 )
-def test_observations_of_every_kind_come_through(spec, value, whole_episodes):
+def test_observations_of_every_kind_are_supported(spec, value, whole_episodes):
     steps = dataset(Plain(spec, value), zeros, whole_episodes=whole_episodes)
     elements = list(steps.take(2))
 
@@ -353,7 +353,7 @@ def test_observations_of_every_kind_come_through(spec, value, whole_episodes):
 
 
 @pytest.mark.parametrize("whole_episodes", [False, True])
-def test_arrays_that_an_environment_uses_again_do_not_change_in_elements(
+def test_reused_arrays_do_not_change_earlier_elements(
     whole_episodes,
 ):
     class Reusing(Plain):
@@ -399,9 +399,7 @@ def test_elements_can_be_taken_in_a_graph():
 
 @pytest.mark.parametrize("size", [(), (50_000,)])
 @pytest.mark.parametrize("whole_episodes", [False, True])
-def test_a_policy_may_write_its_actions_into_the_same_array_each_time(
-    whole_episodes, size
-):
+def test_a_policy_may_reuse_its_action_array(whole_episodes, size):
     actions = np.zeros((2, *size), np.int64)
 
     def policy(time_step):
@@ -421,7 +419,7 @@ def test_a_policy_may_write_its_actions_into_the_same_array_each_time(
     assert expected == [action[..., -1].tolist() for action in seen]
 
 
-def test_the_action_is_what_the_policy_said_whatever_the_environment_does_to_it():
+def test_an_environment_cannot_change_the_recorded_action():
     class Changing(Plain):
         def _step(self, action):
             action[...] = 77
@@ -460,7 +458,7 @@ POLICIES = {
 
 
 @pytest.mark.parametrize("kind", POLICIES)
-def test_policies_come_in_many_forms(kind):
+def test_policies_of_every_supported_form_are_accepted(kind):
     env = Plain(ArraySpec((), np.float32), np.zeros(2, np.float32))
     elements = list(dataset(env, POLICIES[kind], prefetch=0).take(4))
     assert [1] * 4 == [int(element.action) for element in elements]
@@ -468,7 +466,7 @@ def test_policies_come_in_many_forms(kind):
     assert [1, 1] == env.actions[0].tolist()
 
 
-def test_a_policy_sees_a_batch_of_tensors_where_the_environment_stands():
+def test_a_policy_receives_the_current_batch_of_tensors():
     seen = []
 
     def policy(time_step):
@@ -513,7 +511,7 @@ def test_a_policy_sees_a_batch_of_tensors_where_the_environment_stands():
         "name",
     ],
 )
-def test_environments_come_in_many_forms(environment):
+def test_environments_of_every_supported_form_are_accepted(environment):
     env = environment()
     seen = [int(t.next_time_step.observation) for t in dataset(env, nothing).take(3)]
     assert [1, 2, 3] == seen
@@ -521,7 +519,7 @@ def test_environments_come_in_many_forms(environment):
         env.close()
 
 
-def test_an_environment_of_tensors_is_stepped_too():
+def test_tensorflow_environments_are_stepped_too():
     env = envkit.tf.TFCartPole(batch_size=2)
 
     def policy(time_step):
@@ -542,7 +540,7 @@ def test_a_given_environment_stays_open():
 
 
 @pytest.mark.parametrize("is_class", [False, True])
-def test_each_iterator_of_a_maker_has_an_environment_of_its_own_and_closes_it(is_class):
+def test_each_iterator_of_a_constructor_makes_and_closes_its_own_environment(is_class):
     log = Log()
 
     class Own(Watched):
@@ -568,7 +566,7 @@ def test_each_iterator_of_a_maker_has_an_environment_of_its_own_and_closes_it(is
     assert sorted(log.closed) == [env.id for env in log.made]
 
 
-def test_of_several_iterators_of_one_environment_the_newest_has_it():
+def test_the_newest_iterator_takes_over_the_environment():
     env = TFPyEnvironment(TracingEnv(steps_per_episode=1000))
     steps = dataset(env, zeros, prefetch=0)
     older, newer = iter(steps), iter(steps)
@@ -593,7 +591,7 @@ def test_prefetching_runs_ahead_of_the_consumer():
     assert [2, 3, 11, 12, 13, 21] == seen
 
 
-def test_without_prefetching_only_elements_that_are_taken_are_made():
+def test_without_prefetching_only_consumed_elements_are_made():
     log = Log()
     iterator = iter(dataset(lambda: Watched(log), nothing, prefetch=0))
     made = len(log.made)
@@ -609,7 +607,7 @@ def test_an_environment_is_not_stepped_before_the_first_iteration():
     assert 0 == log.steps
 
 
-def test_a_trainer_that_stops_early_does_not_wait_for_the_environment_for_ever():
+def test_stopping_early_does_not_wait_for_the_environment():
     log = Log()
     for _ in range(3):
         for _ in dataset(lambda: Watched(log), nothing).take(1):
@@ -646,7 +644,7 @@ def test_an_error_of_the_environment_reaches_the_consumer(error, whole_episodes)
     assert (1 if whole_episodes else 2) == len(seen)
 
 
-def test_an_error_of_an_environment_that_was_made_closes_it():
+def test_an_error_closes_an_environment_made_by_the_dataset():
     log = Log()
 
     class Failing(Watched):
@@ -715,7 +713,7 @@ def test_anything_but_an_environment_and_a_policy_is_refused(
     assert expected in message_of((TypeError, ValueError), lambda: dataset(*arguments))
 
 
-def test_making_a_dataset_says_nothing(capfd, caplog):
+def test_making_a_dataset_prints_nothing(capfd, caplog):
     tf.get_logger().propagate = True
     list(dataset(CountingEnv(), nothing).take(1))
     assert "AutoGraph could not transform" not in capfd.readouterr().err
@@ -723,7 +721,7 @@ def test_making_a_dataset_says_nothing(capfd, caplog):
 
 
 @pytest.mark.parametrize("whole_episodes", [False, True])
-def test_the_first_step_of_all_is_not_a_transition(whole_episodes):
+def test_the_very_first_step_is_no_transition(whole_episodes):
     spec = envkit.time_step_spec(tf.TensorSpec([2], tf.float32))
     env = RandomTFEnvironment(spec, tf.TensorSpec([], tf.int64), 2, 0.5, seed=3)
     elements = dataset(

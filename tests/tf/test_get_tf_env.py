@@ -10,7 +10,7 @@ from envkit.tf import TFCartPole, TFPyEnvironment
 from envkit.utils import get_tf_env
 
 
-def test_an_environment_of_tensorflow_comes_back_as_it_is():
+def test_a_tensorflow_environment_is_returned_unchanged():
     env = TFCartPole()
     assert env is get_tf_env(env)
 

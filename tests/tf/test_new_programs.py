@@ -108,11 +108,11 @@ def printed(tmp_path_factory):
     return ran.stdout.splitlines()
 
 
-def test_a_program_may_trace_first_and_import_tf_agents_later(printed):
+def test_a_program_may_trace_before_it_imports_tf_agents(printed):
     assert "derived" == printed[0]
 
 
-def test_a_stream_is_the_same_in_each_run_of_the_program(printed):
+def test_streams_are_equal_in_every_run_of_a_program(printed):
     tf.random.set_seed(None)
     with contextlib.redirect_stdout(io.StringIO()) as here:
         exec(STREAM, {})

@@ -79,7 +79,7 @@ def test_the_defaults_are_one_row_and_a_tenth():
     assert (1,) == env.reset().observation.shape
 
 
-def test_array_specs_are_taken_too():
+def test_array_specs_are_accepted():
     spec = envkit.time_step_spec(envkit.ArraySpec((2,), np.float32))
     env = RandomTFEnvironment(spec, envkit.BoundedArraySpec((), np.int32, 0, 1))
     assert tf.TensorSpec([2], tf.float32) == env.observation_spec()
@@ -136,7 +136,7 @@ def test_discounts_without_bounds_are_one_and_zero():
 
 
 @pytest.mark.parametrize("probability", [0.0, 1.0])
-def test_the_probability_decides_how_long_episodes_are(probability):
+def test_the_end_probability_determines_episode_lengths(probability):
     env = simple(probability, rows=2)
     env.reset()
 
@@ -156,7 +156,7 @@ def test_a_step_before_any_reset_begins_an_episode_and_ignores_the_action():
     assert [1.0] * ROWS == time_step.discount.numpy().tolist()
 
 
-def test_the_current_time_step_is_the_last_that_was_returned():
+def test_the_current_time_step_is_the_last_returned_one():
     env, step = shared()
     for call in (env.reset, lambda: env.step(GOOD), lambda: step(GOOD)):
         time_step = call()
@@ -185,7 +185,7 @@ def test_equal_seeds_give_equal_streams_and_others_do_not():
     assert play(seed=None) != play(seed=None)
 
 
-def test_without_a_seed_the_one_of_tensorflow_is_obeyed():
+def test_without_a_seed_tensorflows_global_seed_is_used():
     streams = []
     for _ in range(2):
         tf.random.set_seed(5)
@@ -195,7 +195,7 @@ def test_without_a_seed_the_one_of_tensorflow_is_obeyed():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_it_runs_in_a_loop_of_tensorflow(compiled):
+def test_the_environment_runs_in_a_tensorflow_loop(compiled):
     env = simple(rows=2, seed=1)
 
     @tf.function(jit_compile=compiled)
@@ -216,7 +216,7 @@ def test_it_runs_in_a_loop_of_tensorflow(compiled):
     assert np.array_equal(observation, env.current_time_step().observation)
 
 
-def test_a_checkpoint_brings_the_stream_back(tmp_path):
+def test_a_checkpoint_restores_the_stream(tmp_path):
     env, other = nested(seed=1), nested(seed=2)
     for _ in range(3):
         env.step(GOOD)
@@ -287,7 +287,7 @@ def test_an_action_of_another_structure_is_refused():
     ) == str(caught.value)
 
 
-def test_what_is_known_while_tracing_is_refused_there():
+def test_errors_known_while_tracing_are_raised_there():
     env, _ = shared()
     with pytest.raises(SpecError, match="The batch has 2 rows instead of 3"):
         tf.function(env.step, autograph=False)({**GOOD, "speed": tf.zeros([2])})
@@ -309,7 +309,7 @@ def test_values_out_of_bounds_are_refused_when_the_graph_runs():
     assert same(before, env.current_time_step())
 
 
-def test_a_batch_of_unknown_length_is_looked_at_when_the_graph_runs():
+def test_a_batch_of_unknown_length_is_checked_when_the_graph_runs():
     env = simple(rows=2)
     env.reset()
     step = tf.function(
@@ -328,6 +328,6 @@ def test_a_batch_of_unknown_length_is_looked_at_when_the_graph_runs():
         ({"probability": 1.5}, "episode_end_probability must be between 0 and 1, got "),
     ],
 )
-def test_arguments_have_to_make_sense(arguments, expected):
+def test_invalid_arguments_are_refused(arguments, expected):
     with pytest.raises(ValueError, match=expected):
         simple(**arguments)

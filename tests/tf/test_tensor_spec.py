@@ -77,7 +77,7 @@ def random_operations(function: Any, *arguments: Any) -> list[str]:
     ]
 
 
-def test_the_classes_are_those_of_tensorflow():
+def test_the_classes_are_tensorflows_own():
     assert TensorSpec is tf.TensorSpec
     assert BoundedTensorSpec is theirs.BoundedTensorSpec
 
@@ -149,7 +149,7 @@ SPECS_MADE = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "expected"), SPECS_MADE)
-def test_a_spec_is_made_alone_and_in_a_nest(function, arguments, expected):
+def test_single_and_nested_specs_are_converted(function, arguments, expected):
     spec, *others = arguments
 
     alone = function(spec, *others)
@@ -253,7 +253,7 @@ REFUSALS = [
     REFUSALS,
     ids=[f"{row[0].__name__}: {row[3][:30]}" for row in REFUSALS],
 )
-def test_a_refusal_says_what_must_be(function, arguments, error, expected, message_of):
+def test_errors_say_what_must_be(function, arguments, error, expected, message_of):
     assert expected == message_of(error, lambda: function(*arguments))
 
 
@@ -261,9 +261,7 @@ def test_a_refusal_says_what_must_be(function, arguments, error, expected, messa
     ("outer_dims", "error"),
     [(3, TypeError), (tf.constant([-1]), ValueError), ([2.5], ValueError)],
 )
-def test_outer_dims_are_checked_as_those_of_array_specs_are(
-    outer_dims, error, message_of
-):
+def test_outer_dims_are_checked_as_for_array_specs(outer_dims, error, message_of):
     dims = outer_dims.numpy().tolist() if tf.is_tensor(outer_dims) else outer_dims
     expected = message_of(
         error, lambda: array_spec.add_outer_dims_nest(ArraySpec((), np.int8), dims)
@@ -281,7 +279,7 @@ def test_added_dimensions_are_sizes(outer_dims):
         add_outer_dims_nest((), outer_dims)
 
 
-def test_the_signatures_are_those_that_tf_agents_users_know():
+def test_the_signatures_match_tf_agents():
     names = {
         name: list(inspect.signature(getattr(tensor_spec, name)).parameters)
         for name in tensor_spec.__all__
@@ -315,7 +313,7 @@ def test_the_signatures_are_those_that_tf_agents_users_know():
         tf.data.DatasetSpec(tf.TensorSpec([])),
     ],
 )
-def test_specs_of_tensorflow_stay_as_they_are(spec):
+def test_tensorflow_specs_are_left_unchanged(spec):
     assert spec is from_spec([spec])[0]
 
 
@@ -336,14 +334,14 @@ def test_an_error_knows_its_place():
 
 
 @given(strategies.spec_nests(strategies.specs("biuf")))
-def test_array_specs_come_back_as_they_were(spec):
+def test_array_specs_survive_the_round_trip(spec):
     back = to_array_spec(from_spec(spec))
     assert list(map(parts, nest.flatten(spec))) == list(map(parts, nest.flatten(back)))
     nest.assert_same_structure(spec, back)
 
 
 @given(strategies.spec_nests(strategies.specs("biuf")))
-def test_tensor_specs_come_back_as_they_were(spec):
+def test_tensor_specs_survive_the_round_trip(spec):
     tensors = from_spec(spec)
 
     back = from_spec(to_array_spec(tensors))
@@ -354,7 +352,7 @@ def test_tensor_specs_come_back_as_they_were(spec):
 
 
 @given(strategies.specs("US"))
-def test_text_comes_back_as_what_numpy_makes_of_it(spec):
+def test_text_becomes_numpys_text_in_the_round_trip(spec):
     back = to_array_spec(from_spec(spec))
 
     text = tf.fill(spec.shape, "text").numpy()
@@ -364,7 +362,7 @@ def test_text_comes_back_as_what_numpy_makes_of_it(spec):
 
 
 @given(strategies.specs())
-def test_what_a_spec_is_does_not_depend_on_its_kind(spec):
+def test_predicates_agree_for_array_and_tensor_specs(spec):
     for name in ("is_bounded", "is_discrete", "is_continuous"):
         ask = getattr(tensor_spec, name)
         expected = getattr(array_spec, name)(spec)
@@ -408,7 +406,7 @@ def test_samples_reach_every_value_of_a_small_range(dtype, width, at_end, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_uint8_of_the_whole_range_takes_all_its_values(seed):
+def test_a_full_uint8_range_yields_all_values(seed):
     assert 256 == len(
         np.unique(draw(BoundedTensorSpec([], "uint8", 0, 255), 9000, seed))
     )
@@ -444,7 +442,7 @@ def test_the_whole_range_of_a_dtype_is_covered_evenly(dtype, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_one_number_of_the_whole_range_is_drawn(seed):
+def test_a_single_number_of_the_whole_range_can_be_drawn(seed):
     sample = sample_spec_nest({dtype: TensorSpec([], dtype) for dtype in NUMBERS}, seed)
 
     for dtype, number in sample.items():
@@ -468,7 +466,7 @@ def test_each_element_has_its_own_bounds(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_a_range_of_one_number_has_that_number(dtype, seed):
+def test_a_range_of_one_number_yields_that_number(dtype, seed):
     spec = BoundedTensorSpec([], dtype, 0.1, 0.1)
     assert [spec.minimum] == np.unique(draw(spec, 50, seed)).tolist()
 
@@ -480,7 +478,7 @@ def test_an_infinite_bound_stands_for_the_largest_number(dtype):
     assert np.abs(sample).max() > np.finfo(dtype).max * 0.9
 
 
-def test_booleans_are_tossed_within_their_bounds():
+def test_booleans_are_drawn_within_their_bounds():
     free, bounded = sample_spec_nest(
         [
             TensorSpec([400], tf.bool),
@@ -494,7 +492,7 @@ def test_booleans_are_tossed_within_their_bounds():
     assert {True} == set(bounded.numpy()[:, 1].tolist())
 
 
-def test_text_is_a_small_number():
+def test_text_samples_are_small_numbers():
     sample = sample_spec_nest(TensorSpec([400], tf.string), 1).numpy()
     assert {str(number).encode() for number in range(11)} == set(sample.tolist())
 
@@ -597,7 +595,7 @@ def traced(seed: Any, spec: Any = STREAMED) -> Any:
 
 @pytest.mark.parametrize("way", [eager, traced])
 @pytest.mark.parametrize("seed", [None, 5, np.uint8(5)])
-def test_an_integer_begins_a_stream_of_new_samples(seed, way):
+def test_an_integer_seed_starts_a_stream_of_samples(seed, way):
     assert [3] * 6 == [len(set(leaf)) for leaf in streams(way(seed))]
 
 
@@ -609,7 +607,7 @@ def test_a_pair_or_a_tensor_always_gives_the_same_samples(seed, way):
 
 @pytest.mark.parametrize("way", [eager, traced])
 @pytest.mark.parametrize("seed", [None, 5])
-def test_a_stream_begins_again_after_set_seed(seed, way):
+def test_a_stream_restarts_after_set_seed(seed, way):
     begun = []
     for _ in range(2):
         tf.random.set_seed(4)
@@ -617,7 +615,7 @@ def test_a_stream_begins_again_after_set_seed(seed, way):
     assert begun[0] == begun[1]
 
 
-def test_the_seed_of_a_stream_is_that_of_tensorflow_and_its_own():
+def test_a_stream_depends_on_tensorflows_seed_and_its_own():
     begun = set()
     for first, second in ((4, 5), (4, 6), (3, 5)):
         tf.random.set_seed(first)
@@ -665,7 +663,7 @@ def test_leaves_do_not_repeat_those_of_the_next_seed():
     assert (27, 9) == (len(set(of_pairs)), len(set(of_streams)))
 
 
-def test_the_first_leaf_is_what_a_spec_alone_gives():
+def test_the_first_leaf_equals_the_sample_of_a_single_spec():
     spec = BoundedTensorSpec([9], tf.int32, 0, 99)
 
     alone = sample_bounded_spec(spec, (5, 1))
@@ -699,7 +697,7 @@ def test_a_tensor_as_seed_gives_other_samples_in_each_run():
         (tf.constant(2), tf.constant(3, tf.int64)),
     ],
 )
-def test_outer_dims_come_in_any_form(outer_dims):
+def test_outer_dims_are_accepted_in_any_form(outer_dims):
     spec = TensorSpec([4], tf.int32)
 
     shapes = [
@@ -711,7 +709,7 @@ def test_outer_dims_come_in_any_form(outer_dims):
 
 
 @pytest.mark.parametrize("outer_dims", [None, (), [], tf.zeros([0], tf.int32)])
-def test_there_may_be_no_outer_dims(outer_dims):
+def test_outer_dims_may_be_empty(outer_dims):
     spec = BoundedTensorSpec([4], tf.int32, 0, 1)
     assert [4] == sample_bounded_spec(spec, 1, outer_dims).shape.as_list()
 
@@ -738,7 +736,7 @@ def test_static_shapes_are_known_where_sizes_are(seed):
     ] == found
 
 
-def test_sizes_that_are_known_late_are_obeyed():
+def test_sizes_known_only_at_run_time_are_used():
     spec = BoundedTensorSpec([2], "int64", -(2**63), [5, 2**63 - 1])
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
@@ -785,7 +783,7 @@ def test_samples_have_the_structure_of_their_specs(spec, outer_dims):
         (TensorSpec([], "bool"), 7, 9, [False, True]),
     ],
 )  # fmt: skip
-def test_numbers_are_restricted_further(spec, minimum, maximum, expected):
+def test_samples_can_be_restricted_further(spec, minimum, maximum, expected):
     sample = sample_spec_nest(spec, 3, (99,), minimum, maximum)
     assert expected == np.unique(sample.numpy()).tolist()
 
@@ -801,7 +799,7 @@ def test_a_restriction_holds_for_each_element():
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "string"])
 @pytest.mark.parametrize("shape", [[3, 4], [50], [2], [], [0, 3]])
-def test_a_sparse_sample_has_a_few_elements_at_places_of_their_own(shape, dtype):
+def test_a_sparse_sample_has_a_few_elements_at_distinct_places(shape, dtype):
     spec = {"a": [tf.SparseTensorSpec(shape, dtype)]}
 
     (sparse,) = sample_spec_nest(spec, 1, (2,))["a"]
@@ -817,7 +815,7 @@ def test_a_sparse_sample_has_a_few_elements_at_places_of_their_own(shape, dtype)
     tf.sparse.to_dense(sparse)  # It refuses indices that are out of bounds.
 
 
-def test_a_sparse_sample_takes_every_place():
+def test_a_sparse_sample_can_use_every_place():
     spec = tf.SparseTensorSpec([3, 5], tf.float32)
 
     places = {
@@ -837,7 +835,7 @@ def test_the_numbers_of_a_sparse_sample_are_restricted():
     assert set(sparse.values.numpy()) <= {3, 4}
 
 
-def test_a_sparse_sample_needs_sizes_that_are_known_early(message_of):
+def test_a_sparse_sample_needs_static_sizes(message_of):
     spec = [tf.SparseTensorSpec([9], tf.int32)]
 
     message = message_of(
@@ -884,7 +882,7 @@ def test_dimensions_that_are_added_can_be_removed(spec, outer_dims):
     ("dtype", "low", "high"),
     [(tf.string, "a", "b"), (tf.complex64, 0, 1j), (tf.qint8, 0, 1)],
 )
-def test_bounds_without_an_order_stay_as_long_as_they_fit(dtype, low, high):
+def test_unordered_bounds_are_kept_if_they_fit(dtype, low, high):
     spec = BoundedTensorSpec([2, 3], dtype, low, high, "a")
     of_rows = BoundedTensorSpec([2, 3], dtype, [[low] * 3] * 2, high, "a")
 
@@ -898,7 +896,7 @@ def test_bounds_without_an_order_stay_as_long_as_they_fit(dtype, low, high):
 @given(
     strategies.spec_nests(max_depth=2), st.sampled_from([*NUMBERS, "bool", "string"])
 )
-def test_all_but_the_dtype_stays(spec, dtype):
+def test_only_the_dtype_changes(spec, dtype):
     # Not above one, so that there are values in common.
     restricted = nest.map_structure(_with_zero, spec)
 

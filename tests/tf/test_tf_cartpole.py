@@ -34,7 +34,7 @@ def upright(observation):
     return tf.cast(leaning > 0, tf.int64)
 
 
-def test_the_specs_are_those_of_cartpole():
+def test_the_specs_match_cartpoles():
     env, like = TFCartPole(2), CartPole(2)
 
     assert from_spec(like.time_step_spec()) == env.time_step_spec()
@@ -47,7 +47,7 @@ def test_the_specs_are_those_of_cartpole():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_equal_seeds_and_actions_give_the_streams_of_cartpole(way):
+def test_equal_seeds_and_actions_reproduce_cartpoles_streams(way):
     """Starts, rewards, ends and new episodes of rows that end at different times.
 
     Eagerly to every bit. What is compiled rounds in its own way in the last bit of a
@@ -97,7 +97,7 @@ def test_from_equal_states_one_step_leads_to_equal_states(way, tolerance):
         assert np.allclose(expected[going_on], actual[going_on], 0.0, tolerance)
 
 
-def test_episodes_can_begin_at_the_states_of_a_cartpole():
+def test_episodes_can_begin_at_given_states():
     env, like = TFCartPole(5, seed=1), CartPole(5, seed=2)
     like.reset()
     like.step([0, 1, 0, 1, 1])
@@ -122,7 +122,7 @@ def test_only_masked_rows_begin_at_given_states():
         assert np.array_equal(before.observation[row], time_step.observation[row])
 
 
-def test_the_info_is_that_of_cartpole():
+def test_the_info_matches_cartpoles():
     env, like = TFCartPole(4, max_episode_steps=10), CartPole(4, max_episode_steps=10)
     env.seed(5)
     like.seed(5)
@@ -140,7 +140,7 @@ def test_the_info_is_that_of_cartpole():
             assert np.array_equal(array, actual[name]), name
 
 
-def test_what_ends_both_ways_at_once_is_a_termination_that_keeps_both_flags():
+def test_an_episode_that_ends_both_ways_is_a_termination_with_both_flags():
     env = TFCartPole(2, max_episode_steps=1)
     env.reset_to([[2.39, 9.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
 
@@ -153,14 +153,14 @@ def test_what_ends_both_ways_at_once_is_a_termination_that_keeps_both_flags():
     assert [True, True] == info["truncated"].numpy().tolist()
 
 
-def test_a_sequence_seeds_each_row():
+def test_a_sequence_of_seeds_seeds_each_row():
     one, other = TFCartPole(3, seed=[5, 6, 7]), TFCartPole(2)
     other.seed([7, 5])
     ours, theirs = one.reset().observation.numpy(), other.reset().observation.numpy()
     assert np.array_equal(ours[[2, 0]], theirs)
 
 
-def test_without_a_seed_episodes_begin_anywhere():
+def test_without_a_seed_initial_states_differ():
     starts = [TFCartPole(50).reset().observation.numpy() for _ in range(2)]
     assert not np.array_equal(*starts)
     assert np.all(np.abs(starts) <= 0.05)
@@ -251,7 +251,7 @@ def test_a_traced_loop_begins_other_episodes_each_time():
     assert not np.any(np.all(once.numpy() == twice.numpy(), axis=1))
 
 
-def test_a_checkpoint_brings_everything_back(tmp_path):
+def test_a_checkpoint_restores_everything(tmp_path):
     """The state, the counts and the random streams, in another environment too."""
     env = TFCartPole(4, max_episode_steps=3, seed=1)
     other = TFCartPole(4, max_episode_steps=3, seed=2)
@@ -303,7 +303,7 @@ def test_integers_of_every_dtype_are_actions(dtype):
         ),
     ],
 )
-def test_what_is_no_action_is_refused_and_nothing_moves(action, got, reason):
+def test_an_invalid_action_is_refused_and_nothing_steps(action, got, reason):
     env = TFCartPole(3, seed=1)
     before = env.reset()
 
@@ -354,12 +354,12 @@ def test_the_action_of_a_row_that_has_ended_is_ignored():
         ({"max_episode_steps": 0}, "max_episode_steps .*an integer of at least 1.* no"),
     ],
 )
-def test_sizes_have_to_make_sense(arguments, expected):
+def test_invalid_sizes_are_refused(arguments, expected):
     with pytest.raises(ValueError, match=expected):
         TFCartPole(**arguments)
 
 
-def test_given_states_have_four_numbers_for_each_row(message_of):
+def test_given_states_must_have_four_numbers_per_row(message_of):
     assert (
         "The state of TFCartPole.reset_to() must have shape (3, 4), four numbers for "
         "each row, got shape (3, 2)."

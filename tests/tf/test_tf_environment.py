@@ -77,7 +77,7 @@ def test_an_environment_needs_its_three_methods():
         TFEnvironment()
 
 
-def test_the_specs_are_those_that_were_given():
+def test_the_specs_match_the_arguments():
     env = Counting()
     assert env.time_step_spec().observation is env.observation_spec()
     assert {"steps": tf.TensorSpec([], tf.int64)} == env.observation_spec()
@@ -86,7 +86,7 @@ def test_the_specs_are_those_that_were_given():
     assert [tf.TensorSpec([], tf.int64)] == env.action_spec()
 
 
-def test_it_is_a_batch():
+def test_a_tensorflow_environment_is_a_batch():
     assert (True, ROWS) == (Counting().batched, Counting().batch_size)
 
 
@@ -98,7 +98,7 @@ def test_steps_and_resets_reach_the_environment():
     ]
 
 
-def test_the_current_time_step_is_where_the_rows_are():
+def test_the_current_time_step_is_that_of_the_rows():
     env = Counting()
     env.reset()
     tf.function(env.step)(ones())
@@ -106,7 +106,7 @@ def test_the_current_time_step_is_where_the_rows_are():
     assert [1] * ROWS == step_types(env.current_time_step())
 
 
-def test_a_mask_resets_its_rows_only():
+def test_a_mask_resets_only_its_rows():
     env = Counting()
     env.reset()
     env.step(ones())
@@ -115,7 +115,7 @@ def test_a_mask_resets_its_rows_only():
     assert [0, 0, 1] == step_types(env.reset(np.array([True, False, False])))
 
 
-def test_a_mask_needs_an_environment_that_takes_one(message_of):
+def test_a_mask_needs_an_environment_with_masked_resets(message_of):
     env = Unmasked()
     assert not env.resets_rows
     assert (
@@ -131,7 +131,7 @@ def test_a_mask_needs_an_environment_that_takes_one(message_of):
         ([1, 0, 1], "tensor of shape (3,), dtype int32"),
     ],
 )
-def test_a_mask_has_a_boolean_for_each_row(mask, got, message_of):
+def test_a_mask_must_have_a_boolean_for_each_row(mask, got, message_of):
     assert (
         "Counting.reset() was given a mask that does not fit its spec.\n\n"
         "  expected   boolean tensor of shape (3,)\n"
@@ -154,7 +154,7 @@ def test_a_mask_of_unknown_length_gets_its_length():
     assert [0, 1, 1] == step_types(reset(tf.constant([True, False, False])))
 
 
-def test_with_closes_the_environment():
+def test_a_with_statement_closes_the_environment():
     with Counting() as env:
         env.reset()
     assert 1 == env.closed
@@ -172,7 +172,7 @@ def test_closing_and_rendering_have_defaults():
     assert "Quiet cannot render." == str(caught.value)
 
 
-def test_its_variables_go_into_a_checkpoint_and_come_back(tmp_path):
+def test_a_checkpoint_saves_and_restores_the_variables(tmp_path):
     env, other = Counting(), Counting()
     env.reset()
     env.step(ones())
@@ -188,7 +188,7 @@ def test_its_variables_go_into_a_checkpoint_and_come_back(tmp_path):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_it_runs_in_a_loop_of_tensorflow(compiled):
+def test_the_environment_runs_in_a_tensorflow_loop(compiled):
     env = Counting()
 
     @tf.function(jit_compile=compiled)
@@ -236,7 +236,7 @@ class Ported(TFEnvironment):
         return envkit.transition({"b": [tf.zeros([1])], "a": ()}, tf.ones([1]))
 
 
-def test_specs_are_what_the_environment_said():
+def test_specs_match_those_of_the_environment():
     env = Ported()
     assert list is type(env.action_spec())
     assert dict is type(env.observation_spec())
@@ -250,7 +250,7 @@ def test_actions_can_be_sampled_from_specs_that_are_lists():
     assert [1] == action.shape
 
 
-def test_nests_that_a_module_has_wrapped_can_be_rebuilt():
+def test_nests_wrapped_by_a_module_can_be_rebuilt():
     module = tf.Module()
     module.nest = [{"a": [1]}, (2, [3])]
     doubled = nest.map_structure(lambda leaf: 2 * leaf, module.nest)
@@ -262,7 +262,7 @@ def test_an_environment_may_have_a_name():
     assert "tf_cart_pole" == TFCartPole().name
 
 
-def test_subclasses_find_the_specs_where_those_of_tf_agents_look():
+def test_subclasses_find_the_specs_under_tf_agents_names():
     env = Ported()
     assert env._action_spec == env.action_spec()
     assert env._time_step_spec == env.time_step_spec()
@@ -277,13 +277,13 @@ def test_numbers_of_python_get_the_dtype_of_the_spec():
     assert (tf.int32, tf.int32) == (move.dtype, same.dtype)
 
 
-def test_arrays_and_tensors_have_to_have_it():
+def test_arrays_and_tensors_must_have_the_dtype_of_the_spec():
     for action in (np.array([0, 1]), tf.constant([0, 1], tf.int64)):
         with pytest.raises(SpecError, match="dtype is int64; the spec says int32"):
             TensorActions("Game", MOVE, 2).leaves(action)
 
 
-def test_integers_are_cast_where_that_was_asked_for():
+def test_integers_are_cast_on_request():
     actions = TensorActions("Game", [MOVE, tf.TensorSpec([], tf.float32)], 1, cast=True)
 
     move, _ = actions.leaves([np.array([3], np.uint8), np.zeros(1, np.float32)])
@@ -293,7 +293,7 @@ def test_integers_are_cast_where_that_was_asked_for():
         actions.leaves([np.array([3]), np.zeros(1)])
 
 
-def test_a_batch_of_any_size_is_taken_where_none_was_said():
+def test_without_a_batch_size_any_batch_is_accepted():
     actions = TensorActions("Game", MOVE, None)
 
     for rows in (1, 5):
@@ -317,7 +317,7 @@ def test_bounds_of_ignored_rows_do_not_matter():
         actions.check_bounds(leaves, tf.constant([False, False]))
 
 
-def test_a_graph_checks_what_has_bounds_with_an_operation_each():
+def test_a_graph_has_one_check_per_bounded_leaf():
     actions = TensorActions("Game", [MOVE, tf.TensorSpec([], tf.int32), MOVE], 1)
     counts = []
 

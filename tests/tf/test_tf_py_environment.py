@@ -392,7 +392,7 @@ def test_batches_have_the_same_stream_in_each_order(kind, order, through):
 
 
 @eagerly_and_in_a_graph
-def test_padding_of_a_single_environment_is_not_cut_short(through):
+def test_the_padding_of_a_single_environment_is_kept_whole(through):
     env = TFPyEnvironment(FixedLength(CountingEnv(steps_per_episode=2), 5))
     step = through(env.step)
     env.reset()
@@ -420,12 +420,12 @@ def test_a_single_environment_becomes_a_batch_of_one():
     ids=["class", "partial", "lambda", "name"],
 )
 @pytest.mark.parametrize("isolation", [False, True])
-def test_it_takes_a_constructor_or_a_name(maker, isolation):
+def test_a_constructor_or_a_name_is_accepted(maker, isolation):
     with TFPyEnvironment(maker, isolation=isolation) as env:
         assert [0] == env.reset().observation.numpy().tolist()
 
 
-def test_an_asynchronous_environment_is_taken_through_blocking():
+def test_an_asynchronous_environment_is_wrapped_by_blocking():
     with AsyncParallelPyEnvironment([CountingEnv] * 2, backend="inline") as pool:
         with pytest.raises(TypeError) as caught:
             TFPyEnvironment(pool)
@@ -439,7 +439,7 @@ def test_an_asynchronous_environment_is_taken_through_blocking():
     assert [[0, 0], [1, 1], [2, 2]] == counts
 
 
-def test_its_arguments_have_the_names_and_order_of_tf_agents():
+def test_arguments_have_the_names_and_order_of_tf_agents():
     with TFPyEnvironment(CountingEnv(), True, True) as env:
         env.reset()
         with pytest.raises(SpecError):
@@ -464,7 +464,7 @@ def test_anything_but_an_environment_is_refused(
 
 
 @pytest.mark.parametrize("isolation", [False, True])
-def test_what_a_constructor_raises_reaches_the_caller(isolation, nothing_left_behind):
+def test_errors_of_a_constructor_reach_the_caller(isolation, nothing_left_behind):
     with pytest.raises(RuntimeError, match="told to raise in init 1"):
         TFPyEnvironment(
             functools.partial(CrashingEnv, where="init"), isolation=isolation
@@ -546,7 +546,7 @@ def test_actions_may_have_no_leaves(through):
 
 
 @eagerly_and_in_a_graph
-def test_nested_actions_arrive_as_they_were_given(through):
+def test_nested_actions_arrive_unchanged(through):
     spec = {
         "move": BoundedArraySpec((2,), np.float32, -1, 1),
         "fire": Pair(ArraySpec((), np.int32), ArraySpec((), np.bool_)),
@@ -681,7 +681,7 @@ def test_numbers_in_place_of_text_are_refused(through):
 
 
 @eagerly_and_in_a_graph
-def test_rewards_and_discounts_are_those_of_their_specs(through):
+def test_rewards_and_discounts_fit_their_specs(through):
     rewards = {"z": ArraySpec((3,), np.float64), "a": ArraySpec((), np.int32)}
     discounts = BoundedArraySpec((2,), np.float64, 0.0, 2.0)
     pyenv = Batch(
@@ -789,7 +789,7 @@ def test_a_step_in_a_loop_is_one_call_to_python_in_a_graph():
     assert 3 == py_funcs(loop)
 
 
-def test_there_is_no_numpy_function_in_eager_mode(monkeypatch):
+def test_eager_mode_does_not_use_numpy_function(monkeypatch):
     def forbidden(*args, **kwargs):
         raise AssertionError("That takes a detour.")
 
@@ -802,7 +802,7 @@ def test_there_is_no_numpy_function_in_eager_mode(monkeypatch):
     assert [2] == env.step(tf.constant([0])).observation.numpy().tolist()
 
 
-def test_steps_of_one_function_are_taken_in_the_order_of_the_program():
+def test_steps_in_one_function_run_in_program_order():
     env = TFPyEnvironment(TracingEnv(steps_per_episode=100))
 
     @tf.function
@@ -822,7 +822,7 @@ def test_steps_of_one_function_are_taken_in_the_order_of_the_program():
 
 
 @pytest.mark.parametrize("carried", [False, True])
-def test_rounds_of_a_loop_come_one_after_another(carried):
+def test_iterations_of_a_loop_run_in_order(carried):
     """Also those that need nothing from each other."""
     env = TFPyEnvironment(TracingEnv(steps_per_episode=1000))
 
@@ -859,7 +859,7 @@ def test_an_episode_can_be_played_with_autograph():
     assert [6] == time_step.observation.numpy().tolist()
 
 
-def test_only_the_branch_of_tf_cond_that_is_taken_steps():
+def test_only_the_taken_branch_of_tf_cond_steps():
     env = TFPyEnvironment(CountingEnv())
 
     @tf.function
@@ -872,7 +872,7 @@ def test_only_the_branch_of_tf_cond_that_is_taken_steps():
     assert [1, 1, 2] == [int(count[0]) for count in counts]
 
 
-def test_it_runs_in_tf_data():
+def test_the_environment_runs_in_tf_data():
     env = TFPyEnvironment(CountingEnv(3))
     steps = tf.data.Dataset.range(5).map(lambda _: env.step(tf.constant([0])))
     assert [0, 1, 2, 3, 10] == [int(step.observation[0]) for step in steps]
@@ -880,7 +880,7 @@ def test_it_runs_in_tf_data():
 
 
 @pytest.mark.parametrize("way", ["eager", "map_fn", "graph", "graph's map_fn"])
-def test_an_environment_runs_as_it_was_written(way):
+def test_an_environment_is_not_converted_by_autograph(way):
     """AutoGraph rewrites functions of tensors, and environments are none."""
     files = set()
 
@@ -902,7 +902,7 @@ def test_an_environment_runs_as_it_was_written(way):
     assert {__file__} == files
 
 
-def test_it_runs_in_a_graph_of_tensorflow_1():
+def test_the_environment_runs_in_a_tensorflow_1_graph():
     env = TFPyEnvironment(CountingEnv())
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         observation = env.step(tf.constant([0])).observation
@@ -913,7 +913,7 @@ def test_it_runs_in_a_graph_of_tensorflow_1():
 
 
 @eagerly_and_in_a_graph
-def test_no_gradient_goes_through_a_step_but_one_goes_around_it(through):
+def test_gradients_flow_around_a_step_but_not_through_it(through):
     pyenv = Batch(action_spec=ArraySpec((), np.float32), reward=np.ones(2, "f4"))
     env = TFPyEnvironment(pyenv)
     env.reset()
@@ -984,7 +984,7 @@ def test_reset_starts_only_the_masked_rows(kind, through):
 
 
 @eagerly_and_in_a_graph
-def test_rows_that_never_began_begin_with_the_masked_ones(through):
+def test_rows_without_an_episode_are_reset_with_the_masked_ones(through):
     with TFPyEnvironment(KINDS["Batched"]()) as env:
         assert env.resets_rows
         time_step = through(lambda: env.reset(tf.constant([True, False, False])))()
@@ -1006,7 +1006,7 @@ def test_a_mask_of_another_length_is_refused(through):
 
 @eagerly_and_in_a_graph
 @pytest.mark.parametrize("size", [3, 100_000])
-def test_earlier_tensors_stay_what_they_were_when_arrays_are_used_again(size, through):
+def test_reused_arrays_do_not_change_earlier_tensors(size, through):
     pyenv = Overwriting(size)
     env = TFPyEnvironment(pyenv)
     calls = [env.reset, env.current_time_step, *[lambda: env.step([0, 0])] * 2]
@@ -1022,7 +1022,7 @@ def test_earlier_tensors_stay_what_they_were_when_arrays_are_used_again(size, th
         assert [number] * 2 == time_step.reward.numpy().tolist()
 
 
-def test_earlier_tensors_stay_what_they_were_with_views_of_a_pool():
+def test_views_of_a_pool_do_not_change_earlier_tensors():
     with TFPyEnvironment(
         ParallelPyEnvironment([CountingEnv] * 2, backend="inline", zero_copy=True)
     ) as env:
@@ -1030,7 +1030,7 @@ def test_earlier_tensors_stay_what_they_were_with_views_of_a_pool():
     assert [[n, n] for n in range(6)] == values(seen)
 
 
-def test_what_is_done_to_a_tensors_array_does_not_reach_the_environment():
+def test_changing_a_tensors_array_does_not_reach_the_environment():
     observation = aligned((2, 5000), np.float32)
     env = TFPyEnvironment(Batch(ArraySpec((5000,), np.float32), observation))
     array = env.reset().observation.numpy()
@@ -1108,7 +1108,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("misfit", MISFITS)
-def test_what_does_not_fit_its_spec_is_refused(misfit):
+def test_values_that_do_not_fit_their_spec_are_refused(misfit):
     observation, fields, path, reason = MISFITS[misfit]
     pyenv = Batch(*observation, **fields)
     leave_unseen(pyenv)  # Which has looked at its first time steps only.
@@ -1123,7 +1123,7 @@ def test_what_does_not_fit_its_spec_is_refused(misfit):
         assert reason in str(caught.value)
 
 
-def test_the_whole_text_of_a_refusal(message_of):
+def test_a_spec_error_has_the_whole_text(message_of):
     pyenv = Batch({"a": ArraySpec((), np.float32)}, {"a": np.zeros(2)})
     leave_unseen(pyenv)
     expected = (
@@ -1144,7 +1144,7 @@ def test_the_whole_text_of_a_refusal(message_of):
     assert expected in str(in_graph.value)
 
 
-def test_a_single_environment_is_looked_at_too():
+def test_a_single_environment_is_checked_too():
     script = [
         restart(np.zeros(3, np.float32)),
         transition(np.zeros(4, np.float32), 1.0),
@@ -1159,7 +1159,7 @@ def test_a_single_environment_is_looked_at_too():
         tf.function(lambda: env.step([0]))()
 
 
-def test_actions_that_are_out_of_bounds_are_refused_and_move_nothing():
+def test_actions_out_of_bounds_are_refused_before_anything_steps():
     env = TFPyEnvironment(CountingEnv())
     env.reset()
 
@@ -1214,7 +1214,7 @@ def test_check_dims_refuses_other_shapes_before_anything_runs(
     assert expected in actual
 
 
-def test_check_dims_looks_at_shapes_that_are_not_known_before():
+def test_check_dims_checks_shapes_unknown_while_tracing():
     pyenv = Batch()
     env = TFPyEnvironment(pyenv, check_dims=True)
     env.reset()
@@ -1231,7 +1231,7 @@ def test_check_dims_looks_at_shapes_that_are_not_known_before():
 
 
 @pytest.mark.parametrize("action", [[1, 2, 3], 1, np.zeros((2, 1), np.int64)])
-def test_check_dims_looks_at_lists_and_numbers(action):
+def test_check_dims_checks_lists_and_numbers(action):
     pyenv = Batch()
     env = TFPyEnvironment(pyenv, check_dims=True)
     env.reset()
@@ -1276,7 +1276,7 @@ def test_an_error_of_the_environment_reaches_the_caller(kind, isolation):
 @pytest.mark.parametrize(
     "error", [OutOfLevels("no level 7"), StopIteration("no level 7")]
 )
-def test_an_error_of_the_environment_does_not_pass_for_the_end_of_a_dataset(error):
+def test_an_error_of_the_environment_does_not_look_like_the_end_of_a_dataset(error):
     env = TFPyEnvironment(Raising(error))
     steps = tf.data.Dataset.range(9).map(lambda _: env.step(tf.constant([0])))
     seen = []
@@ -1290,7 +1290,7 @@ def test_an_error_of_the_environment_does_not_pass_for_the_end_of_a_dataset(erro
     assert [0, 1, 2] == seen
 
 
-def test_an_error_in_a_worker_is_what_the_caller_gets_and_it_goes_on():
+def test_an_error_in_a_worker_reaches_the_caller_and_the_pool_continues():
     makers = [CountingEnv, functools.partial(CrashingEnv, crash_at=2)]
     with TFPyEnvironment(ParallelPyEnvironment(makers, backend="thread")) as env:
         step = tf.function(lambda: env.step([0, 0]))
@@ -1306,7 +1306,7 @@ def test_an_error_in_a_worker_is_what_the_caller_gets_and_it_goes_on():
 # Two calls at once.
 
 
-def test_a_second_call_meanwhile_is_refused_and_changes_nothing(message_of, in_thread):
+def test_a_concurrent_call_is_refused_and_changes_nothing(message_of, in_thread):
     pyenv = Waiting()
     env = TFPyEnvironment(pyenv)
     env.reset()
@@ -1335,7 +1335,7 @@ def test_a_second_call_meanwhile_is_refused_and_changes_nothing(message_of, in_t
 
 
 @in_each_isolation
-def test_isolation_lets_other_calls_wait(isolation, in_thread):
+def test_isolation_makes_other_calls_wait(isolation, in_thread):
     pyenv = Waiting()
     with isolations(isolation) as how, TFPyEnvironment(pyenv, isolation=how) as env:
         env.reset()
@@ -1351,7 +1351,7 @@ def test_isolation_lets_other_calls_wait(isolation, in_thread):
     assert 1 == pyenv.most_inside
 
 
-def test_isolation_lets_the_calls_of_a_parallel_dataset_wait():
+def test_isolation_makes_calls_of_a_parallel_dataset_wait():
     with TFPyEnvironment(CountingEnv(100), isolation=True) as env:
         env.reset()
         steps = tf.data.Dataset.range(40).map(
@@ -1389,7 +1389,7 @@ def test_isolation_makes_all_calls_in_one_thread(isolation):
     assert sorted(calls) == sorted(pyenv.threads)
 
 
-def test_close_ends_the_thread_of_its_own(nothing_left_behind):
+def test_close_ends_the_environments_thread(nothing_left_behind):
     env = TFPyEnvironment(CountingEnv(), isolation=True)
     env.reset(), tf.function(lambda: env.step([0]))()
     assert "envkit-isolation" in [thread.name for thread in threading.enumerate()]
@@ -1473,7 +1473,7 @@ def test_close_closes_the_environment_once(isolation, nothing_left_behind):
     assert 1 == pyenv.closed
 
 
-def test_a_pool_of_processes_ends_with_it(nothing_left_behind):
+def test_closing_ends_a_pool_of_processes(nothing_left_behind):
     with TFPyEnvironment(
         functools.partial(ParallelPyEnvironment, [CountingEnv], num_workers=1),
         isolation=True,
@@ -1481,7 +1481,7 @@ def test_a_pool_of_processes_ends_with_it(nothing_left_behind):
         assert [0] == env.reset().observation.numpy().tolist()
 
 
-def test_another_thread_may_close_it(nothing_left_behind, in_thread):
+def test_another_thread_can_close_the_environment(nothing_left_behind, in_thread):
     env = TFPyEnvironment(CountingEnv(), isolation=True)
     env.reset()
 
@@ -1507,7 +1507,7 @@ def test_close_ends_the_call_of_another_thread_to_a_pool(
         stepping()
 
 
-def test_an_environment_that_is_dropped_leaves_no_thread(nothing_left_behind):
+def test_a_garbage_collected_environment_leaves_no_thread(nothing_left_behind):
     TFPyEnvironment(CountingEnv(), isolation=True).reset()
 
 
@@ -1571,7 +1571,7 @@ def test_specs_are_still_known_after_close():
 
 
 @pytest.mark.parametrize("isolation", [False, True])
-def test_other_attributes_are_those_of_the_environment(isolation):
+def test_other_attributes_come_from_the_environment(isolation):
     with TFPyEnvironment(Noting(), isolation=isolation) as env:
         assert 7 == env.level
         assert [{}] == list(env.get_info()) or {} == env.get_info()
@@ -1579,7 +1579,7 @@ def test_other_attributes_are_those_of_the_environment(isolation):
         assert isinstance(env.envs[0], Noting)
 
 
-def test_attributes_of_a_batch_are_those_of_the_batch():
+def test_a_batchs_attributes_come_from_the_batch():
     env = TFPyEnvironment(envkit.make("CartPole", batch_size=3, seed=1))
     env.seed(5)
     first = env.reset().observation
@@ -1602,13 +1602,13 @@ def test_unknown_and_private_names_are_refused(name, isolation):
             getattr(env, name)
 
 
-def test_an_environment_that_was_never_finished_has_no_attributes():
+def test_an_environment_without_init_has_no_attributes():
     env = TFPyEnvironment.__new__(TFPyEnvironment)
     assert not hasattr(env, "pyenv")
     assert not hasattr(env, "_thread")
 
 
-def test_it_can_be_copied():
+def test_the_environment_can_be_copied():
     env = TFPyEnvironment(CountingEnv())
     other = copy.copy(env)
     env.reset()
@@ -1616,7 +1616,7 @@ def test_it_can_be_copied():
     assert [1] == other.current_time_step().observation.numpy().tolist()
 
 
-def test_it_has_no_variables():
+def test_the_environment_has_no_variables():
     assert () == TFPyEnvironment(CountingEnv()).variables
 
 
@@ -1647,7 +1647,7 @@ def test_the_shape_of_a_picture_is_known_in_a_graph():
 
 
 @eagerly_and_in_a_graph
-def test_human_shows_itself_and_returns_black_pictures(through):
+def test_human_mode_shows_a_window_and_returns_black_pictures(through):
     pyenv = Painter()
     env = TFPyEnvironment(pyenv)
     picture = through(lambda: env.render("human"))()
@@ -1675,7 +1675,7 @@ def test_another_mode_is_refused(message_of):
 
 @eagerly_and_in_a_graph
 @pytest.mark.parametrize("kind", ["native batch", "Batched"])
-def test_pictures_of_a_batch(kind, through):
+def test_a_batch_renders_one_picture_per_row(kind, through):
     with TFPyEnvironment(KINDS[kind]()) as env:
         picture = through(env.render)()
         assert env.pyenv.render().tolist() == picture.numpy().tolist()
@@ -1699,13 +1699,13 @@ def test_a_picture_does_not_change_when_the_environment_paints_over_it():
     assert numbers == sorted(set(numbers))
 
 
-def test_what_cannot_render_says_so():
+def test_an_environment_that_cannot_render_says_so():
     env = TFPyEnvironment(Batch())
     with pytest.raises(NotImplementedError, match=r"Batch cannot render\."):
         env.render()
 
 
-def test_a_mode_that_the_environment_does_not_have_is_its_own_error():
+def test_an_unsupported_mode_raises_the_environments_own_error():
     env = TFPyEnvironment(CountingEnv())
     with pytest.raises(NotImplementedError, match="Only rgb_array is rendered"):
         env.render("human")
@@ -1729,7 +1729,7 @@ def test_tuples_of_observations_stay_tuples():
     assert [([0], [1]), ([0], [2]), ([1], [0])] == seen
 
 
-def test_the_name_is_that_of_the_environment():
+def test_the_name_comes_from_the_environment():
     class Named(CountingEnv):
         name = "pole"
 

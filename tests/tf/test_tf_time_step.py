@@ -21,7 +21,7 @@ def values(time_step: TimeStep) -> TimeStep:
     return tf.nest.map_structure(lambda tensor: tensor.numpy(), time_step)
 
 
-def test_restart_of_a_tensor_is_made_of_tensors():
+def test_restart_with_a_tensor_returns_tensors():
     time_step = envkit.restart(tf.constant([1.0, 2.0]))
     assert all(tf.is_tensor(field) for field in time_step)
     assert (StepType.FIRST, 0.0, 1.0) == tuple(values(time_step)[:3])
@@ -30,7 +30,7 @@ def test_restart_of_a_tensor_is_made_of_tensors():
 @pytest.mark.parametrize(
     "batch_size", [2, [2], (2,), tf.constant(2), tf.constant([2]), np.int64(2)]
 )
-def test_restart_takes_a_batch_size_of_any_form(batch_size):
+def test_restart_accepts_a_batch_size_of_any_form(batch_size):
     time_step = envkit.restart(tf.zeros([2, 3]), batch_size)
     assert [0, 0] == time_step.step_type.numpy().tolist()
     assert [0.0, 0.0] == time_step.reward.numpy().tolist()
@@ -38,7 +38,7 @@ def test_restart_takes_a_batch_size_of_any_form(batch_size):
 
 
 @pytest.mark.parametrize("batch_size", [None, 5])
-def test_restart_takes_the_reward_spec_of_either_kind(batch_size):
+def test_restart_accepts_a_reward_spec_of_either_kind(batch_size):
     outer = [] if batch_size is None else [5]
     for spec in (ArraySpec([2], np.float16), tf.TensorSpec([2], tf.float16)):
         time_step = envkit.restart(tf.zeros([5, 2]), batch_size, {"points": spec})
@@ -46,7 +46,7 @@ def test_restart_takes_the_reward_spec_of_either_kind(batch_size):
         assert [*outer, 2] == time_step.reward["points"].shape.as_list()
 
 
-def test_restart_of_an_array_takes_a_tensor_spec_for_its_reward():
+def test_restart_with_an_array_accepts_a_tensor_reward_spec():
     time_step = envkit.restart(-1, None, tf.TensorSpec([2], tf.float64))
     assert isinstance(time_step.reward, np.ndarray)
     assert np.float64 == time_step.reward.dtype
@@ -94,7 +94,7 @@ def test_nested_rewards_make_a_batch_of_their_first_dimension():
     assert [0.5, 0.5] == time_step.discount.tolist()
 
 
-def test_outer_dims_say_what_is_a_batch():
+def test_outer_dims_define_the_batch():
     reward = tf.ones([2, 3])
 
     for dims in ([], ()):
@@ -117,7 +117,7 @@ def test_inside_a_function_the_batch_size_may_be_unknown():
         assert [0.5] * rows == time_step.discount.tolist()
 
 
-def test_inside_a_function_static_shapes_are_known_where_they_can_be():
+def test_static_shapes_are_inferred_inside_a_function():
     shapes = []
 
     @tf.function
@@ -211,7 +211,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "error", "expected"), REFUSALS)
-def test_a_refusal_says_what_must_be(function, arguments, error, expected, message_of):
+def test_errors_say_what_must_be(function, arguments, error, expected, message_of):
     assert expected == message_of(error, lambda: function(OBSERVATION, *arguments))
 
 
@@ -235,7 +235,7 @@ MISFITS = [
 
 @pytest.mark.parametrize(("make", "reward", "others", "wrong", "dims"), MISFITS)
 @pytest.mark.parametrize("traced", [False, True])
-def test_shapes_have_to_begin_with_the_batchs_dimensions(
+def test_shapes_must_begin_with_the_batchs_dimensions(
     message_of, make, reward, others, wrong, dims, traced
 ):
     def step(reward):
@@ -251,7 +251,7 @@ def test_shapes_have_to_begin_with_the_batchs_dimensions(
     ) == raised
 
 
-def test_what_is_known_while_tracing_is_checked_although_the_batch_is_not(message_of):
+def test_known_shapes_are_checked_while_the_batch_is_unknown(message_of):
     @tf.function(
         autograph=False,
         input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None, 3])],
@@ -267,7 +267,7 @@ def test_what_is_known_while_tracing_is_checked_although_the_batch_is_not(messag
     ) == raised
 
 
-def test_autograph_keeps_the_sentence():
+def test_autograph_keeps_the_error_message():
     """It wraps the error in one of its own on some Pythons, and not on others."""
 
     @tf.function
@@ -282,7 +282,7 @@ def test_autograph_keeps_the_sentence():
         step(tf.ones([3]))
 
 
-def test_sizes_that_are_unknown_while_tracing_pass():
+def test_sizes_unknown_while_tracing_are_accepted():
     @tf.function(input_signature=[tf.TensorSpec([None])] * 3)
     def step(first, second, discount):
         return envkit.transition(first, {"a": first, "b": second}, discount)
@@ -375,7 +375,7 @@ def test_specs_of_several_kinds_do_not_mix(observation, reward, expected, messag
     )
 
 
-def test_tensorflow_takes_a_time_step_for_the_namedtuple_others_define():
+def test_tensorflow_treats_a_time_step_like_tf_agents_namedtuple():
     other = collections.namedtuple(
         "TimeStep", ["step_type", "reward", "discount", "observation"]
     )
@@ -385,6 +385,6 @@ def test_tensorflow_takes_a_time_step_for_the_namedtuple_others_define():
     )
 
 
-def test_a_number_of_numpy_keeps_its_dtype_too():
+def test_numpy_numbers_keep_their_dtype():
     time_step = envkit.transition(OBSERVATION, np.float64(2.0), outer_dims=())
     assert tf.float64 == time_step.reward.dtype

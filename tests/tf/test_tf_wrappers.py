@@ -102,7 +102,7 @@ def test_the_calls_reach_the_environment():
     assert [0, 1] == step_types(env.current_time_step())
 
 
-def test_unknown_public_attributes_are_those_of_the_environment():
+def test_unknown_public_attributes_come_from_the_environment():
     wrapper = TFEnvironmentBaseWrapper(TFEnvironmentBaseWrapper(Recorder()))
 
     assert "left" == wrapper.favourite
@@ -131,7 +131,7 @@ def test_a_wrapper_without_an_environment_yet_does_not_recurse():
         _ = object.__new__(TFEnvironmentBaseWrapper).anything
 
 
-def test_a_checkpoint_of_a_wrapper_brings_everything_back(tmp_path):
+def test_a_checkpoint_of_a_wrapper_restores_everything(tmp_path):
     def make(seed):
         return TFTimeLimit(TFEnvironmentBaseWrapper(TFCartPole(2, seed=seed)), 3)
 
@@ -152,7 +152,7 @@ def test_a_checkpoint_of_a_wrapper_brings_everything_back(tmp_path):
 # One-hot actions.
 
 
-def test_integers_become_one_hot_and_other_leaves_stay():
+def test_integers_become_one_hot_and_other_leaves_are_unchanged():
     spec = {
         "turn": BoundedTensorSpec([], tf.int32, 1, 3),
         "keys": BoundedTensorSpec([2], tf.int64, [0, 10], [4, 14]),
@@ -235,7 +235,7 @@ def test_the_minimum_is_added_back_in_every_leaf(traced):
         ),
     ],
 )
-def test_a_refusal_says_what_must_be(make, error, expected, message_of):
+def test_errors_say_what_must_be(make, error, expected, message_of):
     assert expected == message_of(error, make)
 
 
@@ -255,7 +255,7 @@ def test_an_action_that_is_not_one_hot_in_shape_is_refused():
 
 
 @pytest.mark.parametrize("env", [TFCartPole(seed=1), RowsAlike(rows=1)])
-def test_the_step_of_that_number_is_the_last_and_keeps_its_discount(env):
+def test_the_last_allowed_step_is_last_and_keeps_its_discount(env):
     env = TFTimeLimit(env, 3)
 
     time_steps = [env.step([1]) for _ in range(6)]
@@ -264,7 +264,7 @@ def test_the_step_of_that_number_is_the_last_and_keeps_its_discount(env):
     assert {1.0} == {float(step.discount[0]) for step in time_steps}
 
 
-def test_an_environment_that_answers_first_for_ever_is_ended():
+def test_an_environment_that_only_returns_first_is_ended():
     class NeverGoesOn(TFCartPole):
         def step(self, action):
             time_step = super().step(action)
@@ -274,7 +274,7 @@ def test_an_environment_that_answers_first_for_ever_is_ended():
     assert [0, 0, 0, 2, 0, 0] == [int(env.step([1])[0][0]) for _ in range(6)]
 
 
-def test_where_it_stands_is_the_last_step_too():
+def test_the_current_time_step_is_the_last_step_too():
     env = TFTimeLimit(TFCartPole(2, seed=1), 2)
     for _ in range(4):
         stepped = env.step([0, 1])
@@ -282,7 +282,7 @@ def test_where_it_stands_is_the_last_step_too():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_limit_around_cartpole_is_its_own_limit(compiled):
+def test_a_limit_around_cartpole_equals_its_own_limit(compiled):
     """Rows that end at different times, without the limit and because of it."""
     rows, steps = 20, 26
     env = TFTimeLimit(TFCartPole(rows, max_episode_steps=None, seed=3), 12)
@@ -310,7 +310,7 @@ def test_an_end_that_comes_with_the_limit_stays_a_termination():
     assert 0.0 == float(time_steps[0].discount[0])
 
 
-def test_resets_begin_to_count_anew():
+def test_resets_restart_the_count():
     env = TFTimeLimit(TFCartPole(2, seed=1), 2)
     env.reset()
     env.step([0, 1])
@@ -325,7 +325,7 @@ def test_resets_begin_to_count_anew():
     assert [1, 1] == step_types(env.step([0, 1]))
 
 
-def test_rows_that_are_all_cut_at_once_do_not_step():
+def test_rows_truncated_together_do_not_step():
     inner = Recorder()
     env = TFTimeLimit(inner, 1)
     env.reset()
@@ -352,7 +352,7 @@ def test_a_batch_that_cannot_reset_single_rows_is_refused(rows):
 
 
 @pytest.mark.parametrize("duration", [0, 1.5, None])
-def test_the_duration_is_a_number_of_steps(duration):
+def test_the_duration_must_be_a_number_of_steps(duration):
     with pytest.raises(ValueError, match=r"duration .*an integer of at least 1"):
         TFTimeLimit(TFCartPole(), duration)
 
@@ -364,7 +364,7 @@ def types(env, steps):
     return [int(env.step(tf.zeros([1], tf.int64)).step_type[0]) for _ in range(steps)]
 
 
-def test_a_state_of_a_time_limit_holds_how_far_it_has_counted():
+def test_the_state_of_a_time_limit_contains_its_count():
     env = TFTimeLimit(TFPyEnvironment(CartPole(seed=1)), 3)
     env.reset()
     token = env.get_state()
@@ -376,7 +376,7 @@ def test_a_state_of_a_time_limit_holds_how_far_it_has_counted():
     assert 0 == now
 
 
-def test_a_time_limit_counts_anew_from_a_given_state():
+def test_a_time_limit_restarts_from_a_given_state():
     env = TFTimeLimit(TFCartPole(seed=1), 3)
     env.reset()
     types(env, 2)
@@ -400,7 +400,7 @@ def test_a_time_limit_refuses_another_order_of_episodes(message_of, order):
         assert expected == message_of(ValueError, lambda: wrapper.step([0, 0]))
 
 
-def test_a_wrapper_has_the_state_of_its_environment():
+def test_a_wrapper_returns_the_state_of_its_environment():
     env = TFEnvironmentBaseWrapper(TFPyEnvironment(CartPole(seed=1)))
     env.reset()
     token = env.get_state()

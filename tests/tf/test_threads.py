@@ -40,7 +40,7 @@ def thread(nothing_left_behind):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_a_thread_of_its_own_survives_errors_that_end_others(error, thread, in_thread):
+def test_the_call_thread_survives_errors(error, thread, in_thread):
     def fail():
         raise error("now")
 
@@ -50,11 +50,11 @@ def test_a_thread_of_its_own_survives_errors_that_end_others(error, thread, in_t
     assert 3 == thread.run("sum", sum, [1, 2])
 
 
-def test_a_thread_of_its_own_does_not_keep_python_from_ending(thread):
+def test_the_call_thread_does_not_keep_python_alive(thread):
     assert thread.run("look", threading.current_thread).daemon
 
 
-def test_close_waits_for_the_calls_before_it_and_refuses_later_ones(thread, in_thread):
+def test_close_waits_for_earlier_calls_and_refuses_later_ones(thread, in_thread):
     turnstile = Turnstile()
     call = in_thread(thread.run, "go", turnstile.go_through)
     assert turnstile.entered.wait(PATIENCE)
@@ -107,7 +107,7 @@ def test_calls_that_are_over_are_not_kept_alive(pool):
         isolation.shutdown()
 
 
-def test_a_call_that_is_not_waited_for_any_more_goes_on_alone():
+def test_an_abandoned_call_continues_alone():
     """Ctrl-C ends the caller's waiting, but not the call."""
     turnstile = Turnstile()
     with ThreadPoolExecutor(4) as pool:

@@ -81,7 +81,7 @@ def said(program: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("way", MISSING)
-def test_without_tensorflow_each_door_says_what_to_install(way, tmp_path):
+def test_without_tensorflow_each_entry_point_says_what_to_install(way, tmp_path):
     lines = said(MISSING[way] + TRY.format(doors=DOORS), tmp_path)
     assert [f"envkit.errors.{HINT}"] * len(DOORS) == lines
 

@@ -82,21 +82,21 @@ def by_place(rollout, function, *args):
 
 
 @given(rollout=rollouts(), lam=st.sampled_from([0.0, 0.5, 0.95, 1.0]))
-def test_advantages_are_the_sums_of_the_surprises_that_follow(rollout, lam):
+def test_advantages_are_discounted_sums_of_td_errors(rollout, lam):
     found = generalized_advantages(**tensors(rollout), lam=lam)
 
     assert torch.allclose(by_place(rollout, slow_advantage, lam), found, atol=1e-4)
 
 
 @given(rollout=rollouts(), steps=st.integers(1, 12))
-def test_returns_are_the_rewards_of_some_steps_and_what_follows(rollout, steps):
+def test_n_step_returns_add_rewards_and_a_bootstrap_value(rollout, steps):
     found = n_step_returns(**tensors(rollout, "value"), steps=steps)
 
     assert torch.allclose(by_place(rollout, slow_return, steps), found, atol=1e-4)
 
 
 @pytest.mark.parametrize("worth", [float("nan"), float("inf")])
-def test_what_follows_a_termination_is_worth_nothing_whatever_it_is(worth):
+def test_nothing_is_bootstrapped_after_a_termination(worth):
     ones, no = torch.ones(2, 1), torch.zeros(2, 1, dtype=torch.bool)
     ended = {"last": torch.tensor([[False], [True]]), "valid": ~no}
     discount, next_value = torch.tensor([[0.5], [0.0]]), torch.tensor([[1.0], [worth]])

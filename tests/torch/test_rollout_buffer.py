@@ -183,7 +183,7 @@ def test_a_rollout_is_the_same_on_every_device(kind, order, device):
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_rows_of_threads_go_at_their_own_pace(order, count):
+def test_rows_of_threads_step_at_their_own_pace(order, count):
     pool = AsyncParallelPyEnvironment(makers(MIXED), backend="thread", num_workers=3)
     with TorchEnvironment(pool) as env:
         env.autoreset = order
@@ -202,7 +202,7 @@ def test_the_transition_after_an_end_is_not_valid():
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_returned_are_the_time_steps_that_came(kind, order):
+def test_collect_returns_the_received_time_steps(kind, order):
     with TorchEnvironment(KINDS[kind]([[Episode(2, TRUNCATED)]])) as env:
         env.autoreset = order
         buffer = RolloutBuffer(env, 4)
@@ -223,7 +223,7 @@ def test_what_is_returned_are_the_time_steps_that_came(kind, order):
     assert 2 == len(shown[1:3])
 
 
-def test_a_policy_may_return_actions_alone_and_may_be_of_numpy():
+def test_a_policy_may_return_only_actions_and_numpy_arrays():
     env = TorchEnvironment(envkit.make("Catch", batch_size=3, seed=1))
     buffer = RolloutBuffer(env, 12)
     buffer.collect(env, envkit.random_actions(env, 7))
@@ -277,7 +277,7 @@ def test_without_a_valid_transition_there_is_no_minibatch():
             assert minibatches == len(list(buffer.transitions().minibatches(4)))
 
 
-def test_rows_that_have_had_their_episodes_are_not_valid():
+def test_rows_past_their_episode_limit_are_not_valid():
     inside = batched([[Episode(2, TERMINATED)], [Episode(5, TRUNCATED)]])
     with TorchEnvironment(EpisodeLimit(inside, episodes=1)) as env:
         buffer = RolloutBuffer(env, 8)
@@ -297,7 +297,7 @@ def test_rows_that_have_had_their_episodes_are_not_valid():
         ("disabled", [True, True, False, True]),
     ],
 )
-def test_an_end_that_was_made_up_is_not_valid(order, expected):
+def test_a_made_up_end_is_not_valid(order, expected):
     make = functools.partial(CrashingEnv, crash_at=3, how="SIGKILL")
     pool = ParallelPyEnvironment(
         [make, CountingEnv],
@@ -317,7 +317,7 @@ def test_an_end_that_was_made_up_is_not_valid(order, expected):
     assert torch.allclose(earned + 1.0, transitions.returns[0, 0])
 
 
-def test_gradients_are_off_for_the_policy_alone():
+def test_gradients_are_disabled_only_inside_the_policy():
     seen = []
     weight = torch.ones((), requires_grad=True)
 
@@ -332,7 +332,7 @@ def test_gradients_are_off_for_the_policy_alone():
     assert torch.is_grad_enabled()
 
 
-def test_what_was_collected_in_inference_mode_is_learned_from():
+def test_rollouts_collected_in_inference_mode_can_be_learned_from():
     weight = torch.ones((), requires_grad=True)
     with ParallelPyEnvironment([CountingEnv] * 2, zero_copy=True) as pool:
         env = TorchEnvironment(pool)
@@ -354,7 +354,7 @@ def test_what_was_collected_in_inference_mode_is_learned_from():
     assert counted == weight.grad
 
 
-def test_what_fits_no_buffer_is_refused(message_of):
+def test_environments_that_fit_no_buffer_are_refused(message_of):
     env = TorchEnvironment(envkit.make("Catch", batch_size=3, seed=1))
     buffer = RolloutBuffer(env, 4)
     zeros = torch.zeros(3, dtype=torch.int64)
@@ -444,7 +444,7 @@ def test_what_fits_no_buffer_is_refused(message_of):
     )
 
 
-def test_the_next_rollout_may_have_a_policy_that_returns_other_things():
+def test_the_next_rollouts_policy_may_return_other_extras():
     env = TorchEnvironment(envkit.make("Catch", batch_size=3, seed=1))
     buffer = RolloutBuffer(env, 4)
     for kept in ({}, {"value": torch.ones(3)}, {"value": torch.ones(3).double()}):
@@ -455,7 +455,7 @@ def test_the_next_rollout_may_have_a_policy_that_returns_other_things():
         }
 
 
-def test_a_rollout_that_was_given_up_is_none():
+def test_an_aborted_rollout_is_discarded():
     calls = itertools.count()
 
     def tired(time_step):

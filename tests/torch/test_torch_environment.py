@@ -94,7 +94,7 @@ def same(tensors, arrays):
 
 @pytest.mark.parametrize("device", devices())
 @pytest.mark.parametrize("zero_copy", [False, True])
-def test_a_pool_gives_the_same_stream_as_of_arrays(device, zero_copy):
+def test_tensors_and_arrays_of_a_pool_have_the_same_stream(device, zero_copy):
     def pool():
         return ParallelPyEnvironment(nested(), backend="inline", zero_copy=zero_copy)
 
@@ -111,7 +111,7 @@ def test_a_pool_gives_the_same_stream_as_of_arrays(device, zero_copy):
         assert same(env.current_time_step(), arrays.current_time_step())
 
 
-def test_the_tensors_of_a_pool_without_copies_are_made_once():
+def test_a_pool_without_copies_makes_its_tensors_once():
     pool = ParallelPyEnvironment(nested(), backend="inline", zero_copy=True)
     with TorchEnvironment(pool) as env:
         env.reset()
@@ -140,7 +140,7 @@ def test_the_memory_of_a_pool_without_copies_is_one_block(backend):
             assert array.ctypes.data + array.nbytes <= address + size
 
 
-def test_arrays_of_the_caller_are_not_copied_either():
+def test_the_callers_arrays_are_not_copied():
     env = TorchEnvironment(envkit.make("CartPole", batch_size=2, seed=1))
     env.reset()
     arrays = env.pyenv.step(np.zeros(2, np.int64))
@@ -184,7 +184,7 @@ class OneArray(PyEnvironment):
         return self._shown
 
 
-def test_an_array_that_is_changed_is_shown_as_it_is_now():
+def test_a_changed_array_shows_its_new_values():
     env = TorchEnvironment(OneArray())
     env.reset()
     shown = [env.step([0, 1]).observation[0, 0].item() for _ in range(4)]
@@ -192,7 +192,7 @@ def test_an_array_that_is_changed_is_shown_as_it_is_now():
     assert [1.0, 2.0, 3.0, 4.0] == shown
 
 
-def test_memory_that_is_read_only_is_no_warning():
+def test_read_only_memory_causes_no_warning():
     with (
         warnings.catch_warnings(),
         TorchEnvironment(
@@ -212,7 +212,7 @@ def test_a_single_environment_is_a_batch_of_one():
     assert [0, 1, 2, 0] == [int(time_step.step_type[0]) for time_step in steps]
 
 
-def test_a_name_and_a_constructor_make_one():
+def test_a_name_or_a_constructor_makes_an_environment():
     with TorchEnvironment("Catch") as env:
         assert "Catch-v1" == env.provenance()["environments"][0]["id"]
     with TorchEnvironment(CountingEnv) as env:
@@ -229,14 +229,14 @@ def test_dtypes_are_chosen_once():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a graphics card")
-def test_a_graphics_card_that_is_not_there_is_named():
+def test_a_missing_gpu_is_explained():
     with pytest.raises(
         ValueError, match=r"got 'cuda:1', and it finds no graphics card"
     ):
         TorchEnvironment("Catch", device="cuda:1")
 
 
-def test_tensors_may_be_on_devices_that_are_no_graphics_card():
+def test_tensors_can_be_on_devices_other_than_gpus():
     with TorchEnvironment("Catch", device="meta") as env:
         observation = env.reset().observation
 
@@ -275,7 +275,7 @@ def test_actions_may_be_tensors_of_any_kind(device):
         assert {"whole": "int32", "float": "float64", "flag": "bool"} == kinds
 
 
-def test_whole_numbers_that_do_not_fit_reach_the_environment_as_they_are():
+def test_integers_out_of_range_reach_the_environment_unchanged():
     recording = Recording()
     with TorchEnvironment(recording) as env:
         env.reset()
@@ -285,7 +285,7 @@ def test_whole_numbers_that_do_not_fit_reach_the_environment_as_they_are():
 
 
 @pytest.mark.parametrize("device", devices())
-def test_rows_go_at_their_own_pace(device):
+def test_rows_step_at_their_own_pace(device):
     pool = AsyncParallelPyEnvironment(nested(), backend="inline")
     with TorchEnvironment(pool, device) as env:
         assert (3, True) == (env.batch_size, env.is_async)
@@ -300,7 +300,7 @@ def test_rows_go_at_their_own_pace(device):
     assert [1, 1, 0] == [rows[env] for env in (*first.env_ids.tolist(), 2)]
 
 
-def test_the_attributes_of_the_environment_are_there_too():
+def test_the_attributes_of_the_environment_are_available():
     with TorchEnvironment(ParallelPyEnvironment(nested(), backend="inline")) as env:
         assert [{}] * 3 == env.call("get_info")
         env.autoreset = "disabled"

@@ -81,7 +81,7 @@ GAMES = {
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_the_check_of_torchrl_finds_nothing(game):
+def test_torchrls_own_check_passes(game):
     env = as_torchrl(GAMES[game]())
     check_env_specs(env, break_when_any_done="both")
     env.close()
@@ -105,7 +105,7 @@ def test_a_long_rollout_keeps_its_values(game):
     env.close()
 
 
-def test_rows_are_reset_one_by_one_where_they_have_ended():
+def test_rows_that_ended_are_reset_one_by_one():
     rows = [[Episode(2, TERMINATED)], [Episode(3, TRUNCATED)]]
     batch = BatchedPyEnvironment(
         [Episodes(episodes, 100 * row) for row, episodes in enumerate(rows)],
@@ -136,7 +136,7 @@ def test_random_actions_are_legal():
     env.close()
 
 
-def test_a_mask_serves_the_transform_of_torchrl():
+def test_a_mask_works_with_torchrls_transform():
     env = TransformedEnv(
         as_torchrl(envkit.make("TicTacToe", batch_size=4)), ActionMask(mask_key="mask")
     )
@@ -157,7 +157,7 @@ def test_actions_are_within_their_bounds():
     env.close()
 
 
-def test_flags_that_are_declared_tell_of_both_ends():
+def test_declared_flags_report_terminations_and_truncations():
     class Both(CountingEnv):
         """Ends in both ways at once."""
 
@@ -191,7 +191,7 @@ def test_the_same_seed_gives_the_same_rollout():
     env.close()
 
 
-def test_the_collector_of_torchrl_runs_on_it():
+def test_torchrls_collector_runs_on_the_environment():
     env = as_torchrl(envkit.make("CartPole", batch_size=4, seed=1))
     collector = Collector(env, None, frames_per_batch=80, total_frames=240)
     batches = [batch.clone() for batch in collector]
@@ -212,7 +212,7 @@ def make_catch():
 
 @pytest.mark.slow
 @pytest.mark.heavy
-def test_the_processes_of_torchrl_hold_it():
+def test_torchrls_processes_run_the_environment():
     env = ParallelEnv(2, make_catch)
     rollout = env.rollout(20, break_when_any_done=False)
     assert (2, 20) == tuple(rollout.shape)
@@ -220,7 +220,7 @@ def test_the_processes_of_torchrl_hold_it():
     env.close()
 
 
-def test_what_torchrl_cannot_hold_is_refused(message_of):
+def test_values_that_torchrl_cannot_hold_are_refused(message_of):
     pool = envkit.AsyncParallelPyEnvironment([CountingEnv], backend="inline")
     with pool:
         assert message_of(ValueError, lambda: as_torchrl(pool)) == (
@@ -242,7 +242,7 @@ def test_what_torchrl_cannot_hold_is_refused(message_of):
     )
 
 
-def test_wrappers_go_along():
+def test_wrappers_are_kept_in_torchrl():
     env = as_torchrl(TimeLimit(envkit.make("CartPole", batch_size=2), 5))
     rollout = env.rollout(5, break_when_any_done=False)
 

@@ -42,7 +42,7 @@ def said(missing, doors):
     return finished.stdout.splitlines()
 
 
-def test_every_door_says_which_package_is_missing():
+def test_every_entry_point_names_the_missing_package():
     expected = (
         "envkit.errors.MissingDependencyError: envkit.torch needs the package torch, "
         'which is not installed. pip install "torch>=2.4"'
@@ -50,7 +50,7 @@ def test_every_door_says_which_package_is_missing():
     assert [expected] * len(DOORS) == said("torch", DOORS)
 
 
-def test_torchrl_is_needed_by_its_own_door_alone():
+def test_only_the_torchrl_adapter_needs_torchrl():
     import pytest
 
     pytest.importorskip("torch", reason="torch is not installed")

@@ -37,14 +37,14 @@ def begun(wrapper):
 
 
 class TestTransformAction:
-    def test_numbers_are_no_specs(self, message_of):
+    def test_numbers_are_refused_as_specs(self, message_of):
         assert (
             "The action spec at [0] is 0 of type int, not an ArraySpec."
         ) == message_of(
             TypeError, lambda: TransformAction(Catch(), lambda action: action, range(2))
         )
 
-    def test_the_environment_is_given_what_the_function_returns(self):
+    def test_the_environment_receives_the_functions_result(self):
         env, inside = begun(TransformAction(Recorder(GEAR), lambda gear: 4 - gear))
         env.step(1)
         assert [3] == inside
@@ -61,7 +61,7 @@ class TestTransformAction:
         env.step({"gear": [1, 2, 3], "wheel": np.zeros((3, 2))})
         assert [(3, 2)] == shapes
 
-    def test_actions_may_have_another_spec(self):
+    def test_actions_can_have_another_spec(self):
         spec = BoundedArraySpec((), np.float32, -1.0, 1.0)
         env, inside = begun(
             TransformAction(
@@ -88,7 +88,7 @@ class TestTransformAction:
         assert [1, 2] == action.tolist()
         assert [2, 3] == inside[0].tolist()
 
-    def test_what_the_function_returns_may_be_out_of_bounds(self):
+    def test_the_functions_result_may_be_out_of_bounds(self):
         """An environment that clips actions expects them."""
         inner = ActionClipWrapper(Recorder(GEAR))
         env, inside = begun(TransformAction(inner, lambda gear: 5 * gear))
@@ -109,7 +109,7 @@ class TestTransformAction:
         ) == message_of(SpecError, lambda: env.step(2))
         assert [] == inside
 
-    def test_a_function_that_loses_a_part_is_refused(self, message_of):
+    def test_a_function_that_drops_a_part_is_refused(self, message_of):
         env, _ = begun(
             TransformAction(Recorder(CAR), lambda action: {"gear": action["gear"]})
         )
@@ -121,7 +121,7 @@ class TestTransformAction:
             "Key 'wheel' is missing."
         ) == message_of(SpecError, lambda: env.step({"gear": 1, "wheel": [0.0, 0.0]}))
 
-    def test_what_the_function_returns_must_fit_the_dtype(self, message_of):
+    def test_the_functions_result_must_fit_the_dtype(self, message_of):
         spec = BoundedArraySpec((), np.int8, 0, 9)
         env, _ = begun(TransformAction(Recorder(spec), lambda action: 300))
         assert (
@@ -134,17 +134,17 @@ class TestTransformAction:
             "The environment has not moved."
         ) == message_of(SpecError, lambda: env.step(2))
 
-    def test_an_error_of_the_function_arrives(self):
+    def test_an_error_of_the_function_is_raised(self):
         env, _ = begun(TransformAction(Recorder(GEAR), lambda gear: gear.missing))
         with pytest.raises(AttributeError):
             env.step(1)
 
-    def test_what_cannot_be_called_is_refused(self, message_of):
+    def test_anything_but_a_callable_is_refused(self, message_of):
         assert (
             "TransformAction needs a function of the action, not 3 of type int."
         ) == message_of(TypeError, lambda: TransformAction(Recorder(GEAR), 3))
 
-    def test_a_spec_that_is_none_is_refused(self, message_of):
+    def test_an_invalid_spec_is_refused(self, message_of):
         assert (
             "The action spec at ['gear'] is 3 of type int, not an ArraySpec."
         ) == message_of(
@@ -159,7 +159,7 @@ class TestTransformAction:
 
 
 class TestActionClipWrapper:
-    def test_actions_come_to_lie_within_the_bounds(self):
+    def test_actions_are_clipped_to_the_bounds(self):
         env, inside = begun(ActionClipWrapper(Recorder(WHEEL)))
         for action in (np.array([0, 0]), [-4, 0], np.array([0.5, 4.0]), [4, 4]):
             env.step(action)
@@ -175,7 +175,7 @@ class TestActionClipWrapper:
             a.tolist() for a in (first, second, third)
         ]
 
-    def test_parts_without_bounds_stay_as_they_are(self):
+    def test_parts_without_bounds_are_unchanged(self):
         spec = (ArraySpec((), np.float32), ArraySpec((), np.int8), GEAR)
         env, inside = begun(ActionClipWrapper(Recorder(spec)))
         env.step((1e30, 127, 7))
@@ -190,22 +190,22 @@ class TestActionClipWrapper:
         assert [[-1, 99], [1, 99]] == [action.tolist() for action in inside]
         assert {np.dtype(np.int8)} == {action.dtype for action in inside}
 
-    def test_the_spec_stays(self):
+    def test_the_spec_is_unchanged(self):
         assert CAR == ActionClipWrapper(Recorder(CAR)).action_spec()
 
-    def test_infinity_becomes_the_bound(self):
+    def test_infinity_is_clipped_to_the_bound(self):
         env, inside = begun(ActionClipWrapper(Recorder(WHEEL)))
         env.step([-np.inf, 1e300])
         assert [-1, 2] == inside[0].tolist()
 
-    def test_text_and_objects_pass(self):
+    def test_text_and_objects_are_unchanged(self):
         spec = {"text": ArraySpec((), "U5"), "what": ArraySpec((), object)}
         env, inside = begun(ActionClipWrapper(Recorder(spec)))
         env.step({"text": "go", "what": {1: 2}})
         assert ("go", np.dtype("U5")) == (inside[0]["text"], inside[0]["text"].dtype)
         assert {1: 2} == inside[0]["what"]
 
-    def test_text_that_would_lose_its_end_is_refused(self, message_of):
+    def test_text_that_would_be_cut_is_refused(self, message_of):
         env, _ = begun(ActionClipWrapper(Recorder(ArraySpec((1,), "U2"))))
         assert (
             "ActionClipWrapper.step() was given an action that does not fit its "
@@ -216,7 +216,7 @@ class TestActionClipWrapper:
             "The environment has not moved."
         ) == message_of(SpecError, lambda: env.step(["stop"]))
 
-    def test_a_row_too_few_is_refused_although_it_would_broadcast(self, message_of):
+    def test_too_few_rows_are_refused_instead_of_broadcast(self, message_of):
         env, inside = begun(ActionClipWrapper(Recorder(CAR, 5, 5)))
         assert (
             "ActionClipWrapper.step() was given an action of incorrect shape that does "
@@ -231,7 +231,7 @@ class TestActionClipWrapper:
         )
         assert [] == inside
 
-    def test_fractions_are_no_integers(self, message_of):
+    def test_fractions_are_refused_as_integers(self, message_of):
         env, _ = begun(ActionClipWrapper(Recorder(CAR)))
         assert (
             "ActionClipWrapper.step() was given an action that does not fit its spec "
@@ -244,7 +244,7 @@ class TestActionClipWrapper:
             "The environment has not moved."
         ) == message_of(SpecError, lambda: env.step({"gear": 1.5, "wheel": [0, 0]}))
 
-    def test_without_bounds_a_number_has_to_fit_the_dtype(self, message_of):
+    def test_without_bounds_a_number_must_fit_the_dtype(self, message_of):
         env, _ = begun(ActionClipWrapper(Recorder(ArraySpec((2,), np.float32))))
         assert (
             "ActionClipWrapper.step() was given an action that does not fit its "
@@ -258,7 +258,7 @@ class TestActionClipWrapper:
     @given(
         spec=strategies.bounded_specs(), seed=st.integers(0, 99), rows=st.integers(1, 3)
     )
-    def test_actions_within_the_bounds_stay_as_they_are(self, spec, seed, rows):
+    def test_actions_within_the_bounds_are_unchanged(self, spec, seed, rows):
         env, inside = begun(ActionClipWrapper(Recorder(spec, *[5] * rows)))
         action = sample_spec_nest(spec, np.random.default_rng(seed), (rows,))
         env.step(action)
@@ -267,7 +267,7 @@ class TestActionClipWrapper:
 
 
 class TestRescaleAction:
-    def test_the_ends_become_the_bounds_and_the_middle_their_middle(self):
+    def test_the_new_ends_and_middle_map_to_the_old_ones(self):
         env, inside = begun(RescaleAction(Recorder(WHEEL)))
         for action in ([-1, -1], [0, 0], [1, 1], [0.5, -0.5]):
             env.step(action)
@@ -281,17 +281,17 @@ class TestRescaleAction:
             "wheel": BoundedArraySpec((2,), np.float32, 0.0, [1.0, 5.0]),
         } == env.action_spec()
 
-    def test_the_new_bounds_may_differ_from_element_to_element(self):
+    def test_the_new_bounds_can_differ_by_element(self):
         env, inside = begun(RescaleAction(Recorder(WHEEL, 5, 5), [0, 10], [1, 20]))
         env.step([[0, 15], [1, 20]])
         assert [[-1, 0], [1, 2]] == inside[0].tolist()
 
-    def test_beyond_the_new_bounds_it_goes_on_as_within(self):
+    def test_scaling_extends_beyond_the_new_bounds(self):
         env, inside = begun(RescaleAction(Recorder(WHEEL)))
         env.step([2, -3])
         assert [2, -6] == inside[0].tolist()
 
-    def test_what_is_not_continuous_and_bounded_stays_as_it_is(self):
+    def test_only_bounded_continuous_parts_are_scaled(self):
         spec = {
             "gear": GEAR,
             "plain": ArraySpec((), np.float32),
@@ -313,7 +313,7 @@ class TestRescaleAction:
         seed=st.integers(0, 99),
         ends=st.sampled_from([(-1, 1), (0, 1), (0.1, 0.7), (-30, 7)]),
     )
-    def test_within_the_new_bounds_it_stays_within_the_old_ones(self, spec, seed, ends):
+    def test_scaled_actions_stay_within_the_old_bounds(self, spec, seed, ends):
         # The largest numbers of a dtype stand for infinity.
         low, high = (
             np.clip(bound, spec.dtype.type(-6e4), spec.dtype.type(6e4))
@@ -431,7 +431,7 @@ class TestRescaleAction:
             ),
         ],
     )
-    def test_what_cannot_be_scaled_is_refused(
+    def test_actions_that_cannot_be_scaled_are_refused(
         self, spec, ends, kind, message, message_of
     ):
         assert (message) == message_of(
@@ -452,13 +452,13 @@ class TestActionOffsetWrapper:
         assert [-1, 0, 1] == inside[0].tolist()
         assert np.int32 == inside[0].dtype
 
-    def test_every_row_and_element_has_its_own_minimum(self):
+    def test_each_row_and_element_has_its_own_minimum(self):
         spec = BoundedArraySpec((2,), np.int64, [-1, 10], [1, 19])
         env, inside = begun(ActionOffsetWrapper(Recorder(spec, 5, 5)))
         env.step([[0, 0], [2, 9]])
         assert [[-1, 10], [1, 19]] == inside[0].tolist()
 
-    def test_the_whole_range_of_a_dtype_may_be_used(self):
+    def test_the_whole_range_of_a_dtype_can_be_used(self):
         spec = BoundedArraySpec((), np.int8, -100, 27)
         env, inside = begun(ActionOffsetWrapper(Recorder(spec)))
         env.step(127)
@@ -495,7 +495,7 @@ class TestActionOffsetWrapper:
             ValueError, lambda: ActionOffsetWrapper(Recorder(spec))
         )
 
-    def test_an_action_that_is_no_choice_is_refused(self, message_of):
+    def test_an_invalid_choice_is_refused(self, message_of):
         env, inside = begun(ActionOffsetWrapper(Recorder(self.SPEC, 5, 5)))
         assert (
             "ActionOffsetWrapper.step() was given an action that does not fit its "
@@ -536,42 +536,42 @@ WRAPPERS = [
 
 @pytest.mark.parametrize("make", WRAPPERS)
 class TestActionsThatAreNotUsed:
-    def test_that_of_a_row_whose_episode_has_ended_is_not_looked_at(self, make):
+    def test_the_action_of_an_ended_row_is_not_checked(self, make):
         env, _ = begun(make(1, 9))
         env.step([1, 1])
         assert [0, 1] == env.step([10**9, 1]).step_type.tolist()
 
-    def test_that_of_a_row_that_stays_is_not_looked_at(self, make):
+    def test_the_action_of_a_held_row_is_not_checked(self, make):
         env, _ = begun(make(9, 9))
         time_step = env.step([10**9, 1], mask=np.array([False, True]))
         assert [0, 1] == time_step.step_type.tolist()
 
-    def test_that_of_a_row_that_moves_is(self, make):
+    def test_the_action_of_a_stepping_row_is_checked(self, make):
         env, inside = begun(make(9, 9))
         with pytest.raises(SpecError):
             env.step([1, 10**9], mask=np.array([False, True]))
         assert [] == inside
 
-    def test_after_a_masked_step_all_are_looked_at_again(self, make):
+    def test_after_a_masked_step_all_actions_are_checked_again(self, make):
         env, _ = begun(make(9, 9))
         env.step([10**9, 1], mask=np.array([False, True]))
         with pytest.raises(SpecError):
             env.step([10**9, 1])
 
-    def test_a_single_environment_that_has_ended_takes_anything(self, make):
+    def test_an_ended_single_environment_accepts_any_action(self, make):
         env, _ = begun(make())
         for _ in range(5):
             env.step(1)
         assert 0 == env.step(None).step_type
 
-    def test_a_single_environment_that_goes_on_does_not(self, make):
+    def test_a_running_single_environment_checks_its_action(self, make):
         env, inside = begun(make())
         with pytest.raises(SpecError):
             env.step(None)
         assert [] == inside
 
 
-def test_a_wrapper_of_a_wrapper_may_override_the_hook():
+def test_a_subclass_of_a_wrapper_can_override_the_hook():
     class Louder(ActionClipWrapper):
         def _act(self, action):
             return super()._act(10 * np.asarray(action))

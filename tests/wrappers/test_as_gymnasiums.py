@@ -122,7 +122,7 @@ RANGES = {
 @pytest.mark.parametrize("multidiscrete", [False, True])
 @pytest.mark.parametrize("bins", [1, 10])
 @pytest.mark.parametrize("name", RANGES)
-def test_discretized_observations_are_gymnasiums(name, bins, multidiscrete):
+def test_discretized_observations_match_gymnasium(name, bins, multidiscrete):
     if name == "float64":
         bins = tuple(range(bins, bins + 4))
     wrap, wrap_ours = (
@@ -138,7 +138,7 @@ def test_discretized_observations_are_gymnasiums(name, bins, multidiscrete):
     assert space == expected.observation_space
 
 
-def test_what_is_at_a_bound_or_beyond_is_in_the_outermost_interval():
+def test_values_at_or_beyond_a_bound_are_in_the_outermost_interval():
     space = RANGES["float32"]
     env = GymnasiumWrapper(Showing(space))
     ours = DiscretizeObservation(env, 4, True)
@@ -152,7 +152,7 @@ def test_what_is_at_a_bound_or_beyond_is_in_the_outermost_interval():
 
 @pytest.mark.parametrize("bins", [1, 2, 7])
 @pytest.mark.parametrize("name", ["float32", "float64"])
-def test_discretized_actions_are_gymnasiums(name, bins):
+def test_discretized_actions_match_gymnasium(name, bins):
     space = RANGES[name]
     size = space.low.size
     if name == "float64":
@@ -170,7 +170,7 @@ def test_discretized_actions_are_gymnasiums(name, bins):
     assert space_from_spec(env.action_spec()) == expected
 
 
-def test_discretized_actions_may_have_a_number_for_each_element():
+def test_discretized_actions_can_have_a_number_per_element():
     seen, space = spaces.Box(0.0, 1.0, (1,)), RANGES["float32"]
     rng = np.random.default_rng(3)
     actions = [rng.integers(0, [3, 5], (20, 2)) for _ in range(ROWS)]
@@ -207,7 +207,7 @@ MIXED = spaces.Dict(
     ],
     ids=str,
 )
-def test_flat_observations_are_gymnasiums(space):
+def test_flat_observations_match_gymnasium(space):
     env, expected = assert_same_streams(
         lambda: Showing(space),
         gymnasium.wrappers.FlattenObservation,
@@ -221,7 +221,7 @@ def test_flat_observations_are_gymnasiums(space):
         np.testing.assert_array_equal(np.broadcast_to(bound, spec.shape), theirs)
 
 
-def test_text_is_refused_by_what_joins_numbers():
+def test_wrappers_that_join_numbers_refuse_text():
     env = GymnasiumWrapper(Showing(spaces.Dict(a=spaces.Text(3), b=spaces.Discrete(2))))
     with pytest.raises(ValueError, match=r"FlattenObservation joins numbers.* at"):
         FlattenObservation(env)
@@ -229,7 +229,7 @@ def test_text_is_refused_by_what_joins_numbers():
 
 @pytest.mark.parametrize("skip", [2, 4])
 @pytest.mark.parametrize("length", [8, 12])
-def test_skipped_frames_are_gymnasiums(skip, length):
+def test_skipped_frames_match_gymnasium(skip, length):
     """Where an episode ends early, Gymnasium's shows frames of the action before."""
     assert_same_streams(
         lambda: Showing(RANGES["float32"], length=length),
@@ -255,7 +255,7 @@ def test_an_episode_that_ends_early_shows_its_last_observation():
 
 
 @pytest.mark.parametrize("keep_dim", [False, True])
-def test_gray_pictures_are_gymnasiums(keep_dim):
+def test_gray_pictures_match_gymnasium(keep_dim):
     assert_same_streams(
         lambda: Showing(spaces.Box(0, 255, (9, 7, 3), np.uint8)),
         functools.partial(gymnasium.wrappers.GrayscaleObservation, keep_dim=keep_dim),
@@ -264,7 +264,7 @@ def test_gray_pictures_are_gymnasiums(keep_dim):
     )
 
 
-def test_all_colours_are_as_gray_as_gymnasiums():
+def test_every_colour_is_as_gray_as_in_gymnasium():
     every = np.arange(0, 256, 3, dtype=np.uint8)
     colours = np.stack(np.meshgrid(every, every, every), axis=-1).reshape(-1, 86, 3)
     weights = np.array([0.2125, 0.7154, 0.0721])
@@ -279,7 +279,7 @@ def test_all_colours_are_as_gray_as_gymnasiums():
     )
 
 
-def test_the_weights_of_gray_are_chosen():
+def test_the_weights_of_gray_can_be_chosen():
     picture = spaces.Box(0, 255, (1, 1, 3), np.uint8)
     env = GymnasiumWrapper(Showing(picture))
     red = env.reset()._replace(observation=np.uint8([[[255, 0, 0]]]))
@@ -316,7 +316,7 @@ def test_channels_come_first():
         TransposeObservation(env, (1, 2, 3))
 
 
-def test_a_time_limit_has_gymnasiums_name_too(message_of):
+def test_a_time_limit_also_has_gymnasiums_name(message_of):
     env = GymnasiumWrapper(Showing(RANGES["float32"], length=9))
     limited = TimeLimit(env, max_episode_steps=2)
     assert 2 == limited.duration
@@ -372,7 +372,7 @@ class Game(Showing):
 @pytest.mark.parametrize("scale_obs", [False, True])
 @pytest.mark.parametrize("size", [7, (8, 10), (16, 20)])
 @pytest.mark.parametrize(("gray", "newaxis"), [(1, False), (1, True), (0, False)])
-def test_atari_pictures_are_gymnasiums(gray, newaxis, size, scale_obs):
+def test_atari_pictures_match_gymnasium(gray, newaxis, size, scale_obs):
     pytest.importorskip("cv2")
     arguments = {
         "noop_max": 0,
@@ -397,7 +397,7 @@ def test_atari_pictures_are_gymnasiums(gray, newaxis, size, scale_obs):
     assert space_from_spec(env.observation_spec()) == expected.observation_space
 
 
-def test_no_ops_begin_a_game_as_often_as_gymnasiums_name_says():
+def test_noop_max_bounds_the_no_ops_at_the_start():
     env = AtariPreprocessing(GymnasiumWrapper(Game(400)), noop_max=5, screen_size=8)
     env.seed(3)
     steps = []
@@ -408,7 +408,7 @@ def test_no_ops_begin_a_game_as_often_as_gymnasiums_name_says():
     assert "NoopReset" in repr(env)
 
 
-def test_pictures_without_colours_cannot_keep_them():
+def test_pictures_without_colours_cannot_keep_a_colour_axis():
     env = GrayscaleObservation(GymnasiumWrapper(Game()))
     with pytest.raises(ValueError, match="grayscale_obs=False, and the pictures"):
         AtariPreprocessing(env, grayscale_obs=False)
@@ -422,10 +422,10 @@ def names_on_the_page():
 
 
 @pytest.mark.parametrize("module", [gymnasium.wrappers, gymnasium.wrappers.vector])
-def test_every_wrapper_of_gymnasiums_is_here_or_on_the_page(module):
+def test_every_gymnasium_wrapper_exists_or_is_on_the_page(module):
     here = set(envkit.wrappers.__all__)
     assert set(module.__all__) - {"vector"} <= here | names_on_the_page()
 
 
-def test_the_page_names_no_wrapper_that_is_here():
+def test_the_page_names_only_missing_wrappers():
     assert not names_on_the_page() & set(envkit.wrappers.__all__)

@@ -40,7 +40,7 @@ def test_the_observation_has_a_channel():
     assert (16, 16, 1) == env.reset().observation.shape
 
 
-def test_the_end_of_a_game_is_passed_through():
+def test_the_end_of_a_game_is_passed_on():
     env = AtariPreprocessing(Film(range(11)), frame_skip=1)
     env.reset()
     ends = [bool(env.step(0).is_last()) for _ in range(10)]
@@ -62,7 +62,7 @@ def test_the_brighter_of_two_frames_is_seen():
 # What it does beyond that.
 
 
-def test_the_action_is_given_for_so_many_frames():
+def test_the_action_is_repeated_for_the_skipped_frames():
     film = Film(range(12))
     env = AtariPreprocessing(film)
     env.reset()
@@ -77,7 +77,7 @@ def test_only_the_last_two_frames_are_seen():
     assert [9, 30, 40] == seen
 
 
-def test_a_single_frame_is_seen_as_it_is():
+def test_a_single_frame_is_unchanged():
     env = AtariPreprocessing(Film([50, 40, 30, 20]), frame_skip=1)
     seen = [brightness(env.step(0)) for _ in range(4)]
     assert [50, 40, 30, 20] == seen
@@ -96,14 +96,14 @@ def test_an_episode_that_ends_early_shows_its_last_frame(frames, expected):
     assert sum(range(len(frames))) == time_step.reward
 
 
-def test_the_discount_is_that_of_the_last_frame():
+def test_the_discount_comes_from_the_last_frame():
     env = AtariPreprocessing(Film([1] * 7, truncated=True))
     env.reset()
     discounts = [float(env.step(0).discount) for _ in range(2)]
     assert discounts == pytest.approx([0.9, 0.9])
 
 
-def test_the_step_after_an_episode_is_no_skip():
+def test_the_step_after_an_episode_skips_no_frames():
     film = Film([3, 2, 1])
     env = AtariPreprocessing(film)
     env.reset()
@@ -148,7 +148,7 @@ def test_bounds_of_pictures_are_kept():
     assert specs[2].name == "screen"
 
 
-def test_bounds_of_rewards_are_those_of_the_sum():
+def test_reward_bounds_cover_the_sum():
     film = Film([0, 1], reward_spec=BoundedArraySpec((), np.float32, -1, 2))
     assert (
         BoundedArraySpec((), np.float32, -4, 8)
@@ -168,7 +168,7 @@ def with_lives(frame_skip=1, **options):
     return env, film
 
 
-def test_each_life_is_an_episode_and_the_game_goes_on_with_the_next():
+def test_each_life_is_an_episode_of_one_continuing_game():
     env, film = with_lives()
     steps, over = [], []
     for _ in range(12):
@@ -203,7 +203,7 @@ def test_without_the_option_lives_do_not_matter():
     assert [1] * 7 + [2] == types
 
 
-def test_a_life_that_is_lost_with_the_game_is_a_termination():
+def test_losing_the_last_life_is_a_termination():
     film = Film([3, 2, 1], [2, 2, 1], truncated=True)
     env = AtariPreprocessing(film, 1, terminal_on_life_loss=True)
     env.reset()
@@ -215,7 +215,7 @@ def test_a_life_that_is_lost_with_the_game_is_a_termination():
     assert film.resets == 2
 
 
-def test_fewer_lives_at_the_beginning_of_a_game_are_no_loss():
+def test_a_game_that_begins_with_fewer_lives_loses_none():
     film = Film([3, 2, 1], [2, 5, 5])
     env = AtariPreprocessing(film, 1, terminal_on_life_loss=True)
     types = [int(env.step(0).step_type) for _ in range(6)]
@@ -259,7 +259,7 @@ def test_the_step_after_seeding_begins_a_game():
     assert film.resets == 2
 
 
-def test_the_picture_of_the_next_life_is_nobody_elses():
+def test_the_next_lifes_picture_is_a_copy():
     env, _ = with_lives()
     for _ in range(3):
         last = env.step(0)
@@ -268,7 +268,7 @@ def test_the_picture_of_the_next_life_is_nobody_elses():
     assert brightness(first) == 70
 
 
-def test_lives_may_be_counted_otherwise():
+def test_lives_can_be_counted_by_a_function():
     film = Film(FRAMES, LIVES)
     env = AtariPreprocessing(
         film,
@@ -282,7 +282,7 @@ def test_lives_may_be_counted_otherwise():
     assert [1, 2] == types
 
 
-def test_lives_may_be_seen_in_the_time_step_alone():
+def test_lives_can_be_read_from_the_time_step():
     class Silent(Film):
         def get_info(self):
             raise NotImplementedError
@@ -312,7 +312,7 @@ def test_lives_are_found_in_infos_that_do_not_stack():
     assert isinstance(env.get_info(), list)
 
 
-def test_an_environment_that_does_not_begin_episodes_is_helped():
+def test_an_environment_without_auto_reset_is_reset():
     class Waits(Film):
         def __init__(self, *arguments):
             super().__init__(*arguments)
@@ -328,7 +328,7 @@ def test_an_environment_that_does_not_begin_episodes_is_helped():
 # Batches.
 
 
-def test_a_time_limit_around_it_begins_games():
+def test_a_time_limit_outside_begins_new_games():
     films = [Film(FRAMES), Film(FRAMES, LIVES)]
     env = TimeLimit(AtariPreprocessing(batch_of(*films), 1, True, screen_size=1), 3)
     types = [env.step([0, 0]).step_type.tolist() for _ in range(5)]
@@ -336,7 +336,7 @@ def test_a_time_limit_around_it_begins_games():
     assert [2, 1] == [film.resets for film in films]
 
 
-def test_game_over_is_a_copy():
+def test_game_over_returns_a_copy():
     env = AtariPreprocessing(batch_of(Film([2, 1]), Film([2, 1])), 1, True)
     env.reset()
     env.step([0, 0])
@@ -344,7 +344,7 @@ def test_game_over_is_a_copy():
     assert [True, True] == env.game_over.tolist()
 
 
-def test_a_preprocessed_game_is_an_environment():
+def test_a_preprocessed_game_keeps_the_contract():
     """Lives are lost in it; the other wrappers of games are in `cases/atari.py`."""
     check_environment(
         lambda: AtariTimeLimit(AtariPreprocessing(Arcade(), 3, True, 7), 6),
@@ -357,7 +357,7 @@ def test_a_preprocessed_game_is_an_environment():
     ("skip", "lives", "colours"),
     [(1, False, True), (4, False, False), (3, True, True), (1, True, False)],
 )
-def test_games_are_seen_alike_before_and_after_they_become_a_pool(skip, lives, colours):
+def test_preprocessing_rows_and_preprocessing_a_pool_agree(skip, lives, colours):
     def wrapped(env):
         return FrameStack4(AtariPreprocessing(env, skip, lives, 7))
 
@@ -385,7 +385,7 @@ def test_games_are_seen_alike_before_and_after_they_become_a_pool(skip, lives, c
     assert all(first_difference(*pair) is None for pair in zip(*streams, strict=True))
 
 
-def test_the_chain_is_shown():
+def test_repr_shows_the_wrapped_chain():
     env = FrameStack4(AtariPreprocessing(GridWorld(), 2, True, 16))
     assert repr(env) == (
         "FrameStack4(AtariPreprocessing(GridWorld(), frame_skip=2, "
@@ -398,7 +398,7 @@ def test_the_chain_is_shown():
 
 @pytest.mark.parametrize("name", ["frame_skip", "screen_size"])
 @pytest.mark.parametrize("size", [0, -1, 1.5, None])
-def test_sizes_are_positive_integers(message_of, name, size):
+def test_sizes_must_be_positive_integers(message_of, name, size):
     assert (f"{name} must be an integer of at least 1, got {size}.") == message_of(
         ValueError, lambda: AtariPreprocessing(Film([1]), **{name: size})
     )
@@ -414,12 +414,12 @@ def test_a_nest_is_refused(message_of):
     )
 
 
-def test_without_skipping_a_batch_need_not_hold_rows():
+def test_without_skipping_a_batch_needs_no_masked_steps():
     env = AtariPreprocessing(MovesTogether(batch_size=2), 1)
     assert [0, 0] == env.reset().step_type.tolist()
 
 
-def test_four_frames_are_put_one_after_the_other_along_the_channels():
+def test_four_frames_are_stacked_along_the_channels():
     env = FrameStack4(AtariPreprocessing(Film([4, 3, 2, 1]), 1, screen_size=1))
     seen = [env.step(0).observation.reshape(-1).tolist() for _ in range(3)]
     assert FrameStack4.STACK_SIZE == 4
@@ -427,14 +427,14 @@ def test_four_frames_are_put_one_after_the_other_along_the_channels():
     assert (1, 1, 4) == env.observation_spec().shape
 
 
-def test_frames_begin_anew_with_each_life():
+def test_the_frame_stack_restarts_with_each_life():
     film = Film([4, 3, 2, 1], [2, 1, 1, 1])
     env = FrameStack4(AtariPreprocessing(film, 1, True, screen_size=1))
     seen = [env.step(0).observation.reshape(-1).tolist() for _ in range(4)]
     assert [[4, 4, 4, 4], [4, 4, 4, 3], [3, 3, 3, 3], [3, 3, 3, 2]] == seen
 
 
-def test_a_class_is_no_environment(message_of):
+def test_a_class_is_refused_as_an_environment(message_of):
     message = message_of(TypeError, lambda: FrameStack4(GridWorld))
     assert message.startswith("FrameStack4 wraps an environment, not ")
 
@@ -449,14 +449,14 @@ def test_lives_are_in_the_info():
     assert np.float64 == lives.dtype
 
 
-def test_each_row_has_lives():
+def test_each_row_has_its_own_lives():
     env = BatchedPyEnvironment([Film([1, 2], [5, 4]), Film([1, 2], [3, -1])], False)
     env.reset()
     lives = LivesLookup(env)(env.step([0, 0]))
     assert [4.0, -1.0] == lives.tolist()
 
 
-def test_the_info_is_not_kept():
+def test_the_info_is_read_anew_each_time():
     """Whoever counts lives may write into the array that holds them."""
     kept = np.array([3.0, 2.0])
     env = Catch(batch_size=2)
@@ -477,7 +477,7 @@ def test_an_info_without_lives_is_an_error(message_of, env):
     )
 
 
-def test_infos_that_do_not_stack_need_lives_in_each(message_of):
+def test_unstacked_infos_must_all_have_lives(message_of):
     class Silent(Film):
         def get_info(self):
             return {}
@@ -497,7 +497,7 @@ def test_infos_that_do_not_stack_need_lives_in_each(message_of):
         (float("nan"), "nan of type float"),
     ],
 )
-def test_lives_are_a_number(message_of, found, description):
+def test_lives_must_be_a_number(message_of, found, description):
     env = Catch()
     lookup = LivesLookup(env, lambda time_step, info: found)
     assert (f"The lives of Catch must be a number, got {description}.") == message_of(
@@ -505,7 +505,7 @@ def test_lives_are_a_number(message_of, found, description):
     )
 
 
-def test_lives_of_a_batch_are_a_number_for_each_row(message_of):
+def test_lives_of_a_batch_must_be_a_number_per_row(message_of):
     env = Catch(batch_size=3)
     lookup = LivesLookup(env, lambda time_step, info: 3)
     assert (
@@ -540,14 +540,14 @@ def test_noops_are_equally_likely():
     assert counts[1:].min() > 150
 
 
-def test_the_noop_may_be_another_action():
+def test_the_noop_action_can_be_chosen():
     film = Film(LONG)
     env = NoopReset(film, 5, 3)
     env.reset()
     assert {3} == set(film.actions)
 
 
-def test_an_episode_begins_with_what_is_there_after_the_noops():
+def test_an_episode_begins_with_the_observation_after_the_noops():
     film = Film(LONG)
     env = NoopReset(film, 5)
     time_step = env.reset()
@@ -556,7 +556,7 @@ def test_an_episode_begins_with_what_is_there_after_the_noops():
     assert (time_step.observation == len(film.actions)).all()
 
 
-def test_episodes_that_begin_by_themselves_begin_with_noops_too():
+def test_automatic_resets_begin_with_noops_too():
     film = Film(range(40))
     env = NoopReset(film, 3)
     time_step = env.reset()
@@ -568,7 +568,7 @@ def test_episodes_that_begin_by_themselves_begin_with_noops_too():
     assert {0} == set(film.actions)
 
 
-def test_a_game_that_ends_in_noops_is_reset_and_gets_the_rest():
+def test_a_game_that_ends_during_noops_is_reset_and_gets_the_rest():
     film = Film(range(3))
     env = NoopReset(film, 30)
     env.seed(1)
@@ -583,7 +583,7 @@ def test_a_game_that_ends_in_noops_is_reset_and_gets_the_rest():
     assert set(range(1, 31)) >= counts
 
 
-def test_inside_the_preprocessing_there_are_no_noops_after_the_loss_of_a_life():
+def test_inside_the_preprocessing_a_lost_life_causes_no_noops():
     film = Film(LONG, [3] * 10 + [2] * 90)
     env = AtariPreprocessing(NoopReset(film, 3), 1, True)
     time_step = env.reset()
@@ -604,7 +604,7 @@ def test_fire_is_pressed_and_then_another_button():
     assert (time_step.observation == 2).all()
 
 
-def test_fire_may_be_pressed_alone():
+def test_fire_can_be_pressed_alone():
     film = Film(LONG)
     FireOnReset(film, 3, None).reset()
     assert [3] == film.actions
@@ -627,7 +627,7 @@ def test_a_game_that_ends_by_fire_is_reset_before_the_other_button():
     assert [] == film.actions
 
 
-def test_rows_in_which_fire_ends_the_game_are_reset_alone():
+def test_only_rows_in_which_fire_ends_the_game_are_reset():
     films = [Film(range(2)), Film(LONG)]
     env = FireOnReset(batch_of(*films), 1, None)
     time_step = env.reset()
@@ -645,13 +645,13 @@ class Meaningful(Film):
 @pytest.mark.parametrize(
     ("second", "following", "pressed"), [("FIRE", 2, [1, 2]), ("UP", 9, [])]
 )
-def test_fire_is_pressed_in_games_that_know_it(second, following, pressed):
+def test_fire_is_pressed_only_in_games_that_have_it(second, following, pressed):
     film = Meaningful("NOOP", second, "LEFT", "RIGHT")
     FireOnReset(film, next_action=following).reset()
     assert pressed == film.actions
 
 
-def test_fire_goes_through_the_preprocessing():
+def test_fire_works_inside_the_preprocessing():
     """Outside of it, fire is pressed for each life, and for so many frames."""
     film = Film(LONG, [3] * 10 + [2] * 90)
     env = FireOnReset(AtariPreprocessing(film, 2, True), 1, None)
@@ -672,7 +672,7 @@ def test_actions_may_be_nests():
     assert (env.get_info()["place"] != 0).all()
 
 
-def test_the_chain_is_shown_of_openings():
+def test_repr_shows_the_openings():
     env = FireOnReset(NoopReset(Catch(), 5), 1, None)
     assert repr(env) == (
         "FireOnReset(NoopReset(Catch(), noop_max=5), fire_action=1, next_action=None)"
@@ -680,14 +680,14 @@ def test_the_chain_is_shown_of_openings():
 
 
 @pytest.mark.parametrize("noop_max", [-1, 2.5, None])
-def test_a_number_of_noops_is_no_less_than_0(message_of, noop_max):
+def test_the_number_of_noops_must_not_be_negative(message_of, noop_max):
     assert (
         f"noop_max must be an integer of at least 0, got {noop_max}."
     ) == message_of(ValueError, lambda: NoopReset(Catch(), noop_max))
 
 
 @pytest.mark.parametrize("wrapper", [NoopReset, FireOnReset])
-def test_a_batch_that_cannot_hold_rows_is_refused_of_openings(message_of, wrapper):
+def test_openings_refuse_a_batch_without_masked_steps(message_of, wrapper):
     assert (
         f"{wrapper.__name__} cannot wrap MovesTogether(batch_size=2): its rows end one "
         "by one, and it cannot leave rows where they are while others step. Wrap the "
@@ -696,7 +696,7 @@ def test_a_batch_that_cannot_hold_rows_is_refused_of_openings(message_of, wrappe
     ) == message_of(ValueError, lambda: wrapper(MovesTogether(batch_size=2)))
 
 
-def test_what_is_pressed_is_told_by_copies():
+def test_the_pressed_actions_are_copies():
     fire, following = np.array(1), np.array(2)
     env = FireOnReset(Film(LONG), fire, following)
     fire[...] = 3
@@ -725,7 +725,7 @@ def types_of(env, steps):
 # What TF-Agents' tests of its own AtariTimeLimit say.
 
 
-def test_a_game_is_over_after_the_limit_and_begins_anew():
+def test_a_game_ends_at_the_limit_and_a_new_one_begins():
     film = Film(LONG_GAME)
     env = limited(5, film)
     stream = [(int(env.step(0).step_type), env.game_over) for _ in range(8)]
@@ -737,7 +737,7 @@ def test_a_game_is_over_after_the_limit_and_begins_anew():
 # What it does beyond that.
 
 
-def test_the_limit_counts_over_lives():
+def test_the_limit_counts_across_lives():
     film = Film(LONG_GAME, LIVES_GAME)
     env = limited(8, film)
     types = types_of(env, 13)
@@ -745,7 +745,7 @@ def test_the_limit_counts_over_lives():
     assert film.resets == 2
 
 
-def test_a_game_that_answers_first_for_ever_is_ended():
+def test_a_game_that_only_returns_first_is_ended():
     class NeverGoesOn(Arcade):
         game_over = False
 
@@ -772,14 +772,14 @@ def test_a_life_that_is_lost_at_the_limit_ends_the_game():
     assert env.step(0).is_mid()
 
 
-def test_a_game_that_ends_earlier_is_left_alone():
+def test_a_game_that_ends_before_the_limit_is_unchanged():
     film = Film(range(3))
     env = limited(5, film)
     assert [0, 1, 2, 0, 1, 2, 0, 1] == types_of(env, 8)
     assert film.resets == 3
 
 
-def test_reset_after_the_loss_of_a_life_goes_on_counting():
+def test_reset_after_the_loss_of_a_life_continues_the_count():
     film = Film(LONG_GAME, LIVES_GAME)
     env = limited(5, film)
     for _ in range(4):
@@ -790,7 +790,7 @@ def test_reset_after_the_loss_of_a_life_goes_on_counting():
     assert env.game_over
 
 
-def test_reset_at_another_time_begins_to_count():
+def test_reset_at_another_time_restarts_the_count():
     film = Film(LONG_GAME, LIVES_GAME)
     env = limited(2, film)
     env.step(0)
@@ -800,7 +800,7 @@ def test_reset_at_another_time_begins_to_count():
     assert [1, 2, 0] == types_of(env, 3)
 
 
-def test_reset_after_seeding_begins_a_game_of_limits():
+def test_reset_after_seeding_restarts_the_limit():
     film = Film(LONG_GAME, LIVES_GAME)
     env = limited(9, film)
     for _ in range(4):
@@ -812,14 +812,14 @@ def test_reset_after_seeding_begins_a_game_of_limits():
     assert [1, 1, 2] == types_of(env, 3)
 
 
-def test_the_chain_is_shown_of_limits():
+def test_repr_shows_the_limit():
     assert repr(AtariTimeLimit(AtariPreprocessing(Arcade()), 5)).endswith(
         "screen_size=84), duration=5)"
     )
 
 
 @pytest.mark.parametrize("duration", [0, -1, 2.5, None])
-def test_a_limit_is_a_positive_integer(message_of, duration):
+def test_a_limit_must_be_a_positive_integer(message_of, duration):
     env = AtariPreprocessing(Arcade())
     assert (
         f"duration must be an integer of at least 1, got {duration}."
@@ -936,5 +936,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("error", "call", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_game_is_refused(error, call, message, message_of):
+def test_environments_that_are_no_games_are_refused(error, call, message, message_of):
     assert message == message_of(error, call)

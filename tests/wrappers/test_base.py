@@ -100,7 +100,7 @@ class Rich(CountingEnv):
         return f"hello {name}"
 
 
-def test_all_four_specs_are_those_of_the_environment():
+def test_all_four_specs_come_from_the_environment():
     env = PyEnvironmentBaseWrapper(Rich())
     assert Rich().environment_spec() == env.environment_spec()
     assert Rich().time_step_spec() == env.time_step_spec()
@@ -121,14 +121,14 @@ def test_info_seed_render_and_close_reach_the_environment():
     assert 1 == rich.closed
 
 
-def test_a_wrapper_is_a_context_that_closes_the_environment():
+def test_a_with_statement_on_a_wrapper_closes_the_environment():
     rich = Rich()
     with PyEnvironmentBaseWrapper(rich):
         pass
     assert 1 == rich.closed
 
 
-def test_unknown_attributes_are_those_of_the_environment():
+def test_unknown_attributes_come_from_the_environment():
     env = PyEnvironmentBaseWrapper(PyEnvironmentBaseWrapper(Rich()))
     assert "red" == env.colour
     assert "hello you" == env.greet("you")
@@ -142,7 +142,7 @@ def test_private_attributes_are_not_forwarded():
         _ = env.nothing
 
 
-def test_the_environment_can_be_asked_for():
+def test_the_wrapped_environment_is_available():
     rich = Rich()
     inner = PyEnvironmentBaseWrapper(rich)
     env = TimeLimit(inner, 5)
@@ -151,7 +151,7 @@ def test_the_environment_can_be_asked_for():
     assert rich is inner.unwrapped
 
 
-def test_the_chain_can_be_seen():
+def test_repr_shows_the_whole_chain():
     env = PyEnvironmentBaseWrapper(TimeLimit(CartPole(batch_size=8), 5))
     assert (
         "PyEnvironmentBaseWrapper(TimeLimit(CartPole(batch_size=8), duration=5))"
@@ -159,7 +159,7 @@ def test_the_chain_can_be_seen():
     )
 
 
-def test_an_environment_that_shows_itself_is_shown_as_it_does():
+def test_an_environments_own_repr_is_used():
     class Shown(CountingEnv):
         def __repr__(self):
             return "Shown('so')"
@@ -167,7 +167,7 @@ def test_an_environment_that_shows_itself_is_shown_as_it_does():
     assert "TimeLimit(Shown('so'), duration=5)" == repr(TimeLimit(Shown(), 5))
 
 
-def test_the_environment_may_be_anything_that_behaves_like_one():
+def test_duck_typed_environments_can_be_wrapped():
     env = mock.MagicMock()
     env.batched = False
     env.batch_size = None
@@ -195,7 +195,7 @@ def test_the_environment_may_be_anything_that_behaves_like_one():
         (3, "TimeLimit wraps an environment, not 3 of type int."),
     ],
 )
-def test_what_is_no_environment_is_refused(thing, message, message_of):
+def test_anything_but_an_environment_is_refused(thing, message, message_of):
     assert (message) == message_of(TypeError, lambda: TimeLimit(thing, 5))
 
 
@@ -210,7 +210,7 @@ def test_the_hooks_serve_single_environments_and_batches():
         assert 2.0 == np.squeeze(doubled.step(action).reward)
 
 
-def test_an_action_passes_the_hook_on_its_way():
+def test_actions_pass_through_the_hook():
     env = Flipped(CartPole(seed=1))
     plain = CartPole(seed=1)
     env.reset()
@@ -218,7 +218,7 @@ def test_an_action_passes_the_hook_on_its_way():
     assert plain.step(1).observation.tolist() == env.step(0).observation.tolist()
 
 
-def test_the_hook_is_told_which_rows_have_moved():
+def test_the_hook_learns_which_rows_have_stepped():
     env = Doubled(BatchedPyEnvironment([CountingEnv() for _ in range(3)], False))
     env.reset()
     env.step([0, 0, 0])
@@ -230,13 +230,13 @@ def test_the_hook_is_told_which_rows_have_moved():
     assert [5, 4, 2] == env._seen.tolist()
 
 
-def test_a_wrapper_of_tf_agents_works_on_single_environments():
+def test_a_tf_agents_wrapper_works_on_single_environments():
     env = AsInTFAgents(CountingEnv(2))
     env.reset()
     assert [1.0, 2.0] == [float(env.step(0).reward) for _ in range(2)]
 
 
-def test_a_wrapper_of_tf_agents_cannot_say_what_some_rows_do(message_of):
+def test_a_tf_agents_wrapper_refuses_partial_batches(message_of):
     env = AsInTFAgents(Catch(batch_size=2))
     env.reset()
     assert (False, False) == (env.resets_rows, env.holds_rows)
@@ -251,7 +251,7 @@ def test_a_wrapper_of_tf_agents_cannot_say_what_some_rows_do(message_of):
         TimeLimit(env, 3)
 
 
-def test_a_wrapper_that_resets_all_rows_is_not_passed_by_when_some_begin():
+def test_a_wrapper_without_masked_resets_is_not_bypassed():
     class ResetsAll(PyEnvironmentBaseWrapper):
         def _reset(self):
             return self._env.reset()
@@ -264,7 +264,7 @@ def test_a_wrapper_that_resets_all_rows_is_not_passed_by_when_some_begin():
         env.step_rows([0, 0], first, second)
 
 
-def test_a_wrapper_may_reset_an_environment_that_does_not_reset_itself():
+def test_a_wrapper_can_reset_an_environment_without_auto_reset():
     class Stays(CountingEnv):
         def __init__(self):
             super().__init__(2)
@@ -275,7 +275,7 @@ def test_a_wrapper_may_reset_an_environment_that_does_not_reset_itself():
     assert [1, 2, 0, 1] == [int(env.step(0).step_type) for _ in range(4)]
 
 
-def test_a_wrapper_may_reset_the_rows_of_a_batch_that_does_not():
+def test_a_wrapper_can_reset_rows_of_a_batch_without_auto_reset():
     inner = EpisodeCountingEnv(2), EpisodeCountingEnv(3)
     env = PyEnvironmentBaseWrapper(
         BatchedPyEnvironment(inner, False), handle_auto_reset=True
@@ -286,7 +286,7 @@ def test_a_wrapper_may_reset_the_rows_of_a_batch_that_does_not():
     assert [1, 1] == env.current_time_step().observation[0].tolist()
 
 
-def test_a_wrapper_that_resets_rows_sees_no_step_of_those_that_have_ended():
+def test_a_wrapper_that_resets_rows_never_steps_ended_rows():
     """Also where the environment can only step all rows together."""
 
     class Together(Recorder):
@@ -303,7 +303,7 @@ def test_a_wrapper_that_resets_rows_sees_no_step_of_those_that_have_ended():
     assert [2, 3] == env.total_steps_per_row.tolist()
 
 
-def test_every_wrapper_has_a_current_time_step_of_its_own():
+def test_every_wrapper_has_its_own_current_time_step():
     inner = CountingEnv()
     env = Doubled(inner)
     with pytest.raises(CallOrderError):
@@ -312,7 +312,7 @@ def test_every_wrapper_has_a_current_time_step_of_its_own():
     assert time_step is env.current_time_step()
 
 
-def test_a_pool_that_leaves_resets_to_the_caller_can_be_wrapped():
+def test_a_disabled_pool_can_be_wrapped():
     pool = ParallelPyEnvironment(
         [CountingEnv] * 2, backend="inline", autoreset=AutoReset.DISABLED
     )
@@ -328,7 +328,7 @@ def test_a_pool_that_leaves_resets_to_the_caller_can_be_wrapped():
 # State.
 
 
-def test_a_token_holds_the_environments_state_and_the_wrappers():
+def test_a_state_token_contains_the_environments_state_and_the_wrappers():
     env = Doubled(CountingEnv())
     env.reset()
     env.step(0)
@@ -394,7 +394,7 @@ def test_a_pool_carries_the_state_of_wrappers_in_its_workers():
         assert expected == [pool.step(action).step_type.tolist() for _ in range(5)]
 
 
-def test_asynchronous_pools_are_wrapped_from_the_inside_or_as_blocking_ones():
+def test_asynchronous_pools_are_wrapped_per_row_or_as_blocking_pools():
     pool = AsyncParallelPyEnvironment([CountingEnv] * 2, backend="inline")
     with pool:
         with pytest.raises(TypeError) as caught:
@@ -409,7 +409,7 @@ def test_asynchronous_pools_are_wrapped_from_the_inside_or_as_blocking_ones():
     assert [[1, 1], [2, 2], [0, 0]] == types
 
 
-def test_a_pool_is_asked_which_of_its_rows_are_in_a_wrapper():
+def test_a_pool_knows_which_of_its_rows_are_wrapped():
     constructors = [CountingEnv, lambda: TimeLimit(CountingEnv(), 5)]
     with ParallelPyEnvironment(constructors, backend="inline") as pool:
         assert [False, True] == rows_in_wrapper(pool, TimeLimit)

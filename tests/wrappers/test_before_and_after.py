@@ -49,12 +49,12 @@ COMMUTING = [case for case in CASES if case.batched and case.commutes]
 
 
 @pytest.mark.parametrize(("case", "name"), pairs(COMMUTING))
-def test_wrapping_the_rows_and_wrapping_the_batch_give_the_same_stream(case, name):
+def test_wrapped_rows_and_a_wrapped_batch_have_the_same_stream(case, name):
     check_streams(case, name, batched)
 
 
 @pytest.mark.parametrize(("case", "name"), pairs(COMMUTING, turn=1))
-def test_wrapping_the_rows_and_wrapping_the_pool_give_the_same_stream(case, name):
+def test_wrapped_rows_and_a_wrapped_pool_have_the_same_stream(case, name):
     check_streams(case, name, pooled)
 
 
@@ -70,7 +70,7 @@ def check_streams(case, name, batch):
 
 
 @pytest.mark.parametrize("wrapper", ["time_limit", "action_repeat", "frame_stack"])
-def test_the_same_stream_comes_from_wrappers_in_worker_processes(wrapper):
+def test_wrappers_in_worker_processes_have_the_same_stream(wrapper):
     case = next(case for case in CASES if case.name == wrapper)
     make = functools.partial(ENVIRONMENTS["drive"], None)
     options = {"num_workers": 2, "start_method": "fork"}

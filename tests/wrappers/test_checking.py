@@ -135,7 +135,7 @@ class Generous(CountingEnv):
         (Generous, "discount"),
     ],
 )
-def test_a_finding_has_the_name_and_the_words_of_check_environment(make, check):
+def test_findings_match_those_of_check_environment(make, check):
     with pytest.raises(CheckFailed) as failed:
         check_environment(make, steps=20)
     text = {outcome.check: outcome.text for outcome in failed.value.report.outcomes}
@@ -149,7 +149,7 @@ def test_a_finding_has_the_name_and_the_words_of_check_environment(make, check):
 
 
 @pytest.mark.parametrize("size", [None, 3])
-def test_what_it_returns_is_what_the_environment_returned(size):
+def test_time_steps_are_returned_unchanged(size):
     plain, checked = (CartPole(batch_size=size, seed=1) for _ in range(2))
     checked = PassiveChecker(checked)
     actions = np.ones(size or (), np.int64)
@@ -206,7 +206,7 @@ def test_a_pool_passes():
 # Actions.
 
 
-def test_an_action_out_of_bounds_is_refused_before_the_environment_moves(message_of):
+def test_an_action_out_of_bounds_is_refused_before_the_environment_steps(message_of):
     inside = Recorder(BoundedArraySpec((), np.int32, 0, 3))
     env = PassiveChecker(inside)
     env.reset()
@@ -231,7 +231,7 @@ def test_an_action_of_another_structure_is_refused(message_of):
     ) == message_of(ValueError, lambda: env.step(3))
 
 
-def test_the_place_of_a_wrong_action_is_told(message_of):
+def test_the_place_of_a_wrong_action_is_named(message_of):
     env = PassiveChecker(Drive())
     env.reset()
     action = {"gear": 1, "wheel": np.zeros(3)}
@@ -260,7 +260,7 @@ def test_a_wrong_action_of_one_row_is_refused(message_of):
     assert [] == inside.given
 
 
-def test_nan_is_no_action(message_of):
+def test_nan_is_refused_in_bounded_actions(message_of):
     env = PassiveChecker(Recorder(BoundedArraySpec((2,), np.float32, -1, 1)))
     env.reset()
     assert (
@@ -273,7 +273,7 @@ def test_nan_is_no_action(message_of):
     ) == message_of(ValueError, lambda: env.step([0.0, np.nan]))
 
 
-def test_nan_is_no_action_where_there_are_no_bounds_either(message_of):
+def test_nan_is_refused_in_unbounded_actions(message_of):
     env = PassiveChecker(Recorder(ArraySpec((), np.float32)))
     env.reset()
     assert (
@@ -301,7 +301,7 @@ def test_nan_is_no_action_where_there_are_no_bounds_either(message_of):
         ((), ()),
     ],
 )
-def test_what_the_spec_can_hold_passes(spec, action):
+def test_values_that_the_spec_can_hold_pass(spec, action):
     env = PassiveChecker(Recorder(spec))
     env.reset()
     assert env.step(action).is_mid()
@@ -323,19 +323,19 @@ def test_what_the_spec_can_hold_passes(spec, action):
         ((), 0),
     ],
 )
-def test_what_the_spec_cannot_hold_is_refused(spec, action):
+def test_values_that_the_spec_cannot_hold_are_refused(spec, action):
     env = PassiveChecker(Recorder(spec))
     env.reset()
     with pytest.raises(ValueError, match=r"Recorder.step\(\) was given an action that"):
         env.step(action)
 
 
-def test_an_action_that_is_not_used_may_be_anything():
+def test_an_unused_action_may_be_anything():
     env = PassiveChecker(CountingEnv(steps_per_episode=1))
     assert [0, 2, 0] == [int(env.step(action).step_type) for action in (None, 1, "x")]
 
 
-def test_the_actions_of_rows_that_do_not_use_them_may_be_anything():
+def test_unused_actions_of_rows_may_be_anything():
     spec = BoundedArraySpec((), np.int32, 1, 3), ArraySpec((), np.float32)
     env = PassiveChecker(Recorder(spec, 1, 9))
     env.reset()
@@ -345,7 +345,7 @@ def test_the_actions_of_rows_that_do_not_use_them_may_be_anything():
     assert [0, 1] == env.step(([77, 1], [np.nan, 0.0]), mask).step_type.tolist()
 
 
-def test_in_rows_that_do_not_use_them_actions_have_their_shape_all_the_same():
+def test_unused_actions_of_rows_must_have_their_shape():
     env = PassiveChecker(Recorder(BoundedArraySpec((), np.int32, 1, 3), 1, 9))
     env.reset()
     env.step([1, 1])
@@ -400,7 +400,7 @@ def test_an_environment_that_returns_the_action_itself_is_refused(message_of):
     ) == message_of(ValueError, lambda: env.step(np.zeros(2, np.float32)))
 
 
-def test_views_that_only_lie_between_one_another_share_nothing():
+def test_interleaved_views_share_no_memory():
     both = np.zeros(4, np.float32)
 
     class Between(Echo):
@@ -412,7 +412,7 @@ def test_views_that_only_lie_between_one_another_share_nothing():
     assert env.step(both[::2]).is_mid()
 
 
-def test_a_float_beyond_its_bounds_is_doubtful_once_for_each_place():
+def test_a_float_out_of_bounds_warns_once_per_place():
     spec = {
         "gas": BoundedArraySpec((), np.float32, 0, 1),
         "wheel": BoundedArraySpec((), np.float32, -1, 1),
@@ -436,7 +436,7 @@ def test_a_float_beyond_its_bounds_is_doubtful_once_for_each_place():
     ] == [str(warning.message) for warning in caught]
 
 
-def test_a_warning_points_at_the_one_who_called():
+def test_warnings_point_at_the_caller():
     env = PassiveChecker(Recorder(BoundedArraySpec((), np.float32, 0, 1)))
     env.reset()
     line = inspect.currentframe().f_lineno + 2
@@ -448,7 +448,7 @@ def test_a_warning_points_at_the_one_who_called():
 # Time steps that do not fit.
 
 
-def test_what_is_no_time_step_is_refused(message_of):
+def test_anything_but_a_time_step_is_refused(message_of):
     class Gym:
         batched, batch_size = False, None
         inside = Recorder(ArraySpec((), np.int32))
@@ -494,7 +494,7 @@ def test_a_reset_begins_an_episode(message_of):
     ) == message_of(ValueError, env.reset)
 
 
-def test_a_reset_of_some_rows_begins_episodes_there(message_of):
+def test_a_masked_reset_must_begin_episodes(message_of):
     env = PassiveChecker(Rows(rows(0, 0), rows(1, 1), rows(1, 1)))
     play(env, 2)
     assert (
@@ -517,7 +517,7 @@ def test_the_step_after_last_begins_an_episode(message_of):
     ) == told(env, message_of, 3)
 
 
-def test_rows_that_are_to_stay_stay(message_of):
+def test_held_rows_must_not_change(message_of):
     env = PassiveChecker(Rows(rows(0, 0), rows(1, 1), rows(1, 1, observation=(3, 4))))
     play(env, 2)
     assert (
@@ -529,14 +529,14 @@ def test_rows_that_are_to_stay_stay(message_of):
     ) == message_of(ValueError, lambda: env.step([0, 0], np.array([True, False])))
 
 
-def test_rows_that_stay_pass():
+def test_held_rows_pass():
     env = PassiveChecker(Rows(rows(0, 0), rows(1, 1), rows(1, 1, observation=(3, 0))))
     play(env, 2)
     time_step = env.step([0, 0], np.array([True, False]))
     assert [3.0, 0.0] == time_step.observation.tolist()
 
 
-def test_after_an_error_the_next_step_is_looked_at_from_where_it_is():
+def test_after_an_error_checking_continues_from_the_next_step():
     env = scripted(
         restart(np.zeros(1)),
         restart(np.zeros(1)),
@@ -551,7 +551,7 @@ def test_after_an_error_the_next_step_is_looked_at_from_where_it_is():
 # Values.
 
 
-def test_first_has_no_reward(message_of):
+def test_a_first_must_have_no_reward(message_of):
     env = PassiveChecker(Rows(rows(0, 0, reward=(0, 2))))
     assert (
         "Rows.reset() returned a FIRST with another reward than 0, in row 1, step 0 "
@@ -563,7 +563,7 @@ def test_first_has_no_reward(message_of):
     ) == message_of(ValueError, env.reset)
 
 
-def test_first_has_the_discount_1(message_of):
+def test_a_first_must_have_the_discount_1(message_of):
     env = scripted(restart(np.zeros(1))._replace(discount=np.float32(0.5)))
     assert (
         "ScriptedEnv.reset() returned a FIRST with another discount than 1, in step 0 "
@@ -575,9 +575,7 @@ def test_first_has_the_discount_1(message_of):
 
 
 @pytest.mark.parametrize("discount", [1.5, -0.5])
-def test_discounts_are_between_0_and_1_unless_their_spec_has_other_bounds(
-    message_of, discount
-):
+def test_discounts_must_be_within_their_bounds(message_of, discount):
     spec = ArraySpec((), np.float32)
     env = PassiveChecker(
         Rows(rows(0, 0), rows(1, 1, discount=(1, discount)), discount_spec=spec)
@@ -606,7 +604,7 @@ def test_rewards_of_another_kind_pass():
     assert env.current_time_step().is_mid()
 
 
-def test_what_is_not_finite_is_doubtful_once_for_each_place():
+def test_nonfinite_values_warn_once_per_place():
     first = restart({"near": np.zeros(2), "far": np.zeros(2)})
     odd = {"near": np.array([0.0, np.nan]), "far": np.array([np.inf, 0.0])}
     env = scripted(first, transition(odd, np.inf), transition(odd, np.inf))
@@ -629,7 +627,7 @@ def test_what_is_not_finite_is_doubtful_once_for_each_place():
     ] == doubts(env, 3)
 
 
-def test_a_mid_without_a_future_is_doubtful():
+def test_a_mid_with_discount_0_warns():
     env = PassiveChecker(
         Rows(rows(0, 0), rows(1, 1, discount=(1, 0)), rows(1, 1, discount=(0, 0)))
     )
@@ -658,7 +656,7 @@ class Board(Recorder):
         return super()._time_step()._replace(observation=self.board)
 
 
-def test_a_batch_that_is_written_to_later_is_refused(message_of):
+def test_a_batch_changed_after_its_return_is_refused(message_of):
     env = PassiveChecker(Board(5, 5))
     message = told(env, message_of, 3 - 1).splitlines()
     assert (
@@ -668,7 +666,7 @@ def test_a_batch_that_is_written_to_later_is_refused(message_of):
     assert "  returned   observation = 0.0 at index (0, 1)" == message[2]
 
 
-def test_it_is_told_once_for_each_time_step():
+def test_a_changed_time_step_is_reported_once():
     env = PassiveChecker(Board())
     env.reset()
     with pytest.raises(ValueError, match="was overwritten after it was returned"):
@@ -676,7 +674,7 @@ def test_it_is_told_once_for_each_time_step():
     assert env.step(0).is_mid()
 
 
-def test_rendering_that_writes_into_a_time_step_is_noticed_with_the_next():
+def test_rendering_that_changes_a_time_step_is_noticed():
     board = Board()
     env = PassiveChecker(board)
     env.reset()
@@ -685,13 +683,13 @@ def test_rendering_that_writes_into_a_time_step_is_noticed_with_the_next():
         env.reset()
 
 
-def test_nan_stays_nan():
+def test_an_unchanged_nan_counts_as_unchanged():
     env = scripted(restart(np.array([np.nan])), transition(np.array([np.nan]), 0.0))
     with pytest.warns(EnvironmentWarning):
         play(env, 2)
 
 
-def test_going_back_to_a_state_forgets_what_was_returned():
+def test_restoring_a_state_forgets_returned_time_steps():
     board = Board()
     env = PassiveChecker(board)
     board._get_state, board._set_state = lambda: None, lambda state: None
@@ -700,7 +698,7 @@ def test_going_back_to_a_state_forgets_what_was_returned():
     assert env.step(0).is_mid()
 
 
-def test_objects_are_not_looked_into():
+def test_objects_are_not_inspected():
     env = PassiveChecker(
         ScriptedEnv(
             [restart(np.array([object()])), transition(np.array([3], object), 0)]
@@ -735,7 +733,7 @@ def test_a_state_that_does_not_pickle_is_refused():
         env.get_state()
 
 
-def test_what_is_no_picture_is_refused(message_of):
+def test_anything_but_a_picture_is_refused(message_of):
     inside = Recorder(ArraySpec((), np.int32), 1, 1)
     inside.render = lambda mode: np.zeros((2, 4, 4))
     assert (
@@ -746,13 +744,13 @@ def test_what_is_no_picture_is_refused(message_of):
     ) == message_of(ValueError, PassiveChecker(inside).render)
 
 
-def test_other_modes_of_rendering_are_not_looked_at():
+def test_other_render_modes_are_not_checked():
     inside = Recorder(ArraySpec((), np.int32))
     inside.render = lambda mode: f"a {mode}"
     assert "a text" == PassiveChecker(inside).render("text")
 
 
-def test_specs_stay_the_same(message_of):
+def test_specs_must_not_change(message_of):
     inside = Recorder(BoundedArraySpec((), np.int32, 0, 3))
     env = PassiveChecker(inside)
     env.reset()
@@ -766,14 +764,14 @@ def test_specs_stay_the_same(message_of):
     ) == message_of(ValueError, env.reset)
 
 
-def test_specs_are_looked_at_when_it_is_made(message_of):
+def test_specs_are_checked_at_construction(message_of):
     assert (
         "Recorder.action_spec() returned None, not an ArraySpec. Did a return "
         "statement get lost?"
     ) == message_of(TypeError, lambda: PassiveChecker(Recorder(None)))
 
 
-def test_the_text_of_the_chain():
+def test_repr_shows_the_checked_chain():
     assert "PassiveChecker(Catch())" == repr(PassiveChecker(Catch()))
 
 
@@ -870,5 +868,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("make", "steps", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_step_that_breaks_a_promise_is_refused(make, steps, message, message_of):
+def test_a_step_that_breaks_the_contract_is_refused(make, steps, message, message_of):
     assert message == told(make(), message_of, steps)

@@ -13,7 +13,7 @@ from envkit.wrappers.limits import FixedLength, TimeLimit
 from envkit.wrappers.repeats import ActionRepeat
 
 
-def test_wrappers_are_put_around_from_the_inside_out():
+def test_wrappers_are_applied_from_the_inside_out():
     env = wrap(CountingEnv(), [TimeLimit, 5], (ActionRepeat, 2))
     assert "ActionRepeat(TimeLimit(CountingEnv(), duration=5), times=2)" == repr(env)
 
@@ -23,12 +23,12 @@ def test_without_wrappers_the_environment_is_returned():
     assert env is wrap(env)
 
 
-def test_a_wrapper_may_stand_alone():
+def test_a_single_wrapper_needs_no_list():
     env = wrap(CountingEnv(), functools.partial(FixedLength, fix_length=5))
     assert 5 == env.fix_length
 
 
-def test_a_state_of_a_long_chain_comes_back():
+def test_the_state_of_a_long_chain_is_restored():
     env = wrap(CartPole(batch_size=3, seed=1), [TimeLimit, 9], [ActionRepeat, 2])
     env.reset()
     env.step([0, 1, 0])
@@ -67,5 +67,5 @@ def test_a_state_of_a_long_chain_comes_back():
         ),
     ],
 )
-def test_what_cannot_be_composed_is_named(arguments, message, message_of):
+def test_arguments_that_cannot_be_composed_are_named(arguments, message, message_of):
     assert (message) == message_of(TypeError, lambda: wrap(*arguments))

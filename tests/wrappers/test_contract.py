@@ -28,10 +28,10 @@ def check(case, name, rows):
 
 
 @pytest.mark.parametrize(("case", "name"), pairs(IN_ORDER, turn=0))
-def test_a_wrapped_environment_is_an_environment(case, name):
+def test_wrapped_environments_keep_the_contract(case, name):
     check(case, name, None)
 
 
 @pytest.mark.parametrize(("case", "name"), pairs(OF_BATCHES, turn=1))
-def test_a_wrapped_batch_is_a_batch(case, name):
+def test_wrapped_batches_keep_the_contract(case, name):
     check(case, name, 3)

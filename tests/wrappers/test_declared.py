@@ -57,7 +57,7 @@ def test_each_name_is_declared_once():
 
 
 @pytest.mark.parametrize("row", WRAPPERS, ids=lambda row: row.name)
-def test_a_wrapper_has_cases_of_what_it_wraps(row, cases):
+def test_every_wrapper_has_test_cases(row, cases):
     """The rules of all wrappers are tried on them."""
     assert cases[row.name]
     are_batched = any(case.batched for case in cases[row.name])
@@ -66,12 +66,12 @@ def test_a_wrapper_has_cases_of_what_it_wraps(row, cases):
 
 
 @pytest.mark.parametrize("row", WRAPPERS, ids=lambda row: row.name)
-def test_a_wrapper_has_an_example(row):
+def test_every_wrapper_has_an_example(row):
     assert ">>>" in vars(getattr(envkit.wrappers, row.name))["__doc__"]
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
-def test_a_counterpart_in_gymnasium_is_one(row):
+def test_declared_gymnasium_counterparts_exist(row):
     if row.gymnasium == "–" or row.gymnasium.startswith("in "):
         return
     name = row.name if row.gymnasium == "same" else row.gymnasium.strip("`")

@@ -49,7 +49,7 @@ class TestActionDiscretizeWrapper:
             ActionDiscretizeWrapper(Recorder(spec), num_actions).action_spec()
         )
 
-    def test_the_bounds_are_one_number_where_they_can_be(self):
+    def test_equal_bounds_become_one_number(self):
         spec = ActionDiscretizeWrapper(Recorder(SQUARE), [[3, 3], [3, 3]]).action_spec()
         assert () == spec.maximum.shape
 
@@ -77,13 +77,13 @@ class TestActionDiscretizeWrapper:
         env.step([[0, 0], [1, 4], [0, 2]])
         assert [[-10, 0], [10, 10], [-10, 5]] == inside[0].tolist()
 
-    def test_the_environment_s_nest_is_packed(self):
+    def test_the_environments_nest_is_rebuilt(self):
         env, inside = begun(ActionDiscretizeWrapper(Recorder({"a": SQUARE}), [[2, 5]]))
         env.step(np.array([[0, 2], [1, 4]]))
         assert [[-10, 0], [10, 10]] == inside[0]["a"].tolist()
 
     @pytest.mark.parametrize(("lengths", "action"), [((), 1), ((5, 5), [1, 1])])
-    def test_a_single_element_is_chosen_by_a_number(self, lengths, action):
+    def test_a_single_element_takes_a_plain_number(self, lengths, action):
         spec = BoundedArraySpec((1,), np.float64, -1, 1)
         env, inside = begun(ActionDiscretizeWrapper(Recorder(spec, *lengths), 3))
         env.step(action)
@@ -96,7 +96,7 @@ class TestActionDiscretizeWrapper:
         count=st.integers(2, 40),
         dtype=st.sampled_from([np.float32, np.float64]),
     )
-    def test_both_bounds_are_values_and_all_lie_between_them(self, ends, count, dtype):
+    def test_the_values_include_both_bounds(self, ends, count, dtype):
         if dtype is np.float32:
             ends = [end / 1e265 for end in ends]
         spec = BoundedArraySpec((), dtype, *ends)
@@ -109,13 +109,13 @@ class TestActionDiscretizeWrapper:
         assert spec.maximum == inside[0][-1]
         assert ((inside[0] >= spec.minimum) & (inside[0] <= spec.maximum)).all()
 
-    def test_the_values_are_those_of_linspace(self):
+    def test_the_values_match_linspace(self):
         env, inside = begun(ActionDiscretizeWrapper(Recorder(WHEEL, *[9] * 7), [7, 7]))
         env.step(np.stack([np.arange(7)] * 2, axis=1))
         expected = np.linspace(WHEEL.minimum, WHEEL.maximum, 7)
         assert np.allclose(expected, inside[0])
 
-    def test_repr_shows_how_many(self):
+    def test_repr_shows_the_number(self):
         env = ActionDiscretizeWrapper(Recorder(WHEEL), np.array([2, 5]))
         assert "ActionDiscretizeWrapper(Recorder(), num_actions=[2, 5])" == repr(env)
 
@@ -166,7 +166,7 @@ class TestActionDiscretizeWrapper:
             ),
         ],
     )
-    def test_what_cannot_be_made_discrete_is_refused(
+    def test_actions_that_cannot_be_made_discrete_are_refused(
         self, spec, num_actions, message, message_of
     ):
         assert (message) == message_of(
@@ -187,7 +187,7 @@ class TestActionDiscretizeWrapper:
         assert [] == inside
 
     @pytest.mark.parametrize("action", [-1, 3])
-    def test_an_action_that_is_no_choice_is_refused(self, action):
+    def test_an_invalid_choice_is_refused(self, action):
         """Below 0 it would be counted from the end."""
         spec = BoundedArraySpec((), np.float32, -1, 1)
         env, inside = begun(ActionDiscretizeWrapper(Recorder(spec, 5, 5), 3))
@@ -217,14 +217,14 @@ class TestOneHotActionWrapper:
         assert BoundedArraySpec((2,), np.int64, 0, 1) == spec
         assert "one_hot_action_spec" == spec.name
 
-    def test_the_place_of_the_one_is_counted_from_the_minimum(self):
+    def test_the_index_of_the_one_is_offset_by_the_minimum(self):
         env, inside = begun(OneHotActionWrapper(Recorder(self.SPEC)))
         env.step(np.array([[0, 1, 0]], np.int32))
         assert BoundedArraySpec((1, 3), np.int32, 0, 1) == env.action_spec()
         assert [2] == inside[0].tolist()
         assert np.int32 == inside[0].dtype
 
-    def test_floating_numbers_stay_as_they_are(self):
+    def test_floats_are_unchanged(self):
         spec = {"discrete": self.SPEC, "continuous": ArraySpec((2,), np.float32)}
         env, inside = begun(OneHotActionWrapper(Recorder(spec)))
         env.step({"discrete": [[0, 0, 1]], "continuous": np.array([0.5, 0.3])})
@@ -289,7 +289,7 @@ class TestOneHotActionWrapper:
             ),
         ],
     )
-    def test_what_has_no_places_is_refused(self, spec, message, message_of):
+    def test_actions_without_choices_are_refused(self, spec, message, message_of):
         assert (message) == message_of(
             ValueError, lambda: OneHotActionWrapper(Recorder(spec))
         )
@@ -318,7 +318,7 @@ class TestOneHotActionWrapper:
             ),
         ],
     )
-    def test_what_is_not_one_hot_is_refused(
+    def test_actions_that_are_not_one_hot_are_refused(
         self, action, fault, got, reason, message_of
     ):
         env, inside = begun(OneHotActionWrapper(Recorder({"a": self.SPEC})))
@@ -333,7 +333,7 @@ class TestOneHotActionWrapper:
         ) == message_of(SpecError, lambda: env.step({"a": action}))
         assert [] == inside
 
-    def test_the_action_of_a_row_that_begins_an_episode_is_not_looked_at(self):
+    def test_the_action_of_a_row_that_begins_an_episode_is_not_checked(self):
         env, inside = begun(OneHotActionWrapper(Recorder(GEAR, 1, 9)))
         env.step([[0, 0, 1], [0, 0, 1]])
         time_step = env.step([[7, -7, 7], [0, 0, 1]])
@@ -344,7 +344,7 @@ class TestOneHotActionWrapper:
 # ExtraDisabledActionsWrapper: actions that a mask tells agents not to take.
 
 
-def test_a_batch_gets_masks_and_its_usual_rewards():
+def test_a_batch_gets_masks_and_unchanged_rewards():
     """What TF-Agents' own test looks at."""
     inner = RandomPyEnvironment(
         {"obs1": ArraySpec((1,), np.int32), "obs2": ArraySpec((2,), np.int32)},
@@ -379,20 +379,20 @@ def test_the_specs_have_the_mask_and_more_actions():
     ) == env.observation_spec()
 
 
-def test_every_mask_is_an_array_of_its_own():
+def test_every_mask_is_its_own_array():
     env = ExtraDisabledActionsWrapper(Recorder(GEAR, 5, 5), 2)
     env.reset().observation[1][...] = 7
     assert [[1, 1, 1, 0, 0]] * 2 == env.step([1, 1]).observation[1].tolist()
 
 
-def test_none_may_be_added():
+def test_adding_no_action_is_allowed():
     env, inside = begun(ExtraDisabledActionsWrapper(Recorder(GEAR), 0))
     env.step(3)
     assert GEAR == env.action_spec()
     assert [3] == inside
 
 
-def test_an_array_of_equal_choices_has_one_mask():
+def test_equal_choices_share_one_mask():
     spec = BoundedArraySpec((2,), np.int64, [0, 0], [1, 1])
     env = ExtraDisabledActionsWrapper(Recorder(spec, 5, 5, 5), 1)
     assert (3, 3) == env.reset().observation[1].shape
@@ -428,7 +428,7 @@ def test_an_extra_action_of_a_single_environment_is_refused(message_of):
     assert [] == inside
 
 
-def test_an_action_that_not_even_was_added_is_refused(message_of):
+def test_an_action_beyond_the_added_ones_is_refused(message_of):
     env, _ = begun(ExtraDisabledActionsWrapper(Recorder(GEAR, 5, 5), 2))
     assert (
         "ExtraDisabledActionsWrapper.step() was given an action that does not fit its "
@@ -441,7 +441,7 @@ def test_an_action_that_not_even_was_added_is_refused(message_of):
 
 
 @pytest.mark.parametrize("rows", [None, 3])
-def test_agents_that_look_at_the_mask_can_play(rows):
+def test_agents_that_obey_the_mask_can_play(rows):
     def choose(time_step, rng):
         mask = time_step.observation[1]
         return np.argmax(rng.random(mask.shape) * mask, axis=-1)
@@ -455,7 +455,7 @@ def test_agents_that_look_at_the_mask_can_play(rows):
     )
 
 
-def test_repr_shows_how_many():
+def test_repr_shows_the_number():
     env = ExtraDisabledActionsWrapper(Recorder(GEAR), 2)
     assert "ExtraDisabledActionsWrapper(Recorder(), num_extra_actions=2)" == repr(env)
 
@@ -514,13 +514,13 @@ def test_repr_shows_how_many():
         ),
     ],
 )
-def test_what_cannot_have_more_actions_is_refused(spec, extra, message, message_of):
+def test_actions_that_cannot_be_extended_are_refused(spec, extra, message, message_of):
     assert (message) == message_of(
         ValueError, lambda: ExtraDisabledActionsWrapper(Recorder(spec), extra)
     )
 
 
-def test_intervals_are_shown_as_they_were_given():
+def test_repr_shows_the_intervals_as_given():
     env = RandomPyEnvironment(
         ArraySpec((), np.float32), BoundedArraySpec((2,), np.float32, -1, 1)
     )

@@ -41,7 +41,7 @@ def test_the_spec_has_an_element_for_each_of_the_parts():
     assert "FlattenedActionSpec" == spec.name
 
 
-def test_the_bounds_stand_one_after_the_other():
+def test_the_bounds_are_concatenated():
     spec = FlattenActionWrapper(Recorder(THREE)).action_spec()
     assert [-1] * 3 + [-2] + [-3] * 5 == spec.minimum.tolist()
     assert [1] * 3 + [2] + [3] * 5 == spec.maximum.tolist()
@@ -52,7 +52,7 @@ def test_the_bounds_stand_one_after_the_other():
     )
 
 
-def test_without_the_bounds_of_one_part_there_are_none():
+def test_one_part_without_bounds_removes_all_bounds():
     spec = FlattenActionWrapper(Recorder((*THREE, ArraySpec((), np.float32))))
     assert ArraySpec((10,), np.float32) == spec.action_spec()
 
@@ -68,7 +68,7 @@ def test_parts_are_taken_in_the_order_of_leaves():
     assert [(2,), ()] == [leaf.shape for leaf in inside[0].values()]
 
 
-def test_integers_lose_their_fractions():
+def test_fractions_are_cut_off_for_integers():
     env, inside = begun(
         FlattenActionWrapper(Recorder(BoundedArraySpec((4,), np.int32, -2, 2)), float)
     )
@@ -83,14 +83,14 @@ def test_a_single_number_becomes_a_vector():
     assert [2] == inside
 
 
-def test_a_part_without_elements_takes_none():
+def test_an_empty_part_takes_no_elements():
     spec = (ArraySpec((0,), np.float32), ArraySpec((2,), np.float32))
     env, inside = begun(FlattenActionWrapper(Recorder(spec)))
     env.step([1.0, 2.0])
     assert [[], [1, 2]] == [leaf.tolist() for leaf in inside[0]]
 
 
-def test_the_environment_gets_arrays_of_its_own():
+def test_the_environment_gets_its_own_arrays():
     given_arrays = []
 
     class Keeper(Recorder):
@@ -119,7 +119,7 @@ def test_the_environment_gets_arrays_of_its_own():
         (BoundedArraySpec((), np.int64, 0, 2**63 - 1), np.float64, 0, 2**63 - 1024),
     ],
 )
-def test_bounds_in_another_dtype_never_go_beyond_the_old_ones(
+def test_bounds_cast_to_another_dtype_stay_within_the_old_ones(
     spec, flat_dtype, minimum, maximum
 ):
     flat = FlattenActionWrapper(Recorder(spec), flat_dtype).action_spec()
@@ -135,7 +135,9 @@ def test_bounds_in_another_dtype_never_go_beyond_the_old_ones(
     flat_dtype=st.sampled_from([np.float32, np.float64]),
     seed=st.integers(0, 99),
 )
-def test_what_fits_the_flat_spec_is_taken_apart_into_what_fits(spec, flat_dtype, seed):
+def test_actions_within_the_flat_spec_unflatten_within_the_nested_one(
+    spec, flat_dtype, seed
+):
     rng = np.random.default_rng(seed)
     wrapper = None
     # Between two large integers, for one, there need not be a floating number.
@@ -154,7 +156,7 @@ def test_what_fits_the_flat_spec_is_taken_apart_into_what_fits(spec, flat_dtype,
 
 
 @given(seed=st.integers(0, 99), spec=st.sampled_from([CAR, THREE, [GEAR, (WHEEL,)]]))
-def test_a_flattened_action_comes_out_as_it_was(seed, spec):
+def test_flattening_and_unflattening_are_inverse(seed, spec):
     action = sample_spec_nest(spec, np.random.default_rng(seed))
     env, inside = begun(FlattenActionWrapper(Recorder(spec), np.float64))
     env.step(np.hstack(nest.flatten(action)))
@@ -204,7 +206,9 @@ def test_repr_shows_the_dtype():
         ),
     ],
 )
-def test_what_cannot_be_flattened_is_refused(spec, flat_dtype, message, message_of):
+def test_actions_that_cannot_be_flattened_are_refused(
+    spec, flat_dtype, message, message_of
+):
     assert (message) == message_of(
         ValueError, lambda: FlattenActionWrapper(Recorder(spec), flat_dtype)
     )
@@ -251,7 +255,7 @@ def test_the_error_for_a_part_names_its_place_in_the_nest(gear, values, reason):
     assert [] == inside
 
 
-def test_the_action_of_a_row_that_begins_an_episode_is_not_looked_at():
+def test_the_action_of_a_row_that_begins_an_episode_is_not_checked():
     env, inside = begun(FlattenActionWrapper(Recorder(CAR, 1, 9), np.float64))
     env.step([[1, 0, 0], [1, 0, 0]])
     time_step = env.step([[np.nan, 1e300, np.inf], [3, 0.5, 0.5]])

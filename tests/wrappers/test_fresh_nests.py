@@ -75,7 +75,7 @@ def assert_not_shared(specs_of):
 
 
 @pytest.mark.parametrize("name", OBSERVATIONS)
-def test_a_spec_of_observations_is_whoever_asked_for_it_s(name):
+def test_a_returned_observation_spec_belongs_to_the_caller(name):
     env = OBSERVATIONS[name]()
     assert_not_shared(env.observation_spec)
     env.reset()
@@ -83,7 +83,7 @@ def test_a_spec_of_observations_is_whoever_asked_for_it_s(name):
 
 
 @pytest.mark.parametrize("name", REWARDS)
-def test_a_spec_of_rewards_is_whoever_asked_for_it_s(name):
+def test_a_returned_reward_spec_belongs_to_the_caller(name):
     env = REWARDS[name]()
     assert_not_shared(env.reward_spec)
     env.reset()
@@ -91,18 +91,18 @@ def test_a_spec_of_rewards_is_whoever_asked_for_it_s(name):
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_a_spec_of_actions_is_whoever_asked_for_it_s(name):
+def test_a_returned_action_spec_belongs_to_the_caller(name):
     assert_not_shared(ACTIONS[name]().action_spec)
 
 
-def test_an_observation_spec_that_was_given_may_be_changed_afterwards():
+def test_a_given_observation_spec_may_be_changed_later():
     spec = {"board": ArraySpec((10, 5), np.float32)}
     env = TransformObservation(Catch(), lambda board: {"board": board}, spec)
     spec.clear()
     assert ["board"] == list(env.reset().observation) == list(env.observation_spec())
 
 
-def test_a_reward_spec_that_was_given_may_be_changed_afterwards():
+def test_a_given_reward_spec_may_be_changed_later():
     spec = {"food": ArraySpec((), np.float32)}
     env = TransformReward(Catch(), lambda reward: {"food": reward}, spec)
     spec.clear()
@@ -110,7 +110,7 @@ def test_a_reward_spec_that_was_given_may_be_changed_afterwards():
     assert ["food"] == list(env.step(0).reward) == list(env.reward_spec())
 
 
-def test_an_action_spec_that_was_given_may_be_changed_afterwards():
+def test_a_given_action_spec_may_be_changed_later():
     spec = {"column": BoundedArraySpec((), np.int64, 0, 2)}
     env = TransformAction(Catch(), lambda action: action["column"], spec)
     spec.clear()
@@ -119,7 +119,7 @@ def test_an_action_spec_that_was_given_may_be_changed_afterwards():
     assert ["column"] == list(env.action_spec())
 
 
-def test_an_error_still_tells_the_structure_that_was_given(message_of):
+def test_errors_show_the_structure_as_given(message_of):
     spec = {"column": BoundedArraySpec((), np.int64, 0, 2)}
     env = TransformAction(Catch(), lambda action: action["column"], spec)
     spec["junk"] = ArraySpec((), np.int64)
@@ -127,7 +127,7 @@ def test_an_error_still_tells_the_structure_that_was_given(message_of):
     assert "the structure {'column': *}" in message_of(ValueError, lambda: env.step(1))
 
 
-def test_an_environment_may_change_its_own_action_spec_afterwards():
+def test_an_environment_may_change_its_own_action_spec_later():
     inside = Recorder(dict(CAR))
     env = FlattenActionWrapper(inside, np.float32)
     inside.action_spec()["junk"] = 0
@@ -136,7 +136,7 @@ def test_an_environment_may_change_its_own_action_spec_afterwards():
     assert [CAR.keys()] == [given.keys() for given in inside.given]
 
 
-def test_nested_specs_are_packed_anew_all_the_way_down():
+def test_nested_specs_are_copied_at_every_level():
     env = FrameStack(showing({"inner": {"x": np.zeros(2)}}), 2)
     env.observation_spec()["inner"].clear()
     assert ["x"] == list(env.observation_spec()["inner"])

@@ -113,7 +113,7 @@ def test_the_goal_stays_the_same_for_the_episode():
     assert [0, 0, 0] == [int(env.step(0).observation["current_steps"]) for _ in "123"]
 
 
-def test_a_goal_wrapper_says_what_the_goal_is(message_of):
+def test_a_goal_wrapper_defines_the_goal(message_of):
     message = message_of(TypeError, lambda: GoalReplayEnvWrapper(CountingEnv()))
     assert "get_goal_from_trajectory" in message
     assert "get_trajectory_with_goal" in message
@@ -122,19 +122,19 @@ def test_a_goal_wrapper_says_what_the_goal_is(message_of):
 # When goals are taken.
 
 
-def test_an_episode_that_the_environment_begins_itself_has_its_own_goal():
+def test_an_automatic_reset_gives_a_new_goal():
     env = Ahead(CountingEnv(steps_per_episode=2))
     assert [3, 3, 3, 13, 13] == goals(env, 5)
 
 
-def test_an_episode_that_another_wrapper_begins_has_its_own_goal():
+def test_a_reset_by_another_wrapper_gives_a_new_goal():
     env = Ahead(TimeLimit(CountingEnv(), 1))
     goals(env, 2)  # FIRST, LAST
     env.wrapped_env().wrapped_env()._episodes = 5
     assert [53] == goals(env, 1)
 
 
-def test_a_row_that_waits_at_its_first_step_keeps_its_goal():
+def test_a_held_row_keeps_its_goal():
     env = Given(counters(9, 9), np.array([1, 2]), np.array([3, 4]))
     env.reset()
     env.reset(np.array([True, False]))
@@ -151,7 +151,7 @@ def test_a_row_that_waits_at_its_first_step_keeps_its_goal():
     ),
     lengths=st.lists(st.integers(1, 4), min_size=3, max_size=3),
 )
-def test_the_goal_is_always_that_of_the_first_time_step(moves, lengths):
+def test_the_goal_always_comes_from_the_first_time_step(moves, lengths):
     env = Ahead(counters(*lengths))
     time_step = env.reset()
     expected = time_step.observation["count"] + 3
@@ -211,7 +211,7 @@ def test_the_reward_may_depend_on_the_goal():
     assert [0.0, 0.0, 1.0, 0.0] == [float(env.step(0).reward) for _ in range(4)]
 
 
-def test_a_stored_time_step_can_be_given_another_goal():
+def test_a_stored_time_step_can_be_relabelled():
     env = Ahead(CountingEnv())
     env.reset()
     stored = env.wrapped_env().step(0)
@@ -222,7 +222,7 @@ def test_a_stored_time_step_can_be_given_another_goal():
 # Whose arrays are whose.
 
 
-def test_the_environment_does_not_see_what_is_done_to_its_observation():
+def test_changes_to_an_observation_do_not_reach_the_environment():
     env = InPlace(NestedCountingEnv(), "current_steps")
     env.reset()
     env.step(0)
@@ -231,7 +231,7 @@ def test_the_environment_does_not_see_what_is_done_to_its_observation():
 
 
 @pytest.mark.parametrize("make", [CountingEnv, lambda: counters(10, 10)])
-def test_writing_into_a_goal_that_was_shown_changes_no_other(make):
+def test_changing_an_observed_goal_changes_no_other(make):
     env = Ahead(make())
     first = env.reset().observation["goal"]
     first[...] = 77
@@ -241,7 +241,7 @@ def test_writing_into_a_goal_that_was_shown_changes_no_other(make):
 
 
 @pytest.mark.parametrize("make", [CountingEnv, lambda: counters(10, 10)])
-def test_writing_into_a_goal_that_was_returned_changes_none(make):
+def test_changing_a_returned_goal_changes_no_other(make):
     source = np.zeros(() if make is CountingEnv else 2, np.int32)
     env = Given(make(), source)
     env.reset()
@@ -253,7 +253,7 @@ def test_writing_into_a_goal_that_was_returned_changes_none(make):
 # State.
 
 
-def test_a_batch_goes_back_to_goals_of_another_kind():
+def test_a_restored_batch_can_have_goals_of_another_kind():
     env = Given(counters(1, 1), np.array([1, 2]), {"to": np.zeros((2, 5))})
     new = env.get_state()
     env.reset()
@@ -321,14 +321,14 @@ def test_a_goal_of_another_structure_than_before_is_refused(message_of):
 
 
 @pytest.mark.parametrize("make", [CountingEnv, lambda: counters(1, 1)])
-def test_a_lost_goal_is_found(make, message_of):
+def test_a_missing_goal_is_reported(make, message_of):
     assert (
         "Given.get_goal_from_trajectory() returned None, not a goal. Did a return "
         "statement get lost?"
     ) == message_of(SpecError, Given(make(), None).reset)
 
 
-def test_a_lost_return_statement_is_found(message_of):
+def test_a_missing_return_statement_is_reported(message_of):
     class Lost(Ahead):
         def get_trajectory_with_goal(self, trajectory, goal):
             super().get_trajectory_with_goal(trajectory, goal)
@@ -339,7 +339,7 @@ def test_a_lost_return_statement_is_found(message_of):
     ) == message_of(SpecError, Lost(CountingEnv()).reset)
 
 
-def test_it_shows_what_it_wraps():
+def test_repr_shows_the_wrapped_environment():
     assert "Ahead(CartPole(batch_size=2))" == repr(Ahead(CartPole(batch_size=2)))
 
 

@@ -70,7 +70,7 @@ def test_actions_get_a_new_first_axis():
     assert (3,) == env.observation_spec()["action"].shape
 
 
-def test_three_observations_are_shown_unless_asked_otherwise():
+def test_three_observations_are_shown_by_default():
     env = HistoryWrapper(CountingEnv())
     assert (3, False, False) == (
         env.history_length,
@@ -103,9 +103,7 @@ FILLED = {
 
 
 @pytest.mark.parametrize(("wrap", "first", "least"), FILLED.values(), ids=FILLED)
-def test_what_stands_for_the_time_before_an_episode_is_within_the_bounds(
-    wrap, first, least
-):
+def test_the_padding_before_an_episode_is_within_the_bounds(wrap, first, least):
     env = wrap(CountingFrom20())
     assert first == env.reset().observation.tolist()
     assert BoundedArraySpec(np.shape(first), np.int32, least, 99) == (
@@ -113,7 +111,7 @@ def test_what_stands_for_the_time_before_an_episode_is_within_the_bounds(
     )
 
 
-def test_actions_are_shown_beside_what_they_led_to():
+def test_actions_are_shown_with_the_observations_they_led_to():
     env = HistoryWrapper(CountingEnv(), 3, include_actions=True)
     assert [
         {"observation": [0, 0, 0], "action": [0, 0, 0]},
@@ -126,7 +124,7 @@ def test_actions_are_shown_beside_what_they_led_to():
 # Specs.
 
 
-def test_bounds_of_actions_are_always_widened_because_none_led_to_the_first():
+def test_action_bounds_are_always_widened_to_zero():
     action = BoundedArraySpec((2,), np.int64, [1, 2], 3)
     env = HistoryWrapper(
         RandomPyEnvironment(ArraySpec((), np.float32), action), 1, True, True
@@ -134,7 +132,7 @@ def test_bounds_of_actions_are_always_widened_because_none_led_to_the_first():
     assert BoundedArraySpec((1, 2), np.int64, 0, 3) == env.observation_spec()["action"]
 
 
-def test_the_action_spec_stays():
+def test_the_action_spec_is_unchanged():
     env = HistoryWrapper(Catch(), 3, include_actions=True)
     assert Catch().action_spec() == env.action_spec()
 
@@ -155,7 +153,7 @@ def test_actions_are_shown_in_the_dtype_of_their_spec(action):
     assert [0, 1] == shown.ravel().tolist()
 
 
-def test_actions_are_remembered_whatever_becomes_of_their_array():
+def test_actions_are_copied_into_the_history():
     inner = BatchedPyEnvironment([CountingEnv(), CountingEnv()], False)
     env = HistoryWrapper(inner, 2, include_actions=True)
     action = np.array([0, 1], np.int32)
@@ -165,7 +163,7 @@ def test_actions_are_remembered_whatever_becomes_of_their_array():
     assert [[0, 1], [1, 1]] == env.step(action).observation["action"].tolist()
 
 
-def test_actions_are_remembered_as_given_whatever_the_environment_makes_of_them():
+def test_actions_are_remembered_as_given():
     class Clipping(CountingEnv):
         def action_spec(self):
             return BoundedArraySpec((1,), np.float32, -1.0, 1.0)
@@ -191,7 +189,7 @@ def test_the_state_of_a_wrapper_without_actions_is_refused(message_of):
     ) == message_of(ValueError, lambda: env.set_state(token))
 
 
-def test_the_environment_gets_the_action_itself():
+def test_the_environment_gets_the_original_action():
     given = []
 
     class Noting(CountingEnv):
@@ -214,7 +212,7 @@ def test_the_action_after_the_end_of_an_episode_may_be_anything(action):
     assert [0, 0] == env.step(action).observation["action"].tolist()
 
 
-def test_actions_that_repeat_an_end_are_remembered_in_a_batch_as_in_a_single_one():
+def test_repeated_ends_have_the_same_history_in_a_batch():
     def play(env, action):
         env.reset()
         return [env.step(action).observation["action"] for _ in range(5)]
@@ -230,13 +228,13 @@ def test_actions_that_repeat_an_end_are_remembered_in_a_batch_as_in_a_single_one
     ]
 
 
-def test_an_environment_that_takes_any_action_has_none_to_show():
+def test_an_environment_without_an_action_spec_shows_no_actions():
     env = HistoryWrapper(RandomPyEnvironment(ArraySpec((), np.int64)), 2, True)
     env.reset()
     assert () == env.step("anything").observation["action"]
 
 
-def test_a_step_that_failed_leaves_no_action_behind():
+def test_a_failed_step_leaves_no_action_in_the_history():
     class Failing(CountingEnv):
         def _step(self, action):
             if int(action) == 9:
@@ -250,7 +248,7 @@ def test_a_step_that_failed_leaves_no_action_behind():
     assert [0, 1] == env.step(1).observation["action"].tolist()
 
 
-def test_an_action_of_the_wrong_shape_is_refused_before_anything_moves(message_of):
+def test_an_action_of_the_wrong_shape_is_refused_before_anything_steps(message_of):
     env = HistoryWrapper(CountingEnv(), 2, include_actions=True)
     env.reset()
     assert (
@@ -279,7 +277,7 @@ def test_an_action_for_too_few_rows_is_refused(message_of):
     ) == message_of(ValueError, lambda: env.step(np.array([0, 1])))
 
 
-def test_an_action_that_would_lose_something_is_refused_with_its_place(message_of):
+def test_a_lossy_action_is_refused_with_its_place(message_of):
     inner = RandomPyEnvironment(
         ArraySpec((), np.float32), {"gear": ArraySpec((), np.uint8)}, batch_size=2
     )
@@ -311,13 +309,13 @@ def test_an_action_of_another_structure_is_refused(message_of):
 
 
 @pytest.mark.parametrize("length", [0, -1, 1.5, True, None])
-def test_a_length_that_is_no_count_is_refused(length, message_of):
+def test_an_invalid_length_is_refused(length, message_of):
     assert (
         f"history_length must be an integer of at least 1, got {length!r}."
     ) == message_of(ValueError, lambda: HistoryWrapper(CountingEnv(), length))
 
 
-def test_it_shows_its_arguments():
+def test_repr_shows_the_arguments():
     env = HistoryWrapper(Catch(batch_size=2), 4, True)
     assert (
         "HistoryWrapper(Catch(batch_size=2), history_length=4, include_actions=True, "
@@ -325,7 +323,7 @@ def test_it_shows_its_arguments():
     ) == repr(env)
 
 
-def test_no_action_leads_to_a_repetition_of_the_last_step():
+def test_a_repeated_last_step_has_no_action():
     """The environment ignores the actions with which `FixedLength` pads an episode."""
     env = FixedLength(CountingEnv(steps_per_episode=2), 5)
     env = HistoryWrapper(env, 3, include_actions=True)
@@ -335,7 +333,7 @@ def test_no_action_leads_to_a_repetition_of_the_last_step():
     ]
 
 
-def test_no_action_leads_to_a_repetition_in_the_rows_that_are_padded():
+def test_padded_rows_have_no_action():
     envs = [CountingEnv(steps_per_episode=steps) for steps in (1, 3)]
     env = FixedLength(BatchedPyEnvironment(envs, multithreading=False), 3)
     env = HistoryWrapper(env, 3, include_actions=True)
@@ -375,19 +373,19 @@ def assert_equal_bounds(expected, spec):
 
 
 @given(strategies.specs(any_byte_order=True))
-def test_a_widened_spec_takes_zeros(spec):
+def test_a_widened_spec_accepts_zeros(spec):
     zeros = np.zeros(spec.shape, spec.dtype)
     assert with_zero(spec).check_array(zeros)
 
 
 @given(strategies.specs(), st.integers(0, 9))
-def test_a_widened_spec_takes_what_the_spec_takes(spec, seed):
+def test_a_widened_spec_accepts_everything_the_spec_does(spec, seed):
     sample = sample_spec_nest(spec, np.random.default_rng(seed))
     assert with_zero(spec).check_array(sample)
 
 
 @given(strategies.bounded_specs())
-def test_bounds_are_not_widened_further_than_to_zero(spec):
+def test_bounds_are_widened_only_to_zero(spec):
     low, high = bounds_of(spec)
     zero = np.zeros((), spec.dtype)
     widened = [np.minimum(low, zero), np.maximum(high, zero)]
@@ -432,7 +430,7 @@ def test_specs_keep_their_names():
     ]
 
 
-def test_objects_and_texts_are_kept_as_they_are():
+def test_objects_and_texts_are_kept_unchanged():
     specs = [ArraySpec((), object), ArraySpec((), "<U3")]
     history = RowHistory(specs, 2, ())
     history.push([np.array({"a": 1}, object), np.array("abc")])
@@ -442,14 +440,14 @@ def test_objects_and_texts_are_kept_as_they_are():
     ]
 
 
-def test_what_is_cleared_is_empty_text_rather_than_a_zero():
+def test_cleared_text_is_empty():
     history = RowHistory([ArraySpec((), "<U3")], 2, ())
     history.push([np.array("abc")])
     history.clear(slice(None))
     assert ["", ""] == history.stacked([0])[0].tolist()
 
 
-def test_a_state_in_the_other_byte_order_is_brought_back_to_this_one():
+def test_a_state_in_another_byte_order_is_converted():
     spec = ArraySpec((2,), ">f4")
     history = RowHistory([spec], 2, ())
     history.push([np.array([1.0, 2.0], ">f4")])
@@ -464,7 +462,7 @@ def test_a_state_in_the_other_byte_order_is_brought_back_to_this_one():
 
 
 @given(st.data())
-def test_values_are_stacked_as_numpy_does_it_along_every_axis(data):
+def test_values_are_stacked_as_by_numpy_along_every_axis(data):
     shape = data.draw(st.lists(st.integers(0, 6), max_size=3).map(tuple))
     axis = data.draw(st.integers(0, len(shape)))
     length, rows = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
@@ -511,7 +509,7 @@ def seen(env, steps):
     ids=str,
 )
 @pytest.mark.parametrize("padding", ["reset", "zero"])
-def test_pictures_are_put_together_as_asked(shape, arguments, expected, padding):
+def test_pictures_are_joined_along_the_chosen_axis(shape, arguments, expected, padding):
     env = FrameStack(pictures(*shape), 4, padding_type=padding, **arguments)
     assert expected == env.observation_spec().shape
     assert expected == env.reset().observation.shape
@@ -525,13 +523,13 @@ def test_every_array_of_a_nest_is_stacked():
 
 
 @pytest.mark.parametrize("size", [0, -3, 2.0, False])
-def test_a_size_that_is_no_count_is_refused(size, message_of):
+def test_an_invalid_size_is_refused(size, message_of):
     assert (
         f"stack_size must be an integer of at least 1, got {size!r}."
     ) == message_of(ValueError, lambda: FrameStack(CountingEnv(), size))
 
 
-def test_the_stack_shows_its_size():
+def test_repr_shows_the_size_of_the_stack():
     env = FrameStack(Catch(batch_size=2), 4)
     assert "FrameStack(Catch(batch_size=2), stack_size=4)" == repr(env)
     assert 4 == env.stack_size
@@ -540,7 +538,7 @@ def test_the_stack_shows_its_size():
 # DelayObservation.
 
 
-def test_observations_come_late_and_zeros_before_them():
+def test_observations_are_delayed_and_padded_with_zeros():
     env = DelayObservation(EpisodeCountingEnv(steps_per_episode=3), 2)
     seen = [env.step(0) for _ in range(8)]
     assert [0, 1, 1, 2, 0, 1, 1, 2] == [int(one.step_type) for one in seen]
@@ -549,13 +547,13 @@ def test_observations_come_late_and_zeros_before_them():
 
 
 @pytest.mark.parametrize("delay", [-1, 0.5, None, True])
-def test_a_delay_that_is_no_count_is_refused(delay, message_of):
+def test_an_invalid_delay_is_refused(delay, message_of):
     assert (f"delay must be an integer of at least 0, got {delay!r}.") == message_of(
         ValueError, lambda: DelayObservation(CountingEnv(), delay)
     )
 
 
-def test_the_delay_is_shown():
+def test_repr_shows_the_delay():
     env = DelayObservation(CountingEnv(), 2)
     assert "DelayObservation(CountingEnv(), delay=2)" == repr(env)
 
@@ -694,7 +692,7 @@ def moves(rows):
 
 
 @given(st.data(), spec_nests(), action_nests, st.integers(1, 3), st.integers(0, 9))
-def test_every_row_of_a_batch_shows_what_happened_in_it(
+def test_every_row_of_a_batch_shows_its_own_history(
     data, spec, action_spec, count, seed
 ):
     wrapper = data.draw(remembered(spec))
@@ -742,9 +740,7 @@ def test_every_row_of_a_batch_shows_what_happened_in_it(
     st.integers(0, 9),
     st.integers(0, 12),
 )
-def test_a_single_environment_shows_what_happened_in_it(
-    data, spec, action_spec, seed, steps
-):
+def test_a_single_environment_shows_its_history(data, spec, action_spec, seed, steps):
     wrapper = data.draw(remembered(spec))
     bare, inner = (random_env(spec, action_spec, seed) for _ in range(2))
     env = wrapper.wrap(inner)
@@ -816,7 +812,7 @@ class Reusing(PyEnvironment):
 
 
 @every_wrapper
-def test_an_environment_may_write_into_the_arrays_it_returned(wrap):
+def test_an_environment_may_change_its_returned_arrays(wrap):
     env = wrap(Reusing())
     for _ in range(3):
         time_step = env.step([0])
@@ -825,7 +821,7 @@ def test_an_environment_may_write_into_the_arrays_it_returned(wrap):
 
 
 @every_wrapper
-def test_what_is_returned_may_be_written_into(wrap):
+def test_the_caller_may_change_returned_arrays(wrap):
     env = wrap(Reusing())
     for _ in range(4):
         time_step = env.step([0])
@@ -883,7 +879,7 @@ def test_an_environment_that_does_not_reset_itself_is_reset(wrap):
 
 
 @every_wrapper
-def test_what_is_no_observation_is_passed_on(wrap):
+def test_time_steps_without_an_observation_are_passed_on(wrap):
     bare, env = CartPole(seed=1), wrap(CartPole(seed=1))
     streams = [[one.step(1)[:3] for _ in range(30)] for one in (bare, env)]
     assert first_difference(*map(snapshot, streams)) is None
@@ -937,5 +933,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED.values(), ids=REFUSED)
-def test_stacks_that_cannot_be_are_refused(call, message, message_of):
+def test_impossible_stacks_are_refused(call, message, message_of):
     assert message == message_of(ValueError, call)

@@ -41,7 +41,7 @@ def step_types(env, steps):
 # TimeLimit.
 
 
-def test_the_step_of_the_limit_is_the_last():
+def test_the_step_at_the_limit_is_the_last():
     env = TimeLimit(CountingEnv(10), 3)
     assert [FIRST, MID, MID, LAST, FIRST, MID] == step_types(env, 5)
 
@@ -52,26 +52,26 @@ def test_a_truncation_keeps_the_discount():
     assert 1.0 == env.step(0).discount
 
 
-def test_an_environment_may_end_an_episode_earlier():
+def test_an_episode_can_end_before_the_limit():
     env = TimeLimit(CountingEnv(2), 3)
     types = step_types(env, 2)
     assert [FIRST, MID, LAST] == types
     assert 0.0 == env.current_time_step().discount
 
 
-def test_an_end_at_the_limit_is_the_environments_own():
+def test_an_end_at_the_limit_stays_a_termination():
     env = TimeLimit(CountingEnv(3), 3)
     step_types(env, 3)
     assert 0.0 == env.current_time_step().discount
 
 
-def test_a_reset_in_mid_episode_counts_anew():
+def test_a_reset_in_mid_episode_restarts_the_count():
     env = TimeLimit(CountingEnv(10), 3)
     step_types(env, 2)
     assert [FIRST, MID, MID, LAST] == step_types(env, 3)
 
 
-def test_an_episode_that_was_cut_counts_as_one_that_was_given_up():
+def test_a_truncated_episode_counts_as_abandoned_inside():
     """The environment never learns of it: `CountingEnv` counts ends it has seen."""
     env = TimeLimit(CountingEnv(10), 2)
     observations = [int(env.step(0).observation) for _ in range(6)]
@@ -97,19 +97,19 @@ def test_every_episode_is_as_long_as_its_own_end_and_the_limit_allow(lengths, du
 
 
 @pytest.mark.parametrize("duration", [0, -1, 2.5, True, "3"])
-def test_a_limit_is_a_positive_integer(duration, message_of):
+def test_a_limit_must_be_a_positive_integer(duration, message_of):
     assert (
         f"duration must be an integer of at least 1, got {duration!r}."
     ) == message_of(ValueError, lambda: TimeLimit(CountingEnv(), duration))
 
 
 @pytest.mark.parametrize("seconds", [0, -1, True, "3", float("inf"), float("nan")])
-def test_a_limit_in_seconds_is_a_positive_number(seconds):
+def test_a_limit_in_seconds_must_be_positive(seconds):
     with pytest.raises(ValueError, match="seconds must be a positive number"):
         TimeLimit(CountingEnv(), seconds=seconds)
 
 
-def test_a_limit_is_one_of_steps_or_of_seconds_or_both(message_of):
+def test_a_limit_needs_steps_or_seconds(message_of):
     assert ("TimeLimit needs a duration in steps, or seconds, or both.") == message_of(
         TypeError, lambda: TimeLimit(CountingEnv())
     )
@@ -127,7 +127,7 @@ class Ageing(CountingEnv):
         return super()._step(action)
 
 
-def test_the_first_step_after_so_many_seconds_is_the_last():
+def test_the_first_step_after_the_time_limit_is_the_last():
     clock = ManualClock()
     env = TimeLimit(Ageing(clock), seconds=2.5, now=clock)
     assert [FIRST, MID, MID, LAST, FIRST, MID] == step_types(env, 5)
@@ -135,7 +135,7 @@ def test_the_first_step_after_so_many_seconds_is_the_last():
     assert repr(env).endswith(", seconds=2.5)")
 
 
-def test_time_and_steps_may_both_be_limited():
+def test_time_and_steps_can_both_be_limited():
     clock = ManualClock()
     quick = TimeLimit(Ageing(clock), 2, seconds=3.5, now=clock)
     slow = TimeLimit(Ageing(clock), 4, seconds=1.5, now=clock)
@@ -184,7 +184,7 @@ def test_a_batch_that_cannot_reset_rows_is_refused_at_once(message_of):
     ) == message_of(ValueError, lambda: TimeLimit(BeginsTogether(batch_size=2), 3))
 
 
-def test_a_limit_takes_its_step_type_from_other_libraries_too():
+def test_step_types_of_other_libraries_are_understood():
     """Whose step types are numbers and not the shared arrays."""
 
     class Numbers(CountingEnv):
@@ -217,7 +217,7 @@ class NeverGoesOnBatch(Catch):
 
 
 @pytest.mark.parametrize("limit", [TimeLimit, FixedLength])
-def test_an_environment_that_answers_first_for_ever_is_ended(limit):
+def test_an_environment_that_only_returns_first_is_ended(limit):
     env = limit(NeverGoesOn(), 3)
     assert [FIRST, FIRST, FIRST, LAST, FIRST, FIRST] == step_types(env, 5)
 
@@ -230,7 +230,7 @@ def test_an_environment_that_answers_first_for_ever_is_ended(limit):
         lambda: NeverGoesOnBatch(batch_size=2),
     ],
 )
-def test_rows_that_answer_first_for_ever_are_ended_one_by_one(limit, rows):
+def test_rows_that_only_return_first_are_ended_one_by_one(limit, rows):
     env = limit(rows(), 3)
     env.reset()
     env.step([1, 1])
@@ -239,7 +239,7 @@ def test_rows_that_answer_first_for_ever_are_ended_one_by_one(limit, rows):
     assert [[FIRST, FIRST], [LAST, FIRST], [FIRST, LAST], [FIRST, FIRST]] == types
 
 
-def test_time_passes_for_an_environment_that_answers_first_for_ever():
+def test_time_limits_end_an_environment_that_only_returns_first():
     class NeverGoesOnSlowly(Ageing):
         def _step(self, action):
             return restart(super()._step(action).observation)
@@ -252,7 +252,7 @@ def test_time_passes_for_an_environment_that_answers_first_for_ever():
 # FixedLength.
 
 
-def test_a_long_episode_is_cut():
+def test_a_long_episode_is_truncated():
     env = FixedLength(CountingEnv(10), 2)
     assert [FIRST, MID, LAST, FIRST] == step_types(env, 3)
     env.step(0)
@@ -278,7 +278,7 @@ def test_padding_has_no_discount():
     assert [1.0, 1.0, 0.0, 0.0] == [float(step.discount) for step in stream]
 
 
-def test_what_the_caller_writes_into_a_last_step_is_not_repeated():
+def test_changes_to_a_last_step_are_not_repeated():
     env = FixedLength(CountingEnv(1), 3)
     env.reset()
     env.step(0).observation[...] = 77
@@ -293,13 +293,13 @@ def test_the_length_can_be_read():
 
 
 @pytest.mark.parametrize("length", [0, 1.5])
-def test_a_fixed_length_is_a_positive_integer(length, message_of):
+def test_a_fixed_length_must_be_a_positive_integer(length, message_of):
     assert (
         f"fix_length must be an integer of at least 1, got {length!r}."
     ) == message_of(ValueError, lambda: FixedLength(CountingEnv(), length))
 
 
-def test_a_batch_that_cannot_hold_rows_is_refused_at_once(message_of):
+def test_a_batch_without_masked_steps_is_refused_at_once(message_of):
     assert (
         "FixedLength cannot wrap MovesTogether(batch_size=2): its rows end one by one, "
         "and it cannot leave rows where they are while others step. Wrap the single "
@@ -308,7 +308,7 @@ def test_a_batch_that_cannot_hold_rows_is_refused_at_once(message_of):
     ) == message_of(ValueError, lambda: FixedLength(MovesTogether(batch_size=2), 3))
 
 
-def test_a_batch_that_holds_rows_and_resets_all_together_is_refused_at_once():
+def test_a_batch_that_only_resets_as_a_whole_is_refused_at_once():
     class ResetsAll(PyEnvironmentBaseWrapper):
         def _reset(self):
             return self._env.reset()
@@ -335,12 +335,12 @@ def test_an_environment_that_does_not_reset_itself_is_reset():
         assert [FIRST, MID, LAST, FIRST] == step_types(wrapper(Endless(), 2), 3)
 
 
-def test_a_wrapper_that_resets_after_every_last_pads_all_the_same():
+def test_padding_works_around_a_wrapper_that_resets():
     env = FixedLength(CountingEnv(2), 4, handle_auto_reset=True)
     assert [FIRST, MID, LAST, LAST, LAST, FIRST] == step_types(env, 5)
 
 
-def test_a_policy_may_take_parts_out_of_what_it_observes():
+def test_a_policy_may_modify_its_observation():
     """As those do that mask illegal actions; meanwhile other rows are held."""
     env = FixedLength(TicTacToe(batch_size=3, seed=1), 9)
     env.reset()
@@ -350,7 +350,7 @@ def test_a_policy_may_take_parts_out_of_what_it_observes():
         assert (3, 9) == time_step.observation.pop("mask").shape
 
 
-def test_a_wrapper_around_does_not_cut_the_padding():
+def test_an_outer_wrapper_keeps_the_padding():
     padded = FixedLength(CountingEnv(2), 4)
     env = PyEnvironmentBaseWrapper(padded, handle_auto_reset=True)
     assert [FIRST, MID, LAST, LAST, LAST, FIRST] == step_types(env, 5)
@@ -435,7 +435,7 @@ def test_the_rows_of_a_batch_keep_both_flags(limit, batch):
 
 
 @pytest.mark.parametrize("order", ["next_step", "same_step", "disabled"])
-def test_both_flags_are_those_of_the_step_that_was_returned(order):
+def test_both_flags_belong_to_the_returned_step(order):
     env = RecordEpisodeStatistics(TimeLimit(CartPole(2, seed=[7, 8]), 9))
     env.autoreset = order
     env.reset()
@@ -449,7 +449,7 @@ def test_both_flags_are_those_of_the_step_that_was_returned(order):
     assert [discount == 0.0 for discount in falls] == info["terminated"].tolist()
 
 
-def test_an_end_at_the_last_second_is_of_both_kinds():
+def test_an_end_at_the_time_limit_has_both_flags():
     clock = ManualClock()
     env = TimeLimit(CountingEnv(2), seconds=5, now=clock)
     env.reset()
@@ -480,7 +480,7 @@ def test_a_limit_at_which_the_discount_is_0_is_no_termination():
 # `EpisodeLimit`: so many episodes, and then nothing more.
 
 
-def test_a_run_is_over_after_so_many_episodes():
+def test_a_run_ends_after_its_number_of_episodes():
     env = EpisodeLimit(CountingEnv(2), 2)
     stream = [int(env.reset().step_type)]
     while not env.is_over:
@@ -488,7 +488,7 @@ def test_a_run_is_over_after_so_many_episodes():
     assert [FIRST, MID, LAST, FIRST, MID, LAST] == stream
 
 
-def test_after_that_the_end_is_shown_again_and_nothing_is_earned():
+def test_after_a_run_the_end_is_repeated_without_reward():
     inner = CountingEnv(1)
     env = EpisodeLimit(inner, 1)
     env.reset()
@@ -514,7 +514,7 @@ def test_each_row_has_its_own_episodes():
 
 
 @pytest.mark.parametrize("rows", [None, 2])
-def test_an_end_that_is_shown_again_is_no_end_of_another_episode(rows):
+def test_a_repeated_end_does_not_count_as_an_episode(rows):
     inner = CountingEnv(1) if rows is None else counters(*[1] * rows)
     env = EpisodeLimit(FixedLength(inner, 3), 2)
     env.reset()
@@ -534,7 +534,7 @@ def test_a_reset_begins_a_new_run():
     assert env.valid
 
 
-def test_a_reset_of_some_rows_begins_a_new_run_for_them():
+def test_a_masked_reset_begins_a_new_run_for_its_rows():
     env = EpisodeLimit(counters(1, 1), 1)
     env.reset()
     env.step(np.zeros(2, int))
@@ -545,12 +545,12 @@ def test_a_reset_of_some_rows_begins_a_new_run_for_them():
     assert env.is_over
 
 
-def test_rows_that_cannot_wait_are_refused():
+def test_batches_without_masked_steps_are_refused():
     with pytest.raises(ValueError, match="cannot leave rows where they are"):
         EpisodeLimit(MovesTogether(batch_size=2), 2)
 
 
 @pytest.mark.parametrize("episodes", [0, 1.5, True])
-def test_a_number_of_episodes_is_a_positive_integer(episodes):
+def test_the_number_of_episodes_must_be_a_positive_integer(episodes):
     with pytest.raises(ValueError, match="episodes must be "):
         EpisodeLimit(CountingEnv(), episodes)

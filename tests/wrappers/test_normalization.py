@@ -61,7 +61,7 @@ class Watched(NormalizeObservation):
         return super()._see(time_step, rows)
 
 
-def test_observations_are_normalized_with_what_was_seen_so_far():
+def test_observations_are_normalized_by_those_seen_so_far():
     env = Watched(cart_pole())
     shown = [env.reset().observation]
     shown += [env.step(actions(step)).observation for step in range(30)]
@@ -73,7 +73,7 @@ def test_observations_are_normalized_with_what_was_seen_so_far():
 
 
 @pytest.mark.parametrize("rows", [None, ROWS])
-def test_every_observation_of_every_row_is_learnt_from(rows):
+def test_the_statistics_learn_from_every_row(rows):
     env = Watched(CartPole(batch_size=rows, seed=1))
     env.reset()
     for step in range(60):  # More than an episode: each FIRST counts.
@@ -81,7 +81,7 @@ def test_every_observation_of_every_row_is_learnt_from(rows):
     assert_equal_statistics(of(np.stack(env.raw), shape=(4,)), env.statistics)
 
 
-def test_rows_that_have_not_moved_are_not_counted_again():
+def test_held_rows_are_not_counted_again():
     env = Watched(cart_pole())
     env.reset()
     only = np.array([False, True, False, False])
@@ -114,7 +114,7 @@ def test_an_element_that_never_changes_becomes_0():
     assert [0.0] * 5 == constant.tolist()
 
 
-def test_the_arrays_of_the_environment_are_left_alone():
+def test_the_environments_arrays_are_unchanged():
     inner = cart_pole()
     env = NormalizeObservation(inner)
     env.reset()
@@ -123,7 +123,7 @@ def test_the_arrays_of_the_environment_are_left_alone():
     assert kept.tobytes() == inner.current_time_step().observation.tobytes()
 
 
-def test_of_a_nest_float_leaves_are_normalized_and_others_stay():
+def test_only_the_float_leaves_of_a_nest_are_normalized():
     env = NormalizeObservation(Drive(), clip=5.0)
     inside = Drive()
     shown, raw = env.reset().observation, inside.reset().observation
@@ -163,7 +163,7 @@ def test_statistics_choose_the_leaves():
     assert 1 == chosen["rest"][1].count
 
 
-def test_frozen_statistics_are_used_and_not_changed():
+def test_frozen_statistics_are_used_but_not_updated():
     statistics = of([[0.0] * 4, [2.0] * 4], shape=(4,))
     env = NormalizeObservation(cart_pole(), statistics=statistics, frozen=True)
     inner = cart_pole()
@@ -172,7 +172,7 @@ def test_frozen_statistics_are_used_and_not_changed():
     assert (True, 2) == (env.frozen, statistics.count)
 
 
-def test_learning_can_be_stopped_and_go_on():
+def test_learning_can_be_paused_and_resumed():
     env = NormalizeObservation(cart_pole())
     env.reset()
     env.freeze()
@@ -184,7 +184,7 @@ def test_learning_can_be_stopped_and_go_on():
     assert (False, 2 * ROWS) == (env.frozen, env.statistics.count)
 
 
-def test_statistics_can_be_frozen_for_all_who_share_them():
+def test_freezing_affects_all_users_of_shared_statistics():
     statistics = RunningStatistics((4,))
     envs = [NormalizeObservation(cart_pole(), statistics=statistics) for _ in range(2)]
     statistics.freeze()
@@ -193,7 +193,7 @@ def test_statistics_can_be_frozen_for_all_who_share_them():
     assert 0 == statistics.count
 
 
-def test_an_environment_for_evaluation_sees_what_training_learns():
+def test_an_evaluation_environment_can_share_training_statistics():
     train = NormalizeObservation(cart_pole())
     test = NormalizeObservation(
         cart_pole(7), statistics=train.statistics, frozen=True, clip=3.0
@@ -207,7 +207,7 @@ def test_an_environment_for_evaluation_sees_what_training_learns():
     assert (before != after).all()
 
 
-def test_the_parts_of_a_batch_can_share_what_they_learn():
+def test_the_environments_of_a_batch_can_share_statistics():
     statistics = RunningStatistics((4,))
     rows = [
         NormalizeObservation(CartPole(seed=row), statistics=statistics)
@@ -217,7 +217,7 @@ def test_the_parts_of_a_batch_can_share_what_they_learn():
     assert 3 == statistics.count
 
 
-def test_a_copied_environment_learns_for_itself():
+def test_a_copied_environment_has_its_own_statistics():
     env = NormalizeObservation(cart_pole())
     env.reset()
     other = copy.deepcopy(env)
@@ -227,7 +227,7 @@ def test_a_copied_environment_learns_for_itself():
 
 
 @pytest.mark.parametrize("wrap", [NormalizeObservation, NormalizeReward])
-def test_restoring_a_state_reaches_all_who_share_the_statistics(wrap):
+def test_restoring_a_state_affects_all_users_of_shared_statistics(wrap):
     train = wrap(cart_pole())
     test = wrap(cart_pole(), statistics=train.statistics, frozen=True)
     train.reset()
@@ -241,7 +241,7 @@ def test_restoring_a_state_reaches_all_who_share_the_statistics(wrap):
     assert (count, mean) == (test.statistics.count, test.statistics.mean.tolist())
 
 
-def test_a_state_says_whether_it_was_learning():
+def test_a_state_remembers_whether_learning_was_on():
     env = NormalizeObservation(cart_pole())
     env.reset()
     state = env.get_state()
@@ -342,7 +342,7 @@ def test_a_single_environment_sums_up_returns_too():
     assert_equal_statistics(of([1.0, 2.5, 4.625, 8.0]), env.statistics)
 
 
-def test_the_reward_of_a_first_stays_0_and_is_not_of():
+def test_the_reward_of_a_first_stays_0_and_is_not_counted():
     env = NormalizeReward(earning_batch([[(1, 1)]], [[(3, 1), (5, 1)]]), gamma=1.0)
     assert [0, 0] == env.reset().reward.tolist()
     assert 0 == env.statistics.count
@@ -354,13 +354,13 @@ def test_the_reward_of_a_first_stays_0_and_is_not_of():
     assert_equal_statistics(of([1.0, 3.0, 8.0]), env.statistics)
 
 
-def test_rewards_stay_as_they_are_until_returns_differ():
+def test_rewards_are_unchanged_until_returns_differ():
     env = NormalizeReward(Earning([(3, 0)]))
     rewards = [env.reset().reward, *(env.step(0).reward for _ in range(5))]
     assert [0, 3, 0, 3, 0, 3] == [float(reward) for reward in rewards]
 
 
-def test_a_truncated_episode_leaves_nothing_to_the_next():
+def test_a_truncated_episode_does_not_affect_the_next():
     env = NormalizeReward(TimeLimit(Earning([(1, 1)] * 9), 2), gamma=1.0)
     env.reset()
     for _ in range(5):
@@ -379,7 +379,7 @@ def test_normalized_rewards_are_float32_and_clipped():
     assert "points" == env.reward_spec().name
 
 
-def test_frozen_returns_go_on_and_are_not_of():
+def test_frozen_returns_continue_without_being_counted():
     env = NormalizeReward(Earning([(1, 1), (2, 1), (4, 1)]), gamma=1.0, frozen=True)
     env.reset()
     assert [1.0, 2.0] == [float(env.step(0).reward) for _ in range(2)]
@@ -390,7 +390,7 @@ def test_frozen_returns_go_on_and_are_not_of():
     assert (1, 7.0) == (env.statistics.count, env.statistics.mean)
 
 
-def test_each_element_of_a_vector_has_returns_of_its_own():
+def test_each_element_of_a_vector_has_its_own_returns():
     spec = ArraySpec((2,), np.float32)
     scripts = [[([1, 10], 1), ([3, 10], 1)]]
     for env in (
@@ -404,7 +404,7 @@ def test_each_element_of_a_vector_has_returns_of_its_own():
         assert_equal_statistics(of([[1, 10], [3, 10]], shape=(2,)), env.statistics)
 
 
-def test_each_leaf_of_a_nest_has_returns_of_its_own():
+def test_each_leaf_of_a_nest_has_its_own_returns():
     spec = {"food": ArraySpec((), np.float32), "won": ArraySpec((), np.bool_)}
     env = NormalizeReward(
         Earning(
@@ -424,7 +424,7 @@ def test_each_leaf_of_a_nest_has_returns_of_its_own():
     )
 
 
-def test_restoring_brings_back_returns_in_the_middle_of_an_episode():
+def test_restoring_brings_back_partial_returns():
     env = NormalizeReward(Earning([(1, 1), (2, 1), (4, 1)]), gamma=1.0)
     env.reset()
     env.step(0)
@@ -436,12 +436,12 @@ def test_restoring_brings_back_returns_in_the_middle_of_an_episode():
     assert_equal_statistics(of([1.0, 3.0]), env.statistics)
 
 
-def test_the_arguments_are_at_hand():
+def test_the_arguments_are_attributes():
     env = NormalizeReward(cart_pole(), 0.9, 1e-4, clip=3.0, frozen=True)
     assert (0.9, 1e-4, 3.0, True) == (env.gamma, env.epsilon, env.clip, env.frozen)
 
 
-def test_the_reprs_say_what_matters():
+def test_the_reprs_show_the_arguments():
     env = NormalizeReward(NormalizeObservation(Earning([(0, 1)]), clip=5.0))
     env.freeze()
     assert (
@@ -473,13 +473,13 @@ def test_a_gamma_that_is_not_between_0_and_1_is_refused(gamma, message_of):
     )
 
 
-def test_integers_are_normalised_where_there_are_no_floats():
+def test_integers_are_normalized_if_there_are_no_floats():
     env = NormalizeObservation(GridWorld(batch_size=3, seed=1))
     assert np.float32 == env.observation_spec().dtype
     assert "uint8" == NormalizeObservation(Drive()).observation_spec()["camera"].dtype
 
 
-def test_a_reward_that_is_no_number_is_refused(message_of):
+def test_rewards_that_are_no_numbers_are_refused(message_of):
     spec = ArraySpec((), np.bool_)
     assert (
         "NormalizeReward finds nothing to normalise in Earning: its reward has the "
@@ -555,7 +555,7 @@ def test_a_discount_with_dimensions_is_refused(message_of):
     ) == message_of(ValueError, lambda: NormalizeReward(Discounts([(0, 1)])))
 
 
-def test_after_another_wrapper_its_rewards_are_summed_up():
+def test_rewards_of_an_inner_wrapper_are_used():
     env = NormalizeReward(TransformReward(Earning([(1, 1)]), lambda r: 5 * r))
     env.reset()
     env.step(0)
@@ -565,7 +565,7 @@ def test_after_another_wrapper_its_rewards_are_summed_up():
 # Episodes that are padded.
 
 
-def test_what_pads_an_episode_is_not_learnt_from():
+def test_padding_is_not_learnt_from():
     env = NormalizeObservation(FixedLength(Catch(seed=1), 50))
     env.reset()
     for _ in range(50):
@@ -573,7 +573,7 @@ def test_what_pads_an_episode_is_not_learnt_from():
     assert 10 == env.statistics.count  # a FIRST, and the steps until the ball is down
 
 
-def test_the_rows_that_are_not_padded_are_learnt_from():
+def test_unpadded_rows_are_learnt_from():
     rows = [[[(1.0, 1.0)] * 2], [[(1.0, 1.0)] * 4]]
     env = NormalizeObservation(FixedLength(earning_batch(*rows), 4))
     env.reset()
@@ -582,7 +582,7 @@ def test_the_rows_that_are_not_padded_are_learnt_from():
     assert 3 + 5 == env.statistics.count
 
 
-def test_a_masked_step_pads_without_being_learnt_from():
+def test_padding_in_a_masked_step_is_not_learnt_from():
     rows = [[[(1.0, 1.0)] * 2], [[(1.0, 1.0)] * 4]]
     env = NormalizeObservation(FixedLength(earning_batch(*rows), 4))
     env.reset()
@@ -593,7 +593,7 @@ def test_a_masked_step_pads_without_being_learnt_from():
     assert before == env.statistics.count
 
 
-def test_no_return_is_learnt_from_what_pads_an_episode():
+def test_returns_are_not_learnt_from_padding():
     episode = [(1.0, 1.0), (5.0, 0.0)]
     bare, env = (
         NormalizeReward(wrap(Earning(episode)), gamma=1.0)
@@ -609,7 +609,7 @@ def test_no_return_is_learnt_from_what_pads_an_episode():
     assert_equal_statistics(bare.statistics, env.statistics)
 
 
-def test_whether_an_episode_is_over_is_a_part_of_the_state():
+def test_the_state_remembers_whether_an_episode_is_over():
     def padded():
         return NormalizeObservation(FixedLength(Catch(seed=1), 50))
 
@@ -651,13 +651,13 @@ def assert_are_of(values: np.ndarray, statistics: RunningStatistics) -> None:
 
 
 @given(batches())
-def test_batch_by_batch_is_the_same_as_all_at_once(parts):
+def test_counting_in_batches_equals_counting_at_once(parts):
     statistics = of(*parts, shape=parts[0].shape[1:])
     assert_are_of(np.concatenate(parts), statistics)
 
 
 @given(batches())
-def test_merging_is_the_same_as_having_counted_everything(parts):
+def test_merging_equals_counting_everything(parts):
     shape = parts[0].shape[1:]
     merged = RunningStatistics(shape)
     for part in parts:
@@ -669,7 +669,7 @@ def test_merging_is_the_same_as_having_counted_everything(parts):
     hnp.arrays(np.float64, (2,), elements=st.floats(-1e150, 1e150)),
     st.lists(st.integers(1, 5), min_size=1, max_size=4),
 )
-def test_what_is_always_the_same_has_a_variance_of_exactly_0(value, sizes):
+def test_constant_values_have_a_variance_of_exactly_0(value, sizes):
     statistics = of(*(np.tile(value, (size, 1)) for size in sizes), shape=(2,))
     assert value.tolist() == statistics.mean.tolist()
     assert [0.0, 0.0] == statistics.variance.tolist()
@@ -687,7 +687,7 @@ def test_many_values_one_by_one_do_not_drift():
     np.testing.assert_allclose(statistics.variance, values.var(0), rtol=1e-11)
 
 
-def test_merging_leaves_the_other_as_it_is():
+def test_merging_does_not_change_the_other():
     other = of([1.0, 2.0])
     RunningStatistics().merge(other)
     of([5.0]).merge(other)
@@ -705,7 +705,7 @@ def test_merging_with_itself_counts_everything_twice():
 
 
 @pytest.mark.parametrize("dims", [(), (3,), (2, 3), (0,), (2, 0)])
-def test_all_dimensions_in_front_are_those_of_a_batch(dims):
+def test_all_leading_dimensions_count_as_batch_dimensions(dims):
     statistics = of(np.ones((*dims, 2)), shape=(2,))
     assert np.prod(dims, dtype=int) == statistics.count
 
@@ -718,18 +718,18 @@ def test_numbers_of_any_dtype_are_counted_in_float64(dtype):
     assert {np.dtype(float)} == {statistics.mean.dtype, statistics.variance.dtype}
 
 
-def test_arrays_without_elements_are_of():
+def test_empty_arrays_are_allowed():
     assert 3 == of(np.zeros((3, 0)), shape=(0,)).count
 
 
-def test_of_nothing_the_mean_is_0_and_the_variance_1():
+def test_without_values_the_mean_is_0_and_the_variance_1():
     statistics = RunningStatistics((2,))
     assert [0.0, 0.0] == statistics.mean.tolist()
     assert [1.0, 1.0] == statistics.variance.tolist()
     assert [3.0, -4.0] == statistics.normalize([3.0, -4.0]).tolist()
 
 
-def test_values_are_neither_changed_nor_kept():
+def test_counted_values_are_neither_changed_nor_kept():
     values = np.array([[1.0], [3.0]])
     statistics = of(values, shape=(1,))
     unchanged = values.copy()
@@ -776,7 +776,7 @@ def test_a_normalized_number_is_an_array():
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))]
 )
-def test_a_copy_goes_on_as_the_original_does(copied):
+def test_a_copy_continues_like_the_original(copied):
     statistics = of([[1.0, 2.0], [4.0, 1.0]], shape=(2,))
     other = copied(statistics)
     statistics.update([5.0, 7.0])
@@ -787,13 +787,13 @@ def test_a_copy_goes_on_as_the_original_does(copied):
     assert statistics.variance.tobytes() == other.variance.tobytes()
 
 
-def test_a_pickled_one_stays_frozen():
+def test_pickled_statistics_stay_frozen():
     statistics = RunningStatistics()
     statistics.freeze()
     assert pickle.loads(pickle.dumps(statistics)).frozen
 
 
-def test_a_state_brings_everything_back():
+def test_a_state_restores_everything():
     statistics = of([1.0, 2.0])
     state = statistics.get_state()
     statistics.update([7.0])
@@ -828,7 +828,7 @@ def test_threads_can_count_together():
     np.testing.assert_allclose(statistics.mean, 999.5)
 
 
-def test_the_repr_says_how_much_was_of():
+def test_the_repr_shows_the_count():
     statistics = of([[1.0, 2.0]], shape=(2,))
     assert "RunningStatistics(shape=(2,), count=1)" == repr(statistics)
 
@@ -858,7 +858,7 @@ def test_values_of_another_shape_are_refused(call, message_of):
         (1j, "array of shape (), dtype complex128"),
     ],
 )
-def test_what_is_no_number_is_refused(values, what):
+def test_values_that_are_no_numbers_are_refused(values, what):
     with pytest.raises(SpecError) as caught:
         RunningStatistics().update(values)
     assert f"  got        {what}\n" in str(caught.value)
@@ -874,7 +874,7 @@ def test_what_is_no_number_is_refused(values, what):
     ],
 )
 @pytest.mark.parametrize("before", [[], [2.0]])
-def test_what_is_not_finite_is_refused_and_nothing_is_lost(
+def test_nonfinite_values_are_refused_and_nothing_is_lost(
     values, what, before, message_of
 ):
     statistics = of(before)
@@ -886,7 +886,7 @@ def test_what_is_not_finite_is_refused_and_nothing_is_lost(
     assert np.isfinite(statistics.mean)
 
 
-def test_frozen_statistics_cannot_take_in_others(message_of):
+def test_frozen_statistics_refuse_merging(message_of):
     statistics = RunningStatistics()
     statistics.freeze()
     assert (
@@ -975,5 +975,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("error", "call", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_normalised_is_refused(error, call, message, message_of):
+def test_values_that_cannot_be_normalized_are_refused(error, call, message, message_of):
     assert message == message_of(error, call)

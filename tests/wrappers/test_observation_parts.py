@@ -60,23 +60,23 @@ class TestObservationFilterWrapper:
         env = ObservationFilterWrapper(showing(np.array([1, 2, 3])), np.array([-1, -3]))
         assert [3, 1] == env.reset().observation.tolist()
 
-    def test_bounds_are_those_of_the_elements(self):
+    def test_bounds_follow_the_chosen_elements(self):
         spec = BoundedArraySpec((3,), np.int64, 0, [1, 2, 3], name="vector")
         env = ObservationFilterWrapper(showing(np.array([0, 0, 0]), spec), [2, 0])
         assert BoundedArraySpec((2,), np.int64, 0, [3, 1]) == env.observation_spec()
         assert "vector" == env.observation_spec().name
 
-    def test_a_spec_without_bounds_stays_one(self):
+    def test_an_unbounded_spec_stays_unbounded(self):
         env = ObservationFilterWrapper(showing(np.zeros(3)), [2, 0])
         assert ArraySpec((2,), np.float64) == env.observation_spec()
 
-    def test_takes_what_merely_looks_like_an_environment(self):
+    def test_takes_a_duck_typed_environment(self):
         env = ObservationFilterWrapper(mocked(), [0, 2])
         assert [3, 2] == env.reset().observation.tolist()
         assert [1, 3] == env.step(0).observation.tolist()
         assert (2,) == env.observation_spec().shape
 
-    def test_keeps_indices_of_its_own(self):
+    def test_copies_its_indices(self):
         indices = np.array([0, 1])
         env = ObservationFilterWrapper(showing(np.array([1, 2, 3])), indices)
         indices[:] = 2
@@ -91,7 +91,7 @@ class TestObservationFilterWrapper:
         [(TicTacToe(), "a dictionary"), (Catch(), "an array of shape (10, 5)")],
         ids=["nested", "of rank 2"],
     )
-    def test_refuses_what_is_no_vector(self, env, kind, message_of):
+    def test_refuses_anything_but_a_vector(self, env, kind, message_of):
         assert (
             "ObservationFilterWrapper filters observations that are a single vector, "
             f"and this one is {kind}. To choose among the parts of a dictionary use "
@@ -110,7 +110,7 @@ class TestObservationFilterWrapper:
         ],
         ids=str,
     )
-    def test_refuses_what_is_no_list_of_indices(self, idx, got, message_of):
+    def test_refuses_anything_but_a_list_of_indices(self, idx, got, message_of):
         assert (
             f"idx must be a list of at least one index, such as [0, 2], got {got}."
         ) == message_of(ValueError, lambda: ObservationFilterWrapper(CartPole(), idx))
@@ -183,7 +183,7 @@ class TestFlattenObservationsWrapper:
         assert ["obs1", "obs2", "obs3"] == list(inner.observation_spec())
         assert ["obs1", "obs2", "obs3"] == list(inner.current_time_step().observation)
 
-    def test_bounds_are_joined_if_all_parts_have_some(self):
+    def test_bounds_are_joined_if_all_parts_have_them(self):
         spec = {
             "a": BoundedArraySpec((), np.int64, 0, 5),
             "b": BoundedArraySpec((2,), np.int64, [-1, -2], 9),
@@ -194,7 +194,7 @@ class TestFlattenObservationsWrapper:
             == FlattenObservationsWrapper(inner).observation_spec()
         )
 
-    def test_dtypes_matter_of_allowed_parts_only(self):
+    def test_only_the_dtypes_of_allowed_parts_matter(self):
         env = FlattenObservationsWrapper(TicTacToe(), ["mask"])
         assert ArraySpec((9,), np.bool_) == env.observation_spec()
 
@@ -207,7 +207,7 @@ class TestFlattenObservationsWrapper:
         st.booleans(),
         st.data(),
     )
-    def test_what_it_shows_fits_its_spec(self, spec, is_batch, data):
+    def test_observations_fit_the_spec(self, spec, is_batch, data):
         rows = [data.draw(strategies.values(spec)) for _ in range(2)]
         inner = showing_rows(*rows, spec=spec) if is_batch else showing(rows[0], spec)
         if len({leaf.dtype for leaf in nest.flatten(spec)}) != 1:
@@ -235,9 +235,7 @@ class TestFlattenObservationsWrapper:
         ],
         ids=["list", "array"],
     )
-    def test_refuses_an_allowlist_for_what_is_no_dictionary(
-        self, spec, kind, message_of
-    ):
+    def test_refuses_an_allowlist_without_a_dictionary(self, spec, kind, message_of):
         inner = RandomPyEnvironment(spec, INTEGER)
         assert (
             "FlattenObservationsWrapper takes observations_allowlist of observations "
@@ -269,7 +267,7 @@ class TestSelectObservation:
         env = SelectObservation(TicTacToe(), ["mask"])
         assert ["mask"] == list(env.reset().observation)
 
-    def test_unpacks_the_part_that_a_string_names(self):
+    def test_a_string_selects_the_part_itself(self):
         env = SelectObservation(TicTacToe(batch_size=2), "mask")
         assert ArraySpec((9,), np.bool_) == env.observation_spec()
         assert (2, 9) == env.reset().observation.shape
@@ -318,7 +316,7 @@ class TestSelectObservation:
             (b"x", "the string b'x'"),
         ],
     )
-    def test_refuses_what_only_looks_like_a_list(self, names, text, message_of):
+    def test_refuses_list_like_objects(self, names, text, message_of):
         assert (
             "names must be a list of keys of the observation, which are 'board', "
             f"'mask', got {text}."
@@ -340,7 +338,7 @@ class TestRenameObservation:
         env = RenameObservation(TicTacToe(), {"board": "board"})
         assert ["board", "mask"] == sorted(env.reset().observation)
 
-    def test_keeps_names_of_its_own(self):
+    def test_copies_its_names(self):
         names = {"board": "squares"}
         env = RenameObservation(TicTacToe(), names)
         names["board"] = "changed"
@@ -383,7 +381,7 @@ def test_the_vector_fits_its_spec(specs, dims, data):
     )
 
 
-def test_bounds_are_put_together_too():
+def test_bounds_are_joined_too():
     specs = [
         BoundedArraySpec((2,), np.float32, [-1.0, -2.0], 3.0),
         ArraySpec((), np.bool_),
@@ -392,7 +390,7 @@ def test_bounds_are_put_together_too():
     assert expected == Packing(specs, (), np.float32).spec
 
 
-def test_one_leaf_without_bounds_leaves_the_vector_without():
+def test_one_unbounded_leaf_makes_the_vector_unbounded():
     specs = [BoundedArraySpec((2,), np.float32, -1.0, 3.0), ArraySpec((), np.float32)]
     assert ArraySpec((3,), np.float32) == Packing(specs, (), np.float32).spec
 
@@ -537,7 +535,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("error", "call", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_chosen_joined_or_renamed_is_refused(
+def test_parts_that_cannot_be_chosen_joined_or_renamed_are_refused(
     error, call, message, message_of
 ):
     assert message == message_of(error, call)

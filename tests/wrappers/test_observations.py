@@ -48,7 +48,7 @@ class TestTransformObservation:
         env = TransformObservation(showing(np.array([1.0, 2.0])), twice)
         assert [2.0, 4.0] == env.reset().observation.tolist()
 
-    def test_gives_the_rows_of_a_batch_to_the_function_at_once(self):
+    def test_calls_the_function_once_for_all_rows(self):
         shapes = []
 
         def look(observation):
@@ -70,7 +70,7 @@ class TestTransformObservation:
         env.step(np.zeros(3, np.int64))
         assert 2 == len(calls)
 
-    def test_makes_arrays_of_the_numbers_of_arithmetic(self):
+    def test_turns_numbers_into_arrays(self):
         """NumPy makes a number of twice an array without dimensions."""
         env = TransformObservation(showing(np.array(3.0)), twice)
         assert isinstance(env.reset().observation, np.ndarray)
@@ -220,7 +220,7 @@ class TestRescaleObservation:
         )
         assert [1.0, 20.0] == env.reset().observation.tolist()
 
-    def test_leaves_masks_as_they_are(self):
+    def test_leaves_masks_unchanged(self):
         env = RescaleObservation(TicTacToe(seed=1), 0.0, 1.0)
         assert np.bool_ == env.observation_spec()["mask"].dtype
         assert env.reset().observation["mask"].all()
@@ -301,7 +301,7 @@ class TestDtypeObservation:
         st.sampled_from([(), (2,)]),
         st.data(),
     )
-    def test_what_it_shows_fits_its_spec(self, spec, dims, data):
+    def test_observations_fit_the_spec(self, spec, dims, data):
         rows = [
             data.draw(strategies.values(spec)) for _ in range(dims[0] if dims else 1)
         ]
@@ -333,7 +333,7 @@ class TestReshapeObservation:
         env = ReshapeObservation(showing(np.arange(6)), (2, 3))
         assert [[0, 1, 2], [3, 4, 5]] == env.reset().observation.tolist()
 
-    def test_bounds_follow(self):
+    def test_bounds_are_reshaped_too(self):
         spec = BoundedArraySpec((4,), np.int64, 0, [1, 2, 3, 4], name="vector")
         env = ReshapeObservation(showing(np.zeros(4, np.int64), spec), (2, 2))
         assert (
@@ -409,7 +409,7 @@ def leaves(draw):
 
 
 @given(leaves(), ranges())
-def test_what_is_within_the_bounds_comes_to_lie_within_the_new_ones(leaf, new):
+def test_values_within_the_bounds_map_into_the_new_ones(leaf, new):
     """Whichever way the arithmetic rounds, in all dtypes; the bounds, too."""
     spec, values = leaf
     rescale = rescaling(spec, *new)
@@ -438,7 +438,7 @@ def test_what_is_within_the_bounds_comes_to_lie_within_the_new_ones(leaf, new):
     hnp.arrays(np.uint8, (4,), elements=st.integers(0, 255)),
     ranges(),
 )
-def test_the_order_of_numbers_stays(first, second, new):
+def test_the_order_of_numbers_is_kept(first, second, new):
     rescale = rescaling(BoundedArraySpec((4,), np.uint8, 0, 255), *new)
     ordered = first <= second
     assert np.all((rescale(first) <= rescale(second))[ordered])
@@ -455,7 +455,7 @@ def test_an_element_with_one_value_becomes_the_new_minimum():
     assert [-1.0, 0.0] == rescale(np.array([1.0, 2.0], np.float32)).tolist()
 
 
-def test_what_is_outside_the_bounds_is_not_clipped():
+def test_values_outside_the_bounds_are_not_clipped():
     rescale = rescaling(BoundedArraySpec((), np.float32, 0.0, 1.0), 0.0, 10.0)
     assert 20.0 == rescale(np.array(2.0, np.float32))
 
@@ -471,7 +471,7 @@ def test_what_is_outside_the_bounds_is_not_clipped():
         (">f8", np.float64),
     ],
 )
-def test_it_becomes_float32_and_stays_float64(given_dtype, expected):
+def test_integers_become_float32_and_float64_is_kept(given_dtype, expected):
     assert expected == rescaling(BoundedArraySpec((), given_dtype, 0, 1)).spec.dtype
 
 
@@ -481,7 +481,7 @@ def test_integers_of_64_bits_keep_their_digits_on_the_way():
     assert 0.0 == rescaling(spec)(np.array(2**62 + 2048))
 
 
-def test_the_array_that_was_given_is_not_changed():
+def test_the_given_array_is_not_changed():
     given_array = np.array([0.0, 4.0])
     rescaling(BoundedArraySpec((2,), np.float64, 0.0, 4.0))(given_array)
     assert [0.0, 4.0] == given_array.tolist()
@@ -505,7 +505,7 @@ def cast(spec, dtype):
 @given(
     strategies.specs("biuf", any_byte_order=True), strategies.dtypes("biuf"), st.data()
 )
-def test_what_fits_a_spec_fits_that_of_the_cast(spec, dtype, data):
+def test_values_that_fit_a_spec_fit_its_cast(spec, dtype, data):
     result = cast_spec(spec, dtype)
     assume(result is not None)
     value = data.draw(strategies.values(spec))
@@ -562,7 +562,7 @@ def test_a_dtype_that_cannot_hold_everything_is_refused(spec, dtype):
     ],
     ids=str,
 )
-def test_a_spec_without_bounds_stays_one(spec, dtype):
+def test_an_unbounded_spec_stays_unbounded(spec, dtype):
     assert ArraySpec((), dtype) == cast(spec, dtype)
 
 
@@ -583,17 +583,17 @@ def test_an_infinite_bound_stays_infinite_in_other_floats(dtype):
     assert BoundedArraySpec((), dtype, 0.0, np.inf) == cast(spec, dtype)
 
 
-def test_fractions_of_bounds_are_cut_off_as_those_of_values_are():
+def test_fractions_of_bounds_are_cut_off_like_those_of_values():
     spec = BoundedArraySpec((), np.float32, -1.5, 2.5)
     assert BoundedArraySpec((), np.int8, -1, 2) == cast(spec, np.int8)
 
 
-def test_nothing_is_known_of_text():
+def test_text_has_no_bounds():
     assert known_bounds(ArraySpec((), "<U3")) is None
 
 
 @given(strategies.specs("biuf"), st.data())
-def test_what_fits_a_spec_fits_when_both_are_reshaped(spec, data):
+def test_values_that_fit_a_spec_fit_it_after_reshaping(spec, data):
     value = data.draw(strategies.values(spec))
     shape = (value.size,)
     assert check_arrays_nest(value.reshape(shape), reshaped_spec(spec, shape))
@@ -695,7 +695,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("error", "call", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_done_with_observations_is_refused(
-    error, call, message, message_of
-):
+def test_impossible_observation_changes_are_refused(error, call, message, message_of):
     assert message == message_of(error, call)

@@ -122,7 +122,7 @@ ORDERED = [case for case in CASES if case.batched and case.commutes]
 @pytest.mark.parametrize(("case", "name"), pairs(ORDERED, turn=0))
 @settings(max_examples=2)
 @given(orders=orders)
-def test_a_wrapped_batch_makes_the_transitions_of_wrapped_rows(case, name, orders):
+def test_a_wrapped_batch_has_the_transitions_of_wrapped_rows(case, name, orders):
     check_transitions(case, name, batched, orders)
 
 
@@ -144,12 +144,12 @@ QUICK = ("time_limit", "episode_limit", "fixed_length", "frame_stack", "action_r
 )
 @settings(max_examples=2)
 @given(orders=orders)
-def test_a_wrapped_pool_makes_the_transitions_of_wrapped_rows(case, name, orders):
+def test_a_wrapped_pool_has_the_transitions_of_wrapped_rows(case, name, orders):
     check_transitions(case, name, pooled, orders)
 
 
 @pytest.mark.parametrize("backend", ["process", "thread"])
-def test_a_wrapped_pool_does_so_with_workers(backend):
+def test_a_wrapped_pool_of_workers_has_the_same_transitions(backend):
     case = next(case for case in CASES if case.name == "time_limit")
     pool = functools.partial(ParallelPyEnvironment, backend=backend, num_workers=2)
     check_transitions(
@@ -175,7 +175,7 @@ class Seen(PyEnvironmentBaseWrapper):
 
 @pytest.mark.parametrize("batch", [batched, pooled])
 @pytest.mark.parametrize("order", list(AutoReset), ids=lambda order: order.value)
-def test_what_is_normal_is_learnt_from_each_observation_once(batch, order):
+def test_normalization_learns_from_each_observation_once(batch, order):
     inner = Seen(batch(functools.partial(ENVIRONMENTS["catch"], None)))
     with NormalizeObservation(inner) as env:
         play = Play(env)

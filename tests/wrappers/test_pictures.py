@@ -33,7 +33,7 @@ def noise(seed, *shape):
     return np.random.default_rng(seed).choice(values, shape)
 
 
-def test_colours_are_as_bright_as_opencv_says():
+def test_brightness_matches_opencv():
     colours = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255], [10, 200, 30]]
     gray = grayscale(np.array([colours], np.uint8))
     assert [[76, 150, 29, 255, 124]] == gray.tolist()
@@ -47,13 +47,13 @@ def test_brightness_is_the_weighted_mean_of_the_colours(seed):
     assert np.abs(grayscale(picture) - picture @ weights).max() <= 0.51
 
 
-def test_points_of_equal_colours_keep_their_brightness():
+def test_gray_pixels_keep_their_brightness():
     picture = np.arange(256, dtype=np.uint8)[:, np.newaxis, np.newaxis]
     assert np.array_equal(picture[..., 0], grayscale(picture.repeat(3, axis=2)))
 
 
 @given(seed=SEEDS, old=st.tuples(SIDES, SIDES), new=st.tuples(SIDES, SIDES))
-def test_a_smaller_picture_has_the_means_of_the_areas(seed, old, new):
+def test_a_smaller_picture_has_the_means_of_areas(seed, old, new):
     new = tuple(map(min, old, new))
     picture = noise(seed, *old)
 
@@ -69,7 +69,7 @@ def test_a_smaller_picture_has_the_means_of_the_areas(seed, old, new):
 
 
 @given(seed=SEEDS, old=st.tuples(SIDES, SIDES), new=st.tuples(SIDES, SIDES))
-def test_a_larger_picture_has_points_on_lines_between_the_old_ones(seed, old, new):
+def test_a_larger_picture_is_interpolated_linearly(seed, old, new):
     new = tuple(map(max, old, new))
     picture = noise(seed, *old)
 
@@ -87,7 +87,7 @@ def test_a_larger_picture_has_points_on_lines_between_the_old_ones(seed, old, ne
 
 
 @given(seed=SEEDS, old=st.tuples(SIDES, SIDES), new=st.tuples(SIDES, SIDES), rows=SIDES)
-def test_pictures_come_out_the_same_alone_and_in_a_batch(seed, old, new, rows):
+def test_pictures_are_resized_the_same_alone_and_in_a_batch(seed, old, new, rows):
     pictures = noise(seed, 2, rows, *old, 3)
     batch = resize(pictures, new, channels=True)
     assert (2, rows, *new, 3) == batch.shape
@@ -138,12 +138,12 @@ def test_pictures_of_the_right_size_are_copied():
     assert not np.shares_memory(picture, same)
 
 
-def test_pictures_that_are_not_contiguous_are_resized_as_they_look():
+def test_noncontiguous_pictures_are_resized_correctly():
     wide = noise(1, 6, 8)
     assert np.array_equal(resize(wide[::-1].copy(), (3, 2)), resize(wide[::-1], (3, 2)))
 
 
-def test_no_pictures_become_no_pictures():
+def test_an_empty_batch_stays_empty():
     assert (0, 2, 3) == resize(np.zeros((0, 4, 4), np.uint8), (2, 3)).shape
 
 
@@ -169,7 +169,7 @@ def test_halved_pictures_round_halves_up_as_opencv_does():
         np.zeros((2, 4, 6, 3), np.uint8),
     ],
 )
-def test_what_is_no_picture_is_refused(picture, message_of):
+def test_anything_but_a_picture_is_refused(picture, message_of):
     message = message_of(ValueError, lambda: check_picture(picture, (), "It"))
     assert message.startswith(
         "It did not return a picture.\n\n"
@@ -192,9 +192,7 @@ def test_a_batch_has_one_picture_for_each_row(message_of):
 
 
 @given(count=st.integers(1, 40), height=st.integers(1, 5), width=st.integers(1, 5))
-def test_tiles_are_as_many_beside_as_above_one_another_or_one_more(
-    count, height, width
-):
+def test_tiles_form_a_nearly_square_grid(count, height, width):
     picture = tiled(np.ones((count, height, width, 3), np.uint8))
     lines, columns = (
         (picture.shape[0] + 2) / (height + 2),
@@ -206,7 +204,7 @@ def test_tiles_are_as_many_beside_as_above_one_another_or_one_more(
     assert count * height * width * 3 == (picture == 1).sum()
 
 
-def test_tiles_go_from_left_to_right_and_then_down():
+def test_tiles_are_filled_row_by_row():
     pictures = np.arange(3, dtype=np.uint8).reshape(3, 1, 1, 1)
     canvas = tiled(np.broadcast_to(pictures, (3, 1, 1, 3)))[:, :, 0]
     assert [[0, 96, 96, 1], [96] * 4, [96] * 4, [2, 96, 96, 96]] == canvas.tolist()
@@ -247,7 +245,7 @@ def still(shape, dtype=np.uint8, minimum=None, maximum=None):
     return Still(BoundedArraySpec(shape, dtype, minimum, maximum, "eye"), picture), None
 
 
-def test_grayscale_shows_how_bright_pictures_are():
+def test_grayscale_shows_brightness():
     env, picture = still((5, 4, 3))
     gray = GrayscaleObservation(env, weights="opencv").reset().observation
     assert np.array_equal(grayscale(picture), gray)
@@ -267,7 +265,7 @@ def test_grayscale_keeps_bounds_that_are_the_same_everywhere():
     assert spec.name == "eye"
 
 
-def test_grayscale_of_bounds_by_colour_is_gray_too():
+def test_grayscale_converts_bounds_by_colour():
     env, _ = still((5, 4, 3), np.uint8, 0, [255, 0, 0])
     spec = GrayscaleObservation(env).observation_spec()
     assert BoundedArraySpec((5, 4), np.uint8, 0, 54) == spec
@@ -301,7 +299,7 @@ def test_cropping_cuts_out_a_rectangle():
     assert np.array_equal(picture[1:4, 2:4], env.reset().observation)
 
 
-def test_cropping_goes_to_the_edge_unless_told():
+def test_cropping_extends_to_the_edge_by_default():
     env, picture = still((6, 5), np.float32)
     env = CropObservation(env, 1, 2)
     assert ArraySpec((5, 3), np.float32) == env.observation_spec()
@@ -314,7 +312,7 @@ def test_cropping_crops_the_bounds():
     assert BoundedArraySpec((1, 2), np.int32, [[1, 2]], 9) == spec
 
 
-def test_a_part_is_no_view_of_the_picture():
+def test_a_cropped_picture_is_a_copy():
     """The environment may draw into its picture again."""
     env, picture = still((6, 5))
     part = CropObservation(env, 1).reset().observation
@@ -325,7 +323,7 @@ def test_a_part_is_no_view_of_the_picture():
     "wrap",
     [GrayscaleObservation, lambda env: ResizeObservation(env, (3, 9))],
 )
-def test_of_a_nest_all_pictures_are_changed_and_nothing_else(wrap):
+def test_only_the_pictures_of_a_nest_are_changed(wrap):
     plain, env = Drive(), Drive()
     camera = plain.observation_spec()["camera"]
     before = plain.reset().observation
@@ -342,13 +340,13 @@ def two_eyes():
     return Still({"eyes": spec, "map": ArraySpec((4, 4), np.uint8)}, None)
 
 
-def test_keys_say_which_pictures_are_changed():
+def test_keys_choose_the_pictures_to_change():
     env = ResizeObservation(two_eyes(), (2, 2), keys="map")
     assert (4, 4, 3) == env.observation_spec()["eyes"]["left"].shape
     assert (2, 2) == env.observation_spec()["map"].shape
 
 
-def test_keys_name_whole_branches():
+def test_keys_can_name_whole_branches():
     env = ResizeObservation(two_eyes(), (2, 2), keys=["eyes"])
     assert (2, 2, 3) == env.observation_spec()["eyes"]["left"].shape
     assert (2, 2, 3) == env.observation_spec()["eyes"]["right"].shape
@@ -361,7 +359,7 @@ def test_keys_of_tuples_are_numbers():
     assert [(4, 4), (3, 4)] == [leaf.shape for leaf in spec]
 
 
-def test_the_chain_is_shown():
+def test_repr_shows_the_wrapped_chain():
     env = CropObservation(ResizeObservation(GridWorld(), (4, 6)), 1, width=3)
     assert repr(env) == (
         "CropObservation(ResizeObservation(GridWorld(), shape=(4, 6)), "
@@ -381,14 +379,14 @@ def test_wrappers_of_pictures_pickle():
 
 
 @pytest.mark.parametrize("shape", [84, (84, 84, 3), (84,), None])
-def test_a_shape_that_is_no_height_and_width_is_refused(message_of, shape):
+def test_an_invalid_picture_shape_is_refused(message_of, shape):
     assert (
         f"shape must be a height and a width, such as (84, 84), got {shape!r}."
     ) == message_of(ValueError, lambda: ResizeObservation(GridWorld(), shape))
 
 
 @pytest.mark.parametrize(("shape", "place"), [((0, 4), 0), ((4, 2.5), 1)])
-def test_a_size_that_is_no_size_is_refused(message_of, shape, place):
+def test_an_invalid_picture_size_is_refused(message_of, shape, place):
     assert (
         f"shape[{place}] must be an integer of at least 1, got {shape[place]}."
     ) == message_of(ValueError, lambda: ResizeObservation(GridWorld(), shape))
@@ -419,7 +417,7 @@ def test_a_size_that_is_no_size_is_refused(message_of, shape, place):
         ),
     ],
 )
-def test_a_rectangle_that_is_not_there_is_refused(message_of, arguments, expected):
+def test_a_rectangle_outside_the_picture_is_refused(message_of, arguments, expected):
     assert (expected) == message_of(
         ValueError, lambda: CropObservation(GridWorld(), **arguments)
     )
@@ -432,7 +430,7 @@ def test_pictures_can_be_cropped_made_gray_and_resized():
     assert np.uint8 == env.step(1).observation.dtype
 
 
-def test_handle_auto_reset_is_taken_by_place():
+def test_handle_auto_reset_can_be_positional():
     envs = [
         GrayscaleObservation(Still(ArraySpec((2, 2, 3), np.uint8), None), False, True),
         ResizeObservation(Film([1]), (2, 2), True),
@@ -476,14 +474,14 @@ def test_the_picture_replaces_the_observation():
     assert np.array_equal(env.render(), env.step(1).observation) is False
 
 
-def test_each_time_step_shows_the_environment_as_it_is():
+def test_each_time_step_has_the_current_picture():
     env = AddRenderObservation(Catch(seed=1))
     for _ in range(12):
         time_step = env.step(2)
         assert np.array_equal(env.render(), time_step.observation)
 
 
-def test_the_picture_stands_beside_the_observation():
+def test_the_picture_is_added_to_the_observation():
     env = AddRenderObservation(Catch(batch_size=2, seed=1), render_only=False)
     seen = env.reset().observation
     assert {"pixels", "state"} == set(seen)
@@ -508,7 +506,7 @@ def test_names_can_be_chosen():
     assert {"picture", "board"} == set(env.observation_spec())
 
 
-def test_pictures_of_one_canvas_are_copied():
+def test_pictures_of_a_reused_canvas_are_copied():
     env = AddRenderObservation(Canvas())
     first = env.reset().observation
     before = first.copy()
@@ -516,14 +514,14 @@ def test_pictures_of_one_canvas_are_copied():
     assert np.array_equal(before, first)
 
 
-def test_looking_for_the_size_leaves_an_environment_as_it_was():
+def test_finding_the_size_does_not_change_the_environment():
     plain, wrapped = Catch(seed=4), AddRenderObservation(Catch(seed=4), False)
     assert np.array_equal(
         plain.reset().observation, wrapped.reset().observation["state"]
     )
 
 
-def test_an_environment_under_way_is_not_reset():
+def test_a_running_environment_is_not_reset():
     env = Canvas()
     env.step(1)
     env.step(1)
@@ -532,14 +530,14 @@ def test_an_environment_under_way_is_not_reset():
     assert env.current_time_step().is_mid()
 
 
-def test_an_environment_that_cannot_save_its_state_stays_as_reset():
+def test_an_environment_without_state_stays_reset():
     env = NoState()
     wrapped = AddRenderObservation(env)
     assert env.resets == 1
     assert wrapped.reset().is_first()
 
 
-def test_the_chain_is_shown_in_an_observation():
+def test_repr_shows_the_picture_wrapper():
     assert "AddRenderObservation(Catch(), render_only=True)" == repr(
         AddRenderObservation(Catch())
     )
@@ -550,7 +548,7 @@ class Odd(Catch):
         return np.zeros((2, 3))
 
 
-def test_keys_do_not_matter_where_there_is_no_dictionary():
+def test_keys_are_ignored_without_a_dictionary():
     assert (12, 9, 3) == AddRenderObservation(
         Arcade(), True, "state"
     ).observation_spec().shape
@@ -685,5 +683,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_done_with_pictures_is_refused(call, message, message_of):
+def test_impossible_picture_changes_are_refused(call, message, message_of):
     assert message == message_of(ValueError, call)

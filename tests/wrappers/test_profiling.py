@@ -53,7 +53,7 @@ def test_resets_are_measured():
     assert 1 == calls_of("_reset", env._profile)
 
 
-def test_the_function_gets_a_profile_after_so_many_steps():
+def test_the_function_gets_a_profile_every_few_steps():
     env, profiles = profiled(CountingEnv())
     env.reset()
     handed_over = []
@@ -74,7 +74,7 @@ def test_every_profile_is_a_new_one():
     assert [2, 2] == [calls_of("_step", profile) for profile in profiles]
 
 
-def test_a_profile_holds_the_reset_before_its_steps():
+def test_a_profile_contains_the_reset_before_its_steps():
     env, profiles = profiled(CountingEnv())
     env.reset()
     for _ in range(2):
@@ -89,7 +89,7 @@ def test_resets_do_not_count_as_steps():
     assert [] == profiles
 
 
-def test_a_step_that_begins_an_episode_counts():
+def test_a_step_that_begins_an_episode_counts_as_a_step():
     env, profiles = profiled(CountingEnv(steps_per_episode=1))
     env.reset()
     env.step(0)
@@ -138,7 +138,7 @@ def test_a_step_that_raises_leaves_no_profiler_behind():
     assert sees_others(cProfile.Profile())
 
 
-def test_a_function_that_raises_has_had_its_profile():
+def test_an_error_of_the_function_does_not_lose_the_profile():
     def refuse(profile):
         raise RuntimeError("No.")
 
@@ -175,7 +175,7 @@ def test_steps_that_are_not_measured_do_not_count():
     assert (1, []) == (time_step.observation, profiles)
 
 
-def test_measuring_goes_on_when_the_other_profiler_has_ended():
+def test_profiling_resumes_when_another_profiler_has_ended():
     env, profiles = profiled(CountingEnv(), process_steps=1)
     with cProfile.Profile(), pytest.warns(RuntimeWarning):
         env.reset()
@@ -183,7 +183,7 @@ def test_measuring_goes_on_when_the_other_profiler_has_ended():
     assert [1] == [calls_of("_step", profile) for profile in profiles]
 
 
-def test_it_says_once_that_it_cannot_measure():
+def test_blocked_profiling_warns_once():
     env, _ = profiled(CountingEnv())
     with cProfile.Profile(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -196,7 +196,7 @@ def test_it_says_once_that_it_cannot_measure():
     ] == [str(warning.message) for warning in caught]
 
 
-def test_of_two_wrappers_the_outer_one_measures():
+def test_the_outer_of_two_profilers_measures():
     inner, inner_profiles = profiled(CountingEnv(), process_steps=1)
     env, profiles = profiled(inner, process_steps=1)
     with pytest.warns(RuntimeWarning, match="another profiler is running"):
@@ -208,7 +208,7 @@ def test_of_two_wrappers_the_outer_one_measures():
     )
 
 
-def test_what_was_measured_is_no_part_of_the_state():
+def test_the_state_does_not_contain_the_profile():
     env, profiles = profiled(CountingEnv(), process_steps=3)
     env.reset()
     state = env.get_state()
@@ -219,18 +219,18 @@ def test_what_was_measured_is_no_part_of_the_state():
     assert [3] == [calls_of("_step", profile) for profile in profiles]
 
 
-def test_the_arguments_are_those_of_tf_agents():
+def test_the_arguments_match_tf_agents():
     parameters = inspect.signature(PerformanceProfiler).parameters
     assert ["env", "process_profile_fn", "process_steps"] == list(parameters)
 
 
-def test_it_shows_what_it_wraps():
+def test_repr_shows_the_wrapped_environment():
     env, _ = profiled(CartPole(batch_size=2), process_steps=7)
     assert "PerformanceProfiler(CartPole(batch_size=2), process_steps=7)" == repr(env)
 
 
 @pytest.mark.parametrize("steps", [0, -1, 2.5, None, True])
-def test_there_is_one_step_in_a_profile_at_least(steps, message_of):
+def test_a_profile_needs_at_least_one_step(steps, message_of):
     assert (
         f"process_steps must be an integer of at least 1, got {steps!r}."
     ) == message_of(
@@ -238,7 +238,7 @@ def test_there_is_one_step_in_a_profile_at_least(steps, message_of):
     )
 
 
-def test_the_function_can_be_called(message_of):
+def test_the_function_must_be_callable(message_of):
     assert (
         "process_profile_fn must be a function of a cProfile.Profile, such as "
         "lambda profile: profile.print_stats(), got the string 'profile.txt'."

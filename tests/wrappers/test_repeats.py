@@ -87,7 +87,7 @@ def test_repetition_stops_at_the_beginning_of_an_episode():
     assert [0.0, 0.0] == time_step.reward.tolist()
 
 
-def test_the_discount_is_that_of_the_last_step_made():
+def test_the_discount_comes_from_the_last_step_made():
     env = ActionRepeat(Echo(discount=0.5), 2)
     env.reset()
     assert 0.5 == env.step(1).discount
@@ -110,7 +110,7 @@ def test_a_sum_of_the_largest_rewards_fits_its_spec():
 @given(
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4), times=st.integers(2, 4)
 )
-def test_a_batch_repeats_as_its_rows_would_alone(lengths, times):
+def test_a_batch_repeats_like_single_rows(lengths, times):
     batch = ActionRepeat(echoes(*lengths), times)
     singles = [ActionRepeat(Echo(length), times) for length in lengths]
     together = [batch.reset(), *(batch.step([2] * len(lengths)) for _ in range(9))]
@@ -126,14 +126,14 @@ def test_a_batch_repeats_as_its_rows_would_alone(lengths, times):
     "times",
     [0, -1, 1, 2.0],
 )
-def test_an_action_is_repeated_at_least_twice(times, message_of):
+def test_the_number_of_repetitions_must_be_at_least_two(times, message_of):
     assert message_of(ValueError, lambda: ActionRepeat(Echo(), times)) == (
         "times must be an integer of at least 2 (greater than 1, or nothing is "
         f"repeated), got {times}."
     )
 
 
-def test_repetition_needs_a_batch_that_holds_rows():
+def test_repetition_needs_a_batch_with_masked_steps():
     with pytest.raises(ValueError, match="ActionRepeat cannot wrap MovesTogether"):
         ActionRepeat(MovesTogether(batch_size=2), 3)
 
@@ -153,12 +153,12 @@ def taken(env, actions):
     return [env.step(action).observation.tolist() for action in actions]
 
 
-def test_nothing_sticks_with_a_probability_of_0():
+def test_no_action_sticks_with_a_probability_of_0():
     env = StickyAction(Echo(99), 0.0)
     assert list(range(9)) == taken(env, range(9))
 
 
-def test_an_action_that_sticks_is_the_one_before():
+def test_a_sticky_action_repeats_the_previous_one():
     env = StickyAction(Echo(99), 0.5)
     env.seed(3)
     given_ = [action % 10 for action in range(90)]
@@ -181,7 +181,7 @@ def test_the_first_action_of_an_episode_never_sticks():
     assert list(range(9)) == firsts
 
 
-def test_an_action_sticks_for_as_long_as_was_asked():
+def test_an_action_sticks_for_the_given_duration():
     env = StickyAction(Echo(9999, most=999), 0.2, 4)
     env.seed(1)
     given_ = list(range(500))
@@ -199,7 +199,7 @@ def test_an_action_sticks_for_as_long_as_was_asked():
     assert {0} == {run % 4 for run in runs}
 
 
-def test_two_of_them_do_not_stick_together():
+def test_two_sticky_wrappers_are_independent():
     env = StickyAction(StickyAction(Echo(99), 0.5), 0.5)
     env.seed(1)
     single = StickyAction(Echo(99), 0.5)
@@ -208,7 +208,7 @@ def test_two_of_them_do_not_stick_together():
     assert taken(env, actions) != taken(single, actions)
 
 
-def test_a_refused_action_moves_no_stream():
+def test_a_refused_action_draws_no_random_number():
     actions = [step % 10 for step in range(20)]
     streams = []
     for disturb in (False, True):
@@ -243,7 +243,7 @@ def test_an_action_of_a_wrong_shape_is_named(message_of):
 @pytest.mark.parametrize(
     "probability", [-0.1, 1.0, 1.5, float("nan"), None, "3", [0.5], False]
 )
-def test_a_probability_lies_between_0_and_1(probability, message_of):
+def test_a_probability_must_be_between_0_and_1(probability, message_of):
     assert (
         "repeat_action_probability must be a number from 0 to less than 1, because "
         f"some action must be taken, got {probability!r}."
@@ -269,7 +269,7 @@ def test_a_probability_lies_between_0_and_1(probability, message_of):
         ),
     ],
 )
-def test_a_duration_is_a_number_of_steps_or_a_range(duration, message, message_of):
+def test_a_duration_must_be_a_number_or_a_range(duration, message, message_of):
     assert (message) == message_of(
         ValueError, lambda: StickyAction(Echo(), 0.5, duration)
     )
@@ -289,7 +289,7 @@ def played(env, actions):
     return [env.step(action).observation.tolist() for action in actions]
 
 
-def test_an_action_is_played_some_steps_later():
+def test_actions_are_delayed():
     env = DelayAction(Echo(length=4), 2, first_action=8)
     # The first step begins the episode; of the last two actions nothing is seen.
     assert (2, 8) == (env.delay, env.first_action)
@@ -297,11 +297,11 @@ def test_an_action_is_played_some_steps_later():
     assert [-1, 8, 8, 5, 6] == played(env, [9, 5, 6, 7, 0])
 
 
-def test_without_a_delay_actions_are_played_as_they_are_given():
+def test_without_a_delay_actions_are_played_at_once():
     assert [-1, 1, 2] == played(DelayAction(Echo(), 0), [9, 1, 2])
 
 
-def test_what_is_played_first_is_zero_or_what_is_nearest_to_it():
+def test_the_first_actions_are_zero_or_nearest_to_it():
     class Far(Echo):
         def action_spec(self):
             return BoundedArraySpec((), np.int64, 3, 9)
@@ -310,7 +310,7 @@ def test_what_is_played_first_is_zero_or_what_is_nearest_to_it():
     assert [-1, 3, 4] == played(DelayAction(Far(), 1), [9, 4, 5])
 
 
-def test_a_reset_forgets_the_actions_on_their_way():
+def test_a_reset_discards_delayed_actions():
     env = DelayAction(Echo(), 1)
     played(env, [9, 1, 2])
     env.reset()
@@ -326,7 +326,7 @@ def test_the_state_of_another_delay_is_refused(message_of):
     ) == message_of(ValueError, lambda: DelayAction(CountingEnv(), 2).set_state(token))
 
 
-def test_a_first_action_has_to_fit():
+def test_the_given_first_action_must_fit():
     with pytest.raises(SpecError, match="DelayAction was given a first_action that"):
         DelayAction(Echo(), 1, first_action=10)
     with pytest.raises(SpecError, match="DelayAction was given a first_action that"):
@@ -351,7 +351,7 @@ def test_wrappers_of_different_kinds_draw_from_different_streams():
     assert not set(noops._streams.keys) & set(sticky._streams.keys)
 
 
-def test_those_inside_and_outside_of_a_batch_draw_from_different_streams():
+def test_wrappers_inside_and_outside_a_batch_draw_from_different_streams():
     rows = [NoopReset(Catch(), 5) for _ in range(3)]
     sticky = StickyAction(BatchedPyEnvironment(rows, multithreading=False), 0.25)
     sticky.seed(7)

@@ -40,7 +40,7 @@ def lists(rewards):
         (0, None, [0, 0, 0.5, 5]),
     ],
 )
-def test_rewards_are_brought_into_the_range(low, high, clipped):
+def test_rewards_are_clipped_to_the_range(low, high, clipped):
     env = ClipReward(Earning(earnings(-3, 0.5, 5)), low, high)
     assert clipped == lists(play(env, 3))
 
@@ -63,7 +63,7 @@ def test_a_range_below_0_makes_room_for_the_reward_of_a_first():
     assert (np.finfo(np.float32).min, 0.0) == (spec.minimum, spec.maximum)
 
 
-def test_each_element_of_a_vector_has_a_range_of_its_own():
+def test_each_element_of_a_vector_has_its_own_range():
     env = ClipReward(
         Earning(earnings([5, 5], [-5, -5]), reward_spec=VECTOR), [-1, -2], [1, 2]
     )
@@ -86,13 +86,13 @@ def test_every_leaf_of_a_nest_is_clipped_and_keeps_its_dtype():
     }
 
 
-def test_bounds_that_were_narrower_stay():
+def test_narrower_bounds_are_kept():
     spec = BoundedArraySpec((), np.float32, 0.0, 5.0)
     env = ClipReward(Earning(earnings(1), reward_spec=spec), -1.0, 2.0)
     assert BoundedArraySpec((), np.float32, 0.0, 2.0) == env.reward_spec()
 
 
-def test_limits_that_were_given_may_be_changed_afterwards():
+def test_given_limits_may_be_changed_later():
     limits = np.array([1.0, 2.0])
     env = ClipReward(Earning(earnings([5, 5]), reward_spec=VECTOR), max_reward=limits)
     limits[...] = 100.0
@@ -100,7 +100,7 @@ def test_limits_that_were_given_may_be_changed_afterwards():
     assert [1, 2] == env.max_reward.tolist()
 
 
-def test_the_repr_of_clipping_says_the_range():
+def test_the_repr_shows_the_range():
     env = ClipReward(Earning(earnings(1)), max_reward=2)
     assert "ClipReward(Earning(), min_reward=None, max_reward=2)" == repr(env)
 
@@ -166,7 +166,7 @@ GOLD = ArraySpec((), np.int64)
         ),
     ],
 )
-def test_limits_that_do_not_suit_the_reward_are_refused(
+def test_limits_that_do_not_fit_the_reward_are_refused(
     spec, low, high, message, message_of
 ):
     assert (f"ClipReward cannot clip {message}") == message_of(
@@ -186,7 +186,7 @@ def test_the_function_sees_the_rewards_of_all_rows_at_once():
     assert [(2,), (2,)] == seen
 
 
-def test_a_single_environment_is_a_batch_of_one_row_to_the_function():
+def test_the_function_sees_a_single_environment_as_one_row():
     seen = []
 
     def double(reward):
@@ -199,7 +199,7 @@ def test_a_single_environment_is_a_batch_of_one_row_to_the_function():
     assert {((), np.dtype(np.float32))} == {(one.shape, one.dtype) for one in rewards}
 
 
-def test_a_first_has_no_part_in_the_function():
+def test_the_function_does_not_apply_to_a_first():
     env = TransformReward(earning_batch([earnings(1)], [earnings(1, 1)]), np.exp)
     e = float(np.exp(np.float32(1)))
     assert [[0, 0], [e, e], [0, e], [e, 0]] == lists(play(env, 3))
@@ -218,7 +218,7 @@ def test_the_function_never_sees_the_0_of_a_first(masked):
             env.step(np.zeros(3, np.int64), np.array([True, False, True]))
 
 
-def test_the_function_may_write_into_what_it_is_given():
+def test_the_function_may_change_its_argument():
     def halve(reward):
         reward /= 2
         return reward
@@ -260,13 +260,13 @@ def test_a_nest_can_become_another():
     assert [[0, 0], [2, 3]] == [list(map(float, reward)) for reward in play(env, 1)]
 
 
-def test_without_a_spec_shape_and_dtype_stay_and_bounds_are_unknown():
+def test_without_a_spec_only_the_bounds_are_dropped():
     spec = BoundedArraySpec((), np.float32, 0, 1, name="coins")
     env = TransformReward(Earning(earnings(1), reward_spec=spec), lambda r: 5 * r)
     assert "ArraySpec(shape=(), dtype=float32, name='coins')" == repr(env.reward_spec())
 
 
-def test_the_sign_of_rewards_is_one_function_away():
+def test_np_sign_turns_rewards_into_signs():
     spec = BoundedArraySpec((), np.float32, -1, 1)
     env = TransformReward(Earning(earnings(-7, 0, 0.1)), np.sign, spec)
     assert [0, -1, 0, 1] == lists(play(env, 3))
@@ -324,7 +324,7 @@ def test_a_result_that_does_not_fit_is_refused(function, got, reason, message_of
     ) == message_of(SpecError, lambda: env.step(0))
 
 
-def test_a_result_beyond_the_bounds_that_were_promised_is_refused(message_of):
+def test_a_result_beyond_the_promised_bounds_is_refused(message_of):
     env = TransformReward(
         earning_batch([earnings(3)], [earnings(0.5)]),
         lambda reward: reward,
@@ -360,7 +360,7 @@ def test_a_result_of_another_structure_names_the_place(message_of):
     ) == message_of(SpecError, lambda: env.step(0))
 
 
-def test_what_the_limits_are_said_to_be_is_a_copy():
+def test_the_limits_attribute_is_a_copy():
     env = ClipReward(Catch(), np.array(-0.5), np.array(0.5))
     env.min_reward[...] = -0.9
     env.max_reward[...] = 0.9
@@ -370,14 +370,14 @@ def test_what_the_limits_are_said_to_be_is_a_copy():
 # reward_sums.
 
 
-def test_bounds_are_those_of_so_many_rewards():
+def test_bounds_cover_the_sum_of_rewards():
     spec = BoundedArraySpec((2,), np.float32, [-1.0, 0.5], [2.0, 3.0], name="reward")
     summed = sum_spec(spec, 3)
     assert BoundedArraySpec((2,), np.float32, [-3.0, 0.5], [6.0, 9.0]) == summed
     assert summed.name == "reward"
 
 
-def test_bounds_hold_for_a_single_reward_too():
+def test_bounds_also_cover_a_single_reward():
     assert BoundedArraySpec((), np.int64, -8, -1) == sum_spec(
         BoundedArraySpec((), np.int64, -2, -1), 4
     )
@@ -471,7 +471,7 @@ def test_floats_overflow_to_infinity_without_a_warning():
     assert np.inf == single
 
 
-def test_booleans_add_up_to_whether_one_was_true():
+def test_booleans_add_up_to_any():
     total = np.array([True, False, False, False])
     reward = np.array([True, True, False, True])
     assert [True, True, False, False] == add_in_rows(ROWS, total, reward).tolist()
@@ -517,5 +517,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("error", "call", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_does_not_go_with_rewards_is_refused(error, call, message, message_of):
+def test_invalid_reward_arguments_are_refused(error, call, message, message_of):
     assert message == message_of(error, call)

@@ -66,14 +66,14 @@ def steps(env, count):
 # RunStats, as in TF-Agents.
 
 
-def test_an_episode_that_a_time_limit_ends_counts():
+def test_an_episode_truncated_by_a_time_limit_counts():
     env = RunStats(TimeLimit(CartPole(seed=1), 2))
     env.reset()
     steps(env, 2)
     assert 1 == env.episodes
 
 
-def test_counts_of_a_single_environment_are_integers_and_go_with_its_episodes():
+def test_counts_of_a_single_environment_are_integers():
     env = RunStats(CountingEnv(steps_per_episode=2))
 
     def counts():
@@ -102,7 +102,7 @@ def test_counts_of_a_batch_are_sums_over_its_rows():
     assert (2, 3, 5) == (env.episodes, env.resets, env.total_steps)
 
 
-def test_writing_into_the_counts_changes_none():
+def test_changing_returned_counts_has_no_effect():
     env = RunStats(counters(3, 3))
     env.reset()
     for counts in (
@@ -122,7 +122,7 @@ def test_writing_into_the_counts_changes_none():
 
 
 @pytest.mark.parametrize("make", [CountingEnv, lambda: counters(10, 4)])
-def test_the_counts_come_back_with_the_state(make):
+def test_the_counts_are_restored_with_the_state(make):
     env = RunStats(make())
     steps(env, 8)
     state = pickle.loads(pickle.dumps(env.get_state()))
@@ -132,7 +132,7 @@ def test_the_counts_come_back_with_the_state(make):
     assert before == (env.episodes, env.resets, env.total_steps)
 
 
-def test_what_a_repetition_of_last_counts_for_is_what_tf_agents_says():
+def test_a_repeated_last_counts_as_in_tf_agents():
     env = RunStats(FixedLength(CountingEnv(steps_per_episode=1), 3))
     steps(env, 4)  # FIRST, LAST, LAST, LAST
     assert (3, 3) == (env.episodes, env.total_steps)
@@ -192,7 +192,7 @@ def test_time_runs_from_first_to_the_last_time_step():
     assert [0.0, 0.5, 0.75, 1.75, 0.0, 2.0] == told
 
 
-def test_time_that_nobody_uses_for_a_step_is_not_shown_yet():
+def test_time_before_the_first_step_is_not_shown():
     clock = ManualClock()
     env = RecordEpisodeStatistics(CountingEnv(), clock=clock)
     env.reset()
@@ -200,12 +200,12 @@ def test_time_that_nobody_uses_for_a_step_is_not_shown_yet():
     assert 0.0 == env.episode_times
 
 
-def test_time_is_that_of_a_clock_that_never_goes_back():
+def test_time_comes_from_a_monotonic_clock():
     parameters = inspect.signature(RecordEpisodeStatistics).parameters
     assert time.perf_counter is parameters["clock"].default
 
 
-def test_the_queues_hold_the_latest_episodes():
+def test_the_queues_keep_the_latest_episodes():
     clock = ManualClock()
     env = RecordEpisodeStatistics(
         Paid([FIRST, LAST, FIRST, MID, LAST], floats(0, 1, 0, 2, 3)), 2, clock=clock
@@ -227,7 +227,7 @@ def test_the_rows_of_a_batch_share_the_queues():
     assert [1, 1, 1, 3, 1] == list(env.length_queue)
 
 
-def test_more_ends_at_once_than_a_queue_has_room_for_leave_the_last_rows():
+def test_a_full_queue_keeps_the_last_rows():
     env = RecordEpisodeStatistics(counters(3, 2, 1), buffer_length=2)
     env.reset()
     for mask in ([True, False, False], [True, True, False], [True, True, True]):
@@ -242,13 +242,13 @@ def test_returns_of_single_rewards_are_numbers():
     assert [float, float] == [type(returned) for returned in env.return_queue]
 
 
-def test_episodes_are_counted_beyond_what_the_queues_hold():
+def test_episodes_are_counted_beyond_the_queues_length():
     env = RecordEpisodeStatistics(CountingEnv(steps_per_episode=1), buffer_length=1)
     steps(env, 6)
     assert 3 == env.episode_count
 
 
-def test_repetitions_of_last_belong_to_no_episode():
+def test_repeated_lasts_belong_to_no_episode():
     env = RecordEpisodeStatistics(FixedLength(CountingEnv(steps_per_episode=1), 3))
     ended = []
     for _ in range(5):
@@ -257,7 +257,7 @@ def test_repetitions_of_last_belong_to_no_episode():
     assert ([False, True, False, False, False], [1]) == (ended, list(env.length_queue))
 
 
-def test_a_row_that_waits_is_as_it_was():
+def test_a_held_row_is_unchanged():
     clock = ManualClock()
     env = RecordEpisodeStatistics(counters(2, 2), clock=clock)
     env.reset()
@@ -272,7 +272,7 @@ def test_a_row_that_waits_is_as_it_was():
     ]
 
 
-def test_rewards_of_a_row_that_waits_count_once():
+def test_rewards_of_a_held_row_count_once():
     rows = [Paid([FIRST, MID, LAST], floats(0, 5, 7)) for _ in range(2)]
     env = RecordEpisodeStatistics(BatchedPyEnvironment(rows, multithreading=False))
     env.reset()
@@ -281,7 +281,7 @@ def test_rewards_of_a_row_that_waits_count_once():
     assert [12.0, 5.0] == env.episode_returns.tolist()
 
 
-def test_time_that_a_row_waits_counts():
+def test_time_in_which_a_row_is_held_counts():
     clock = ManualClock()
     env = RecordEpisodeStatistics(counters(9, 9), clock=clock)
     env.reset()
@@ -316,7 +316,7 @@ def test_nests_of_rewards_are_added_up_leaf_by_leaf():
     ]
 
 
-def test_the_info_tells_of_the_episode():
+def test_the_info_has_the_episodes_statistics():
     clock = ManualClock()
     env = RecordEpisodeStatistics(CountingEnv(steps_per_episode=2), clock=clock)
     env.reset()
@@ -367,7 +367,7 @@ def test_an_environment_without_info_gets_one():
     [(None, ["episode"]), ({"lives": 3}, ["lives", "episode"])],
     ids=["None", "dict"],
 )
-def test_the_info_of_the_environment_is_kept_as_it_is(info, keys):
+def test_the_environments_info_is_kept(info, keys):
     class Told(CountingEnv):
         def get_info(self):
             return info
@@ -378,7 +378,7 @@ def test_the_info_of_the_environment_is_kept_as_it_is(info, keys):
     assert info in (None, {"lives": 3})
 
 
-def test_infos_that_do_not_stack_are_told_one_by_one():
+def test_infos_that_do_not_stack_are_extended_one_by_one():
     class Told(CountingEnv):
         def get_info(self):
             return {"seen": np.zeros(self._current_step)}
@@ -392,7 +392,7 @@ def test_infos_that_do_not_stack_are_told_one_by_one():
     ]
 
 
-def test_the_key_may_be_another():
+def test_the_key_can_be_chosen():
     env = RecordEpisodeStatistics(
         RecordEpisodeStatistics(CountingEnv()), stats_key="outer"
     )
@@ -400,7 +400,7 @@ def test_the_key_may_be_another():
     assert ["episode", "outer"] == list(env.get_info())
 
 
-def test_writing_into_what_was_told_changes_nothing():
+def test_changing_returned_statistics_has_no_effect():
     env = RecordEpisodeStatistics(counters(3, 3))
     env.reset()
     steps(env, 2)
@@ -409,7 +409,7 @@ def test_writing_into_what_was_told_changes_nothing():
     assert [2, 2] == env.episode_lengths.tolist()
 
 
-def test_everything_counted_comes_back_with_the_state():
+def test_everything_counted_is_restored_with_the_state():
     clock = ManualClock()
     env = RecordEpisodeStatistics(counters(2, 5), clock=clock)
     env.reset()
@@ -442,7 +442,7 @@ def test_time_between_saving_and_restoring_does_not_count():
     assert 2.5 == env.episode_times
 
 
-def test_an_episode_that_has_ended_is_over_after_restoring_too():
+def test_an_ended_episode_stays_over_after_restoring():
     env = RecordEpisodeStatistics(FixedLength(CountingEnv(steps_per_episode=1), 3))
     steps(env, 2)  # FIRST, LAST
     other = RecordEpisodeStatistics(FixedLength(CountingEnv(steps_per_episode=1), 3))
@@ -451,7 +451,7 @@ def test_an_episode_that_has_ended_is_over_after_restoring_too():
     assert (1, 1) == (other.episode_count, other.episode_lengths)
 
 
-def test_a_state_goes_on_in_another_environment_with_its_own_queue_length():
+def test_a_state_can_be_restored_with_another_queue_length():
     env = RecordEpisodeStatistics(CountingEnv(steps_per_episode=1))
     steps(env, 6)
     other = RecordEpisodeStatistics(CountingEnv(steps_per_episode=1), buffer_length=2)
@@ -460,7 +460,7 @@ def test_a_state_goes_on_in_another_environment_with_its_own_queue_length():
     assert 2 == other.length_queue.maxlen
 
 
-def test_rows_that_a_pool_repairs_are_counted_like_others():
+def test_repaired_rows_are_counted_like_others():
     """A repaired row ends with a `LAST` of reward 0, and another episode begins."""
     makers = [partial(CrashingEnv, crash_at=3), partial(CountingEnv, 4)]
     with ParallelPyEnvironment(
@@ -487,7 +487,7 @@ MOVES = st.lists(
 
 
 @given(moves=MOVES, lengths=st.lists(st.integers(1, 4), min_size=3, max_size=3))
-def test_whatever_moves_each_row_is_counted_as_if_it_were_alone(moves, lengths):
+def test_each_row_is_counted_as_if_it_were_alone(moves, lengths):
     env = RunStats(RecordEpisodeStatistics(counters(*lengths)))
     env.reset()
     episodes, resets, totals = [0] * 3, [1] * 3, [0] * 3
@@ -524,7 +524,7 @@ def test_whatever_moves_each_row_is_counted_as_if_it_were_alone(moves, lengths):
 # How they are shown, and what they refuse.
 
 
-def test_they_show_what_they_wrap():
+def test_the_reprs_show_the_wrapped_environment():
     env = RunStats(RecordEpisodeStatistics(CartPole(batch_size=2), 5))
     assert (
         "RunStats(RecordEpisodeStatistics(CartPole(batch_size=2), buffer_length=5, "
@@ -533,13 +533,13 @@ def test_they_show_what_they_wrap():
 
 
 @pytest.mark.parametrize("length", [0, -1, 2.5, None, True])
-def test_the_queues_have_room_for_one_episode_at_least(length, message_of):
+def test_the_queues_need_room_for_one_episode(length, message_of):
     assert (
         f"buffer_length must be an integer of at least 1, got {length!r}."
     ) == message_of(ValueError, lambda: RecordEpisodeStatistics(CountingEnv(), length))
 
 
-def test_the_key_is_a_string(message_of):
+def test_the_key_must_be_a_string(message_of):
     assert (
         "stats_key must be a string, under which get_info() tells of the episode, "
         "got a list of 1 element."
@@ -548,7 +548,7 @@ def test_the_key_is_a_string(message_of):
     )
 
 
-def test_a_key_that_the_info_has_already_is_refused(message_of):
+def test_a_key_that_the_info_already_has_is_refused(message_of):
     env = RecordEpisodeStatistics(RecordEpisodeStatistics(CountingEnv()))
     env.reset()
     assert (
@@ -582,7 +582,7 @@ def test_the_first_step_of_a_new_environment_is_a_reset(wrapper):
 
 
 @pytest.mark.parametrize("wrapper", [RunStats, RecordEpisodeStatistics])
-def test_what_is_shown_of_rows_that_are_resetting_is_not_counted(wrapper):
+def test_resetting_rows_are_not_counted(wrapper):
     gate = threading.Event()
 
     class SlowToReset(CountingEnv):
@@ -607,7 +607,7 @@ def test_what_is_shown_of_rows_that_are_resetting_is_not_counted(wrapper):
     assert [0, ends] == counted
 
 
-def test_episodes_that_are_shown_again_at_the_end_of_a_run_count_once():
+def test_repeated_ends_of_a_run_count_once():
     env = RunStats(EpisodeLimit(CountingEnv(2), 1))
     env.reset()
     for _ in range(5):

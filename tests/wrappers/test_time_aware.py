@@ -46,7 +46,7 @@ def test_the_time_counts_the_steps_of_an_episode():
     assert [0, 1, 2, 3, 0, 1] == times(env, 5)
 
 
-def test_a_reset_in_mid_episode_begins_anew():
+def test_a_reset_in_mid_episode_restarts_the_time():
     env = TimeAwareObservation(CountingEnv())
     times(env, 4)
     assert [0, 1] == times(env, 1)
@@ -61,7 +61,7 @@ def test_a_vector_gets_the_time_as_its_last_element():
     )
 
 
-def test_a_nest_becomes_a_vector_of_a_dtype_that_holds_all_of_it():
+def test_a_nest_becomes_a_vector_of_a_common_dtype():
     env = TimeAwareObservation(TicTacToe(), dict_time_key="age")
     assert (
         BoundedArraySpec((19,), np.int32, 0, [2] * 9 + [1] * 9 + [2**31 - 1])
@@ -78,7 +78,7 @@ def test_float32_and_an_int32_make_a_vector_of_float64_as_in_gymnasium():
     assert np.float64 == TimeAwareObservation(CartPole()).observation_spec().dtype
 
 
-def test_a_normalized_time_leaves_float32_what_it_was():
+def test_a_normalized_time_keeps_float32():
     env = TimeAwareObservation(CartPole(), normalize_time=True, max_steps=10)
     assert np.float32 == env.observation_spec().dtype
 
@@ -88,12 +88,12 @@ def test_the_vector_has_bounds_if_the_observation_has():
     assert BoundedArraySpec((51,), np.float32, 0.0, 1.0) == env.observation_spec()
 
 
-def test_the_vector_has_no_bounds_if_something_has_none():
+def test_the_vector_has_no_bounds_if_a_part_has_none():
     env = TimeAwareObservation(showing(np.zeros(2)), max_steps=9)
     assert ArraySpec((3,), np.float64) == env.observation_spec()
 
 
-def test_a_dictionary_gets_another_part():
+def test_a_dictionary_gets_the_time_as_a_part():
     env = beside(TicTacToe(batch_size=2))
     assert ["board", "mask", "time"] == sorted(env.observation_spec())
     assert TIME == env.observation_spec()["time"]
@@ -107,7 +107,7 @@ def test_the_part_can_have_another_key():
 
 
 @pytest.mark.parametrize("kind", [tuple, list])
-def test_a_tuple_or_list_gets_another_element(kind):
+def test_a_tuple_or_list_gets_the_time_as_an_element(kind):
     env = beside(showing(kind([np.zeros(2)])))
     seen = env.reset().observation
     assert kind is type(seen) is type(env.observation_spec())
@@ -117,14 +117,14 @@ def test_a_tuple_or_list_gets_another_element(kind):
 @pytest.mark.parametrize(
     "observation", [np.zeros(2), Pair(np.zeros(2), np.ones(1))], ids=["array", "tuple"]
 )
-def test_other_observations_get_into_a_dictionary_with_the_time(observation):
+def test_other_observations_are_put_into_a_dictionary_with_the_time(observation):
     env = beside(showing(observation), dict_time_key="age")
     assert {"obs", "age"} == set(env.observation_spec()) == set(env.reset().observation)
     assert type(observation) is type(env.reset().observation["obs"])
 
 
 @pytest.mark.parametrize("flatten", [True, False])
-def test_the_environment_s_spec_and_observation_stay_as_they_are(flatten):
+def test_the_environments_spec_and_observation_are_unchanged(flatten):
     inner = TicTacToe()
     TimeAwareObservation(inner, flatten=flatten).reset()
     assert ["board", "mask"] == sorted(inner.observation_spec())
@@ -140,18 +140,18 @@ def test_a_normalized_time_reaches_1_with_the_last_step():
     assert BoundedArraySpec((1,), np.float32, 0, 1) == env.observation_spec()["time"]
 
 
-def test_the_limit_is_asked_of_a_time_limit_inside_other_wrappers():
+def test_the_limit_is_found_inside_other_wrappers():
     env = beside(ActionRepeat(TimeLimit(CountingEnv(), 6), 2))
     assert 6 == env.max_steps
     assert BoundedArraySpec((1,), np.int32, 0, 6) == env.observation_spec()["time"]
 
 
-def test_an_argument_counts_more_than_a_time_limit():
+def test_an_argument_overrides_a_time_limit():
     assert 3 == TimeAwareObservation(TimeLimit(CountingEnv(), 6), max_steps=3).max_steps
 
 
 @pytest.mark.parametrize("duration", [0.5, "long", True, 0, None])
-def test_a_duration_that_is_no_number_of_steps_is_none(duration):
+def test_durations_other_than_step_counts_are_ignored(duration):
     inner = CountingEnv()
     inner.duration = duration
     assert TimeAwareObservation(inner).max_steps is None
@@ -170,7 +170,7 @@ def test_the_time_never_leaves_its_bounds(length, max_steps, normalize):
         assert all(spec.check_array(row) for row in time)
 
 
-def test_it_shows_how_it_was_made():
+def test_repr_shows_the_arguments():
     env = TimeAwareObservation(CountingEnv(), normalize_time=True, max_steps=8)
     assert repr(env).endswith(", flatten=True, normalize_time=True, max_steps=8)")
     assert "time" == env.dict_time_key
@@ -181,14 +181,14 @@ def test_it_shows_how_it_was_made():
     [showing(np.zeros(2)), showing([np.zeros(2)]), TicTacToe()],
     ids=["array", "list", "dictionary"],
 )
-def test_it_pickles(inner):
+def test_the_wrapper_can_be_pickled(inner):
     env = beside(inner)
     copied = pickle.loads(pickle.dumps(env))
     leaves = zip(nest.flatten(env.reset()), nest.flatten(copied.reset()), strict=True)
     assert all(np.array_equal(ours, theirs) for ours, theirs in leaves)
 
 
-def test_an_episode_of_fixed_length_is_as_long_as_that():
+def test_the_limit_is_taken_from_a_fixed_length():
     env = FixedLength(CountingEnv(steps_per_episode=2), 4)
     env = TimeAwareObservation(env, normalize_time=True)
     assert 4 == env.max_steps
@@ -197,13 +197,13 @@ def test_an_episode_of_fixed_length_is_as_long_as_that():
     ]
 
 
-def test_what_fills_an_episode_up_counts_beyond_a_time_limit_inside():
+def test_padding_counts_beyond_an_inner_time_limit():
     env = FixedLength(TimeLimit(CountingEnv(), 2), 4)
     assert 4 == TimeAwareObservation(env).max_steps
 
 
 @pytest.mark.parametrize("max_steps", [0, 2.5, True, "5"])
-def test_a_limit_is_a_number_of_steps(max_steps, message_of):
+def test_the_limit_must_be_a_number_of_steps(max_steps, message_of):
     assert (
         "max_steps must be an integer of at least 1, or None to ask the environment, "
         f"got {max_steps!r}."
@@ -250,5 +250,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("error", "call", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_leaves_no_place_for_the_time_is_refused(error, call, message, message_of):
+def test_observations_without_room_for_the_time_are_refused(
+    error, call, message, message_of
+):
     assert message == message_of(error, call)

@@ -103,7 +103,7 @@ FILMS = {
 @pytest.mark.parametrize(
     ("lengths", "options", "steps", "films"), FILMS.values(), ids=FILMS
 )
-def test_episodes_are_filmed_as_asked(tmp_path, lengths, options, steps, films):
+def test_the_chosen_episodes_are_filmed(tmp_path, lengths, options, steps, films):
     inner = slides(*lengths) if isinstance(lengths, tuple) else Slides(lengths)
     with filmed(inner, tmp_path, **options) as env:
         play(env, steps)
@@ -139,14 +139,14 @@ def test_a_step_trigger_counts_the_steps_of_all_episodes(tmp_path):
     assert [0, 1, 2, 3] == asked
 
 
-def test_while_no_film_runs_nothing_is_rendered(tmp_path):
+def test_without_a_running_film_nothing_is_rendered(tmp_path):
     env = Slides(2)
     with filmed(env, tmp_path, every=2) as wrapped:
         play(wrapped, 6)
     assert 3 == env.looks
 
 
-def test_a_time_limit_inside_ends_a_film_and_one_outside_does_too(tmp_path):
+def test_time_limits_inside_and_outside_end_a_film(tmp_path):
     for name, wrapped in (
         ("in", filmed(TimeLimit(Slides(9), 2), tmp_path, name_prefix="in")),
         ("out", TimeLimit(filmed(Slides(9), tmp_path, name_prefix="out"), 2)),
@@ -177,7 +177,7 @@ def test_a_grid_shows_all_rows_and_follows_the_first(tmp_path):
     ]
 
 
-def test_a_grid_may_be_of_some_rows(tmp_path):
+def test_a_grid_can_show_a_few_rows(tmp_path):
     with filmed(slides(9, 2, 9), tmp_path, layout="grid", rows=[1, 0]) as env:
         play(env, 4)
     rows = np.array([[2, 2]], np.uint8)
@@ -185,7 +185,7 @@ def test_a_grid_may_be_of_some_rows(tmp_path):
     assert np.array_equal(expected, gif(tmp_path / "rl-video-episode-0.gif")[-1])
 
 
-def test_rows_that_stay_are_not_filmed_again(tmp_path):
+def test_held_rows_are_not_filmed_again(tmp_path):
     with filmed(slides(9, 9), tmp_path, rows=[0, 1]) as env:
         play(env, 2)
         env.step(np.zeros(2, np.int32), np.array([True, False]))
@@ -193,7 +193,7 @@ def test_rows_that_stay_are_not_filmed_again(tmp_path):
     assert [0, 1] == shades(tmp_path / "rl-video-episode-0-row-1.gif")
 
 
-def test_a_reset_of_some_rows_ends_their_films_only(tmp_path):
+def test_a_masked_reset_ends_only_its_rows_films(tmp_path):
     with filmed(slides(9, 9), tmp_path, rows=[0, 1]) as env:
         play(env, 2)
         env.reset(np.array([True, False]))
@@ -205,7 +205,7 @@ def test_a_reset_of_some_rows_ends_their_films_only(tmp_path):
     } == {name: shades(tmp_path / name) for name in files(tmp_path)}
 
 
-def test_one_environment_of_a_batch_may_be_filmed_alone(tmp_path):
+def test_one_row_of_a_batch_can_be_filmed_alone(tmp_path):
     rows = [Slides(2), Slides(2)]
     batch = BatchedPyEnvironment([filmed(rows[0], tmp_path), rows[1]], False)
     play(batch, 3)
@@ -231,7 +231,7 @@ def test_a_reset_in_mid_episode_ends_a_film(tmp_path):
     assert [0, 1, 2] == shades(tmp_path / "rl-video-episode-0.gif")
 
 
-def test_closing_ends_a_film_and_a_second_time_does_nothing(tmp_path):
+def test_closing_ends_a_film_once(tmp_path):
     env = filmed(Slides(9), tmp_path)
     play(env, 2)
     env.close()
@@ -246,7 +246,7 @@ def test_closing_ends_an_mp4(tmp_path):
     assert 3 == len(mp4(tmp_path / "rl-video-episode-0.mp4", 4, 6))
 
 
-def test_a_film_of_a_forgotten_environment_ends_with_it(tmp_path):
+def test_a_film_ends_with_its_garbage_collected_environment(tmp_path):
     env = RecordVideo(Slides(9), tmp_path)
     play(env, 3)
     del env
@@ -254,7 +254,7 @@ def test_a_film_of_a_forgotten_environment_ends_with_it(tmp_path):
     assert 3 == len(mp4(tmp_path / "rl-video-episode-0.mp4", 4, 6))
 
 
-def test_going_back_to_a_state_ends_a_film(tmp_path):
+def test_restoring_a_state_ends_a_film(tmp_path):
     with filmed(Slides(9), tmp_path) as env:
         play(env, 2)
         state = pickle.loads(pickle.dumps(env.get_state()))
@@ -267,7 +267,7 @@ def test_going_back_to_a_state_ends_a_film(tmp_path):
     assert [0, 1, 2] == shades(tmp_path / "rl-video-episode-0.gif")
 
 
-def test_a_state_brings_the_number_of_the_episode_back(tmp_path):
+def test_a_state_restores_the_number_of_the_episode(tmp_path):
     with filmed(Slides(1), tmp_path, every=2) as env:
         play(env, 4)
         state = env.get_state()
@@ -281,7 +281,7 @@ def test_a_state_brings_the_number_of_the_episode_back(tmp_path):
     ] == files(tmp_path)
 
 
-def test_a_state_that_is_refused_leaves_the_film_running(tmp_path):
+def test_a_refused_state_leaves_the_film_running(tmp_path):
     with filmed(Slides(9), tmp_path) as env:
         play(env, 1)
         with pytest.raises(TypeError):
@@ -302,7 +302,7 @@ def test_a_copy_begins_without_the_film_of_the_original(tmp_path):
 # Files.
 
 
-def test_no_film_is_overwritten(tmp_path):
+def test_films_are_never_overwritten(tmp_path):
     for _ in range(3):
         with filmed(Slides(9), tmp_path) as env:
             play(env, 1)
@@ -313,7 +313,7 @@ def test_no_film_is_overwritten(tmp_path):
     ] == files(tmp_path)
 
 
-def test_folders_are_made_with_the_first_film(tmp_path):
+def test_the_folder_is_created_with_the_first_film(tmp_path):
     folder = tmp_path / "new" / "films"
     env = filmed(Slides(9), folder, name_prefix="catch")
     before = files(tmp_path)
@@ -323,7 +323,7 @@ def test_folders_are_made_with_the_first_film(tmp_path):
     assert ["catch-episode-0.gif"] == files(folder)
 
 
-def test_the_text_of_the_chain_shows_the_folder(tmp_path):
+def test_repr_shows_the_folder(tmp_path):
     env = RecordVideo(Catch(), "films")
     assert "RecordVideo(Catch(), video_folder='films')" == repr(env)
     assert "films" == env.video_folder
@@ -342,7 +342,7 @@ def test_an_environment_that_cannot_render_is_refused(tmp_path, message_of):
     assert not env.recording
 
 
-def test_what_is_no_picture_is_refused(tmp_path, message_of):
+def test_anything_but_a_picture_is_refused(tmp_path, message_of):
     env = filmed(Slides(size=(4, 6, 1)), tmp_path)
     assert (
         'Slides.render("rgb_array") did not return a picture.\n\n'
@@ -353,7 +353,7 @@ def test_what_is_no_picture_is_refused(tmp_path, message_of):
     assert [] == files(tmp_path)
 
 
-def test_pictures_that_change_their_size_end_the_film(tmp_path, message_of):
+def test_a_change_of_the_pictures_size_ends_the_film(tmp_path, message_of):
     slide = Slides()
     env = filmed(slide, tmp_path)
     play(env, 2)
@@ -366,7 +366,7 @@ def test_pictures_that_change_their_size_end_the_film(tmp_path, message_of):
     assert [0, 1] == shades(tmp_path / "rl-video-episode-0.gif")
 
 
-def test_an_environment_that_fails_to_render_keeps_what_was_filmed(tmp_path):
+def test_a_rendering_error_keeps_the_film_so_far(tmp_path):
     slide = Slides()
     env = filmed(slide, tmp_path)
     play(env, 2)
@@ -475,21 +475,21 @@ def test_an_environment_is_closed_even_if_a_film_fails_to_end(tmp_path, monkeypa
         ),
     ],
 )
-def test_wrong_arguments_are_refused(options, error, message, tmp_path, message_of):
+def test_invalid_arguments_are_refused(options, error, message, tmp_path, message_of):
     assert message == message_of(
         error, lambda: RecordVideo(Slides(), tmp_path, **options)
     )
 
 
 @pytest.mark.parametrize("rows", [-1, 2, [0, 0], [], [[0]], [[0], [0, 1]], "0", 1.0])
-def test_wrong_rows_are_refused(rows, tmp_path, message_of):
+def test_invalid_rows_are_refused(rows, tmp_path, message_of):
     assert (
         f"rows is {rows!r}; RecordVideo takes a row or several different ones, from 0 "
         "to 1."
     ) == message_of(ValueError, lambda: RecordVideo(slides(1, 1), tmp_path, rows=rows))
 
 
-def test_a_file_is_no_folder(tmp_path, message_of):
+def test_a_file_is_refused_as_a_folder(tmp_path, message_of):
     path = tmp_path / "films"
     path.touch()
     assert f"video_folder is {str(path)!r}, which is not a folder." == message_of(
@@ -505,14 +505,14 @@ def test_a_file_is_no_folder(tmp_path, message_of):
         (b"x", "the string b'x'"),
     ],
 )
-def test_a_folder_is_a_path(folder, text, message_of):
+def test_the_folder_must_be_a_path(folder, text, message_of):
     assert (
         "video_folder must be the path of a folder, a str or a pathlib.Path, got "
         f"{text}."
     ) == message_of(TypeError, lambda: RecordVideo(Catch(), folder))
 
 
-def test_no_folder_is_not_the_current_one(message_of):
+def test_an_empty_folder_name_is_refused(message_of):
     assert (
         'video_folder must be the path of a folder, such as "." for the current '
         'one, got "".'
@@ -522,7 +522,7 @@ def test_no_folder_is_not_the_current_one(message_of):
 # Which episodes are filmed.
 
 
-def test_the_usual_episodes_are_cubes_and_then_every_thousandth():
+def test_by_default_cubes_and_every_thousandth_episode_are_filmed():
     filmed = [n for n in range(3500) if capped_cubic_video_schedule(n)]
     assert [n**3 for n in range(11)] + [2000, 3000] == filmed
 
@@ -531,7 +531,7 @@ def test_a_step_trigger_alone_films_no_episode():
     assert schedule(None, None, bool) is None
 
 
-def test_a_trigger_is_used_as_it_is():
+def test_a_given_trigger_is_used_unchanged():
     assert schedule(None, bool, None) is bool
 
 
@@ -555,7 +555,7 @@ def begun(folder, format_="gif", fps=10):
     return film
 
 
-def test_a_film_without_pictures_is_no_file(tmp_path):
+def test_a_film_without_pictures_is_not_written(tmp_path):
     film = Film(tmp_path, "film", format="gif", fps=10)
     film.finish()
     assert [] == files(tmp_path)
@@ -570,7 +570,7 @@ def test_a_film_is_finished_once(tmp_path, caplog):
     assert [f"filmed {tmp_path / 'film.gif'}: 1 pictures"] == caplog.messages
 
 
-def test_a_missing_package_is_named_and_leaves_no_file(
+def test_a_missing_package_is_named_without_leaving_a_file(
     tmp_path, monkeypatch, message_of
 ):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
@@ -601,7 +601,7 @@ def python(script):
     ).stdout
 
 
-def test_a_film_that_cannot_begin_leaves_no_file(tmp_path, monkeypatch):
+def test_a_film_that_fails_to_begin_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr("imageio_ffmpeg.get_ffmpeg_exe", lambda: "no-such-program")
     with pytest.raises(FileNotFoundError):
         begun(tmp_path, "mp4")
@@ -616,7 +616,7 @@ def broken(folder):
     return film
 
 
-def test_a_film_that_cannot_go_on_is_deleted(tmp_path):
+def test_a_film_that_fails_midway_is_deleted(tmp_path):
     film = broken(tmp_path)
     with pytest.raises(OSError, match=r"could not write .*film\.gif; it ended with"):
         film.write(picture())
@@ -644,14 +644,14 @@ def shown(path):
     return len(gif(path)) if path.suffix == ".gif" else len(mp4(path, 4, 6))
 
 
-def test_a_film_that_cannot_end_is_deleted(tmp_path):
+def test_a_film_that_fails_to_end_is_deleted(tmp_path):
     film = broken(tmp_path)
     with pytest.raises(OSError, match="it ended with status -9"):
         film.finish()
     assert [] == files(tmp_path)
 
 
-def test_a_forgotten_film_that_cannot_end_is_deleted_and_says_so(tmp_path, caplog):
+def test_an_unclosed_film_that_fails_to_end_warns_and_is_deleted(tmp_path, caplog):
     film, path = broken(tmp_path), tmp_path / "film.gif"
     del film
     assert [
@@ -682,7 +682,7 @@ def test_the_end_of_the_interpreter_ends_a_film(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no SIGKILL")
 @pytest.mark.parametrize("format_", ["gif", "mp4"])
-def test_a_film_of_a_process_that_was_killed_can_be_played(tmp_path, format_):
+def test_the_film_of_a_killed_process_can_be_played(tmp_path, format_):
     script = filming(tmp_path, format_, f"os.kill(os.getpid(), {signal.SIGKILL})")
     with pytest.raises(subprocess.CalledProcessError):
         python(script)
@@ -703,7 +703,7 @@ def _eventually(path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
 @pytest.mark.parametrize("format_", ["gif", "mp4"])
-def test_a_process_that_was_forked_leaves_the_film_alone(tmp_path, format_):
+def test_a_forked_process_leaves_the_film_alone(tmp_path, format_):
     """It neither writes to it, nor ends it, nor keeps it from ending."""
     then = """
 ready, go = os.pipe(), os.pipe()
@@ -727,7 +727,7 @@ os.waitpid(child, 0)
     assert 4 == shown(tmp_path / f"film.{format_}")
 
 
-def test_a_film_that_was_left_to_another_process_takes_no_picture(tmp_path):
+def test_an_abandoned_film_takes_no_picture(tmp_path):
     film = begun(tmp_path)
     video._leave_all_to_parent()
     film.write(picture())
@@ -736,7 +736,7 @@ def test_a_film_that_was_left_to_another_process_takes_no_picture(tmp_path):
     film._file._process.wait()
 
 
-def test_an_mp4_that_was_left_to_another_process_is_not_waited_for(tmp_path):
+def test_an_abandoned_mp4_is_not_waited_for(tmp_path):
     film = begun(tmp_path, "mp4")
     film._leave_to_parent()
     running = film._file._process
@@ -746,7 +746,7 @@ def test_an_mp4_that_was_left_to_another_process_is_not_waited_for(tmp_path):
     assert 1 == len(mp4(tmp_path / "film.mp4", 4, 6))
 
 
-def test_a_film_is_left_once(tmp_path):
+def test_a_film_is_abandoned_once(tmp_path):
     film = begun(tmp_path)
     film.finish()
     film._leave_to_parent()
@@ -763,7 +763,7 @@ def write(path, pictures, fps=10):
     film.finish()
 
 
-def test_few_colours_come_out_nearly_as_they_were(tmp_path):
+def test_few_colours_are_nearly_exact(tmp_path):
     levels = np.array([0, 1, 90, 128, 254, 255], np.uint8)
     pictures = np.random.default_rng(0).choice(levels, (3, 30, 40, 3))
     write(tmp_path / "film.gif", pictures)
@@ -771,7 +771,7 @@ def test_few_colours_come_out_nearly_as_they_were(tmp_path):
     assert np.abs(read - pictures).max() <= 3
 
 
-def test_more_colours_come_out_roughly(tmp_path):
+def test_many_colours_are_approximate(tmp_path):
     # A slope of colours, as real pictures have them.
     line, column = np.mgrid[:40, :60]
     slope = np.stack([6 * line, 4 * column, line + column], axis=-1).astype(np.uint8)
@@ -781,7 +781,7 @@ def test_more_colours_come_out_roughly(tmp_path):
 
 
 @pytest.mark.parametrize("fps", [50, 30, 24, 10, 7.5, 1])
-def test_the_pictures_of_a_second_last_a_second(tmp_path, fps):
+def test_the_frame_rate_is_kept(tmp_path, fps):
     path = tmp_path / "film.gif"
     count = round(4 * fps)
     write(path, [np.full((2, 2, 3), i % 250, np.uint8) for i in range(count)], fps)
@@ -791,7 +791,7 @@ def test_the_pictures_of_a_second_last_a_second(tmp_path, fps):
     assert max(durations) - min(durations) <= 10
 
 
-def test_a_film_repeats_for_ever(tmp_path):
+def test_a_gif_repeats_for_ever(tmp_path):
     path = tmp_path / "film.gif"
     write(path, [np.zeros((2, 2, 3), np.uint8)] * 2)
     assert 0 == imageio.immeta(path, plugin="pillow", index=0)["loop"]
@@ -803,7 +803,7 @@ def test_a_film_repeats_for_ever(tmp_path):
 SCRIPTS = pytest.mark.skipif(os.name != "posix", reason="Windows runs no such scripts")
 
 
-def test_pictures_come_out_roughly_as_they_were(tmp_path):
+def test_mp4_pictures_are_approximate(tmp_path):
     pictures = np.zeros((20, 32, 48, 3), np.uint8)
     for i, picture in enumerate(pictures):
         picture[:, : 2 * i] = (200, 12 * i, 30)
@@ -814,7 +814,7 @@ def test_pictures_come_out_roughly_as_they_were(tmp_path):
 
 
 @pytest.mark.parametrize("size", [(5, 6), (4, 7), (5, 7), (1, 1)])
-def test_odd_sizes_get_their_last_line_twice(tmp_path, size):
+def test_odd_sizes_repeat_their_last_line(tmp_path, size):
     picture = np.zeros((*size, 3), np.uint8)
     picture[-1], picture[:, -1] = 255, 255
     write(tmp_path / "film.mp4", [picture])
@@ -845,7 +845,7 @@ def ffmpeg(tmp_path, monkeypatch):
 
 
 @SCRIPTS
-def test_what_ffmpeg_says_when_it_fails_is_told(tmp_path, ffmpeg, message_of, capfd):
+def test_errors_of_ffmpeg_are_reported(tmp_path, ffmpeg, message_of, capfd):
     ffmpeg("cat > /dev/null; echo It is too dark. >&2; exit 3")
     path = tmp_path / "film.mp4"
     assert f"ffmpeg could not write {path}; it ended with status 3." == message_of(
@@ -855,7 +855,7 @@ def test_what_ffmpeg_says_when_it_fails_is_told(tmp_path, ffmpeg, message_of, ca
 
 
 @SCRIPTS
-def test_an_ffmpeg_that_is_gone_is_noticed_with_the_next_picture(
+def test_a_crashed_ffmpeg_is_noticed_with_the_next_picture(
     tmp_path, ffmpeg, message_of
 ):
     ffmpeg("exec <&-; echo Enough. >&2; exit 2")
@@ -876,7 +876,7 @@ def test_no_python_runs_in_the_process_that_becomes_ffmpeg(tmp_path):
 
 
 @SCRIPTS
-def test_an_ffmpeg_that_hangs_is_ended(tmp_path, ffmpeg, monkeypatch, message_of):
+def test_a_hung_ffmpeg_is_killed(tmp_path, ffmpeg, monkeypatch, message_of):
     ffmpeg("exec sleep 1000")
     monkeypatch.setattr(video, "_SECONDS", 0.01)
     path = tmp_path / "film.mp4"
