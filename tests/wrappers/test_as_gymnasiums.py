@@ -415,8 +415,8 @@ def test_pictures_without_colours_cannot_keep_a_colour_axis():
 
 
 def names_on_the_page():
-    text = (DOCS / "coming_from_gymnasium.md").read_text("utf-8")
-    section = text.partition("## Wrappers of other names")[2].partition("\n## ")[0]
+    text = (DOCS / "reference" / "wrappers.md").read_text("utf-8")
+    section = text.partition("## Gymnasium's other wrappers")[2].partition("\n## ")[0]
     left = re.findall(r"^\| (.*?) \|", section, re.M)
     return set(re.findall(r"`(\w+)`", " ".join(left)))
 
